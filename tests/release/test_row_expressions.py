@@ -4,19 +4,26 @@ import datetime as dt
 import json
 import math
 import operator
+import random
 import re
+import unicodedata
 from decimal import Decimal
 from fractions import Fraction
+from zoneinfo import ZoneInfo
 
+import duckdb
 import ibis
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_engine import canonical, exact
 
 from neyman.engines.aggregate import tables_of
+from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import check_schema, columns_read
+from neyman.engines.local_times import offsets
 from neyman.engines.row_values import prepared
 from neyman.engines.source import open_table
 from neyman.plan.expression_words import words
@@ -73,10 +80,41 @@ def read(value, reading):
     return min(max(number, -COLUMN_LIMIT), COLUMN_LIMIT)
 
 
-def day(value):
-    """A date, or a text that is one."""
+def on_clocks(value, zone):
+    """A timestamp on the clocks of a zone; None where its year is outside 1 to 9999."""
+    if getattr(value, "tzinfo", None) is None:
+        return value
+    try:
+        return value.astimezone(ZoneInfo(zone))
+    except OverflowError:
+        return None
+
+
+def hour(value):
+    """The hour of a timestamp, or of a text that has a day and a time."""
     if isinstance(value, str):
-        match = re.fullmatch(r"([0-9]{4}-[0-9]{2}-[0-9]{2})([T ][0-9:.,+Zz-]*)?", value)
+        return int(value[11:13]) if day(value) is not None and len(value) > 10 else None
+    return None if value is None else value.hour
+
+
+def is_time(text):
+    """Whether a text is a time of day: HH:MM, perhaps with seconds, a fraction and an offset."""
+    clock, offset = re.fullmatch(r"(.*?)(Z|z|[+-].*)?", text, re.DOTALL).groups()
+    digits = re.fullmatch(r"[+-](\d\d):?(\d\d)?", offset or "+00", re.ASCII)
+    parts = re.fullmatch(r"(\d\d):(\d\d)(?::(\d\d)(?:[.,]\d+)?)?", clock, re.ASCII)
+    if parts is None or (digits is None and offset not in ("Z", "z")) or (offset or "")[-1:] == ":":
+        return False
+    limits = (24, 60, 60)
+    fits = all(int(part or 0) < most for part, most in zip(parts.groups(), limits, strict=True))
+    return fits and (digits is None or (int(digits[1]) < 24 and int(digits[2] or 0) < 60))
+
+
+def day(value):
+    """A date, a timestamp, or a text that is a day."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"([0-9]{4}-[0-9]{2}-[0-9]{2})([T ].*)?", value, re.DOTALL)
+        if match and match[2] and not is_time(match[2][1:]):
+            return None
         try:
             value = dt.date.fromisoformat(match[1]) if match else None
         except ValueError:
@@ -98,6 +136,24 @@ COMPARED = {
 }
 
 
+def in_case(text, change):
+    """Letters of Latin, Greek, Cyrillic and Armenian, each replaced by one of them, if by one."""
+    cased = [chr(point) for point in (*range(0x41, 0x590), *range(0x1E00, 0x2000))]
+    pairs = {a: b for a in cased if (b := getattr(a, change)()) in cased}
+    return "".join(pairs.get(character, character) for character in text)
+
+
+def normal(text):
+    """The form NFC; a text with a character that Unicode 3.2 did not have stays."""
+    old = unicodedata.ucd_3_2_0.category
+    pictures = (*range(0x1F300, 0x1F650), *range(0x1F900, 0x1FA00))
+    settled = all(
+        (c > "\0" and ord(c) < 0x30000 and old(c) not in ("Cn", "Cs")) or ord(c) in pictures
+        for c in text
+    )
+    return unicodedata.normalize("NFC", text) if settled else text
+
+
 def text_of_period(day, unit):
     form = {"day": "%m-%d", "month": "%m", "quarter": f"Q{-(-day.month // 3)}", "year": ""}[unit]
     return f"{day.year:04d}-{day.strftime(form)}".rstrip("-")
@@ -111,6 +167,8 @@ def value_of(node, row):
         return None
     if node.op == "column":
         return row[node.value]
+    if node.op == "hour":
+        return row["hour of", node.parts[0].value]
     values = [value_of(part, row) for part in node.parts]
     if node.op == "missing":
         return values[0] is None
@@ -141,6 +199,11 @@ def value_of(node, row):
         "day": lambda: calendar(first).day,
         "weekday": lambda: calendar(first).isoweekday(),
         "period": lambda: text_of_period(calendar(first), node.value),
+        "ordinal": lambda: calendar(first).toordinal(),
+        "lower": lambda: in_case(first, "lower"),
+        "upper": lambda: in_case(first, "upper"),
+        "strip": lambda: first.strip() or None,
+        "normalize": lambda: normal(first),
     }[node.op]()
     if node.type == "number":
         assert node.low <= result <= node.high
@@ -171,8 +234,11 @@ def derived(one, row):
 def plain(plan, rows):
     """Each row that the plan's filter takes, with its derived columns and filters."""
     results = []
-    for source in rows:
-        row = {name: read(source[name], reading) for name, reading in plan.rows.readings}
+    for values in rows:
+        zones = dict(plan.rows.zones)
+        source = {name: on_clocks(value, zones.get(name)) for name, value in values.items()}
+        row = {("hour of", name): hour(source[name]) for name in plan.rows.hours}
+        row |= {name: read(source[name], reading) for name, reading in plan.rows.readings}
         for one in plan.rows.derived:
             row[one.name] = derived(one, row)
         if plan.rows.where is None or value_of(plan.rows.filter(plan.rows.where), row) is True:
@@ -248,6 +314,27 @@ DAYS = [
     "2024-12-31T23:59",
     "2024-12-31 00:00:00.000Z",
     "2024-12-31x",
+    *(
+        f"2024-12-31T{time}"
+        for time in (
+            *(
+                "25:00",
+                "24:00",
+                "23:60",
+                "23:59:60",
+                "23:59:59",
+                "7:00",
+                "07",
+                "07:5",
+                "",
+                "07:00 ",
+            ),
+            *("00:00:00.123456789012", "00:00:00.", "00:00:00,5", "00:00.5", "09:30z", "09:30Zx"),
+            *("09:30+02", "09:30+0200", "09:30-02:00", "09:30+24:00", "09:30+02:60", "09:30+2"),
+            *("07:00 ", "09:30+02:", "09:30:00.5+02:00", "09:30\n", "٠٩:30"),
+        )
+    ),
+    "2023-02-29T10:00",
     "+2024-01-01",
     "",
     "é",
@@ -314,6 +401,8 @@ DERIVE = {
     "dom": {"expression": "day(d)"},
     "weekday": {"expression": "weekday(d)"},
     **{f"by {unit}": {"expression": f"period(d, '{unit}')"} for unit in PERIODS},
+    "age": {"expression": "d - date('2000-02-29')", "range": [-(10**6), 3 * 10**6]},
+    "no days": {"expression": "d - d == 0 and date('2024-03-01') - date('2024-02-28') == 2"},
     "late": {"case": [["period(d, 'year') == '2024'", "late"]]},
     "mapped": {"map": "s", "to": {"x": "X", "é": "E", "it's": "q", '"': "q"}, "unknown": "else"},
     "cased": {"case": [["n >= 18 and b", "a"], ["d < date('2000-01-01')", "b"]]},
@@ -324,6 +413,8 @@ DERIVE = {
     "known": {"expression": "n is not None or b"},
     "chosen": {"expression": "'p' if m > 12.5 else 'q' if s == 'x' else None"},
     "begins": {"expression": "starts(s, 'J')"},
+    "cleaned": {"expression": "lower(strip(s))"},
+    "shouted": {"map": "upper(k)", "to": {"X": "x", "É": "e"}, "unknown": "else"},
     "second": {"expression": "weekday + clip(n, -5, 5)", "range": [0, 99]},
 }
 LOOKUP = {
@@ -334,6 +425,7 @@ LOOKUP = {
     },
     "open": {"column": "k", "keys": [["x", "1"], *([f"text {i}", "3"] for i in range(40))]},
 }
+TIMES = {"hour": {"expression": "hour(d)"}, "late": {"expression": "hour(d) >= 18 or n is None"}}
 WHERE = "not (n == 17) or s in ['x', 'é'] or d is None"
 
 
@@ -350,12 +442,256 @@ def test_spark_gives_what_plain_python_gives(spark_running):
         agree(a_plan(derive=DERIVE, lookup=LOOKUP, where=WHERE), table, "spark")
 
 
+# ---- times -------------------------------------------------------------------------------------
+
+FIRST, LAST = -62_135_596_800, 253_402_300_799  # the seconds of the years 1 to 9999
+SECONDS = [FIRST, LAST, -1, 0, 1, 951_782_400, None, -(10**9), FIRST - 1, LAST + 1]
+SECONDS += [random.Random(0).randrange(FIRST, LAST) for _ in range(600)]
+SECONDS += [random.Random(1).randrange(-5 * 10**9, 6 * 10**9) for _ in range(900)]
+
+
+def timed(unit, zone=None, seconds=SECONDS):
+    """A table of timestamps, a fraction of a second after each of some seconds where it fits."""
+    size = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    least = {"ns": 9 * 10**9}.get(unit, 10**12)
+    numbers = [s * size + size // 3 if s is not None and abs(s) < least else None for s in seconds]
+    kept = list(range(len(numbers)))
+    times = pa.array(numbers, pa.int64()).cast(pa.timestamp(unit, zone))
+    return pa.table({"n": kept, "d": times, "k": pa.array(["x"] * len(kept))})
+
+
+def by_time(zone=None):
+    """A plan of the parts of a timestamp, and of the texts that they give."""
+    date = {"type": "date"} | ({} if zone is None else {"zone": zone})
+    read = ["year", "quarter", "month", "dom", "weekday", "by day", "age"]
+    derive = {name: DERIVE[name] for name in read} | TIMES
+    derive |= {"row": {"expression": "n", "range": [0, 10**6]}}
+    return a_plan(columns=BASE["columns"] | {"d": date}, derive=derive)
+
+
+def in_python(table):
+    """The rows as Python has them: a timestamp outside the years 1 to 9999 is none of them."""
+    rows = table.drop_columns("d").to_pylist()
+    kind = table.schema.field("d").type
+    size = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC if kind.tz else None)
+    for row, number in zip(rows, table["d"].cast(pa.int64()).to_pylist(), strict=True):
+        micros = None if number is None else number * 10**6 // size
+        inside = micros is not None and FIRST <= micros // 10**6 <= LAST
+        row["d"] = epoch + dt.timedelta(microseconds=micros) if inside else None
+    return rows
+
+
+def times_agree(table, source, zone=None, engine="duckdb"):
+    plan = by_time(zone)
+    expected = {row["row"]: row for row in plain(plan, in_python(table))}
+    assert {row["row"]: row for row in on_engine(plan, source, engine)} == expected
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "America/New_York"])
+def test_timestamps_of_each_unit_have_the_days_and_hours_of_python(unit, zone, tmp_path):
+    """In memory, in Parquet, in pandas, in polars, and in a DuckDB file; and what no day has."""
+    # Python has no date for an instant of another zone's years 1 and 9999.
+    inside = [s for s in SECONDS if s is None or FIRST + 10**5 < s < LAST - 10**5]
+    table = timed(unit, zone and "Asia/Tokyo", SECONDS if zone is None else inside)
+    times_agree(table, table, zone)
+    extremes = pa.array([2**63 - 1, -(2**63), 1 - 2**63], pa.int64()).cast(table["d"].type)
+    far = pa.table({"n": [-1, -2, -3], "d": extremes, "k": ["x"] * 3})
+    with_extremes = pa.concat_tables([table, far]) if unit != "s" else table
+    pq.write_table(with_extremes, tmp_path / "times.parquet")
+    plan, path = by_time(zone), str(tmp_path / "times.parquet")
+    rows = {row["row"]: row for row in on_engine(plan, path)}
+    expected = {row["row"]: row for row in plain(plan, in_python(table))}
+    none = {row["dom"] for row in on_engine(plan, far)}
+    assert {n: row for n, row in rows.items() if n > 0} == {
+        n: row for n, row in expected.items() if n > 0
+    }
+    assert none == {None}
+    frame = table.select(["n", "d", "k"]).to_pandas(coerce_temporal_nanoseconds=False)
+    times_agree(table, frame, zone)
+    if unit != "s":
+        polars = pytest.importorskip("polars")
+        times_agree(table, polars.from_arrow(table), zone)
+    if zone is None or unit == "us":
+        with duckdb.connect(str(tmp_path / "times.db")) as connection:
+            connection.register("given", table)
+            connection.execute("CREATE TABLE people AS SELECT * FROM given")
+        times_agree(table, f"duckdb://{tmp_path}/times.db?table=people", zone)
+
+
+@pytest.mark.parametrize(
+    "zone", ["UTC", "Africa/Casablanca", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia"]
+)
+def test_each_zone_has_the_clocks_of_python_in_every_century(zone):
+    seconds = [s for s in SECONDS if s is not None and FIRST + 10**5 < s < LAST - 10**5]
+    table = timed("us", "UTC", seconds)
+    times_agree(table, table, zone)
+
+
+def test_the_offsets_of_a_zone_change_when_those_of_python_change():
+    for zone in ("Europe/Dublin", "America/Argentina/San_Luis", "Antarctica/Troll", "Asia/Gaza"):
+        starts, values = offsets(zone)
+        clock, epoch = ZoneInfo(zone), dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+        for start, before, after in zip(starts, values, values[1:], strict=False):
+            moments = (epoch + dt.timedelta(seconds=s) for s in (start - 1, start))
+            ahead = [m.astimezone(clock).utcoffset().total_seconds() for m in moments]
+            assert ahead == [before, after], (zone, start)
+
+
+@pytest.mark.slow
+def test_spark_gives_timestamps_the_days_and_hours_of_python(spark_running, tmp_path):
+    inside = [s for s in SECONDS if s is None or FIRST + 10**5 < s < LAST - 10**5]
+    for zone in (None, "America/New_York"):
+        table = timed("us", zone and "UTC", inside)
+        times_agree(table, table, zone, "spark")
+        pq.write_table(table, tmp_path / "times.parquet")
+        times_agree(table, str(tmp_path / "times.parquet"), zone, "spark")
+    pq.write_table(timed("ms"), tmp_path / "times.parquet")
+    with pytest.raises(DataError, match="make it timestamps of microseconds"):
+        on_engine(by_time(), str(tmp_path / "times.parquet"), "spark")
+
+
+def test_texts_have_hours_where_their_times_are_valid():
+    agree(a_plan(derive=TIMES), TABLE)
+    hours = {
+        text: on_engine(
+            a_plan(derive={"hour": TIMES["hour"]}), pa.table({"d": [text], "k": ["x"]})
+        )[0]["hour"]
+        for text in ("2024-01-31", "2024-01-31T25:00", "2024-01-31T23:59:59+02:00")
+    }
+    assert list(hours.values()) == [None, None, 23]
+
+
+def test_a_range_of_days_counts_timestamps_by_their_days():
+    """With and without a zone; pandas says how many rows a day has."""
+    days = {"from": "2024-03-09", "to": "2024-03-11"}
+    begin = dt.datetime(2024, 3, 9, tzinfo=dt.UTC)
+    times = [begin + dt.timedelta(minutes=17 * i) for i in range(400)]
+    for zone in (None, "America/New_York"):
+        table = pa.table({"k": pa.array(times).cast(pa.timestamp("ns", zone and "UTC"))})
+        columns = {"k": {"keys": days} | ({} if zone is None else {"zone": zone})}
+        plan = a_plan(columns=columns)
+        check_schema(plan, open_table(table, rows=False))
+        with prepared(plan, open_table(table, columns=["k"])) as rows:
+            (cells,) = (one.dense() for one in tables_of(plan, rows, bytes(18)).values())
+        local = table["k"].to_pandas()
+        local = local if zone is None else local.dt.tz_convert(zone)
+        counts = local.dt.strftime("%Y-%m-%d").value_counts()
+        assert cells.tolist() == [counts.get(day, 0) for day in plan.column("k").keys]
+
+
+ZONED = pa.table({"d": pa.array([0], pa.timestamp("us", "UTC")), "k": ["x"]})
+UNZONED = pa.table({"d": pa.array([0], pa.timestamp("us")), "k": ["x"]})
+
+
+@pytest.mark.parametrize(
+    ("table", "sections", "reason"),
+    [
+        (ZONED, {"where": "d is None"}, "write zone = 'UTC', or another zone"),
+        (UNZONED, {"zone": "UTC", "where": "d is None"}, "leave zone out of [columns.d]"),
+        (TYPED, {"zone": "UTC", "where": "d is None"}, "leave zone out of [columns.d]"),
+        (TABLE, {"zone": "UTC", "where": "d is None"}, "leave zone out of [columns.d]"),
+        (TYPED, {"where": "hour(d) > 3"}, "a timestamp and a text have one"),
+        (UNZONED, {"where": "d", "type": "boolean"}, "read it as 'boolean'"),
+        (UNZONED, {"keys": ["2024-01-31T00:00"], "by": "d"}, "is no day such as '2024-12-31'"),
+        (UNZONED, {"integer": True, "sum": "d"}, "holds dates, which do not add up"),
+        (UNZONED, {"id": "d"}, "has type timestamp"),
+    ],
+)
+def test_what_a_timestamp_cannot_be_is_refused_by_its_type(table, sections, reason):
+    names = ("type", "zone", "keys", "integer")
+    own = {name: sections[name] for name in names if name in sections}
+    if not {"keys", "integer"} & own.keys():
+        own = {"type": "date"} | own
+    query = {"name": "q", "measure": "count", "by": [sections.get("by", "k")], "share": 1}
+    if "sum" in sections:
+        query |= {"measure": "sum", "column": "d", "clip": [0, 1]}
+    unit = BASE["unit"] | ({"id": "d", "rows": 2} if "id" in sections else {})
+    columns = BASE["columns"] | {"d": own}
+    if "id" in sections:
+        del columns["d"]
+    where = {"where": sections["where"]} if "where" in sections else {}
+    plan = a_plan(columns=columns, query=[query], unit=unit, **where)
+    with pytest.raises(DataError, match=re.escape(reason)):
+        check_schema(plan, open_table(table, rows=False))
+
+
+def test_a_zone_is_a_part_of_the_plan_and_of_its_hash():
+    zoned, plan = by_time("America/New_York"), by_time()
+    assert zoned.canonical()["columns"]["d"] == {"type": "date", "zone": "America/New_York"}
+    assert Plan.from_dict(zoned.canonical()).hash == zoned.hash != plan.hash
+    for part, reason in (
+        ({"type": "date", "zone": "Mars/Olympus"}, "must be a time zone of the IANA database"),
+        ({"type": "date", "zone": "../UTC"}, "must be a time zone of the IANA database"),
+        ({"type": "whole", "zone": "UTC"}, "is for dates"),
+        ({"integer": True, "zone": "UTC"}, "is for dates"),
+    ):
+        with pytest.raises(PlanError, match=reason):
+            a_plan(columns=BASE["columns"] | {"d": part})
+
+
+# ---- texts -------------------------------------------------------------------------------------
+
+POINTS = [chr(point) for point in range(1, 0x110000) if not 0xD800 <= point < 0xE000]
+CHANGES = {
+    "low": {"expression": "lower(s)"},
+    "high": {"expression": "upper(s)"},
+    "bare": {"expression": "strip(s)"},
+    "both": {"expression": "lower(strip(s))"},
+}
+NORMAL = {
+    "form": {"expression": "normalize(s)"},
+    "every": {"expression": "upper(normalize(strip(s)))"},
+}
+
+
+def texts_of(characters):
+    """Each character alone, and between others that combine with it."""
+    texts = [*characters, *(f"A{c}\u0323\u0301" for c in characters), *TEXTS]
+    return pa.table({"s": texts, "k": ["x"] * len(texts)})
+
+
+def test_each_character_has_the_case_and_the_form_that_python_gives():
+    agree(a_plan(derive=CHANGES | NORMAL), texts_of(POINTS[:0x3400]))
+    agree(a_plan(derive=CHANGES | NORMAL), texts_of(POINTS[0x3400::7]))
+
+
+def test_the_form_of_a_text_does_not_depend_on_the_version_of_unicode():
+    """What this Python and the engine have later than Unicode 3.2 stays as it is."""
+    later = [c for c in POINTS if unicodedata.combining(c) and normal(c + "\u0323") == c + "\u0323"]
+    plan = a_plan(derive={"form": NORMAL["form"]})
+    agree(plan, texts_of(later))
+    assert normal("e\u0301🙂") == "é🙂"
+    assert normal("e\u0301\U0001e4ee") == "e\u0301\U0001e4ee"
+
+
+@pytest.mark.slow
+def test_spark_gives_each_character_the_case_that_python_gives(spark_running):
+    agree(a_plan(derive=CHANGES), texts_of(POINTS[:0x2100]), "spark")
+    with pytest.raises(DataError, match="Spark does not compute"):
+        on_engine(a_plan(derive=NORMAL), texts_of(["x"]), "spark")
+
+
+def test_bytes_that_are_no_text_stay_as_they_are():
+    parts = [b"\xff", "É".encode(), b"A\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b" x\xc0\x80"]
+    places = [sum(map(len, parts[:i])) for i in range(len(parts) + 1)]
+    buffers = [None, pa.array(places, pa.int32()).buffers()[1], pa.py_buffer(b"".join(parts))]
+    texts = pa.Array.from_buffers(pa.string(), len(parts), buffers)
+    plan = a_plan(derive=CHANGES | NORMAL)
+    opened = open_table(pa.table({"s": texts, "k": ["x"] * len(parts)}), columns=["s", "k"])
+    with prepared(plan, opened) as rows:
+        changed = rows.select(*CHANGES, *NORMAL).to_pyarrow().to_pylist()
+        for row, part in zip(changed, parts, strict=True):
+            assert set(row.values()) <= {part, "é".encode()}
+
+
 # ---- generated expressions ---------------------------------------------------------------------
 
 integers = st.integers(-(10**4), 10**4).map(str)
 leaves = {
     "number": st.sampled_from(["n", "n", "m", "12.5", "year(d)", "weekday(d)"]) | integers,
-    "text": st.sampled_from(["s", "k", "'x'", "'é'", '"it\'s"']),
+    "text": st.sampled_from(["s", "k", "lower(k)", "strip(s)", "'x'", "'é'", '"it\'s"']),
     "boolean": st.sampled_from(["b", "True", "False"]),
     "date": st.sampled_from(["d", "date('2024-02-29')", "date('1600-01-01')"]),
 }
@@ -376,7 +712,11 @@ def expressions(kind, depth):
     number = below["number"]
     clipped = number.map(lambda x: f"clip({x}, -90, 90)")
     more = {
-        "text": [],
+        "text": [
+            st.tuples(st.sampled_from(["lower", "upper", "strip", "normalize"]), below["text"]).map(
+                lambda p: f"{p[0]}({p[1]})"
+            )
+        ],
         "date": [],
         "number": [
             st.tuples(number, st.sampled_from("+-"), number).map(
@@ -387,7 +727,7 @@ def expressions(kind, depth):
                 lambda p: f"({p[0]} // {p[1]})"
             ),
             st.tuples(clipped, st.integers(1, 50)).map(lambda p: f"({p[0]} % {p[1]})"),
-            st.sampled_from(["month(d)", "quarter(d)", "day(d)"]),
+            st.sampled_from(["month(d)", "quarter(d)", "day(d)", "(d - date('2024-02-29'))"]),
             number.map(lambda x: f"(-{x})"),
             clipped,
         ],
@@ -472,6 +812,11 @@ REFUSED = {
     "clip(n, 5, 1) > 0": "low end is above",
     "year(n) > 1": "takes a date",
     "year(d if b else None) > 1": "takes a column",
+    "(d if b else None) - d > 1": "make its date a derived column",
+    "d - 30 > date('2020-01-01')": "is a date, and must be a number",
+    "hour(date('2020-01-01')) > 1": "hour takes a column of the data",
+    "hour(s) > 1": "hour takes a column of the data",
+    "lower(n) == 'x'": "lower takes a text",
     "n > 1j": "is no number",
     "s == b'x'": "is no number, text",
     "(n := 3) > 1": "is not in the language",
@@ -516,6 +861,11 @@ def test_a_wrong_section_is_refused(sections, reason):
 
 
 def test_the_words_of_an_expression():
+    assert words("lower(strip(name)) == 'x' and hour(admitted) >= 18") == (
+        "name (without blanks around it) (in lower case) is “x” and the hour of admitted is at "
+        "least 18"
+    )
+    assert words("left - admitted > 30") == "left minus admitted is above 30"
     assert words("age >= 18 and state in ['IL', 'OH']") == (
         "age is at least 18 and state is one of “IL”, “OH”"
     )

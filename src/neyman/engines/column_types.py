@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 from neyman.engines.csv_reader import DataError, without_empty
 
 __all__ = [
+    "MOST_OF_NANOSECONDS",
     "PLACEHOLDER",
     "check_types",
+    "is_kept",
     "is_plain",
     "plain",
     "plain_form",
@@ -30,6 +32,11 @@ _compute: Any = pc
 _TEXT = ("string", "large_string", "string_view")
 _MOST_DAYS = 2**31 - 1
 _DAY = 86_400_000  # milliseconds
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
+_FIRST_SECOND, _LAST_SECOND = -62_135_683_200, 253_402_387_199  # a day around years 1 to 9999
+
+MOST_OF_NANOSECONDS = (2**63 - 1) // 1000 - 1
+"""The most microseconds of a timestamp of nanoseconds: 64 bits have the ends for what is none."""
 
 PLACEHOLDER = pa.binary()
 """What stands for a type that no plan can use, where a form has a column of it."""
@@ -39,7 +46,8 @@ def plain_type(kind: Any) -> Any:
     """Return the type that a column of an Arrow type is read as; None if no plan can use it.
 
     Text of every layout is one type, half floats are single floats, decimals have 128 bits, dates
-    count days, and dictionaries and runs are read as their values. A column of nothing is text.
+    count days, timestamps count microseconds, in UTC if they have a time zone, and dictionaries and
+    runs are read as their values. A column of nothing is text.
     Decimals with 256 bits or a negative scale, times, nested types, bytes, and extension types
     cannot be used.
     """
@@ -56,6 +64,8 @@ def plain_type(kind: Any) -> Any:
         return kind
     if types.is_date(kind):
         return pa.date32()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
     if types.is_decimal(kind) and kind.bit_width <= 128 and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
     return None
@@ -64,6 +74,16 @@ def plain_type(kind: Any) -> Any:
 def is_plain(kind: Any) -> bool:
     """Return True if engines take a type as it is: a plain one, or text in another layout."""
     return str(kind) in _TEXT or kind == plain_type(kind)
+
+
+def is_kept(kind: Any) -> bool:
+    """Return True if DuckDB reads a type of Parquet as it is, whatever its values are.
+
+    It converts timestamps of milliseconds, which fails where they leave 64 bits, and Ibis has no
+    type for nanoseconds with a time zone.
+    """
+    is_time = pa.types.is_timestamp(kind)
+    return not is_time or kind.unit == "us" or (kind.unit == "ns" and kind.tz is None)
 
 
 def check_types(schema: Any, columns: Any) -> None:
@@ -77,7 +97,8 @@ def check_types(schema: Any, columns: Any) -> None:
         if plain_type(kind) is None:
             raise DataError(
                 f"data column {name!r} has type {kind}: a column that a plan uses holds text, "
-                "numbers (decimals of at most 38 digits), true/false or dates; convert it first"
+                "numbers (decimals of at most 38 digits), true/false, dates or timestamps; convert "
+                "it first"
             )
 
 
@@ -102,7 +123,9 @@ def plain(column: Any) -> Any:
     """A column whose type has a plain one, as an engine takes it.
 
     Text stays as it lies, dictionaries of text too: engines read every layout of it. A decimal or a
-    date outside what its type can hold is missing, and so is an empty text of a dictionary.
+    date outside what its type can hold is missing, and so is an empty text of a dictionary, and a
+    timestamp that is more than a day outside the years 1 to 9999. Nanoseconds are rounded down to
+    microseconds.
     """
     kind = column.type
     if str(kind).startswith("run_end_encoded"):
@@ -118,6 +141,8 @@ def plain(column: Any) -> Any:
     if pa.types.is_date64(kind):
         ends = pa.scalar(-_MOST_DAYS * _DAY), pa.scalar(_MOST_DAYS * _DAY)
         return _between(column, column.cast(pa.int64()), *ends).cast(pa.date32(), safe=False)
+    if pa.types.is_timestamp(kind):
+        return _microseconds(column)
     if pa.types.is_decimal(kind):
         wide = pa.decimal128(38, kind.scale)
         least, most = (Decimal((sign, (9,) * kind.precision, -kind.scale)) for sign in (1, 0))
@@ -126,6 +151,24 @@ def plain(column: Any) -> Any:
         return column.cast(plain_type(kind), safe=False)
     wanted = plain_type(kind)
     return column if str(kind) in _TEXT or kind == wanted else column.cast(wanted)
+
+
+def _microseconds(column: Any) -> Any:
+    """Timestamps in microseconds, rounded down."""
+    unit, number = column.type.unit, column.cast(pa.int64())
+    if unit == "ns":
+        below = _compute.less(_remainder(number, 1000), 0).cast(pa.int64())
+        number = _compute.subtract(_compute.divide(number, 1000), below)
+        ends = -MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS
+        return _between(number, number, *map(pa.scalar, ends)).cast(plain_type(column.type))
+    ends = (second * _PER_SECOND[unit] for second in (_FIRST_SECOND, _LAST_SECOND))
+    number = _between(number, number, *map(pa.scalar, ends))
+    number = _compute.multiply(number, _PER_SECOND["us"] // _PER_SECOND[unit])
+    return number.cast(plain_type(column.type))
+
+
+def _remainder(number: Any, k: int) -> Any:
+    return _compute.subtract(number, _compute.multiply(_compute.divide(number, k), k))
 
 
 def _between(column: Any, number: Any, least: Any, most: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from neyman.engines.csv_reader import DataError, MissingColumn
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.plan import Plan
 from neyman.plan.query import KeyKind, key_text
-from neyman.plan.row_expression import ColumnType
+from neyman.plan.row_expression import ColumnType, operations
 
 __all__ = [
     "as_written",
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
@@ -143,8 +144,9 @@ def check_schema(plan: Plan, table: ibis.Table, source: Any = None) -> None:
 
 
 def _check(plan: Plan, table: ibis.Table) -> None:
-    schema = table.schema()
     names = columns_read(plan, list(table.columns))
+    _check_changes(plan, table)
+    schema = _with_days(plan, table.schema(), names)
     for name, reading in plan.rows.readings:
         _check_reading(name, schema[name], reading)
     hierarchy = plan.hierarchy
@@ -171,6 +173,64 @@ def _check(plan: Plan, table: ibis.Table) -> None:
             _check_keys(column.name, kind, column.kind, map(key_text, column.keys))
 
 
+def _check_changes(plan: Plan, table: ibis.Table) -> None:
+    """Refuse a change of a text that an engine cannot make."""
+    # A form of joined tables is on no engine; each of the tables is checked on its own.
+    engines = {place.name for place in table._find_backends()[0]}
+    if "pyspark" in engines and any("normalize" in operations(node) for node in plan.rows.nodes):
+        raise DataError(
+            "an expression of the plan has normalize(), which Spark does not compute; count on "
+            "DuckDB or PostgreSQL, or normalize the texts of the data and leave it out"
+        )
+
+
+def _with_days(
+    plan: Plan, schema: Mapping[str, dt.DataType], names: Iterable[str]
+) -> dict[str, dt.DataType]:
+    """The types of the columns that the plan reads, with dates in place of timestamps.
+
+    Raises:
+        DataError: the zone of a timestamp is missing, or is not needed; a column has no time of
+            day and an expression reads it; or a key of a timestamp is no day.
+    """
+    kinds = {name: schema[name] for name in names}
+    zones = dict(plan.rows.zones)
+    for name, kind in kinds.items():
+        zone = zones.get(name)
+        if name in plan.rows.hours and not (kind.is_timestamp() or kind.is_string()):
+            raise DataError(
+                f"data column {name!r} has type {kind}, and an expression reads its hour; a "
+                "timestamp and a text have one"
+            )
+        has_zone = kind.is_timestamp() and kind.timezone is not None
+        if has_zone and zone is None and name != plan.unit.id:
+            raise DataError(
+                f"data column {name!r} holds timestamps with a time zone, and its days depend on "
+                f"the zone; write zone = 'UTC', or another zone such as 'America/New_York', in "
+                f"[columns.{name}]"
+            )
+        if zone is not None and not has_zone:
+            raise DataError(
+                f"data column {name!r} has type {kind}, and the plan has zone = {zone!r} for it; "
+                "a zone is for timestamps with a time zone, and other days are read as they are: "
+                f"leave zone out of [columns.{name}]"
+            )
+        if kind.is_timestamp() and name != plan.unit.id:
+            kinds[name] = dt.date
+            _check_days(plan, name)
+    return kinds
+
+
+def _check_days(plan: Plan, name: str) -> None:
+    for column in plan.columns:
+        for key in map(key_text, column.keys if column.name == name else ()):
+            if not _DAY.fullmatch(key):
+                raise DataError(
+                    f"data column {name!r} holds timestamps, which are counted by their days, and "
+                    f"the public key {key!r} is no day such as '2024-12-31'"
+                )
+
+
 def check_unit_type(name: str, kind: dt.DataType) -> None:
     """Refuse a type whose values cannot name units: floats, and what no plan reads.
 
@@ -184,9 +244,10 @@ def check_value_type(name: str, kind: dt.DataType) -> None:
     """Refuse a type that no plan reads.
 
     Raises:
-        DataError: it is neither text, a number, true/false, nor a date.
+        DataError: it is neither text, a number, true/false, a date, nor a timestamp.
     """
-    _check_type(name, kind)
+    if not kind.is_timestamp():
+        _check_type(name, kind)
 
 
 def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ibis.formats.pyarrow import PyArrowType
 from pyarrow.fs import LocalFileSystem
 
-from neyman.engines.column_types import PLACEHOLDER, plain_type
+from neyman.engines.column_types import PLACEHOLDER, is_kept, plain_table, plain_type
 from neyman.engines.csv_reader import DataError, check_names
 from neyman.engines.spill import spill_folder
 
@@ -169,7 +169,7 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
 def _footer(file: str) -> pa.Schema:
     try:
         with open(file, "rb") as opened:
-            return pq.read_schema(opened)
+            return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").schema_arrow
     except Exception as error:
         raise _unreadable(file, error) from None
 
@@ -208,8 +208,11 @@ def _same(name: str, first: Any, other: Any, native: Any, other_native: Any) -> 
 def _agreed(kind: Any, native: Any) -> Any:
     """An Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
     plain = plain_type(kind)
-    if plain is None or pa.types.is_null(kind):
+    if plain is None or pa.types.is_null(kind) or not is_kept(kind):
         return kind
+    if pa.types.is_timestamp(kind):
+        same = getattr(native, "is_timestamp", bool)()
+        return kind if same and (native.timezone is None) == (kind.tz is None) else PLACEHOLDER
     return kind if str(PyArrowType.to_ibis(plain)) == str(native) else PLACEHOLDER
 
 
@@ -238,9 +241,11 @@ def parquet(files: Sequence[str], types: Mapping[str, Any], memory: str | None) 
 
     Args:
         files: their paths.
-        types: the columns to read, with their plain types.
+        types: the columns to read, with their plain types, and the own types of timestamps.
         memory: as `connect` has it.
     """
+    if not all(map(is_kept, types.values())):
+        return registered(_by_arrow(files, types), memory).select(*types)
     connection = connect(memory)
     table = _parquet(connection, files, list(types))
     if _is_text(table):
@@ -248,15 +253,22 @@ def parquet(files: Sequence[str], types: Mapping[str, Any], memory: str | None) 
     close(connection)
     # DuckDB reads no text that is not UTF-8; Arrow does, and the engine compares bytes. Both give
     # the same types (see `parquet_schema`), so that only the bytes of a text decide who reads it.
+    return registered(_by_arrow(files, types), memory).select(*types)
+
+
+def _by_arrow(files: Sequence[str], types: Mapping[str, Any]) -> Any:
+    """Parquet files as Arrow reads them: where they lie, or in memory to convert timestamps."""
     data = ds.dataset(
         [os.path.abspath(file) for file in files],
         pa.schema(list(types.items())),
         format=ds.ParquetFileFormat(
-            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False)
+            read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"),
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False),
         ),
         filesystem=LocalFileSystem(),
     )
-    return registered(data, memory).select(*types)
+    times = [kind for kind in types.values() if pa.types.is_timestamp(kind)]
+    return data if all(kind == plain_type(kind) for kind in times) else plain_table(data.to_table())
 
 
 def _text_for_null(table: ibis.Table) -> ibis.Table:

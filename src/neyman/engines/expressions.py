@@ -36,6 +36,7 @@ from neyman.plan.document import SourcePart
 from neyman.plan.query import KeyKind
 
 __all__ = [
+    "TIME_OF_DAY",
     "bin_of",
     "bytes_of",
     "digest",
@@ -45,7 +46,9 @@ __all__ = [
     "integer_of",
     "key_bytes",
     "plain_bytes",
+    "quotient",
     "raw_key",
+    "remainder",
     "scaled_integer",
     "total",
     "without_empty_text",
@@ -64,7 +67,7 @@ _BLANKS, _APOSTROPHES = " \u00a0\u202f", "'\u2019"  # each stands for the others
 _EXPONENT = r"(?:[eE][-+]?[0-9]{1,4})?"
 _HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
 _OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
-_TIME = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?"
+TIME_OF_DAY = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?"
 _WIDEST = 2**60  # beyond every clip, and small enough that nothing here overflows
 _FEW = 14  # digits that doubles have to spare
 _LONGEST = 37  # digits, which fit in decimal(38, 0)
@@ -373,6 +376,21 @@ def _tree(number: Any, edges: Sequence[int], first: int, last: int) -> Any:
     return ibis.cases((number < edges[middle], below), else_=_tree(number, edges, middle, last))
 
 
+def quotient(number: Any, k: int) -> Any:
+    """The quotient of a whole number by a positive one, rounded down.
+
+    The number is within +-2^53, or k is a multiple of a million and the quotient within +-2^38.
+    """
+    # The dividend is exactly divisible: rounding the double of the quotient gives it exactly.
+    return ((number - remainder(number, k)) / k).round().cast("int64")
+
+
+def remainder(number: Any, k: int) -> Any:
+    """The remainder of a whole number, from 0 to k - 1."""
+    # A remainder has the sign of the number: hence the second one.
+    return (number % k + k) % k
+
+
 def total(column: Any) -> Any:
     """The exact sum of whole numbers, brought back inside +-2^62; 0 of none."""
     sum_of_column = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
@@ -453,7 +471,7 @@ def written_day(text: Any, dates: str) -> Any:
     """
     iso, pattern = _iso_date(text, dates)
     return ibis.cases(
-        (text.re_search(rf"{pattern}{_TIME}\z"), iso),
+        (text.re_search(rf"{pattern}{TIME_OF_DAY}\z"), iso),
         (text.re_search(rf"^{ISO_DATE}\z"), ibis.null("string")),
         else_=text,
     )

@@ -7,7 +7,9 @@ Each step has one answer on DuckDB, on Spark, and in plain Python:
 - A quotient is of a number that is exactly divisible, so its double is exact.
 - Text is compared as bytes, in UTF-8.
 - A date is the whole number year * 10000 + month * 100 + day: from a date of the years 1 to 9999,
-  or from a text ``2024-12-31`` that is a day, which may have a time after it.
+  from a timestamp (see `local_times`), or from a text ``2024-12-31`` that is a day, which may have
+  a time of day after it: ``T23:59``, with seconds, a fraction, and an offset from UTC or without
+  them. The day and the hour are those that the text has.
 - A row that a lookup does not list stays, because the join keeps every row. A lookup's texts are
   distinct, so no row comes twice.
 """
@@ -25,6 +27,7 @@ import pyarrow as pa
 from neyman.engines.backend_tables import put, view
 from neyman.engines.data_schema import code_column, filter_column, written_column
 from neyman.engines.expressions import (
+    TIME_OF_DAY,
     bytes_of,
     engine_of,
     hexadecimal,
@@ -32,15 +35,19 @@ from neyman.engines.expressions import (
     integer_of,
     key_bytes,
     plain_bytes,
+    quotient,
+    remainder,
     written_boolean,
     written_date,
     written_day,
     written_number,
 )
+from neyman.engines.local_times import hour_column, local_days
+from neyman.engines.text_functions import changed_text
 from neyman.plan.derived import Derived, Reading, readings_of
 from neyman.plan.document import SourcePart
 from neyman.plan.plan import Plan
-from neyman.plan.row_expression import COLUMN_LIMIT, DATE, ColumnType, Node
+from neyman.plan.row_expression import COLUMN_LIMIT, DATE, TEXT_CHANGES, ColumnType, Node
 
 __all__ = ["prepared", "read_as", "with_plain_texts"]
 
@@ -50,9 +57,8 @@ _FEW = 16
 _SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 """Types of numbers that are within `COLUMN_LIMIT`."""
 
-_DAY = (
-    r"^(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}([T ][0-9:.,+Zz-]*)?\z"
-)
+_FOUR_DIGITS = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # but 0000
+_DAY = rf"^{_FOUR_DIGITS}-[0-9]{{2}}-[0-9]{{2}}{TIME_OF_DAY}\z"
 _YEAR, _MONTH = DATE
 
 
@@ -68,14 +74,19 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
         table: the private rows, whose schema has been checked.
     """
     rows = plan.rows
-    if not rows.derived and not rows.filters:
-        yield table
-        return
     engine = engine_of(table)
     values = {name: f"neyman:value:{number}" for number, (name, _) in enumerate(rows.readings)}
     with ExitStack() as scope:
-        ready: Any = table.mutate(
-            **{values[name]: _read_once(table[name], kind, engine) for name, kind in rows.readings}
+        days: Any = local_days(plan, table, lambda stage: _computed_once(stage, scope))
+        if not rows.derived and not rows.filters:
+            yield days
+            return
+        ready: Any = days.mutate(
+            **{values[name]: _read_once(days[name], kind, engine) for name, kind in rows.readings}
+        )
+        written = [name for name in rows.hours if hour_column(name) not in days.columns]
+        ready = ready.mutate(
+            **{hour_column(name): _hour(ready[name], ready[values[name]]) for name in written}
         )
         early = rows.where is not None and rows.names.isdisjoint(rows.read_by(rows.where))
         if early and rows.where is not None:
@@ -192,6 +203,13 @@ def _date(column: Any) -> Any:
     return ibis.cases((known, day.replace("-", "").try_cast("int64")))
 
 
+def _hour(column: Any, day: Any) -> Any:
+    """The hour of a text whose day is known; NULL if it has none."""
+    text = column.cast("string")
+    known = day.notnull() & text.re_search("^.{10}[T ][0-9]{2}:")
+    return ibis.cases((known, text.substr(11, 2).try_cast("int64")))
+
+
 def _known_day(column: Any) -> Any:
     """Before the year 1 and after 9999 each engine has a calendar of its own."""
     return column.between(date(1, 1, 1), date(9999, 12, 31))
@@ -199,19 +217,8 @@ def _known_day(column: Any) -> Any:
 
 def _parts(number: Any) -> tuple[Any, Any, Any]:
     """Year, month and day of a date, which is never below 0."""
-    month = _quotient(number, _MONTH)
-    return _quotient(number, _YEAR), month % _MONTH, number % _MONTH
-
-
-def _quotient(number: Any, k: int) -> Any:
-    """The quotient of a whole number within +-2^53, rounded down."""
-    # The dividend is exactly divisible: rounding the double of the quotient gives it exactly.
-    return ((number - _modulo(number, k)) / k).round().cast("int64")
-
-
-def _modulo(number: Any, k: int) -> Any:
-    # A remainder has the sign of the number: hence the second one.
-    return (number % k + k) % k
+    month = quotient(number, _MONTH)
+    return quotient(number, _YEAR), month % _MONTH, number % _MONTH
 
 
 def _value(one: Derived, result: _Compiler, label: Callable[[str], Any] | None = None) -> Any:
@@ -287,6 +294,14 @@ def _staged(table: Any, scope: ExitStack) -> Any:
     return scope.enter_context(view(table))
 
 
+def _computed_once(table: Any, scope: ExitStack) -> Any:
+    """`_staged`, also on PostgreSQL, which puts expressions in place of the names of others."""
+    if engine_of(table) != "postgres":
+        return _staged(table, scope)
+    backend = table.get_backend()
+    return backend.fenced(table)
+
+
 class _Compiler:
     """Expressions on the columns of one table."""
 
@@ -346,6 +361,22 @@ class _Compiler:
         (part,) = self.parts(node)
         return hexadecimal(part).startswith(node.value.encode().hex().upper())
 
+    def changed(self, node: Node) -> Any:
+        """A text after a chain of changes, which are computed in one step."""
+        changes: list[str] = []
+        while node.op in TEXT_CHANGES:
+            changes.insert(0, node.op)
+            (node,) = node.parts
+        return changed_text(self.of(node), changes, self.engine)
+
+    def ordinal(self, node: Node) -> Any:
+        """The number of a day, 1 for 0001-01-01. A year begins in March here."""
+        year, month, day = self.day_parts(node)
+        early = (month < 3).cast("int64")
+        year, month = year - early, month + early * 12 - 3
+        leaps = quotient(year, 4) - quotient(year, 100) + quotient(year, 400)
+        return year * 365 + leaps + quotient(month * 153 + 2, 5) + day - 306
+
     def day_parts(self, node: Node) -> tuple[Any, Any, Any]:
         """The year, the month, and the day of a date column."""
         (part,) = node.parts
@@ -358,7 +389,7 @@ class _Compiler:
         return year, month, day
 
     def quarter(self, node: Node) -> Any:
-        return _quotient(self.day_parts(node)[1] + 2, 3)
+        return quotient(self.day_parts(node)[1] + 2, 3)
 
     def period(self, node: Node) -> Any:
         """The text of a date's period: 2024-12-31, 2024-12, 2024-Q4, or 2024."""
@@ -366,7 +397,7 @@ class _Compiler:
         digits = (date_number + 10**8).cast("string")  # nine: 1, then year, month, and day
         text: Any = digits.substr(1, 4)
         if node.value == "quarter":
-            quarter = _quotient(_parts(date_number)[1] + 2, 3).cast("string")
+            quarter = quotient(_parts(date_number)[1] + 2, 3).cast("string")
             text = text.concat("-Q").concat(quarter)
         if node.value in ("month", "day"):
             text = text.concat("-").concat(digits.substr(5, 2))
@@ -379,7 +410,7 @@ class _Compiler:
         year, month, day = self.day_parts(node)
         year = year - (month < 3).cast("int64")
         offsets = [(month == m, n) for m, n in enumerate((6, 2, 1, 4, 6, 2, 4, 0, 3, 5, 1, 3), 1)]
-        leaps = _quotient(year, 4) - _quotient(year, 100) + _quotient(year, 400)
+        leaps = quotient(year, 4) - quotient(year, 100) + quotient(year, 400)
         return (year + leaps + ibis.cases(*offsets) + day) % 7 + 1
 
 
@@ -413,8 +444,8 @@ _STEPS: Mapping[str, Callable[[_Compiler, Node], Any]] = {
     "add": lambda own, node: _folded(own.parts(node), lambda a, b: a + b),
     "subtract": lambda own, node: _folded(own.parts(node), lambda a, b: a - b),
     "multiply": lambda own, node: _folded(own.parts(node), lambda a, b: a * b),
-    "divide": lambda own, node: _quotient(own.parts(node)[0], node.value),
-    "modulo": lambda own, node: _modulo(own.parts(node)[0], node.value),
+    "divide": lambda own, node: quotient(own.parts(node)[0], node.value),
+    "modulo": lambda own, node: remainder(own.parts(node)[0], node.value),
     "clip": _Compiler.clip,
     "choose": _Compiler.choose,
     "starts": _Compiler.starts,
@@ -424,4 +455,7 @@ _STEPS: Mapping[str, Callable[[_Compiler, Node], Any]] = {
     "day": lambda own, node: own.day_parts(node)[2],
     "weekday": _Compiler.weekday,
     "period": _Compiler.period,
+    "ordinal": _Compiler.ordinal,
+    "hour": lambda own, node: own.table[hour_column(node.parts[0].value)],
+    **dict.fromkeys(TEXT_CHANGES, _Compiler.changed),
 }

@@ -286,6 +286,7 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
     if places:
         if opening.engine == "spark":
             spark.of_session(table)
+            table = spark.with_zones(table)
         return without_empty_text(table)
     try:
         held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
@@ -349,6 +350,8 @@ def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
         return opening.held(plain_form(picked))
     kinds = {field.name: plain_type(field.type) for field in picked}
     usable = {name: kind for name, kind in kinds.items() if kind is not None}
+    # Arrow would convert a timestamp on the way, and fail where that loses something.
+    usable |= {field.name: field.type for field in picked if pa.types.is_timestamp(field.type)}
     return without_empty_text(duckdb.parquet(files, usable, opening.memory))
 
 

@@ -35,7 +35,7 @@ from neyman.engines.csv_reader import DataError
 from neyman.engines.duckdb import check_memory
 from neyman.engines.spill import SpillFolder, spill_folder
 
-__all__ = ["close", "connect", "installed", "of_session", "parquet", "registered"]
+__all__ = ["close", "connect", "installed", "of_session", "parquet", "registered", "with_zones"]
 
 _OURS = {
     "spark.sql.ansi.enabled": "true",
@@ -237,8 +237,13 @@ def registered(data: pa.Table, memory: str | None = None, master: str | None = N
     try:
         plain = pa.table({name: _plain(data[name]) for name in data.column_names})
         frame = connection._session.createDataFrame(plain)
+        for field in plain.schema:
+            if pa.types.is_timestamp(field.type) and field.type.tz is None:
+                # Spark takes it for an instant in the session's zone, which is UTC.
+                quoted = "`" + field.name.replace("`", "``") + "`"
+                frame = frame.withColumn(field.name, frame[quoted].cast("timestamp_ntz"))
         frame.createOrReplaceTempView("people")
-        return connection.table("people")
+        return with_zones(connection.table("people"))
     except Exception as error:
         raise DataError(
             f"data has columns that Spark cannot take ({type(error).__name__}); its types are "
@@ -304,7 +309,8 @@ def parquet(
         if not _readable(schema.field(name).type):
             raise DataError(
                 f"data column {name!r} has type {schema.field(name).type}, which Spark does not "
-                "read from Parquet: make it float or double, or count on DuckDB"
+                f"read from Parquet: make it {_instead(schema.field(name).type)}, or count on "
+                "DuckDB"
             )
     if not rows:
         table = registered(plain_form(schema), memory, master)
@@ -325,18 +331,40 @@ def parquet(
     if not usable:
         frame = frame.withColumn("one", functions.lit(1))
     frame.createOrReplaceTempView("people")
-    return connection.table("people")
+    return with_zones(connection.table("people"))
+
+
+def with_zones(table: ibis.Table) -> ibis.Table:
+    """The table with a time zone in the type of each timestamp that is an instant.
+
+    Ibis has one type for Spark's two.
+    """
+    if not any(kind.is_timestamp() for kind in table.schema().values()):
+        return table
+    backend: Any = table.get_backend()
+    fields = backend._session.sql(backend.compile(table)).schema.fields
+    instants = [field.name for field in fields if field.dataType.typeName() == "timestamp"]
+    return table.mutate(**{name: table[name].cast("timestamp('UTC')") for name in instants})
 
 
 def _readable(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
+    if pa.types.is_timestamp(kind) and kind.unit != "us":
+        return False  # of milliseconds some fail
     return plain_type(kind) is not None and not pa.types.is_float16(kind)
+
+
+def _instead(kind: Any) -> str:
+    return "timestamps of microseconds" if pa.types.is_timestamp(kind) else "float or double"
 
 
 def _spark_type(kind: Any) -> Any:
     from ibis.backends.pyspark.datatypes import PySparkType
+    from pyspark.sql.types import TimestampNTZType
 
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        return TimestampNTZType()
     name = str(PyArrowType.to_ibis(plain_type(kind)))
     return PySparkType.from_ibis(ibis.dtype(_UNSIGNED.get(name, name)))
 

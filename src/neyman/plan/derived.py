@@ -26,6 +26,7 @@ from neyman.plan.row_expression import (
     ExpressionError,
     Node,
     condition,
+    hours_read,
     mentioned,
     read,
     sources,
@@ -95,11 +96,15 @@ class Derived:
         return ColumnType("text")
 
     @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Its expressions, parsed."""
+        value = () if self.value is None else (self.value,)
+        return (*value, *(node for _, node, _ in self.cases))
+
+    @property
     def sources(self) -> frozenset[str]:
         """The columns that its expressions read, derived ones too."""
-        nodes = [self.value] if self.value is not None else []
-        nodes += [node for _, node, _ in self.cases]
-        return frozenset(name for node in nodes for name in sources(node))
+        return frozenset(name for node in self.nodes for name in sources(node))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -162,6 +167,7 @@ class Rows:
         where: the table's filter as written, or None.
         filters: each filter of the plan by its text, parsed: the table's and the queries'.
         readings: how expressions read each column of the data that they use.
+        zones: the time zone of each column whose timestamps have one.
     """
 
     types: tuple[tuple[str, str], ...] = ()
@@ -169,6 +175,20 @@ class Rows:
     where: str | None = None
     filters: tuple[tuple[str, Node], ...] = ()
     readings: tuple[tuple[str, ColumnType], ...] = ()
+    zones: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """Every expression of the plan, parsed."""
+        for one in self.derived:
+            yield from one.nodes
+        for _, node in self.filters:
+            yield node
+
+    @property
+    def hours(self) -> frozenset[str]:
+        """The columns of the data whose time of day an expression reads."""
+        return frozenset(name for node in self.nodes for name in hours_read(node))
 
     @property
     def names(self) -> frozenset[str]:
@@ -245,7 +265,27 @@ def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str
         document.where,
         tuple(filters.items()),
         tuple((name, types[name]) for name in sorted(used - names) if name in types),
+        tuple(_zones(document, problems)),
     )
+
+
+def _zones(document: PlanDocument, problems: list[str]) -> Iterator[tuple[str, str]]:
+    """The time zone of each column that names one."""
+    for name, part in document.columns.items():
+        if part.zone is None:
+            continue
+        if name in document.derive or name in document.lookup:
+            right = "is for a column of the data; leave it out"
+        elif part.type == "date" or part.discover or _are_texts(part.listed):
+            yield name, part.zone
+            continue
+        else:
+            right = "is for dates: a column with type = 'date', or with keys such as '2024-12-31'"
+        problems.append(f"columns.{name}.zone = {show(part.zone)}: {right}")
+
+
+def _are_texts(keys: tuple[str | int | bool, ...]) -> bool:
+    return bool(keys) and all(isinstance(key, str) for key in keys)
 
 
 def _declared(document: PlanDocument) -> Iterator[tuple[str, ColumnType]]:
@@ -260,6 +300,8 @@ def _declared(document: PlanDocument) -> Iterator[tuple[str, ColumnType]]:
 
 
 def _type_of(part: ColumnPart) -> ColumnType:
+    if part.type == "date":
+        return ColumnType("date", is_timed=True)
     if part.type is not None:
         return ColumnType("number" if part.type == "whole" else part.type)
     if part.integer or part.decimals is not None:

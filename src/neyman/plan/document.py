@@ -12,6 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import singledispatch
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -200,6 +201,17 @@ def _line(value: str) -> str:
     return value
 
 
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        raise ValueError(
+            "must be a time zone of the IANA database that this machine has, such as "
+            "'America/New_York' or 'UTC'"
+        ) from None
+    return value
+
+
 def _dataset(value: str) -> str:
     part = "[A-Za-z0-9][A-Za-z0-9._-]*"
     if not re.fullmatch(f"{part}@{part}", value) or len(value) > 200:
@@ -273,6 +285,7 @@ Text = Annotated[str, AfterValidator(_text)]
 DateFormat = Annotated[str, AfterValidator(_date_format)]
 Line = Annotated[str, AfterValidator(_line)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
+Zone = Annotated[str, AfterValidator(_zone)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(as_tuple)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(as_tuple)]
 PublicRows = Annotated[
@@ -414,6 +427,11 @@ class ColumnPart(Strict):
     type: Literal["text", "whole", "boolean", "date"] | None = Field(
         None,
         description="'text', 'whole', 'boolean' or 'date', for a column for expressions alone",
+    )
+    zone: Zone | None = Field(
+        None,
+        description="the time zone, such as 'America/New_York', in which a timestamp with a time "
+        "zone has its day and its hour",
     )
 
     @property

@@ -30,6 +30,13 @@ _OPERATORS: Mapping[type[ast.operator], str] = {
     ast.Mod: "modulo",
 }
 
+_TEXTS: Mapping[str, str] = {
+    "lower": "in lower case",
+    "upper": "in upper case",
+    "strip": "without blanks around it",
+    "normalize": "in one Unicode form",
+}
+
 
 def words(text: str) -> str:
     """Return an expression in words; the expression itself if it has no words.
@@ -99,6 +106,8 @@ def _call(tree: ast.Call) -> str:
         return f"{arguments[0]} (clipped to {arguments[1]} to {arguments[2]})"
     if name == "period":
         return f"the {getattr(tree.args[1], 'value', '')} of {arguments[0]}, with its year"
+    if name in _TEXTS:
+        return f"{arguments[0]} ({_TEXTS[name]})"
     return f"the {name} of {arguments[0]}"
 
 

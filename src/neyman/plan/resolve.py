@@ -235,7 +235,7 @@ def _columns(
                 "leave one of them out"
             )
             continue
-        if part.type is not None and part.model_fields_set <= {"type"}:
+        if part.type is not None and part.model_fields_set <= {"type", "zone"}:
             if name in document.derive or name in document.lookup:
                 problems.append(f"{where}.type: a derived column has a type; leave it out")
             continue

@@ -32,12 +32,15 @@ __all__ = [
     "MOST_WEIGHT",
     "NUMBER_LIMIT",
     "PERIODS",
+    "TEXT_CHANGES",
     "ColumnType",
     "ExpressionError",
     "Node",
     "Type",
     "condition",
+    "hours_read",
     "mentioned",
+    "operations",
     "parsed",
     "read",
     "sources",
@@ -71,6 +74,9 @@ DATE = 10_000, 100
 PERIODS = ("day", "month", "quarter", "year")
 """The lengths of a period, and the steps of a range of dates."""
 
+TEXT_CHANGES = ("lower", "upper", "strip", "normalize")
+"""The functions that give another text for a text."""
+
 
 class ExpressionError(ValueError):
     """An expression that is refused; says the place, the reason, and what is valid."""
@@ -78,10 +84,17 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class ColumnType:
-    """How an expression reads a column: its type, and the decimals of a number."""
+    """How an expression reads a column.
+
+    Args:
+        type: of its values.
+        scale: digits after the point of a number.
+        is_timed: True for a date column of the data, which may have a time of day.
+    """
 
     type: Type
     scale: int = 0
+    is_timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +104,8 @@ class Node:
     Args:
         op: "literal", "column", "none", "compare", "member", "missing", "and", "or", "not", "add",
             "subtract", "multiply", "divide", "modulo", "clip", "choose", "year", "quarter",
-            "month", "day", "weekday", "period", or "starts".
+            "month", "day", "weekday", "period", "hour", "ordinal" (the number of a day, 1 for
+            0001-01-01), "starts", "lower", "upper", "strip", or "normalize".
         type: of its value.
         parts: the steps that it takes values from.
         value: of a literal (a date and a number as a scaled whole number), the name of a column,
@@ -191,6 +205,19 @@ def sources(node: Node) -> Iterator[str]:
         yield from sources(part)
 
 
+def operations(node: Node) -> frozenset[str]:
+    """The kinds of steps that an expression has."""
+    return frozenset({node.op}.union(*(operations(part) for part in node.parts)))
+
+
+def hours_read(node: Node) -> Iterator[str]:
+    """The columns whose time of day an expression reads."""
+    if node.op == "hour":
+        yield node.parts[0].value
+    for part in node.parts:
+        yield from hours_read(part)
+
+
 _SIGNS: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
@@ -215,10 +242,13 @@ _PARTS_OF_DATE = {
 }
 """The functions of a date: their least and largest value, and their steps."""
 
+_ORDINAL_STEPS = 60
+"""The steps of the number of a day."""
+
 _VALID = (
     "valid are columns, numbers, texts, True, False, None, ==, !=, <, <=, >, >=, in, not in, is "
-    "None, and, or, not, +, -, *, //, %, x if c else y, and the functions clip, starts, date, "
-    "year, quarter, month, day, weekday, period, and column"
+    "None, and, or, not, +, -, *, //, %, x if c else y, and the functions clip, starts, lower, "
+    "upper, strip, normalize, date, year, quarter, month, day, weekday, period, hour, and column"
 )
 
 
@@ -412,10 +442,25 @@ class _Reader:
     # Arithmetic
 
     def number(self, tree: ast.expr) -> Node:
-        node = self.value(tree)
+        return self.as_number(tree, self.value(tree))
+
+    def as_number(self, tree: ast.expr, node: Node) -> Node:
         if node.type != "number":
             raise self.refuse(tree, f"is {_NAMES[node.type]}, and must be a number")
         return node
+
+    def ordinal(self, tree: ast.expr, node: Node) -> Node:
+        """The number of a day, 1 for 0001-01-01."""
+        if node.op == "literal":
+            year, month_and_day = divmod(node.value, DATE[0])
+            number = date(year, *divmod(month_and_day, DATE[1])).toordinal()
+            return Node("literal", "number", value=number, low=number, high=number)
+        if node.op != "column":
+            raise self.refuse(
+                tree,
+                "a difference in days takes date columns and dates; make its date a derived column",
+            )
+        return Node("ordinal", "number", (node,), None, 1, date.max.toordinal(), 0, _ORDINAL_STEPS)
 
     def unary(self, tree: ast.UnaryOp) -> Node:
         match tree.op:
@@ -438,7 +483,10 @@ class _Reader:
         op = _ARITHMETIC.get(type(tree.op))
         if op is None:
             raise self.refuse(tree, "is not in the language; +, -, *, // and % are")
-        a, b = self.number(tree.left), self.number(tree.right)
+        a, b = self.value(tree.left), self.value(tree.right)
+        if op == "subtract" and a.type == b.type == "date":
+            return self.sum(op, self.ordinal(tree.left, a), self.ordinal(tree.right, b))
+        a, b = self.as_number(tree.left, a), self.as_number(tree.right, b)
         if op in ("add", "subtract"):
             return self.sum(op, *self.alike(tree, a, b))
         if op == "multiply":
@@ -492,6 +540,10 @@ class _Reader:
                 raise self.refuse(tree, f"{name} takes a column; make its date a derived column")
             low, high, steps = _PARTS_OF_DATE[name]
             return Node(name, "number", (part,), None, low, high, 0, steps)
+        if name == "hour" and len(tree.args) == 1:
+            return self.hour(tree)
+        if name in TEXT_CHANGES and len(tree.args) == 1:
+            return self.changed_text(tree, name)
         if name == "period" and len(tree.args) == 2:
             return self.period(tree)
         if name == "clip" and len(tree.args) == 3:
@@ -503,10 +555,26 @@ class _Reader:
             return Node(name, "boolean", (part,), start.value, weight=3 + part.weight)
         raise self.refuse(
             tree,
-            "is no function; there are clip(x, low, high), starts(text, 'J'), date('2024-12-31'), "
-            "year(d), quarter(d), month(d), day(d), weekday(d), period(d, 'month'), and "
-            "column('name')",
+            "is no function; there are clip(x, low, high), starts(text, 'J'), lower(text), "
+            "upper(text), strip(text), normalize(text), date('2024-12-31'), year(d), quarter(d), "
+            "month(d), day(d), weekday(d), period(d, 'month'), hour(d), and column('name')",
         )
+
+    def hour(self, tree: ast.Call) -> Node:
+        part = self.value(tree.args[0])
+        if part.op != "column" or not self.types[part.value].is_timed:
+            raise self.refuse(
+                tree, "hour takes a column of the data that is declared with type = 'date'"
+            )
+        return Node("hour", "number", (part,), None, 0, 23, 0, 4)
+
+    def changed_text(self, tree: ast.Call, name: str) -> Node:
+        part = self.value(tree.args[0])
+        if part.type != "text":
+            raise self.refuse(tree, f"{name} takes a text, and this is {_NAMES[part.type]}")
+        # An engine computes a chain of them in one step, which repeats what it starts from.
+        weight = part.weight + 4 if part.op in TEXT_CHANGES else 8 + 6 * part.weight
+        return Node(name, "text", (part,), weight=weight)
 
     def period(self, tree: ast.Call) -> Node:
         part, unit = self.value(tree.args[0]), self.value(tree.args[1])

@@ -236,6 +236,10 @@ def _column(name: str, kind: Any) -> Iterator[str]:
         yield from (head, "decimals = 2                # to sum, rounded down to so many digits")
     elif pa.types.is_date(kind):
         yield from (head, 'type = "date"               # for expressions, as month(admitted)')
+    elif pa.types.is_timestamp(kind):
+        yield from (head, 'type = "date"               # for expressions, as hour(admitted)')
+        if kind.tz is not None:
+            yield 'zone = "UTC"                # in which a timestamp has its day and its hour'
     elif _is_text(kind):
         yield from (head, 'type = "text"', keys)
     else:

@@ -101,6 +101,7 @@ def _agreed(kind: Any, own: Any) -> Any:
     """An Arrow type if DuckDB reads the column as its plain type, else one that no plan can use."""
     plain = plain_type(kind)
     same = plain is not None and str(PyArrowType.to_ibis(plain)) == str(own)
+    same |= pa.types.is_timestamp(kind) and own.is_timestamp()
     return kind if same or own.is_string() else PLACEHOLDER
 
 

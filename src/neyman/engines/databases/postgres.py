@@ -7,7 +7,7 @@ to read the table, and no other.
 
 Only what the types say can raise here. The columns are read in plain types: text of every kind as
 ``text`` that compares by its bytes, ``numeric`` without a scale as one with 21 decimals, and dates
-outside the years 1 to 9999, and NaN of a ``numeric``, as missing.
+and timestamps outside the years 1 to 9999, and NaN of a ``numeric``, as missing.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ _TINY = "CAST(1e-290 AS DOUBLE PRECISION)"
 
 _BOOL, _INT2, _INT4, _INT8, _FLOAT4, _FLOAT8 = 16, 21, 23, 20, 700, 701
 _NUMERIC, _DATE, _BPCHAR = 1700, 1082, 1042
+_TIMES = {1114: ("timestamp(6)", "TIMESTAMP"), 1184: ("timestamp('UTC', 6)", "TIMESTAMPTZ")}
 _PLAIN = {_BOOL: "boolean", _INT2: "int16", _INT4: "int32", _INT8: "int64", 26: "int64"}
 _PLAIN |= {_FLOAT4: "float32"}
 _TEXTS = {25, 1043, _BPCHAR, 19, 18, 2950, 705}  # text, varchar, char, name, "char", uuid, unknown
@@ -127,6 +128,10 @@ class _Server(Backend):
             }
         )
         return self._table(f"SELECT * FROM UNNEST({arrays}) AS listed({names})", schema)
+
+    def fenced(self, rows: Any) -> Any:
+        """The same rows, whose expressions the server computes once."""
+        return self._table(f"{self.compile(rows)} OFFSET 0", rows.schema())
 
     def secret(self, key: str) -> Any:
         """A table of one row that holds a key: the text of no query shows it."""
@@ -257,8 +262,8 @@ class PostgresTable(DatabaseTable):
                 kind = server.asked("SELECT format_type(%s, NULL)", (column.type_code,))[0][0]
                 raise DataError(
                     f"data column {column.name!r} has type {kind}: a column that a plan uses holds"
-                    " text, numbers (decimals of at most 38 digits), true/false or dates; convert"
-                    " it first, as in a view"
+                    " text, numbers (decimals of at most 38 digits), true/false, dates or"
+                    " timestamps; convert it first, as in a view"
                 )
             picked[column.name] = plain or (_RAW, "CAST(NULL AS BYTEA)")
         chosen = ", ".join(f"{text} AS {_quoted(name)}" for name, (_, text) in picked.items())
@@ -342,6 +347,10 @@ def _plain(column: Any, texts: set[int]) -> tuple[str, str] | None:
     if kind == _DATE:
         inside = f"{name} BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'"
         return "date", f"CASE WHEN {inside} THEN {name} END"
+    if kind in _TIMES:
+        plain, own = _TIMES[kind]
+        first, last = (f"CAST('{end}' AS {own})" for end in ("0001-01-01 BC", "10000-01-02"))
+        return plain, f"CASE WHEN {name} BETWEEN {first} AND {last} THEN {name} END"
     if kind != _NUMERIC:
         return None
     precision, scale = column.precision, column.scale

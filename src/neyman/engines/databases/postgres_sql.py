@@ -76,6 +76,16 @@ class SnapshotCompiler(PostgresCompiler):
             return self._bytes(arg)
         if name == "hex":
             return self._c(self.f.anon.upper(self._c(self.f.anon.encode(arg, "hex"))))
+        if name == "btrim":
+            return self._c(self.f.anon.btrim(*given.values()))
+        if name == "nfc_normalize":
+            return self._c(self.f.anon.normalize(arg, sge.Var(this="NFC")))
+        if name == "epoch_us":
+            micros = self.f.floor(self.f.extract("epoch", arg) * 1_000_000)
+            return sge.Cast(this=micros, to=sge.DataType.build("BIGINT"))
+        if name == "make_date":
+            epoch = sge.Cast(this=sge.convert("1970-01-01"), to=sge.DataType.build("DATE"))
+            return sge.paren(epoch + sge.paren(arg))
         return super().visit_ScalarUDF(op, **given)
 
     def _scaled(self, value: Any, decimals: Any, most: Any, *, is_text: bool) -> Any:
