@@ -601,3 +601,9 @@ def test_a_check_says_in_words_what_to_declare(tmp_path):
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, result.output
         assert said in " ".join(result.output.split())
+
+
+def test_a_check_counts_the_rows_of_an_assumed_id_as_it_is_written():
+    plan = formed({"decimal": ",", "thousands": "."})
+    check = ny.check_data(plan, a_table(n=["1.000", "1000", "1000"]), id="n")
+    assert (check.assumed.units, check.assumed.largest) == (2, 2)
