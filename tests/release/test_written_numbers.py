@@ -99,16 +99,16 @@ def number_of(text, decimal=".", thousands=None):
     if digits.lower() in ("inf", "infinity") and digits[0] in "iI" and digits[1:].islower():
         return Decimal(text)
     digits, e, exponent = digits.replace("E", "e").partition("e")
-    whole, mark, part = digits.partition(decimal)
+    before, mark, part = digits.partition(decimal)
     alike = {" ": BLANKS, "'": APOSTROPHES}.get(thousands, thousands)
     for one in alike or "":
-        whole = whole.replace(one, "_")
-    groups = whole.split("_") if "_" not in text else [text]
+        before = before.replace(one, "_")
+    groups = before.split("_") if "_" not in text else [text]
     plain = all(re.fullmatch("[0-9]*", one) for one in (*groups, part))
     if len(groups) > 1:
         sizes = [len(group) for group in groups]
         plain &= sizes[0] in (1, 2, 3) and set(sizes[1:]) == {3} and groups[0][0] != "0"
-    plain &= bool(whole or part) and not (mark and not part) and len("".join(groups)) <= 40
+    plain &= bool(before or part) and not (mark and not part) and len("".join(groups)) <= 40
     plain &= not e or re.fullmatch("[-+]?[0-9]{1,4}", exponent) is not None
     if not plain:
         return None
@@ -478,7 +478,7 @@ def test_a_european_file_is_published_as_pandas_reads_it(tmp_path):
     pd.DataFrame(rows).to_csv(path, sep=";", index=False, encoding="latin-1")
     plan = ny.Plan(
         name="gehalt", dataset="leute@1", table="leute",
-        unit=ny.Unit("person", neighboring="replace-one"),
+        unit=ny.Unit("person", neighboring="replace-one", rows=1),
         columns={"stadt": ny.keys(["Köln", "Málaga", "Nîmes"]), "gehalt": {"decimals": 2},
                  "geboren": {"type": "date"}},
         derive={"jahr": {"expression": "clip(year(geboren), 1990, 1993)"}},
@@ -527,9 +527,9 @@ def checked(source, **columns):
     ],
 )
 def test_a_check_suggests_the_marks_that_read_the_most_texts(source, texts, unread, suggestions):
-    found = checked(source, x=texts)["x"]
-    assert (found.reading, found.unread) == ("number", unread)
-    assert list(found.suggestions) == suggestions
+    match = checked(source, x=texts)["x"]
+    assert (match.reading, match.unread) == ("number", unread)
+    assert list(match.suggestions) == suggestions
 
 
 @pytest.mark.parametrize("column", ["at", "day"])
@@ -545,9 +545,9 @@ def test_a_check_suggests_the_marks_that_read_the_most_texts(source, texts, unre
     ],
 )
 def test_a_check_suggests_the_form_of_dates(column, source, texts, unread, suggestions):
-    found = checked(source, **{column: texts})[column]
-    assert (found.reading, found.unread) == ("date", unread)
-    assert list(found.suggestions) == suggestions
+    match = checked(source, **{column: texts})[column]
+    assert (match.reading, match.unread) == ("date", unread)
+    assert list(match.suggestions) == suggestions
 
 
 def test_a_check_names_texts_as_they_are_written_and_a_listed_key_is_no_mistake():
@@ -601,3 +601,9 @@ def test_a_check_says_in_words_what_to_declare(tmp_path):
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, result.output
         assert said in " ".join(result.output.split())
+
+
+def test_a_check_counts_the_rows_of_an_assumed_id_as_it_is_written():
+    plan = formed({"decimal": ",", "thousands": "."})
+    check = ny.check_data(plan, a_table(n=["1.000", "1000", "1000"]), id="n")
+    assert (check.assumed.units, check.assumed.largest) == (2, 2)

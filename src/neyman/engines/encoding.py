@@ -173,7 +173,7 @@ class Coding:
                 optional = self.plan.column(name).unknown is None
                 columns[f"h{number}"] = bin_of(value, edges, optional=optional)
         if unit and self.plan.unit.id is not None:
-            columns["unit"] = key_bytes(table[self.plan.unit.id], engine)
+            columns["unit"] = key_bytes(as_written(table, self.plan.unit.id), engine)
         columns["one"] = ibis.literal(1)
         rows: Any = table.select(**columns)
         return rows.filter(rows["unit"].notnull()) if unit else rows

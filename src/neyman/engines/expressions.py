@@ -63,7 +63,7 @@ _PLAIN = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?\z"
 _INFINITE = r"^-?[iI]nf(inity)?\z"
 _TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
 _INTEGER_DECIMAL = r"^-?[0-9]*\.0+\z"
-_BLANKS, _APOSTROPHES = " \u00a0\u202f", "'\u2019"  # each stands for the others
+_ALIKE = {" ": " \u00a0\u202f", "'": "'\u2019"}  # what a mark between thousands stands for
 _EXPONENT = r"(?:[eE][-+]?[0-9]{1,4})?"
 _HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
 _OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
@@ -431,14 +431,14 @@ def written_number(text: Any, source: SourcePart) -> Any:
         source: the marks. A blank stands for no-break blanks too, and an apostrophe for a curly
             one.
     """
-    mark, whole = f"[{source.decimal}]", "[0-9]{1,40}"
-    alike = {" ": _BLANKS, "'": _APOSTROPHES}
-    group = f"[{alike.get(source.thousands or '', source.thousands)}]"
+    mark, before, plain = f"[{source.decimal}]", "[0-9]{1,40}", text
     if source.thousands is not None:
-        whole = f"(?:{whole}|[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}}){{1,13}})"
-    number = f"(?:{whole}(?:{mark}[0-9]{{1,40}})?|{mark}[0-9]{{1,40}})"
-    plain = text if source.thousands is None else text.re_replace(group, "")
-    plain = plain if source.decimal == "." else plain.replace(source.decimal, ".")
+        group = f"[{_ALIKE.get(source.thousands, source.thousands)}]"
+        before = f"(?:{before}|[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}}){{1,13}})"
+        plain = text.re_replace(group, "")
+    if source.decimal != ".":
+        plain = plain.replace(source.decimal, ".")
+    number = f"(?:{before}(?:{mark}[0-9]{{1,40}})?|{mark}[0-9]{{1,40}})"
     known = text.re_search(rf"^-?{number}{_EXPONENT}\z")
     return ibis.cases((known, plain), (text.re_search(_INFINITE), text))
 
@@ -490,8 +490,8 @@ def _iso_date(text: Any, dates: str) -> tuple[Any, str]:
         return "^" + "".join(map("".join, zip_longest(parts, marks, fillvalue="")))
 
     def part(name: str) -> Any:
-        found = text.re_extract(pattern(name), 1)
+        number = text.re_extract(pattern(name), 1)
         zero: Any = ibis.literal("0")
-        return ibis.cases((found.length() == 1, zero.concat(found)), else_=found)
+        return ibis.cases((number.length() == 1, zero.concat(number)), else_=number)
 
     return part("Y").concat("-", part("m"), "-", part("d")), pattern(None)

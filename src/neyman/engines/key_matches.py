@@ -427,9 +427,9 @@ def _suggestions(
     best = max(numbers)
     if best <= read:
         return (), 0
-    found = [field for field, number in zip(fields, numbers, strict=True) if number == best]
-    fewest = min(map(_declared, found))
-    return tuple(field for field in found if _declared(field) == fewest), best
+    most = [field for field, number in zip(fields, numbers, strict=True) if number == best]
+    fewest = min(map(_declared, most))
+    return tuple(field for field in most if _declared(field) == fewest), best
 
 
 def _with_marks(text: Any, source: SourcePart) -> Any:
