@@ -1,0 +1,43 @@
+"""Real tables that packages ship: what a release publishes is what plain SQL says."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from shelf_comparison import SOURCES, Place, differences, groupings, plan_of, released
+from shelf_tables import SHELF
+
+EVERY = bool(os.environ.get("NEYMAN_SHELF"))
+"""Whether all pairs of a table and a source are compared, with all rows (make shelf)."""
+MOST = None if EVERY else 2_000
+PAIRS = [
+    (name, source)
+    for name in SHELF
+    for source in SOURCES
+    if EVERY or source == "parquet" or name in ("penguins", "weather")
+]
+
+
+@pytest.fixture
+def place(tmp_path, request):
+    return Place(tmp_path, lambda: request.getfixturevalue("postgres"))
+
+
+@pytest.mark.parametrize(("name", "source"), PAIRS)
+def test_a_release_publishes_what_sql_says(name, source, place):
+    compare(SHELF[name], source, place, "duckdb")
+
+
+@pytest.mark.usefixtures("spark_running")
+@pytest.mark.parametrize("name", ["penguins", "starwars", "weather"] if EVERY else ["penguins"])
+def test_a_release_on_spark_publishes_what_sql_says(name, place):
+    compare(SHELF[name], "parquet", place, "spark")
+
+
+def compare(table, source, place, engine):
+    frame = table.frame(MOST)
+    for by in groupings(table)[: None if EVERY else 1]:
+        plan = plan_of(table, by)
+        published = released(table, plan, source, place, frame, engine)
+        assert differences(table, plan, published, place.arrow(frame)) == []
