@@ -33,7 +33,7 @@ GIVEN: dict[str, Any] = {
     "budget": ny.at_most(power=0.25, level=0.05),
 }
 WRITTEN = """
-schema = 1
+schema = 2
 name = "survey"
 dataset = "survey@1"
 table = "people"
@@ -62,10 +62,24 @@ MEASURES = {measure: getattr(ny, measure) for measure in get_args(Measure)}
 STORED = sorted((Path(__file__).parents[1] / "compatibility").glob("*/plans/*.toml"))
 
 
+def with_zeros(sections: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a plan of schema 1, in which 0 replaces a missing number without a word."""
+    derived = {
+        name: {"integer": True} | {f: one[f] for f in ("measurement_unit",) if f in one}
+        for name, one in sections.get("derive", {}).items()
+        if "range" in one
+    }
+    return {
+        name: {"unknown": 0, **one} if one.get("integer") or "decimals" in one else one
+        for name, one in (derived | sections.get("columns", {})).items()
+    }
+
+
 def in_python(data: dict[str, Any]) -> ny.Plan:
     """The plan of a TOML file's dictionary, by the constructor and the functions."""
     sections = dict(data)
-    del sections["schema"]
+    if sections.pop("schema") == 1:
+        sections["columns"] = with_zeros(sections)
     unit = dict(sections.pop("unit"))
     queries = []
     for query in sections.pop("query"):
@@ -165,7 +179,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
         for query, weight in zip(chosen, weights, strict=True)
     ]
     return {
-        "schema": 1,
+        "schema": draw(st.sampled_from([1, 2])),
         "name": "some plan",
         "dataset": "d@1",
         "table": "t",

@@ -465,14 +465,14 @@ def listed(coding: Coding, table: ibis.Table, wanted: Iterable[str]) -> Iterator
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:
     """Numbers of rows, and for each column of values what is asked of it, see `_column_of`.
 
-    A row without a number that a part needs adds nothing to this part [MV-1].
+    A row without a number that a part needs adds nothing to this part [UN-10].
     """
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         for measure in measures_of(query):
             name, (_, clip) = coding.value(query, measure), query.measured(measure)
             needed = [rows[one] >= low for one, low in coding.numbers(query, measure).items()]
-            known = ibis.and_(*needed) if needed else None
+            known: Any = ibis.and_(*needed) if needed else None
             column = _column_of(coding, query, measure)
             if measure in _PREFIX and name is not None and clip is not None:
                 value = _added(rows[name], measure, clip)

@@ -547,9 +547,7 @@ class QueryPart(Strict):
     clip_over: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
         None, description="[low, high] of the column 'over', low at least 0"
     )
-    complete: bool = Field(
-        False, description="true for a ratio of the rows that have both numbers"
-    )
+    complete: bool = Field(False, description="true for a ratio of the rows that have both numbers")
     edges: Numbers | None = Field(
         None, description="rising edges of the bins of a histogram or of quantiles, at least two"
     )

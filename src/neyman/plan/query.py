@@ -80,7 +80,7 @@ class Column:
         keys: the public keys; empty for a column to sum and for one whose keys are unknown.
         unknown: the position of the key that unlisted values go to, or the number that replaces a
             missing one in a column to sum, scaled. None drops the row: from the tables by this
-            column, or from the statistics of its numbers [MV-1].
+            column, or from the statistics of its numbers [UN-10].
         decimals: digits after the point of a column to sum: a value in the plan's units is
             whole / 10^decimals, and clips, edges and ``unknown`` are kept as that whole number.
         discover: whether its keys are unknown and found in the data; a missing value is dropped.

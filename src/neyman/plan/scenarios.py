@@ -13,7 +13,7 @@ The argument, on which the shifts rest:
    place that contains what the scenario holds fixed has two places of the table's level. It can
    become none where a changed column of the table's, or a place that may change to anywhere, drops
    what is unknown. It can also become none where the measured column changes and a row without a
-   number takes no part: such a row leaves the count of a mean as well [MV-1]. A place is known by
+   number takes no part: such a row leaves the count of a mean as well [UN-10]. A place is known by
    its whole path, so an unlisted one lies within no other: a place that stays within something is a
    listed one (or that which unlisted ones count as) before and after.
 3. So a count moves by (1, 1) if the cell can become another, by (1) if it can only become none, and
@@ -226,7 +226,7 @@ def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
     )
     # Another value may be the only one of its kind in the cell, or the cell may lose its last one.
     vanishes |= entry.measure == "distinct" and column in change.columns
-    # A row that loses its number takes no part: it leaves the count of a mean as well [MV-1].
+    # A row that loses its number takes no part: it leaves the count of a mean as well [UN-10].
     vanishes |= not change.columns.isdisjoint(query.required(entry.measure))
     vanishes |= not _filter_columns(plan, query).isdisjoint(change.columns)
     low, high = range_of(query, entry.measure)

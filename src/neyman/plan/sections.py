@@ -209,7 +209,13 @@ def standard_deviation(column: str, *, clip: Pair, **options: Unpack[QueryOption
 
 
 def ratio(
-    column: str, *, over: str, clip: Pair, clip_over: Pair, **options: Unpack[QueryOptions]
+    column: str,
+    *,
+    over: str,
+    clip: Pair,
+    clip_over: Pair,
+    complete: bool = False,
+    **options: Unpack[QueryOptions],
 ) -> Section:
     """Return a query for the sum of a column divided by the sum of another.
 
@@ -218,6 +224,8 @@ def ratio(
         over: the column whose sum divides it.
         clip: [low, high] of the first.
         clip_over: [low, high] of the second, low at least 0.
+        complete: whether only rows with both numbers take part. Otherwise a missing number adds
+            nothing to its own sum, as in SQL's SUM(a) / SUM(b).
         **options: the fields of a query.
 
     Examples:
@@ -225,7 +233,8 @@ def ratio(
         >>> ny.ratio("paid", over="items", clip=(0, 1000), clip_over=(1, 50))["over"]
         'items'
     """
-    return _query("ratio", options, column=column, clip=clip, over=over, clip_over=clip_over)
+    ends = {"clip": clip, "over": over, "clip_over": clip_over}
+    return _query("ratio", options, column=column, **ends, complete=complete or None)
 
 
 def distinct(column: str, **options: Unpack[QueryOptions]) -> Section:
