@@ -31,6 +31,7 @@ QUANTILES = ("1/10", "3/4")
 LEVELS = {"median": "1/2", "min": "1/100", "max": "99/100"}
 SUMS = ("sum", "mean", "variance", "standard_deviation", "ratio")
 MEASURES = (*SUMS, "count", "units", "distinct", "histogram", "quantiles", *LEVELS)
+UNDEFINED = (*SUMS[1:], "quantiles", *LEVELS)  # of no rows
 RHO = 10_000  # the largest budget of a plan
 CERTAIN = 6.5  # standard errors: 1 in 10^10
 
@@ -293,21 +294,15 @@ def differences(table: Table, plan: ny.Plan, published: Release, rows: pa.Table)
     lines: list[str] = []
     for query, cells in zip(queries, _answers(table, rows, queries), strict=True):
         by = query["by"]
-        found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        published_rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for row in published.tables[f"{query['name']}.all"].to_pylist():
-            found.setdefault(tuple(_key(row[name]) for name in by), []).append(row)
+            published_rows.setdefault(tuple(_key(row[name]) for name in by), []).append(row)
         listed = [set(map(_key, table.listed(name))) for name in by]
-        lost = [key for key in cells if key not in found and _is_listed(key, listed)]
+        lost = [key for key in cells if key not in published_rows and _is_listed(key, listed)]
         lines += [f"{query['name']} by {by} {key}: not published" for key in lost]
-        for key, each in found.items():
+        for key, each in published_rows.items():
             number, wanted = cells.get(key, (0, []))
-            if not number and query["measure"] in (
-                "mean",
-                "variance",
-                *SUMS[2:],
-                "quantiles",
-                *LEVELS,
-            ):
+            if not number and query["measure"] in UNDEFINED:
                 continue  # nothing is claimed of no rows
             wanted = wanted or [0] * len(each)
             assert len(each) == len(wanted), query

@@ -48,8 +48,12 @@ class Table:
     @cache  # noqa: B019  # a table lives as long as the tests
     def frame(self, most: int | None = None) -> pd.DataFrame:
         """Its rows, or about ``most`` of them: evenly spread, or the first of them by person."""
-        if most is not None and len(whole := self.frame()) > most:
-            part = whole.iloc[:most] if self.unit else whole.iloc[:: -(-len(whole) // most)]
+        if most is not None and len(every_row := self.frame()) > most:
+            part = (
+                every_row.iloc[:most]
+                if self.unit
+                else every_row.iloc[:: -(-len(every_row) // most)]
+            )
             return part.reset_index(drop=True)
         frame = self.load()
         for name in self.dates:
@@ -107,7 +111,7 @@ SHELF: dict[str, Table] = {
     # have blanks, brackets, and slashes.
     "penguins": Table(
         _csv("palmerpenguins", "data/penguins-raw.csv"),
-        groups=("Species", "Sex", "month"),
+        groups=("Species", "month", "Sex"),
         numbers={
             "Body Mass (g)": (0, 0, 10_000),
             "Culmen Length (mm)": (1, 0, 100),
