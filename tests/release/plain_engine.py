@@ -35,7 +35,7 @@ def exact(text):
 
 def canonical(value, kind="text"):
     """The text of the key that a value stands for; None if it stands for none."""
-    if value is None:
+    if value is None or value == "":
         return None
     if kind != "text" and not isinstance(value, bool):
         if kind == "boolean" and isinstance(value, str):

@@ -72,7 +72,7 @@ TABLE = pa.Table.from_pylist(
 )
 
 
-def whole(query):
+def exact_integers(query):
     """The exact integers of one query on `TABLE`, by measure."""
     plan = a_plan([query])
     with prepared(plan, open_table(TABLE)) as rows:
@@ -97,7 +97,10 @@ def test_each_measure_of_integers_is_that_of_sql():
             f"SELECT count(x), sum({x}), var_pop({narrow}), sum(floor({y})) {where}"
         )
         pairs = sql(f"SELECT sum({x}), sum(floor({y})) {where} AND x IS NOT NULL AND y IS NOT NULL")
-        here = {q["name"]: whole({**q, "by": ["g"]} if by != "true" else q) for q in QUERIES[:7]}
+        here = {
+            q["name"]: exact_integers({**q, "by": ["g"]} if by != "true" else q)
+            for q in QUERIES[:7]
+        }
         at = 0
         assert here["sum"]["sum"][at] == total
         assert here["mean"]["count"][at] == n
@@ -215,8 +218,8 @@ def test_version_1_replaces_a_missing_number_by_zero_and_version_2_does_not():
     for plan in (old, new):
         assert Plan.from_dict(plan.canonical()) == plan
         assert Plan.from_dict(plan.canonical()).hash == plan.hash
-    stated = a_plan(columns={**COLUMNS, "x": {"integer": True, "unknown": "drop"}}, schema=1)
-    assert stated.column("x") == new.column("x")
+    same = a_plan(columns={**COLUMNS, "x": {"integer": True, "unknown": "drop"}}, schema=1)
+    assert same.column("x") == new.column("x")
     queries = [query for query in QUERIES if query["name"] != "derived"]
     for version, rows in ((1, 36), (2, 27)):
         result = counted(a_plan(queries, schema=version), TABLE)

@@ -132,9 +132,15 @@ class Place:
     def arrow(self, frame: pd.DataFrame) -> pa.Table:
         return pa.Table.from_pandas(frame, preserve_index=False)
 
-    def csv(self, frame: pd.DataFrame, delimiter: str = ",", encoding: str = "utf-8") -> str:
+    def csv(
+        self,
+        frame: pd.DataFrame,
+        delimiter: str = ",",
+        encoding: str = "utf-8",
+        decimal: str = ".",
+    ) -> str:
         path = self.folder / "shelf.csv"
-        frame.to_csv(path, index=False, sep=delimiter, encoding=encoding)
+        frame.to_csv(path, index=False, sep=delimiter, encoding=encoding, decimal=decimal)
         return str(path)
 
     def pandas(self, frame: pd.DataFrame) -> pd.DataFrame:

@@ -30,7 +30,7 @@ class Table:
         keys: the keys of a column where they are not all values of the table.
         unit: the column that names the person.
         rows: the most rows of a person.
-        csv: the form of its CSV file: delimiter and encoding.
+        csv: the form of its CSV file: delimiter, encoding, decimal mark.
     """
 
     load: Callable[[], pd.DataFrame]
@@ -122,6 +122,7 @@ SHELF: dict[str, Table] = {
         keys={"month": MONTHS},
         unit="Individual ID",
         rows=3,
+        csv={"delimiter": ";", "encoding": "windows-1252", "decimal": ","},
     ),
     # Times with a zone, delays below and above zero.
     "flights": Table(
@@ -150,7 +151,7 @@ SHELF: dict[str, Table] = {
         _r("dplyr", "starwars"),
         groups=("sex", "gender", "eye_color"),
         numbers={"height": (0, 0, 300), "mass": (1, 0, 2000), "birth_year": (1, 0, 1000)},
-        csv={"delimiter": ";", "encoding": "windows-1252"},
+        csv={"delimiter": "\t", "encoding": "latin-1"},
     ),
     # Patients with up to eight rows, and with two.
     "infections": Table(

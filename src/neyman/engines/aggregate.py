@@ -580,7 +580,7 @@ def bounded_rows(
     # The values of quantiles that are drawn are no cells: their groups are.
     cell = [axis.name for axis in axes if not (query.inverse_sensitivity and axis.name[0] == "h")]
     names = list(needed_columns(coding, query))
-    rows = _with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
+    rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
     if query.groups is not None:
         rows = first_cells(rows, names, query.groups, secret, label, cell)
     if query.rows_per_group is not None:
@@ -588,7 +588,7 @@ def bounded_rows(
     return rows
 
 
-def _with_numbers(coding: Coding, rows: Any, query: Query) -> Any:
+def with_numbers(coding: Coding, rows: Any, query: Query) -> Any:
     """The rows that take part in some part of the measure, so that no other uses up a bound."""
     parts = [coding.numbers(query, part) for part in measures_of(query)]
     if not all(parts):

@@ -17,7 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.engines.data_schema import code_column, columns_needed, key_kind, level_columns
+from neyman.engines.data_schema import (
+    as_written,
+    code_column,
+    columns_needed,
+    key_kind,
+    level_columns,
+)
 from neyman.engines.expressions import (
     bin_of,
     engine_of,
@@ -157,7 +163,7 @@ class Coding:
             coded = f"t{number}" in self._texts
             columns[f"t{number}"] = table[code_column(name)] if coded else raw_key(column, engine)
             if shown:
-                columns[f"v{number}"] = plain_bytes(column, engine)
+                columns[f"v{number}"] = plain_bytes(as_written(table, name), engine)
         for number, (name, clip) in enumerate(self._clips):
             if f"s{number}" in wanted and name is not None:
                 columns[f"s{number}"] = self._integer(table, name, clip[0], clip[1])

@@ -20,16 +20,19 @@ fails on text that is not UTF-8). Spark writes a decimal without an exponent onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from datetime import date
 from decimal import Decimal
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import ibis
 import ibis.expr.datatypes as dt
 
 from neyman.engines.cells import SATURATED
+from neyman.plan.derived import ISO_DATE
+from neyman.plan.document import SourcePart
 from neyman.plan.query import KeyKind
 
 __all__ = [
@@ -45,6 +48,11 @@ __all__ = [
     "raw_key",
     "scaled_integer",
     "total",
+    "without_empty_text",
+    "written_boolean",
+    "written_date",
+    "written_day",
+    "written_number",
 ]
 
 _NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
@@ -52,6 +60,11 @@ _PLAIN = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?\z"
 _INFINITE = r"^-?[iI]nf(inity)?\z"
 _TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
 _INTEGER_DECIMAL = r"^-?[0-9]*\.0+\z"
+_BLANKS, _APOSTROPHES = " \u00a0\u202f", "'\u2019"  # each stands for the others
+_EXPONENT = r"(?:[eE][-+]?[0-9]{1,4})?"
+_HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
+_OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
+_TIME = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?"
 _WIDEST = 2**60  # beyond every clip, and small enough that nothing here overflows
 _FEW = 14  # digits that doubles have to spare
 _LONGEST = 37  # digits, which fit in decimal(38, 0)
@@ -113,6 +126,19 @@ def plain_bytes(column: Any, engine: str) -> Any:
     if not column.type().is_string():
         return column
     return _encode(column) if engine == "duckdb" else column.cast("binary")
+
+
+def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
+    """A table where an empty text is missing, as it is in a CSV file.
+
+    Args:
+        table: private rows.
+        coded: columns of texts that have none.
+    """
+    texts = [name for name, kind in table.schema().items() if kind.is_string()]
+    empty: Any = ""
+    known = {name: table[name].nullif(empty) for name in texts if name not in coded}
+    return table.mutate(**known) if known else table
 
 
 def key_bytes(column: Any, engine: str, kind: KeyKind = "text") -> Any:
@@ -373,3 +399,81 @@ def digest(key: Any, numbers: Sequence[Any], unit: Any) -> Any:
         )
         text = text.concat(digits).concat(",")
     return text.concat(":").concat(_hex(unit)).hexdigest("sha256")
+
+
+def written_number(text: Any, source: SourcePart) -> Any:
+    """The text of a number as `integer_of` reads it, from a text with a plan's marks.
+
+    Groups of digits have three digits each, but for the first, which has one to three and does not
+    begin with 0. So 0.123 is no number where the point stands between groups. What is no number by
+    these marks is NULL, also where it would be one by others.
+
+    Args:
+        text: a column of texts.
+        source: the marks. A blank stands for no-break blanks too, and an apostrophe for a curly
+            one.
+    """
+    mark, whole = f"[{source.decimal}]", "[0-9]{1,40}"
+    alike = {" ": _BLANKS, "'": _APOSTROPHES}
+    group = f"[{alike.get(source.thousands or '', source.thousands)}]"
+    if source.thousands is not None:
+        whole = f"(?:{whole}|[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}}){{1,13}})"
+    number = f"(?:{whole}(?:{mark}[0-9]{{1,40}})?|{mark}[0-9]{{1,40}})"
+    plain = text if source.thousands is None else text.re_replace(group, "")
+    plain = plain if source.decimal == "." else plain.replace(source.decimal, ".")
+    known = text.re_search(rf"^-?{number}{_EXPONENT}\z")
+    return ibis.cases((known, plain), (text.re_search(_INFINITE), text))
+
+
+def written_boolean(text: Any, source: SourcePart) -> Any:
+    """The text of a truth value, from a text with a plan's marks: the numbers 1 and 0 have them."""
+    words = text.re_search(_TRUE) | text.re_search(_FALSE)
+    return ibis.cases((words, text), else_=written_number(text, source))
+
+
+def written_date(text: Any, dates: str) -> Any:
+    """The text YYYY-MM-DD of a date that is written in a plan's form; NULL for other texts.
+
+    A year has four digits. A day and a month have two, or one where the form has marks between all
+    three. What follows after a blank or a T stays as it is. The day may not exist.
+
+    Args:
+        text: a column of texts.
+        dates: the form, as "%d.%m.%Y".
+    """
+    iso, pattern = _iso_date(text, dates)
+    rest = text.re_extract(rf"{pattern}([T ].+)\z", 1)
+    return ibis.cases((text.re_search(rf"{pattern}(?:[T ].+)?\z"), iso.concat(rest)))
+
+
+def written_day(text: Any, dates: str) -> Any:
+    """The key that a date in a plan's form is: YYYY-MM-DD, without its time of day.
+
+    Other texts stay as they are, but for those that look like a key.
+    """
+    iso, pattern = _iso_date(text, dates)
+    return ibis.cases(
+        (text.re_search(rf"{pattern}{_TIME}\z"), iso),
+        (text.re_search(rf"^{ISO_DATE}\z"), ibis.null("string")),
+        else_=text,
+    )
+
+
+def _iso_date(text: Any, dates: str) -> tuple[Any, str]:
+    """The text YYYY-MM-DD of a date in a form, and the pattern that a text has to begin with."""
+    forms = re.split(r"%([Ymd])", dates)
+    names, between = forms[1::2], forms[2:-1:2]
+    few = "[0-9]{1,2}" if all(between) else "[0-9]{2}"
+    digits = {"Y": "[0-9]{4}", "m": few, "d": few}
+
+    def pattern(captured: str | None) -> str:
+        parts = [f"({digits[name]})" if name == captured else digits[name] for name in names]
+        marks = ["".join(f"[{mark}]" for mark in mark) for mark in between]
+        return "^" + "".join(map("".join, zip_longest(parts, marks, fillvalue="")))
+
+    def part(name: str) -> Any:
+        found = text.re_extract(pattern(name), 1)
+        zero: Any = ibis.literal("0")
+        return ibis.cases((found.length() == 1, zero.concat(found)), else_=found)
+
+    return part("Y").concat("-", part("m"), "-", part("d")), pattern(None)

@@ -207,6 +207,17 @@ def _dataset(value: str) -> str:
     return value
 
 
+def _date_format(value: str) -> str:
+    parts = re.fullmatch(r"%([Ymd])([-./ ,]{0,2})%([Ymd])([-./ ,]{0,2})%([Ymd])", value)
+    if not parts or len({parts[1], parts[3], parts[5]}) < 3:
+        raise ValueError(
+            "must have %Y, %m and %d once each, with '-', '.', '/', ',' or blanks between them, "
+            "such as '%d.%m.%Y'. A year has four digits. A time of day after the date needs no "
+            "declaration"
+        )
+    return value
+
+
 def as_tuple(value: object) -> object:
     """Return a list as a tuple; pydantic's strict mode takes no list for one."""
     return tuple(value) if isinstance(value, list) else value
@@ -259,6 +270,7 @@ Clip = Annotated[
 ]
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_text)]
+DateFormat = Annotated[str, AfterValidator(_date_format)]
 Line = Annotated[str, AfterValidator(_line)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(as_tuple)]
@@ -614,11 +626,12 @@ class ConsistencyPart(Strict):
 
 
 class SourcePart(Strict):
-    """The form of a CSV file: each line is still read by itself.
+    """The form of a CSV file, and how texts write numbers and dates.
 
-    In each of these encodings every byte below 128 is the ASCII character, and no other character
-    has such a byte. So line ends, delimiters, and quotes are the same bytes in all of them, and a
-    value that cannot be decoded affects no other value.
+    Each line of a file is still read by itself. In each of these encodings every byte below 128 is
+    the ASCII character, and no other character has such a byte. So line ends, delimiters, and
+    quotes are the same bytes in all of them, and a value that cannot be decoded affects no other
+    value.
     """
 
     delimiter: Literal[",", ";", "\t", "|"] = Field(
@@ -641,10 +654,49 @@ class SourcePart(Strict):
         "'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254' or 'windows-1257'",
     )
     compression: Literal["none", "gzip"] = Field(default="none", description="'none' or 'gzip'")
+    decimal: Literal[".", ","] = Field(
+        default=".", description="'.' or ',', which stands before the decimals of a number"
+    )
+    thousands: Literal[".", ",", " ", "'"] | None = Field(
+        default=None,
+        description="'.', ',', ' ' or an apostrophe, which stands between groups of three digits; "
+        "none if not given",
+    )
+    dates: DateFormat | None = Field(
+        default=None,
+        description="how dates are written: '%d.%m.%Y', '%m/%d/%Y' or '%Y%m%d'; '%Y-%m-%d' if not "
+        "given",
+    )
+
+    @model_validator(mode="after")
+    def _distinct_marks(self) -> SourcePart:
+        if self.thousands == self.decimal:
+            raise ValueError(
+                f"thousands = {self.thousands!r} is the decimal mark too; declare two different "
+                "marks"
+            )
+        return self
+
+    @property
+    def form(self) -> SourcePart:
+        """The form of a CSV file alone."""
+        return self.model_copy(update={"decimal": ".", "thousands": None, "dates": None})
+
+    @property
+    def marks(self) -> SourcePart:
+        """How texts write numbers and dates alone."""
+        return SourcePart(decimal=self.decimal, thousands=self.thousands, dates=self.dates)
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the section of a canonical plan; marks that are not declared are left out."""
+        content = self.model_dump(exclude_none=True)
+        if self.decimal == ".":
+            del content["decimal"]
+        return content
 
 
 PLAIN_SOURCE = SourcePart()
-"""The form of a CSV file where a plan declares none: commas, UTF-8, not compressed."""
+"""What a plan declares without a [source]: commas, UTF-8, not compressed, decimal points."""
 
 
 class PlanDocument(Strict):
@@ -672,7 +724,9 @@ class PlanDocument(Strict):
         description="the most rows that the table can have, public; 2^31 if not given",
     )
     source: SourcePart = Field(
-        PLAIN_SOURCE, description="a [source] section: the form of a CSV file"
+        PLAIN_SOURCE,
+        description="a [source] section: the form of a CSV file, and how texts write numbers and "
+        "dates",
     )
     where: Text | None = Field(
         None, description="a condition on a row, as 'age >= 18'; the other rows take no part"

@@ -10,7 +10,13 @@ from __future__ import annotations
 from neyman.plan.plan import Plan, unscaled
 from neyman.plan.query import Column, Query
 
-__all__ = ["missing_values"]
+__all__ = ["SQL_RULE", "missing_by_sentence", "missing_values"]
+
+SQL_RULE = (
+    "Rows without a number take no part in a mean, and add nothing to a sum. A column can state a "
+    "number that replaces a missing one, such as unknown = 40."
+)
+"""What a plan does with missing values that does not state anything about them."""
 
 
 def missing_values(plan: Plan, query: Query) -> str | None:
@@ -29,6 +35,20 @@ def missing_values(plan: Plan, query: Query) -> str | None:
         if names:
             return f"Only rows with a number in {names} take part."
     return " ".join(_sentence(query, column) for column in numeric)
+
+
+def missing_by_sentence(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return each sentence on rows without a number, with the names of the queries that it is on.
+
+    Args:
+        plan: the plan. A query that reads no number is left out.
+    """
+    names: dict[str, tuple[str, ...]] = {}
+    for query in plan.queries:
+        sentence = None if query.searched else missing_values(plan, query)
+        if sentence is not None:
+            names[sentence] = (*names.get(sentence, ()), query.name)
+    return names
 
 
 def _sentence(query: Query, column: Column) -> str:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from neyman.plan.clip_search import ROWS_TABLE, edges_of, top_clip
-from neyman.plan.derived import Rows, check_columns, read_rows_of
+from neyman.plan.derived import Rows, check_columns, check_marks, read_rows_of, readings_of
 from neyman.plan.document import (
     BudgetPart,
     ColumnPart,
@@ -87,6 +87,7 @@ def resolve(
     columns += tuple(one for one in computed if one is not None and one.name not in levels)
     _twins(document, problems)
     hierarchy = _hierarchy(document, folder, problems)
+    check_marks(document, readings_of(columns, hierarchy, rows), problems)
     _unit_and_budget(document, problems)
     known = {column.name: column for column in columns}
     queries = []

@@ -45,7 +45,8 @@ class Unit:
         protects: who is protected, such as "person".
         neighboring: "replace-one" or "add-remove".
         rows: the most rows of one unit that count; more than 1 needs ``id``; "discover" for a power
-            of two that follows from a noisy histogram.
+            of two that follows from a noisy histogram. None stands for 1: without ``id``, a plan
+            then warns that it assumes one row per unit, unless the unit is a row by its name.
         id: the column that names the unit.
         rows_share: the part of the budget that this histogram takes.
         rows_above: the part of the units that may have more rows.
@@ -59,7 +60,7 @@ class Unit:
     protects: str
     _: KW_ONLY
     neighboring: Neighboring
-    rows: int | str = 1
+    rows: int | str | None = None
     id: str | None = None
     rows_share: Exact | None = None
     rows_above: Exact | None = None

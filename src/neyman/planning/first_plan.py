@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from neyman.semantics.unchecked_claims import rows_not_stated
+
 __all__ = ["Schema", "first_plan", "schema_of"]
 
 _LONGEST = 1 << 20
@@ -176,7 +178,9 @@ def _lines(
     yield f"protects = {_text(protects)}"
     yield f"neighboring = {_text(neighboring)}"
     if unit is None:
-        yield f"rows = 1                    # each {_comment(protects)} has one row; or give id"
+        # Nobody has said yet that it is true, so `plan check` goes on to warn.
+        mark = "# " if rows_not_stated(protects, None, rows_given=False) else ""
+        yield f"{mark}rows = 1                    # each {_comment(protects)} has one row; or id"
         yield '# id = "person_id"'
     else:
         yield f"id = {_text(unit)}"
