@@ -430,7 +430,8 @@ def standard_deviation(
     """
     squared = variance(clip, offset, square, count, rounded=rounded)
     value, lower, upper = (np.sqrt(x) for x in (squared.value, squared.lower, squared.upper))
-    first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
+    with np.errstate(over="ignore"):  # of a value of 0 there is none
+        first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
     most = (clip[1] - clip[0]) / 2
     error = np.minimum(np.minimum(first_order, np.sqrt(squared.standard_error)), most)
     return Estimate(value, error, lower, np.minimum(upper, most), decimals)
