@@ -27,9 +27,9 @@ from neyman.engines.line_faults import REASONS, line_faults
 from neyman.engines.private_tables import NOTICE
 from neyman.engines.source import open_table
 from neyman.ledger.ledger import Ledger
-from neyman.plan.counted_rows import counted_rows
 from neyman.plan.document import PLAIN_SOURCE, SourcePart
 from neyman.plan.plan import Plan
+from neyman.planning.counted_rows import counted_rows
 from neyman.release import run as run_module
 from neyman.release.data_check import check_data
 from plans import release

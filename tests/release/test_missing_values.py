@@ -14,10 +14,10 @@ import neyman as ny
 from neyman.engines.aggregate import aggregate_cells
 from neyman.engines.row_values import prepared
 from neyman.engines.source import open_table
-from neyman.plan.missing_values import missing_values
 from neyman.plan.plan import Plan, PlanError
 from neyman.plan.scenarios import moved
 from neyman.plan.shifts import maximal
+from neyman.planning.missing_values import missing_values
 
 QUERIES = [
     {"name": "sum", "measure": "sum", "column": "x", "clip": [3, 9]},
@@ -278,7 +278,7 @@ def test_the_mean_weight_of_patients_is_that_of_the_patients_with_a_weight(tmp_p
         name="weights",
         dataset="d@1",
         table="patients",
-        unit=ny.Unit("patient", neighboring="replace-one"),
+        unit=ny.Unit("patient", neighboring="replace-one", rows=1),
         queries=[ny.mean("weight", clip=(0, 200))],
         budget=ny.zcdp(100),
     )

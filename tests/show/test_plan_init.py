@@ -16,9 +16,9 @@ from commands import neyman
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.plan.missing_values import SQL_RULE
 from neyman.plan.plan import Plan
 from neyman.planning.first_plan import Schema, first_plan, schema_of
+from neyman.planning.missing_values import SQL_RULE
 
 PEOPLE = pa.table(
     {

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
-from neyman.plan.counted_rows import counted_rows
 from neyman.plan.plan import Plan
+from neyman.planning.counted_rows import counted_rows
 from neyman.release.receipt import mechanism_list
 from neyman.release.receipt_format import Budget, Receipt
 from neyman.release.verify.verification import verify

@@ -186,7 +186,7 @@ def _show_texts(texts: KeyMatch) -> None:
 
 
 def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
-    from neyman.plan.missing_values import missing_by_sentence
+    from neyman.planning.missing_values import missing_by_sentence
 
     _page(
         f"Numbers of {numbers.column}: {numbers.numbers:,} rows have one, {numbers.missing:,} have "

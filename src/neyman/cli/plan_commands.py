@@ -75,8 +75,8 @@ def plan_init(
     The plan is valid as it stands, and its comments say what to add. The first line of a CSV file
     must be its column names: they get into the plan.
     """
-    from neyman.plan.missing_values import SQL_RULE
     from neyman.planning.first_plan import first_plan, schema_of
+    from neyman.planning.missing_values import SQL_RULE
     from neyman.semantics.unchecked_claims import rows_not_stated
 
     with failing(as_json):
@@ -345,8 +345,8 @@ def calibrate_plan(
 
 def _rows(plan: Plan) -> Iterator[str]:
     """What the guarantee assumes, which rows count, and what happens to missing values."""
-    from neyman.plan.counted_rows import counted_rows
-    from neyman.plan.missing_values import missing_by_sentence
+    from neyman.planning.counted_rows import counted_rows
+    from neyman.planning.missing_values import missing_by_sentence
 
     if plan.assumption and not plan.rows_not_stated:  # the warning states it, too
         yield plan.assumption

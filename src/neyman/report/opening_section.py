@@ -7,11 +7,11 @@ from html import escape
 
 from neyman.ledger.throwaway import NOTICE
 from neyman.plan.clip_search import ROWS_TABLE
-from neyman.plan.counted_rows import counted_rows
 from neyman.plan.expression_words import words as expression_words
-from neyman.plan.missing_values import missing_by_sentence
 from neyman.plan.plan import Plan
 from neyman.plan.query import ALL
+from neyman.planning.counted_rows import counted_rows
+from neyman.planning.missing_values import missing_by_sentence
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report.receipt_view import listing, tables_of, unit

@@ -7,8 +7,8 @@ from html import escape
 from typing import Any, cast
 
 from neyman.plan.expression_words import words as expression_words
-from neyman.plan.missing_values import missing_by_sentence
 from neyman.plan.plan import Plan
+from neyman.planning.missing_values import missing_by_sentence
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report.first_rows import first_rows
