@@ -92,7 +92,7 @@ def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder)
     said = " ".join(neyman(*asked, cwd=folder).stdout.split())
     assert "wrongly confirms a false claim about a person’s race 5% of the time" in said
     plain = json.loads(neyman("plan", "check", "plan.toml", "--json", cwd=folder).stdout)
-    fields = {"plan_hash", "mechanisms", "errors", "noise", "source", "keys", "warnings"}
+    fields = {"plan_hash", "mechanisms", "errors", "noise", "source", "keys", "warnings", "rows"}
     assert set(plain) == fields
 
 
