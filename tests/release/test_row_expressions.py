@@ -23,7 +23,7 @@ from plain_engine import canonical, exact
 from neyman.engines.aggregate import tables_of
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import check_schema, columns_read
-from neyman.engines.local_times import offsets
+from neyman.engines.functions.local_times import offsets
 from neyman.engines.row_values import prepared
 from neyman.engines.source import open_table
 from neyman.plan.expression_words import words

@@ -37,8 +37,8 @@ from neyman.engines.expressions import (
     quotient,
     remainder,
 )
-from neyman.engines.local_times import hour_column, local_days
-from neyman.engines.text_functions import changed_text
+from neyman.engines.functions.local_times import hour_column, local_days
+from neyman.engines.functions.text_functions import changed_text
 from neyman.plan.derived import Derived
 from neyman.plan.plan import Plan
 from neyman.plan.row_expression import COLUMN_LIMIT, DATE, TEXT_CHANGES, ColumnType, Node
