@@ -6,7 +6,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 BIN := $(VENV)/bin
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: groups regression test-torch demo test test-others test-base test-lowest constraints test-portable sbom wheel fast coverage attack check bench map questions fuzz docs screens golden audits clean
+.PHONY: groups regression test-torch demo test test-others test-base test-lowest constraints test-portable sbom wheel fast coverage attack check bench map questions fuzz shelf docs screens golden audits clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -178,6 +178,12 @@ LAWS := tests/release/test_data_check.py tests/release/test_engine.py \
   tests/mechanisms/test_rounded_gaussian.py
 fuzz: $(VENV)/.dev
 	NEYMAN_FUZZ=$(INPUTS) $(BIN)/python $(PYTEST) tests/fuzz $(LAWS)
+
+# Each table of tests/shelf from each source, with all rows, by each group: an hour of one core.
+# `make test` compares every table from Parquet, two tables from every source, and at most 2,000 rows.
+shelf: $(VENV)/.dev
+	.ci/packages
+	NEYMAN_SHELF=all OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) tests/shelf
 
 # Operations of each public question of each public mechanism: an hour or so. CI asks some of them.
 questions: $(VENV)/.dev

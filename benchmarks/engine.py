@@ -259,7 +259,7 @@ def engines(folder: Path, number: int) -> None:
 
 def postgres(number: int) -> None:
     """On a server, one row and several rows of each unit, against plain queries there."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "release"))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from postgres_server import PostgresServer  # pyright: ignore[reportMissingImports]
 
     places = [(row["state"], row["county"]) for row in counted()]

@@ -34,7 +34,7 @@ from neyman.ledger.postgres.connection import sql
 from neyman.ledger.records import BudgetRefused
 from neyman.ledger.sqlite.store import SQLiteFile
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "release"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from postgres_server import PostgresServer
 
 STORES = ("sqlite", "postgresql")

@@ -10,7 +10,7 @@ session = ny.Session(
     people,
     ledger=ledger,
     dataset="people@1",
-    unit=ny.Unit("person", neighboring="replace-one"),
+    unit=ny.Unit("person", neighboring="replace-one", rows=1),
     columns={"sex": ny.keys(["f", "m"])},
 )
 by_sex = session.ask(ny.count(by="sex"), zcdp="1/1000")

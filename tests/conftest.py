@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import mpmath
@@ -12,12 +12,24 @@ import pytest
 
 import attacks
 import machine
+from postgres_server import PostgresServer
 
 # The Java of a test ends before its second compiler has paid off: half the time of Spark's tests.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+# Warnings of libraries about each other: Ibis calls DuckDB, and PySpark pandas, by names that newer
+# versions announce to go away, and PySpark leaves it to Python to close a socket after use.
+_NOT_OURS = (
+    "ignore:fetch_:DeprecationWarning",
+    "ignore:The copy keyword is deprecated",
+    "ignore:unclosed <socket:ResourceWarning",
+)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    for line in _NOT_OURS:
+        config.addinivalue_line("filterwarnings", line)
     config.addinivalue_line("markers", "needs(name): what the machine must have; see machine.NEEDS")
     config.addinivalue_line("markers", "attack: attacks the product; see attacks.ATTACKS")
 
@@ -33,6 +45,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def attempts(request: pytest.FixtureRequest) -> Callable[[int], None]:
     """Add to the number of attempts that the summary of the attacks has for this test."""
     return attacks.attempts(request.node)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for as long as this process tests."""
+    machine.need("postgresql")
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One small Spark for all tests of a process; tables open sessions of their own on it."""
+    machine.need("java")
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    yield
+    session.stop()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

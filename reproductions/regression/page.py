@@ -142,7 +142,8 @@ def _coverage() -> str:
         ],
         [
             "`logistic`",
-            "the penalized fit of the clipped law; proven for every law and n, and wide",
+            "with `sampling=True` the penalized fit of the clipped law, approximate ([coverage]"
+            "(howto/estimates.md)); else none, as the release does not show how fits vary",
             "the penalized fit of the clipped records; proven",
         ],
     ]

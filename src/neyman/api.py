@@ -87,7 +87,7 @@ def run(
         >>> import pyarrow as pa
         >>> people = pa.table({"sex": ["male", "female", "female"] * 1000})
         >>> plan = ny.Plan.from_dict({
-        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "schema": 2, "name": "survey", "dataset": "survey@1", "table": "people",
         ...     "unit": {"protects": "person", "neighboring": "replace-one"},
         ...     "columns": {"sex": {"keys": ["male", "female"]}},
         ...     "budget": {"power": 0.25, "level": 0.05},

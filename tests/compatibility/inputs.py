@@ -431,7 +431,36 @@ clip = [0, 100]
 share = 1
 """
 
+_MISSING = """\
+[columns.pay]
+decimals = 2
+[columns.age]
+integer = true
+unknown = "drop"
+[columns.race]
+keys = ["a", "b", "c"]
+[budget]
+zcdp = "1/2"
+[[query]]
+name = "pay"
+measure = "mean"
+column = "pay"
+clip = [0, 400]
+by = ["race"]
+share = "1/2"
+[[query]]
+name = "pay by age"
+measure = "ratio"
+column = "pay"
+clip = [0, 400]
+over = "age"
+clip_over = [1, 99]
+complete = true
+share = "1/2"
+"""
+
 PLANS = {
+    "missing": _plan("missing", "replace-one", _MISSING).replace("schema = 1", "schema = 2"),
     "discovered": _DISCOVERED,
     "joined": _JOINED,
     "keys": _plan("keys", "add-remove", _KEYS),

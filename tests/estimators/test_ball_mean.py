@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from fractions import Fraction
 
@@ -59,7 +60,9 @@ def test_every_clipped_row_is_as_near_the_real_one_as_the_interval_assumes():
     "budget", [ny.gdp(0.5), RHO, ny.approximate(1, 1e-6), ny.at_most(0.25, 0.05)]
 )
 def test_the_mechanism_meets_the_budget_and_states_the_largest_shift(budget, relation):
-    estimate = ny.estimate.mean([[0.1, 0.2]] * 9, radius=2, budget=budget, neighboring=relation)
+    estimate = ny.estimate.mean(
+        [[0.1, 0.2]] * 9, radius=2, budget=budget, dimension=2, neighboring=relation
+    )
     assert budget.admits(estimate.mechanism)
     weight = estimate.receipt["arguments"].get("weight", 0)
     shift = (
@@ -233,7 +236,7 @@ def test_no_mean_has_an_error_below_the_least_one():
 
 
 def test_an_estimate_cannot_be_changed_and_says_what_was_charged():
-    estimate = ny.estimate.mean([[0.5, 0.1]], radius=1, budget=RHO)
+    estimate = ny.estimate.mean([[0.5, 0.1]], radius=1, budget=RHO, dimension=2)
     with pytest.raises(ValueError, match="read-only"):
         estimate.value[0] = 1
     with pytest.raises(AttributeError):
@@ -263,6 +266,52 @@ def test_neighbors_without_a_record_have_an_estimate_of_the_same_form():
         assert np.shape(values[0]) == np.shape(values[1])
     with pytest.raises(TypeError, match="array"):
         ny.estimate.regression([], [], bound=1, **settings)
+
+
+ODD_RECORDS = [
+    None,
+    0.5,
+    "x",
+    [],
+    [0.5],
+    [0.5, 0.5, 0.5],
+    [[1], 2],
+    {},
+    itertools.count(),
+    object(),
+]
+
+
+@pytest.mark.parametrize("odd", range(len(ODD_RECORDS)))
+@pytest.mark.parametrize("place", [0, 2])
+def test_no_record_decides_the_form_of_an_estimate(odd, place):
+    """The first record decided how many columns a list has, and whether it has rows at all."""
+    rows = [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]
+    changed = [*rows[:place], ODD_RECORDS[odd], *rows[place + 1 :]]
+    numbers = [0.1, 0.2, 0.3]
+    given = {"radius": 1, "budget": RHO}
+    assert np.ndim(ny.estimate.mean([*numbers[:place], ODD_RECORDS[odd]], **given).value) == 0
+    for data in (rows, changed):
+        assert ny.estimate.mean(data, dimension=2, **given).value.shape == (2,)
+        assert ny.estimate.covariance(data, dimension=2, **given).value.shape == (2, 2)
+        fit = ny.estimate.regression(data, [1, 0, 1], bound=1, dimension=2, **given)
+        assert fit.value.shape == (3,)
+        fit = ny.estimate.logistic(data, [1, 0, 1], penalty=1, dimension=2, **given)
+        assert fit.value.shape == (3,)
+        with pytest.raises(TypeError, match="no record may decide"):
+            ny.estimate.covariance(data, **given)
+
+
+def test_a_list_with_a_dimension_is_read_as_its_array():
+    """Both give the same sums of the records, and the array's own columns must agree."""
+    rows = [[0.1, 0.2], [0.3, -0.4]]
+    read = ball_mean.vectors("rows", rows, relation="add-remove", dimension=2)
+    assert (read == np.array(rows)).all()
+    assert ball_mean.vectors("rows", [], relation="add-remove", dimension=3).shape == (0, 3)
+    with pytest.raises(ValueError, match="dimension = 3, and rows has 2 columns"):
+        ny.estimate.mean(np.array(rows), radius=1, budget=RHO, dimension=3)
+    with pytest.raises(ValueError, match="dimension"):
+        ny.estimate.mean(rows, radius=1, budget=RHO, dimension=0)
 
 
 def test_a_level_beyond_the_floats_is_refused():

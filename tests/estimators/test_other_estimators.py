@@ -44,6 +44,41 @@ def test_no_pair_of_records_moves_the_moments_by_more_than_the_stated_norm(cente
     assert RHO.admits(estimate.mechanism)
 
 
+@pytest.mark.parametrize("centered", [True, False])
+def test_no_record_that_comes_or_goes_moves_the_moments_by_more_than_the_stated_norm(centered):
+    """Sums with and without each vector of a small grid, in exact integers; the longest attains it.
+
+    The squares count off the diagonal twice, as half the noise variance does.
+    """
+    grid = 8
+    weight, of_number = (grid // 2 if centered else 0), grid * grid // 2
+    rest = np.array([(3, -5, 1), (0, 0, 8)])
+    worst = 0
+    for v in itertools.product(range(-8, 9, 2), repeat=3):
+        if np.dot(v, v) > grid**2:
+            continue
+        rows = np.vstack([rest, v])
+        moved = (rows.T @ rows - rest.T @ rest, rows.sum(axis=0) - rest.sum(axis=0))
+        norm = (moved[0] ** 2).sum() + 2 * weight**2 * (moved[1] ** 2).sum() + of_number**2
+        worst = max(worst, int(norm))
+    assert worst == grid**4 * (7 if centered else 5) // 4
+    for rows in (np.zeros((3, 3)), np.zeros((0, 3))):
+        estimate = ny.estimate.covariance(
+            rows, radius=1, budget=RHO, centered=centered, neighboring="add-remove"
+        )
+        arguments = estimate.receipt["arguments"]
+        own = arguments["grid"]
+        assert arguments["weight"] == (own // 2 if centered else 0)
+        assert arguments["weight_of_number"] == own * own // 2
+        limit = own**4 * (7 if centered else 5) // 4
+        assert limit <= estimate.mechanism.squared <= limit * (1 + 1e-9)
+        assert RHO.admits(estimate.mechanism)
+        assert np.isfinite(estimate.value).all()
+        # The number has a deviation below 3, so this fails in one of 10^10 calls.
+        assert estimate.interval("0.999999999999")[1].max() == math.inf
+    assert estimate.receipt["arguments"].keys().isdisjoint({"records"})
+
+
 def test_second_moments_are_exact_integers():
     """Against Python's integers, with rows as long as the radius."""
     random = np.random.default_rng(2)
@@ -139,9 +174,123 @@ def test_the_interval_of_a_quantile_covers_at_the_stated_rate(law):
 
 
 def test_few_records_have_an_infinite_end_and_no_draw_for_it():
-    estimate = ny.estimate.quantile([1, 2], "1/2", lower=0, upper=4, step=1, budget=ny.pure(1))
-    assert estimate.interval() == (-math.inf, math.inf)
-    assert estimate.mechanism.draws == 1
+    """The value gets the whole budget: the rate of one draw."""
+    for confidence in (0.95, None):
+        estimate = ny.estimate.quantile(
+            [1, 2], "1/2", lower=0, upper=4, step=1, budget=ny.pure(1), confidence=confidence
+        )
+        assert estimate.mechanism == ny.InverseSensitivity("1/2")
+        if confidence:
+            assert estimate.interval() == (-math.inf, math.inf)
+        else:
+            with pytest.raises(ValueError, match="call it with confidence"):
+                estimate.interval()
+
+
+def test_an_end_that_few_records_leave_infinite_gives_its_share_to_the_other_draws():
+    """The median of nine in ten of 300 records has a lower end and no upper one."""
+    estimate = ny.estimate.quantile(
+        np.arange(300) % 100, "9/10", lower=0, upper=120, step="1/10", budget=ny.pure(1),
+        confidence=0.95,
+    )  # fmt: skip
+    assert estimate.mechanism == ny.InverseSensitivity("1/4", draws=2)
+    assert estimate.interval()[1] == math.inf
+    assert len(estimate.receipt["result"]["points"]) == 3
+
+
+def test_several_quantiles_rise_with_their_levels_and_share_the_budget():
+    """Fifty calls with little budget, where the points points cross in at least one."""
+    values, crossed = np.arange(40), 0
+    levels = ["3/4", 0.25, F(1, 2), "1/2"]
+    for _ in range(50):
+        estimate = ny.estimate.quantile(
+            values, levels, lower=0, upper=40, step=1, budget=ny.pure(1)
+        )
+        high, low, one, other = estimate.value.tolist()
+        assert low <= one <= other <= high
+        points = [float(own[0]) for own in estimate.receipt["result"]["points"]]
+        assert sorted(points) == sorted(estimate.value.tolist())
+        crossed += points != estimate.value.tolist()
+    assert crossed  # all fifty in order by chance: below 1e-12, two are alike
+    assert estimate.mechanism == ny.InverseSensitivity("1/8", draws=4)
+    assert np.isnan(estimate.standard_error).all()
+    assert estimate.gap is None
+    one = ny.estimate.quantile(values, ["1/2"], lower=0, upper=40, step=1, budget=ny.pure(1))
+    assert (one.value.shape, one.mechanism.rate) == ((1,), F(1, 2))
+
+
+def test_intervals_of_several_quantiles_cover_each_one():
+    """False-alarm rate 1e-6 for each of three: misses are at most binomial with chance 0.5."""
+    random, repeats, misses = np.random.default_rng(5), 25, np.zeros(3)
+    truth = np.array([-0.6744897501960817, 0.0, 0.6744897501960817])
+    for _ in range(repeats):
+        estimate = ny.estimate.quantile(
+            random.normal(size=800), ["1/4", "1/2", "3/4"], lower=-10, upper=10, step="1/100",
+            budget=ny.zcdp(4), confidence="1/2",
+        )  # fmt: skip
+        low, high = estimate.interval("1/2")
+        misses += ~((low <= truth) & (truth <= high))
+        assert (high - low).max() < 4
+    assert (misses <= binom.ppf(1 - FALSE_ALARM / 3, repeats, 0.5)).all()
+    assert estimate.mechanism.draws == 9
+
+
+def _law(values, ends, draws):
+    """Return the law of independent draws by its definition, without the sampler's code."""
+    laws = []
+    for level, rate in draws:
+        weights = {}
+        for t in range(ends[0], ends[1] + 1):
+            below, upto = sum(v < t for v in values), sum(v <= t for v in values)
+            distance = max(0, below - level * len(values), level * len(values) - upto)
+            weights[t] = math.exp(-float(rate * distance))
+        total = sum(weights.values())
+        laws.append({t: w / total for t, w in weights.items()})
+    return {
+        points: math.prod(law[t] for law, t in zip(laws, points, strict=True))
+        for points in itertools.product(*laws)
+    }
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("levels", [["1/2"], ["1/4", "9/10"]])
+def test_the_law_of_quantiles_obeys_its_curve_for_all_small_neighbors(
+    monkeypatch, relation, levels
+):
+    """All pairs of data sets of up to three records on four points, by enumeration.
+
+    The levels and rates are those that the estimator passes to the sampler. They must not depend on
+    the data. The stated deltas must hold in both orders, and pure epsilon must be nearly attained.
+    """
+    calls = []
+
+    def spy(values, ends, level, rate, bits):
+        calls.append((level, rate))
+        return draw_sorted_quantile(values, ends, level, rate, bits)
+
+    monkeypatch.setattr(grid_quantile, "draw_sorted_quantile", spy)
+    sizes = (3,) if relation == "replace-one" else (0, 1, 2, 3)
+    tables = [t for n in sizes for t in itertools.combinations_with_replacement(range(4), n)]
+    laws, plans = {}, set()
+    for table in tables:
+        calls.clear()
+        estimate = ny.estimate.quantile(
+            list(table), levels, lower=0, upper=3, step=1, budget=ny.pure(1), neighboring=relation
+        )
+        plans.add(tuple(calls))
+        laws[table] = _law(table, (0, 3), calls)
+    assert len(plans) == 1
+    curve, worst = estimate.mechanism.tradeoff(), 0.0
+    deltas = {e: curve.delta(epsilon=e).upper for e in (0.0, 0.25, 0.5, 0.9)}
+    for one, two in itertools.permutations(tables, 2):
+        apart = (Counter(one) - Counter(two)).total(), (Counter(two) - Counter(one)).total()
+        if apart != (1, 1) if relation == "replace-one" else sum(apart) != 1:
+            continue
+        p, q = laws[one], laws[two]
+        worst = max(worst, *(abs(math.log(p[o] / q[o])) for o in p))
+        for epsilon, delta in deltas.items():
+            assert sum(max(p[o] - math.exp(epsilon) * q[o], 0) for o in p) <= delta + 1e-12
+    assert 0.4 < worst <= 1 + 1e-12
 
 
 def test_the_gap_of_a_quantile_is_that_of_evenly_spaced_values():
@@ -210,9 +359,10 @@ def test_intervals_of_a_histogram_cover_at_the_stated_rate(relation, about):
     assert (misses <= binom.ppf(1 - FALSE_ALARM / 3, repeats, 0.2)).all()
 
 
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("about", ["population", "data"])
 @pytest.mark.parametrize("centered", [True, False])
-def test_intervals_of_a_covariance_cover_each_entry(about, centered):
+def test_intervals_of_a_covariance_cover_each_entry(about, centered, relation):
     """False-alarm rate 1e-6 for each of three entries."""
     random = np.random.default_rng(6)
     corners = np.array([(0.9, 0.1), (-0.1, 0.8), (-0.5, -0.5), (0.4, 0.4)])
@@ -223,12 +373,14 @@ def test_intervals_of_a_covariance_cover_each_entry(about, centered):
         rows = corners[random.integers(0, 4, size=30)]
         if about == "data":
             truth = np.cov(rows.T) if centered else rows.T @ rows / 30
-        estimate = ny.estimate.covariance(rows, radius=1, budget=RHO, centered=centered)
+        estimate = ny.estimate.covariance(
+            rows, radius=1, budget=RHO, centered=centered, neighboring=relation
+        )
         low, high = estimate.interval("4/5", about=about)
         misses += ~((low <= truth) & (truth <= high))
         assert (estimate.value == estimate.value.T).all()
     assert (misses <= binom.ppf(1 - FALSE_ALARM / 3, repeats, 0.2)).all()
-    if about == "data" and not centered:
+    if (about, centered, relation) == ("data", False, "replace-one"):
         assert (misses >= binom.ppf(FALSE_ALARM / 3, repeats, 0.19)).all()  # exact here
 
 
@@ -266,7 +418,9 @@ def test_the_clipping_bound_of_a_normal_mean_is_that_of_its_proof():
         lambda data: ny.estimate.histogram(data, edges=[0, 1, 2], budget=RHO),
         lambda data: ny.estimate.quantile(data, "1/2", lower=0, upper=1, step="1/4", budget=RHO),
         lambda data: ny.estimate.normal_mean(data, sigma=1, budget=RHO),
-        lambda data: ny.estimate.covariance([[x, 1.0] for x in data], radius=1, budget=RHO),
+        lambda data: ny.estimate.covariance(
+            [[x, 1.0] for x in data], radius=1, budget=RHO, dimension=2
+        ),
     ],
 )
 def test_no_content_of_the_data_raises_an_error(make):
@@ -285,6 +439,14 @@ def test_no_content_of_the_data_raises_an_error(make):
             "q = 0 must be between",
         ),
         (
+            lambda: ny.estimate.quantile([1], [0.5, 2], lower=0, upper=1, step=1, budget=RHO),
+            "q = 2 must be between",
+        ),
+        (
+            lambda: ny.estimate.quantile([1], [], lower=0, upper=1, step=1, budget=RHO),
+            "q has 0 numbers",
+        ),
+        (
             lambda: ny.estimate.quantile([1], 0.5, lower=0, upper=1, step=0.3, budget=RHO),
             "whole number of them",
         ),
@@ -294,19 +456,20 @@ def test_no_content_of_the_data_raises_an_error(make):
         ),
         (
             lambda: ny.estimate.quantile(
-                [1], 0.5, lower=0, upper=1, step=1, budget=RHO, neighboring="add-remove"
+                [1],
+                0.5,
+                lower=0,
+                upper=1,
+                step=1,
+                budget=RHO,
+                confidence=0.95,
+                neighboring="add-remove",
             ),
             "give confidence=None",
         ),
         (
-            lambda: ny.estimate.covariance([[1]], radius=1, budget=RHO),
+            lambda: ny.estimate.covariance(np.ones((1, 1)), radius=1, budget=RHO),
             "at least 2",
-        ),
-        (
-            lambda: ny.estimate.covariance(
-                [[1], [2]], radius=1, budget=RHO, neighboring="add-remove"
-            ),
-            "Only a noisy number",
         ),
         (lambda: ny.estimate.normal_mean([1] * 9, sigma=1, budget=RHO), "at least"),
         (lambda: ny.estimate.normal_mean([1] * 99, sigma=1, budget=ny.gdp(0.1)), "too few"),

@@ -225,7 +225,7 @@ def test_no_content_of_the_data_raises_an_error():
     y = [1.0, 2.0, math.inf, 3.0, None, -math.inf]
     for intercept in (True, False):
         fit = ny.estimate.regression(
-            x, y, radius="0.001", bound=1, budget=ny.gdp(1), intercept=intercept
+            x, y, radius="0.001", bound=1, budget=ny.gdp(1), intercept=intercept, dimension=2
         )
         assert np.isfinite(fit.value).all()
 
@@ -255,7 +255,7 @@ def test_the_receipt_names_the_noise_and_the_ledger_is_charged():
         ({"bound": -1}, "bound = -1 must be from 1e-100"),
         ({"ridge": -0.1}, "ridge = -0.1"),
         ({"y": [1.0]}, "one y per row of x"),
-        ({"x": [1.0, 2.0]}, "one row per record"),
+        ({"x": np.array([1.0, 2.0])}, "one row per record"),
         (
             {"neighboring": "add-remove", "intercept": False, "x": np.ones((2, 1))},
             "the number of records is secret",
@@ -266,7 +266,13 @@ def test_the_receipt_names_the_noise_and_the_ledger_is_charged():
 )
 def test_a_wrong_argument_is_refused_before_anything_is_charged(change, message):
     ledger = ny.throwaway(1)
-    given = {"x": [[1.0], [2.0]], "y": [1.0, 2.0], "radius": 1, "bound": 1, "budget": ny.zcdp(1)}
+    given = {
+        "x": np.array([[1.0], [2.0]]),
+        "y": [1.0, 2.0],
+        "radius": 1,
+        "bound": 1,
+        "budget": ny.zcdp(1),
+    }
     with pytest.raises(ValueError, match=message):
         ny.estimate.regression(**given | change, ledger=ledger, dataset="a@1")
     ledger.register("a@1", protects="person", neighboring="replace-one", rows=1)

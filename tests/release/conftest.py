@@ -10,19 +10,10 @@ import pytest
 from entries import NAME, UNIT
 from hypothesis import Phase, given, settings
 from hypothesis.strategies import tuples
-from postgres_server import PostgresServer
 
 import random_laws
-from machine import need
 from neyman.ledger.ledger import Ledger
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server for as long as this process tests."""
-    need("postgresql")
-    with PostgresServer() as server:
-        yield server
+from postgres_server import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -55,41 +46,6 @@ def writer(postgres: PostgresServer) -> Iterator[tuple[str, str, str]]:
             connection.execute("DROP OWNED BY writer CASCADE")
             connection.execute("DROP ROLE writer")
             connection.execute("DROP SCHEMA rights CASCADE")
-
-
-# Warnings of libraries about each other: Ibis calls DuckDB, and PySpark pandas, by names that newer
-# versions announce to go away, and PySpark leaves it to Python to close a socket after use.
-_NOT_OURS = (
-    "ignore:fetch_:DeprecationWarning",
-    "ignore:The copy keyword is deprecated",
-    "ignore:unclosed <socket:ResourceWarning",
-)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    for line in _NOT_OURS:
-        config.addinivalue_line("filterwarnings", line)
-
-
-@pytest.fixture(scope="session")
-def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One small Spark for all tests of a process; tables open sessions of their own on it."""
-    need("java")
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.memory": "1g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-    }
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    yield
-    session.stop()
 
 
 @pytest.fixture(scope="session", params=["duckdb", "spark"])

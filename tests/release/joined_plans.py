@@ -200,7 +200,7 @@ def single(table, rows: list[dict], columns: tuple[str, ...]) -> list[dict]:
 
 def _place(value):
     """Where a value stands: NaN after all numbers, a missing value after all."""
-    if value is None:
+    if value is None or value == "":
         return (2, 0)
     if isinstance(value, float) and math.isnan(value):
         return (1, 0)

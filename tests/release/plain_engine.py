@@ -35,7 +35,7 @@ def exact(text):
 
 def canonical(value, kind="text"):
     """The text of the key that a value stands for; None if it stands for none."""
-    if value is None:
+    if value is None or value == "":
         return None
     if kind != "text" and not isinstance(value, bool):
         if kind == "boolean" and isinstance(value, str):
@@ -70,6 +70,8 @@ def number(value, decimals, low, high, unknown):
             value = math.floor(value * 10**decimals)
     elif value is not None:
         value = math.floor(Fraction(value) * 10**decimals)
+    if value is None and unknown is None:
+        return low - 1  # what no number becomes
     return min(max(unknown if value is None else value, low), high)
 
 
@@ -127,12 +129,32 @@ class Plain:
     def value(self, row, query, part="sum"):
         name, clip = query.measured(part)
         column = self.plan.column(name)
-        return number(row[name], column.decimals, *clip, column.unknown or 0)
+        return number(row[name], column.decimals, *clip, column.unknown)
+
+    def has(self, row, query, part):
+        """Whether a row has the numbers that it needs to take part in a part of the measure."""
+        parts = ("sum", "over") if query.complete else ("over" if part == "over" else "sum",)
+        measured = [query.measured(one) for one in parts]
+        return all(
+            self.plan.column(name).unknown is not None
+            or number(row[name], self.plan.column(name).decimals, *clip, None) >= clip[0]
+            for name, clip in measured
+            if clip
+        )
+
+    def takes_part(self, row, query):
+        """Whether a row adds something to some part of the measure."""
+        if (query.delta is not None and query.measure != "sum") or not query.clip:
+            return True
+        parts = ("sum", "over") if query.clip_over else ("sum",)
+        return query.delta is not None or any(self.has(row, query, part) for part in parts)
 
     def bin(self, row, query):
         column, edges = self.plan.column(query.column), query.bins
         low, high = edges[0], edges[-1] - 1
-        x = number(row[query.column], column.decimals, low, high, column.unknown or 0)
+        x = number(row[query.column], column.decimals, low, high, column.unknown)
+        if x < low:
+            return len(edges) - 1
         return next(i for i in range(len(edges) - 1) if edges[i] <= x < edges[i + 1])
 
     def cell(self, row, query, level):
@@ -219,10 +241,13 @@ class Plain:
         """Rows that the query's own bounds leave: (unit, row)."""
         rows = []
         for unit, _, row in selection:
+            if not self.takes_part(row, query):
+                continue
             cell = self.cell(row, query, self.lowest(query))
+            known = all(code < size for _, code, size in cell if not isinstance(code, bytes))
             if query.inverse_sensitivity:  # values are no cells
                 cell = [axis for axis in cell if axis[0][0] != "bin"]
-            if all(code < size for _, code, size in cell if not isinstance(code, bytes)):
+            if known:
                 ordered = sorted(cell, key=lambda axis: self.unlisted(axis[0]))
                 codes = tuple(code for _, code, _ in ordered)
                 rows.append((unit, tuple(self.needed(row, query).values()), (codes, row)))
@@ -276,27 +301,33 @@ class Plain:
                 over = self.value(row, query, "over") if query.clip_over else 0
                 if query.measure == "distinct":
                     over = self.by(row, query.column)
-                cells[place].append((unit, self.value(row, query) if query.clip else 0, over))
+                value = self.value(row, query) if query.clip else 0
+                cells[place].append((unit, value, over, row))
         middle = sum(query.clip) // 2 if query.clip else 0
         halves = 1 if query.clip and sum(query.clip) % 2 else 2
         parts = {
             "count": len,
             "units": lambda rows: len({unit for unit, *_ in rows}),
-            "distinct": lambda rows: len({y for *_, y in rows} - {None, self.unlisted_code(query)}),
-            "sum": lambda rows: sum(x for _, x, _ in rows),
-            "rank": len,
-            "over": lambda rows: sum(y for *_, y in rows),
-            "offset": lambda rows: sum(
-                (2 * x - sum(query.clip or ())) // halves for _, x, _ in rows
+            "distinct": lambda rows: len(
+                {y for *_, y, _ in rows} - {None, self.unlisted_code(query)}
             ),
-            "square": lambda rows: sum((x - middle) ** 2 for _, x, _ in rows),
+            "sum": lambda rows: sum(x for _, x, _, _ in rows),
+            "rank": len,
+            "over": lambda rows: sum(y for *_, y, _ in rows),
+            "offset": lambda rows: sum(
+                (2 * x - sum(query.clip or ())) // halves for _, x, _, _ in rows
+            ),
+            "square": lambda rows: sum((x - middle) ** 2 for _, x, _, _ in rows),
         }
         measures = {"mean": ["offset", "count"], "variance": ["offset", "square", "count"]}
         measures |= {"sum": ["sum"], "units": ["units"], "distinct": ["distinct"]}
         measures |= {query.measure: ["rank"]} if query.inverse_sensitivity else {}
         measures |= {"standard_deviation": measures["variance"], "ratio": ["sum", "over"]}
         return {
-            (query.name, level, part): [parts[part](rows) for rows in cells.values()]
+            (query.name, level, part): [
+                parts[part]([one for one in rows if self.has(one[3], query, part)])
+                for rows in cells.values()
+            ]
             for part in measures.get(query.measure, ["count"])
         }
 
@@ -313,7 +344,9 @@ class Plain:
         number = {
             "keys": lambda own: len({unit for unit, _ in own}),
             "count": len,
-            "sum": lambda own: sum(self.value(row, query) for _, row in own),
+            "sum": lambda own: sum(
+                self.value(row, query) for _, row in own if self.has(row, query, "sum")
+            ),
         }[measure]
         return {codes: number(result) for codes, result in rows.items()}
 

@@ -35,7 +35,7 @@ SEX = {"sex": ny.keys(["f", "m"])}
 
 
 def a_plan(clip: Any = "discover", rows: Any = 1, neighboring: Any = "replace-one", **more) -> Plan:
-    many: Any = {} if rows == 1 else {"rows": rows, "id": "id"}
+    many: Any = {"rows": 1} if rows == 1 else {"rows": rows, "id": "id"}
     queries = [ny.sum("pay", clip=clip, by="sex"), ny.mean("pay", clip=clip), ny.count(by="sex")]
     fields: Any = {"queries": queries, "budget": {"zcdp": "1/100"}, **more}
     return Plan(
@@ -351,7 +351,7 @@ def test_the_errors_of_a_search_are_named_before_any_data():
 
 GOOD: dict[str, Any] = {
     "name": "bounds", "dataset": "d@1", "table": "t", "columns": SEX, "budget": {"zcdp": "1/10"},
-    "unit": ny.Unit("person", neighboring="replace-one"), "noise": "rounded-gaussian",
+    "unit": ny.Unit("person", neighboring="replace-one", rows=1), "noise": "rounded-gaussian",
     "queries": [ny.sum("pay", clip="discover")],
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 
+import duckdb
 import ibis
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +29,7 @@ from neyman.engines.source import open_table
 from neyman.ledger.ledger import Ledger
 from neyman.plan.document import PLAIN_SOURCE, SourcePart
 from neyman.plan.plan import Plan
+from neyman.planning.counted_rows import counted_rows
 from neyman.release import run as run_module
 from neyman.release.data_check import check_data
 from plans import release
@@ -207,7 +209,10 @@ def agree(plan, result, tables):
             counted = counts[query.name].counted
             assert counted == sum(tables[query.name, lowest, "count"]), query.name
     for rows in result:
-        assert rows.read == rows.unknown + rows.groups + rows.rows_per_group + rows.counted
+        dropped = rows.unknown + rows.without_number + rows.groups + rows.rows_per_group
+        assert rows.read == dropped + rows.counted
+        assert rows.taken == rows.missing + rows.unit_rows + rows.read
+        assert rows.lost == rows.taken - rows.counted
 
 
 @on_each(test_engine_units.ROWS, test_engine_units.BOUNDS, st.sampled_from([1, 2, 7]), examples=4)
@@ -222,6 +227,9 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
     selection = plain.limited(plan.queries, rows)
     for rows_of, query in zip(result, plan.queries, strict=True):
         assert rows_of.read == len(selection)
+        named = [row for row in rows if row["id"] is not None]
+        assert (rows_of.taken, rows_of.missing) == (len(rows), len(rows) - len(named))
+        assert rows_of.unit_rows == len(named) - len(selection)
         label = 1 + 2 * plan.queries.index(query)
         left = [
             len(plain.restricted(part, selection, label))
@@ -232,7 +240,8 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
             )
         ]
         known, grouped, right = left
-        assert (rows_of.unknown, rows_of.groups) == (len(selection) - known, known - grouped)
+        assert rows_of.unknown + rows_of.without_number == len(selection) - known
+        assert rows_of.groups == known - grouped
         assert (rows_of.rows_per_group, rows_of.counted) == (grouped - right, right)
     unit = check_data(plan, source, engine).unit
     sizes = Counter(canonical(row["id"]) for row in rows if row["id"] is not None)
@@ -242,6 +251,135 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
     assert unit.over == sum(n > most for n in sizes.values())
     assert unit.dropped == sum(max(n - most, 0) for n in sizes.values())
     assert sum(sizes.values()) - unit.dropped == len(selection)
+
+
+VISITS = pa.table(
+    {
+        "id": ["a"] * 5 + ["b", "b", "c", None, None, "d"],
+        "house": ["x", "x", "x", "y", "y", "z", "x", None, "w", None, "w"],
+        "ward": ["S", "S", "T", "S", "?", "S", "?", None, "S", "T", "T"],
+        "age": ["1", "2", "3", "4", "5", "6", "7", "8", "9", "1", "x"],
+    }
+)
+
+
+def visits_plan(where="age >= 2", unknown="drop", **unit):
+    """Counts by ward, and of the rows with a high age."""
+    return Plan.from_dict(
+        {
+            "schema": 1,
+            "name": "p",
+            "dataset": "d@1",
+            "table": "t",
+            **({"where": where} if where else {}),
+            "unit": {"protects": "patient", "neighboring": "replace-one", **unit},
+            "columns": {
+                "ward": {"keys": ["S", "T"], "unknown": unknown},
+                "age": {"type": "whole"},
+            },
+            "budget": {"zcdp": 1},
+            "query": [
+                {"name": "wards", "measure": "count", "by": ["ward"], "share": "1/2"},
+                {"name": "old", "measure": "count", "where": "age >= 4", "share": "1/2"},
+            ],
+        }
+    )
+
+
+def test_rows_that_a_query_loses_are_counted_by_their_first_cause(engine):
+    """Against SQL: the rows of a filter, without an id, over the bound, and outside the keys."""
+    check = check_data(visits_plan(id="id", rows=2), VISITS, engine)
+    connection = duckdb.connect()
+    connection.register("visits", VISITS)
+    wards, old = check.queries
+    assert (wards.levels, wards.query, old.query) == (("all",), "wards", "old")
+    for query, least in ((wards, 2), (old, 4)):
+        sql = f"FROM visits WHERE try_cast(age AS INT) >= {least}"
+        taken, named = connection.sql(f"SELECT count(*), count(id) {sql}").fetchall()[0]
+        sizes = f"SELECT count(*) AS n {sql} AND id IS NOT NULL GROUP BY id"
+        bounded = f"SELECT sum(least(n, 2)) FROM ({sizes})"
+        ((read,),) = connection.sql(bounded).fetchall()
+        assert (query.taken, query.missing) == (taken, taken - named)
+        assert (query.unit_rows, query.read) == (named - read, read)
+        assert query.lost == taken - query.counted
+    assert (old.unknown, old.counted) == (0, old.read)
+    # One row of b and none of c has a ward in the keys, and two of the four of a are drawn.
+    assert wards.taken == 8
+    assert wards.counted in (2, 3)
+
+
+@pytest.mark.parametrize("unit", [{}, {"id": "row", "rows": 1}])
+def test_rows_without_a_number_are_a_cause_of_their_own(engine, unit):
+    """Against SQL: of each measure that skips them, and of a sum, a histogram, and a quantile."""
+    numbers = ["1", "x", None, "4", "5", "", "7", "8", "9", "1", "2"]
+    table = VISITS.append_column("w", [numbers]).append_column("row", [list(range(11))])
+    measures = [
+        {"name": "mean", "measure": "mean", "column": "w", "clip": [0, 9]},
+        {"name": "sum", "measure": "sum", "column": "w", "clip": [0, 9]},
+        {"name": "bins", "measure": "histogram", "column": "w", "edges": [0, 5, 9]},
+        {"name": "median", "measure": "median", "column": "w", "edges": [0, 5, 9]},
+        {"name": "replaced", "measure": "mean", "column": "age", "clip": [0, 9]},
+        {"name": "count", "measure": "count"},
+    ]
+    data = visits_plan(where=None, **unit).canonical() | {"schema": 2}
+    data["columns"] |= {"w": {"integer": True}, "age": {"integer": True, "unknown": 3}}
+    data["query"] = [{**m, "by": ["ward"], "share": "1/6"} for m in measures]
+    check = check_data(Plan.from_dict(data), table, engine)
+    connection = duckdb.connect()
+    connection.register("visits", table)
+    sql = "SELECT count(*), count(try_cast(w AS INT)) FROM visits WHERE ward IN ('S', 'T')"
+    known, numbered = connection.sql(sql).fetchall()[0]
+    assert (known, numbered) == (8, 5)
+    for query in check.queries:
+        assert (query.taken, query.unknown) == (11, 11 - known)
+        skips = query.query in ("mean", "sum", "bins", "median")
+        assert query.without_number == (known - numbered if skips else 0), query.query
+        assert query.counted == known - query.without_number
+
+
+@pytest.mark.parametrize("unit", [{}, {"id": "id", "rows": 3}])
+def test_values_of_a_column_with_more_rows_than_the_plan_assumes_are_counted(engine, unit):
+    """Only rows that the plan's filter takes count, and rows without the id are on their own."""
+    plan = visits_plan(**unit)
+    check = check_data(plan, VISITS, engine, id="house")
+    ages, houses = (VISITS[name].to_pylist() for name in ("age", "house"))
+    taken = [h for h, age in zip(houses, ages, strict=True) if age.isdigit() and int(age) >= 2]
+    sizes = Counter(house for house in taken if house is not None)
+    most = unit.get("rows", 1)
+    assert check.assumed is not None
+    assert (check.assumed.column, check.assumed.bound) == ("house", most)
+    assert check.assumed.units == len(sizes)
+    assert check.assumed.over == sum(n > most for n in sizes.values())
+    assert check.assumed.largest == max(sizes.values())
+    assert check.assumed.missing == len(taken) - sum(sizes.values()) == 1
+    alone = check_data(plan, VISITS, engine)
+    assert alone.assumed is None
+    if not unit:  # a bound draws anew which rows it drops
+        assert replace(alone, assumed=check.assumed) == check
+
+
+def test_a_column_of_ids_that_the_data_do_not_have_or_that_names_no_unit_is_refused():
+    for columns, named in ((VISITS, "home"), (VISITS.append_column("x", [[0.5] * 11]), "x")):
+        with pytest.raises(DataError, match=named):
+            check_data(visits_plan(), columns, id=named)
+
+
+@pytest.mark.parametrize(
+    ("plan", "lost"),
+    [
+        (visits_plan(), 2),
+        (visits_plan(unknown="T"), 0),
+        (visits_plan(where=None, unknown="S"), 0),
+        (visits_plan(id="id", unknown="T"), 4),
+    ],
+)
+def test_a_plan_says_that_rows_may_not_count_exactly_where_rows_are_lost(plan, lost):
+    """The words follow from the plan alone, and the number is private."""
+    which, effect = counted_rows(plan)
+    check = check_data(plan, VISITS)
+    assert max(query.lost for query in check.queries) >= lost
+    assert bool(effect) == any(query.lost for query in check.queries)
+    assert which.startswith("Every row") == (not effect)
 
 
 @pytest.mark.parametrize("listed", [2, 40])

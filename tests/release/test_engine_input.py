@@ -20,8 +20,6 @@ from neyman.engines.backend_tables import fetched
 from neyman.engines.csv_reader import DataError
 from neyman.engines.source import close_table, open_table
 
-QUERY = [{"name": "q", "measure": "count", "by": ["Race"], "share": 1}]
-
 
 def write(path, **columns):
     pq.write_table(pa.table(columns), path)
@@ -32,11 +30,10 @@ def test_a_column_whose_type_changes_between_files_is_refused_by_file_and_column
     """The file that differs is named, and the column; columns that are not needed may differ."""
     write(tmp_path / "a.parquet", sex=pa.array([1], pa.int64()), other=["x"])
     write(tmp_path / "b.parquet", sex=["1"], other=[2])
-    for columns in (None, ["sex"]):
-        with pytest.raises(DataError, match="one type in all files") as caught:
-            open_table(tmp_path, engine, columns, rows=False)
-        assert "'sex' has type string, and int64" in str(caught.value)
-        assert repr(str(tmp_path / "b.parquet")) in str(caught.value)
+    with pytest.raises(DataError, match="one type in all files") as caught:
+        open_table(tmp_path, engine, ["sex"], rows=False)
+    assert "'sex' has type string, and int64" in str(caught.value)
+    assert repr(str(tmp_path / "b.parquet")) in str(caught.value)
     write(tmp_path / "b.parquet", sex=pa.array([1, 0], pa.int64()), other=[2, 3])
     columns = ["sex"]
     table = open_table(tmp_path, engine, columns)
@@ -60,16 +57,15 @@ def test_names_that_stand_for_two_columns_are_refused(engine, tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(twice, path)
     for place in (twice, path):
-        with pytest.raises(DataError, match=r"2 (of its )?columns (are )?called 'x'"):
+        with pytest.raises(DataError, match="2 columns called 'x'"):
             open_table(place, engine, ["x"], rows=False)
     cased = write(path, Race=["a"], race=["b"], sex=[1])
     with pytest.raises(DataError, match="but for case"):
         open_table(cased, engine, ["race"], rows=False)
     assert counted(small_plan(), open_table(cased, engine, ["sex"]), engine)
-    plan = small_plan(QUERY, {"Race": {"keys": ["a", "b"]}})
     both = pa.table({"Race": ["a", "a"], "race": ["b", "b"]})
-    held = open_table(both, engine, ["Race"])
-    assert counted(plan, held, engine)["q", "all", "count"] == [2, 0]
+    with pytest.raises(DataError, match="but for case"):
+        open_table(both, engine, ["Race"])
 
 
 def test_a_rehearsal_on_the_engine_reads_no_row(engine, tmp_path):

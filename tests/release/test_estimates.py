@@ -172,6 +172,15 @@ def test_intervals_of_means_and_variances_cover(data, noise):
     assert np.all((root.value <= root.upper + 1e-6) & (root.upper <= (high - low) / 2))
 
 
+def test_a_standard_deviation_of_0_in_a_wide_clip_warns_of_nothing():
+    """Its first-order error overflows, so the bound on it is published."""
+    half, none = 10**6, np.zeros(1, np.int64)
+    offset, square = (none, Fraction(half) ** 2), (none, Fraction(half) ** 4)
+    root = standard_deviation((-half, half), offset, square, (none + 5, Fraction(1)))
+    assert root.value == 0
+    assert 0 < root.standard_error <= half
+
+
 RATIOS = {
     "counted": ((0, 10), (1, 20), [3, 0, 10, 7] * 10, [1, 20, 9, 2] * 10),
     "signed": ((-10, 4), (0, 20), [-3, -10, 4, -7] * 10, [0, 20, 9, 2] * 10),

@@ -164,7 +164,8 @@ def test_unknown_must_be_a_key_of_the_range():
 def test_python_writes_the_same_keys(folder):
     def plan(values):
         return ny.Plan(
-            name="p", dataset="d@1", table="t", unit=ny.Unit("person", neighboring="replace-one"),
+            name="p", dataset="d@1", table="t",
+            unit=ny.Unit("person", neighboring="replace-one", rows=1),
             columns={"ward": ny.keys(values)}, queries=[ny.count(by="ward", name="q")],
             budget={"zcdp": 1}, folder=folder,
         )  # fmt: skip

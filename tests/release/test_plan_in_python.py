@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import tomllib
 from decimal import Decimal
@@ -18,8 +19,9 @@ from mixed_plan import MIXED
 import neyman as ny
 from neyman.plan.document import PlanError
 from neyman.plan.query import Measure
+from neyman.semantics.unchecked_claims import ROW_WORDS
 
-UNIT = ny.Unit("person", neighboring="replace-one")
+UNIT = ny.Unit("person", neighboring="replace-one", rows=1)
 GIVEN: dict[str, Any] = {
     "name": "survey",
     "dataset": "survey@1",
@@ -33,7 +35,7 @@ GIVEN: dict[str, Any] = {
     "budget": ny.at_most(power=0.25, level=0.05),
 }
 WRITTEN = """
-schema = 1
+schema = 2
 name = "survey"
 dataset = "survey@1"
 table = "people"
@@ -62,10 +64,24 @@ MEASURES = {measure: getattr(ny, measure) for measure in get_args(Measure)}
 STORED = sorted((Path(__file__).parents[1] / "compatibility").glob("*/plans/*.toml"))
 
 
+def with_zeros(sections: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a plan of schema 1, in which 0 replaces a missing number without a word."""
+    derived = {
+        name: {"integer": True} | {f: one[f] for f in ("measurement_unit",) if f in one}
+        for name, one in sections.get("derive", {}).items()
+        if "range" in one
+    }
+    return {
+        name: {"unknown": 0, **one} if one.get("integer") or "decimals" in one else one
+        for name, one in (derived | sections.get("columns", {})).items()
+    }
+
+
 def in_python(data: dict[str, Any]) -> ny.Plan:
     """The plan of a TOML file's dictionary, by the constructor and the functions."""
     sections = dict(data)
-    del sections["schema"]
+    if sections.pop("schema") == 1:
+        sections["columns"] = with_zeros(sections)
     unit = dict(sections.pop("unit"))
     queries = []
     for query in sections.pop("query"):
@@ -82,7 +98,7 @@ def in_python(data: dict[str, Any]) -> ny.Plan:
         budget = ny.zcdp(budget["zcdp"], budget.get("delta", 0))
     elif "gdp" in budget:
         budget = ny.gdp(float(Fraction(str(budget["gdp"]))))
-    unit = ny.Unit(unit.pop("protects"), **unit)
+    unit = ny.Unit(unit.pop("protects"), **{"rows": 1, **unit})
     return ny.Plan(unit=unit, queries=queries, budget=budget, **sections)
 
 
@@ -165,7 +181,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
         for query, weight in zip(chosen, weights, strict=True)
     ]
     return {
-        "schema": 1,
+        "schema": draw(st.sampled_from([1, 2])),
         "name": "some plan",
         "dataset": "d@1",
         "table": "t",
@@ -268,3 +284,50 @@ def test_a_budget_in_epsilon_takes_a_float_as_the_decimal_that_it_prints_as(epsi
     plan = ny.Plan(**GIVEN | {"budget": ny.approximate(epsilon, delta)})
     assert plan.budget.delta == Fraction(str(delta))
     assert plan.budget.epsilon == Fraction(str(epsilon))
+
+
+# What the guarantee assumes about the rows of a unit
+
+
+def with_unit(**unit):
+    return {**GIVEN, "unit": {"neighboring": "replace-one", **unit}}
+
+
+@pytest.mark.parametrize("protects", ["person", "household", "patient record", "rows"])
+def test_a_plan_warns_if_a_unit_that_is_no_row_states_neither_its_id_nor_its_rows(protects):
+    with pytest.warns(UserWarning, match=f"each {protects} has at most one row") as caught:
+        plan = ny.Plan(**with_unit(protects=protects))
+    assert caught[0].filename == __file__
+    assert plan.assumption == f"The guarantee assumes that each {protects} has at most one row."
+    with pytest.warns(UserWarning, match="state rows = 1"):
+        ny.Plan(**{**GIVEN, "unit": ny.Unit(protects, neighboring="replace-one")})
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        {"protects": "household", "rows": 1},
+        {"protects": "household", "id": "house"},
+        {"protects": "household", "id": "house", "rows": 3},
+        *({"protects": word} for word in (*ROW_WORDS, "Row", " record ")),
+    ],
+)
+def test_a_plan_that_states_its_rows_or_protects_rows_is_silent(unit):
+    """Warnings are errors in these tests."""
+    plan = ny.Plan(**with_unit(**unit))
+    assert bool(plan.assumption) == (unit == {"protects": "household", "rows": 1})
+
+
+def test_rows_that_are_stated_do_not_change_the_hash_and_a_stored_plan_loads_in_silence(tmp_path):
+    with pytest.warns(UserWarning, match="household"):
+        plan = ny.Plan(**with_unit(protects="household"))
+    one_row = ny.Plan(**with_unit(protects="household", rows=1))
+    assert one_row.hash == plan.hash
+    assert one_row.canonical() == plan.canonical()
+    stored = ny.Plan.from_dict(json.loads(json.dumps(plan.canonical())))
+    assert stored.hash == plan.hash
+    text = WRITTEN.replace('"person"', '"household"')
+    (tmp_path / "plan.toml").write_text(text)
+    loaded = ny.Plan.load(tmp_path / "plan.toml")
+    assert bool(loaded.rows_not_stated) == ("rows =" not in text)
+    assert stored.rows_not_stated == ""

@@ -82,7 +82,7 @@ def test_a_plan_from_its_sections_takes_a_kind_of_noise():
         name="small",
         dataset="people@1",
         table="people",
-        unit=ny.Unit("person", neighboring="replace-one"),
+        unit=ny.Unit("person", neighboring="replace-one", rows=1),
         columns={"race": {"keys": ["white", "black"]}},
         budget={"zcdp": "1/2"},
         queries=[{"name": "race", "measure": "count", "by": ["race"]}],

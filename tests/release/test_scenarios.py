@@ -66,7 +66,20 @@ ADDED = copy.deepcopy(DROPS)
 ADDED["unit"]["neighboring"] = "add-remove"
 PUBLIC = copy.deepcopy(CHAIN)
 PUBLIC["query"][1]["public"] = {"land": 20}
+SKIPS = copy.deepcopy(DROPS)
+SKIPS["schema"] = 2
+for column in ("debt", "age"):
+    SKIPS["columns"][column]["unknown"] = "drop"
+SKIPS["query"] += [
+    {"name": "dear", "measure": "sum", "column": "debt", "clip": [3, 5]},
+    {"name": "rate", "measure": "ratio", "column": "debt", "clip": [-2, 5], "over": "age"}
+    | {"clip_over": [1, 7], "by": ["race"]},
+]
+SKIPS["query"].append(SKIPS["query"][-1] | {"name": "full", "complete": True})
+for one in SKIPS["query"]:
+    one["share"] = f"1/{len(SKIPS['query'])}"
 PLANS = {"drops": DROPS, "maps": MAPS, "chain": CHAIN, "add-remove": ADDED, "public": PUBLIC}
+PLANS["skips"] = SKIPS
 
 ASKED = [
     (("race",), None),
@@ -92,6 +105,7 @@ PARTS = {
     "variance": ("offset", "square", "count"),
     "histogram": ("count",),
     "quantiles": ("count",),
+    "ratio": ("sum", "over"),
 }
 
 
@@ -112,6 +126,11 @@ def cell_and_value(data, query, level, measure, record):
         if key == "drop":
             return None
         cell.append(key)
+    measured = query["over"] if measure == "over" else query.get("column")
+    needed = [query["column"], query["over"]] if query.get("complete") else [measured]
+    for name in needed if measured and query["measure"] != "units" else ():
+        if record[name] is None and data["columns"][name]["unknown"] == "drop":
+            return None
     if "edges" in query:
         value, edges = record[query["column"]], query["edges"]
         value = data["columns"][query["column"]]["unknown"] if value is None else value
@@ -119,9 +138,9 @@ def cell_and_value(data, query, level, measure, record):
         cell.append(max(edge for edge in edges if edge <= value))
     if measure in ("count", "units"):
         return tuple(cell), 1
-    value = record[query["column"]]
-    value = data["columns"][query["column"]]["unknown"] if value is None else value
-    low, high = query["clip"]
+    value = record[measured]
+    value = data["columns"][measured]["unknown"] if value is None else value
+    low, high = query["clip_over" if measure == "over" else "clip"]
     value = min(max(value, low), high)
     offset = (2 * value - low - high) // (1 if (low + high) % 2 else 2)
     added = {"offset": offset, "square": (value - (low + high) // 2) ** 2}
@@ -173,7 +192,8 @@ def realized(data, attributes, within):
     by_key = {}
     for query, level, measure in tables:
         # Only what this table reads can matter to it.
-        reads = {*query.get("by", ()), query.get("column"), *(["place"] * (level != "all"))}
+        reads = {*query.get("by", ()), query.get("column"), query.get("over")}
+        reads |= set(["place"] * (level != "all"))
         reads = [name for name in values if name in reads]
         moving = [name for name in reads if name in free]
         differences = set()

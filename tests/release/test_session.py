@@ -25,7 +25,7 @@ from neyman.release.verify import verify
 from neyman.report.report import page
 
 PEOPLE = pa.table({"sex": ["f", "m", "f"] * 500, "age": [i % 90 for i in range(1500)]})
-PERSON = ny.Unit("person", neighboring="replace-one")
+PERSON = ny.Unit("person", neighboring="replace-one", rows=1)
 COLUMNS = {"sex": ny.keys(["f", "m"]), "age": {"integer": True}}
 FIRST = {"zcdp": "1/1000"}
 
@@ -162,7 +162,7 @@ def test_a_session_is_refused_where_no_question_could_be_asked(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         session(ledger, tmp_path / "none.parquet")
     with pytest.raises(LedgerError, match="registered for"):
-        session(ledger, unit=ny.Unit("person", neighboring="add-remove"))
+        session(ledger, unit=ny.Unit("person", neighboring="add-remove", rows=1))
     with pytest.raises(LedgerError, match="not registered"):
         ny.Session(PEOPLE, ledger=ledger, dataset="others@1", unit=PERSON, columns=COLUMNS)
     with pytest.raises(PlanError, match="there is no field 'kies'"):

@@ -1,16 +1,21 @@
 """Sources whose content may be anything: rows stay apart, no value is printed."""
 
+import contextlib
 import csv
 import gc
 import itertools
+import sqlite3
 import stat
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import ibis
 import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -19,7 +24,8 @@ from hypothesis import strategies as st
 from neyman.engines import csv_reader as lines
 from neyman.engines.aggregate import aggregate, rehearse
 from neyman.engines.csv_reader import DataError
-from neyman.engines.data_schema import check_schema, columns_needed
+from neyman.engines.data_schema import check_schema, columns_needed, columns_read
+from neyman.engines.row_values import prepared
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
 
@@ -53,8 +59,8 @@ def counts(plan, source, table="q", measure="count"):
 
 @pytest.fixture
 def people(tmp_path):
-    def write(content: bytes) -> str:
-        path = tmp_path / "people.csv"
+    def write(content: bytes, name: str = "people.csv") -> str:
+        path = tmp_path / name
         path.write_bytes(content)
         return str(path)
 
@@ -221,17 +227,62 @@ def test_only_the_first_line_of_a_csv_file_is_read_for_its_schema(people, monkey
     assert open_table(people(b"id,race\n1,a\n"), rows=False).columns == ("id", "race")
 
 
-def test_names_that_differ_in_case_alone_are_kept_apart(people):
-    table = pa.table({"Race": ["b", "b"], "race": ["a", "b"]})
-    assert aggregate(a_plan(), open_table(table, columns=["race"]))[
-        "q", "all", "count"
-    ].tolist() == [1, 1]
-    path = people(b"Race,race\nb,a\nb,b\n")
-    assert aggregate(a_plan(), open_table(path, columns=["race"]))[
-        "q", "all", "count"
-    ].tolist() == [1, 1]
+def test_two_columns_whose_names_differ_in_case_get_one_answer_from_every_source(people, tmp_path):
+    """A plan that uses neither counts; one that uses either is refused in the same words."""
+    table = pa.table({"Race": ["b", "b"], "race": ["a", "b"], "sex": ["a", "b"]})
+    pq.write_table(table, tmp_path / "people.parquet")
+    sources = [
+        table,
+        table.to_pandas(),
+        pl.from_arrow(table),
+        tmp_path / "people.parquet",
+        people(b"Race,race,sex\nb,a,a\nb,b,b\n"),
+    ]
+    by_sex = a_plan(query=[{**HISTOGRAM[0], "by": ["sex"]}], columns={"sex": {"keys": ["a", "b"]}})
+    for source in sources:
+        assert counts(by_sex, source) == [1, 1]
+        for rows in (False, True):
+            opened = open_table(source, rows=rows)
+            assert opened.columns == ("sex",)
+            for name in ("race", "Race"):
+                with pytest.raises(DataError, match=f"2 columns called '{name}', or so but for"):
+                    open_table(source, columns=[name], rows=rows)
     with pytest.raises(DataError, match="'Race' meant"):
         counts(a_plan(), people(b"Race\na\n"))
+
+
+def test_columns_that_a_plan_does_not_use_may_differ_between_files(people, tmp_path):
+    """Of another type, absent, all missing, in another order, or twice but for case."""
+    others = [
+        {"x": pa.array([1.5, 2.5]), "y": ["p", "q"]},
+        {"y": pa.nulls(2), "X": [1, 2]},
+        {"z": [b"1", b"2"], "Z": [1, 2], "x": pa.array([[1], [2]])},
+    ]
+    tables = [pa.table({**other, "race": ["a", "b"]}) for other in others]
+    tables.append(pa.table({"race": ["a", "b"]}))
+    for number, table in enumerate(tables):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    for first in range(len(tables)):
+        files = [tmp_path / f"{(first + i) % len(tables)}.parquet" for i in range(len(tables))]
+        assert counts(a_plan(), files) == [4, 4]
+        assert open_table(files).columns == open_table(files, rows=False).columns == ("race",)
+    rows = [{"name": "q", "measure": "count", "share": 1}]
+    assert counts(a_plan(query=rows), tmp_path) == [8]
+    lines = [people(b"race,x\na,1\nb,2\n", "0.csv"), people(b"y,race\n1,a\n2,b\n", "1.csv")]
+    assert counts(a_plan(), lines) == [2, 2]
+    assert counts(a_plan(query=rows), lines) == [4]
+
+
+def test_a_column_that_one_of_several_files_lacks_is_refused_with_the_file(people, tmp_path):
+    """Whichever file it is: the first one decides nothing."""
+    pq.write_table(pa.table({"race": ["a"], "x": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "b.parquet")
+    lines = [people(b"race,x\na,1\n", "0.csv"), people(b"x\n1\n", "1.csv")]
+    for files in ([tmp_path / "a.parquet", tmp_path / "b.parquet"], lines):
+        for order in (files, files[::-1]):
+            with pytest.raises(DataError, match="has no column 'race' among its 1") as caught:
+                open_table(order, columns=["race"], rows=False)
+            assert repr(str(files[1])) in str(caught.value)
 
 
 def test_names_like_those_the_engine_makes_do_no_harm():
@@ -274,7 +325,7 @@ def test_parquet_files_of_several_types_are_refused_before_they_are_read(tmp_pat
     pq.write_table(pa.table({"race": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"race": ["x"]}), tmp_path / "b.parquet")
     with pytest.raises(DataError, match="one type in all files"):
-        open_table(tmp_path, rows=False)
+        open_table(tmp_path, columns=["race"], rows=False)
     (tmp_path / "a.parquet").write_text(SECRET)
     with pytest.raises(DataError, match="not readable Parquet") as caught:
         open_table(tmp_path, rows=False)
@@ -329,3 +380,96 @@ def test_an_amount_of_memory_that_is_none_is_refused_without_rows(memory):
     """The form alone is opened before the charge: what is wrong is told there."""
     with pytest.raises(DataError, match="memory = "):
         open_table(pa.table({"n": [1]}), rows=False, memory=memory)
+
+
+MISSING = [
+    # a text, and whether it is missing
+    (None, True),
+    ("", True),
+    (" ", False),
+    ("NULL", False),
+    ("NaN", False),
+    ("n/a", False),
+    ("x", False),
+]
+
+
+def every_source(table: pa.Table, folder: Path) -> dict[str, Any]:
+    """One table of texts as each kind of source."""
+    pq.write_table(table, folder / "t.parquet")
+    with (folder / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
+            [table.column_names, *zip(*table.to_pydict().values(), strict=True)]
+        )
+    frame, texts = table.to_pandas(), ", ".join(f"{name} TEXT" for name in table.column_names)
+    marks = ", ".join("?" * table.num_columns)
+    rows = list(zip(*table.to_pydict().values(), strict=True))
+    with contextlib.closing(sqlite3.connect(folder / "t.sqlite")) as connection:
+        connection.execute(f"CREATE TABLE t ({texts})")
+        connection.executemany(f"INSERT INTO t VALUES ({marks})", rows)
+        connection.commit()
+    with duckdb.connect(folder / "t.duckdb") as connection:
+        connection.execute(f"CREATE TABLE t ({texts})")
+        connection.executemany(f"INSERT INTO t VALUES ({marks})", rows)
+    coded = pa.table({name: table[name].dictionary_encode() for name in table.column_names})
+    own = ibis.duckdb.connect()  # pyright: ignore[reportAttributeAccessIssue]
+    return {
+        "csv": folder / "t.csv",
+        "parquet": folder / "t.parquet",
+        "arrow": table,
+        "dictionaries": coded,
+        "dataset": ds.dataset(folder / "t.parquet"),
+        "pandas objects": frame.astype(object),
+        "pandas string": frame.astype("string"),
+        "pandas arrow": table.to_pandas(types_mapper=pd.ArrowDtype),
+        "pandas category": frame.astype("category"),
+        "polars": pl.from_arrow(table),
+        "relation": duckdb.from_arrow(table),
+        "ibis in memory": ibis.memtable(table),
+        "ibis": own.read_parquet(folder / "t.parquet"),
+        "duckdb file": f"duckdb://{folder}/t.duckdb?table=t",
+        "sqlite": f"sqlite://{folder}/t.sqlite?table=t",
+    }
+
+
+def test_one_table_says_what_is_missing_in_every_source(tmp_path):
+    """As an id, as a key, as a value, in `is None`, in a map, and among distinct values."""
+    texts = [text for text, _ in MISSING]
+    table = pa.table({name: pa.array(texts, pa.string()) for name in ("id", "key", "word")})
+    present = sum(not missing for _, missing in MISSING)
+    queries = [
+        {"name": "rows", "measure": "count"},
+        {"name": "units", "measure": "units"},
+        {"name": "keys", "measure": "count", "by": ["key"]},
+        {"name": "different", "measure": "distinct", "column": "key"},
+        {"name": "none", "measure": "count", "by": ["none"]},
+        {"name": "mapped", "measure": "count", "by": ["mapped"]},
+    ]
+    plan = Plan.from_dict(
+        {
+            **a_plan(id="id").canonical(),
+            "columns": {
+                "key": {"keys": [" ", "NULL", "NaN", "n/a", "x", "?"], "unknown": "?"},
+                "word": {"type": "text"},
+            },
+            "derive": {
+                "none": {"expression": "word is None"},
+                "mapped": {"map": "word", "to": {" ": "blank", "x": "x"}, "unknown": "other"},
+            },
+            "query": [{**query, "share": "1/6"} for query in queries],
+        }
+    )
+    right = {
+        "rows": [present],
+        "units": [present],
+        "keys": [1] * present + [0],
+        "different": [present],
+        "none": [0, present],
+        "mapped": [1, 1, present - 2],
+    }
+    for name, source in every_source(table, tmp_path).items():
+        opened = open_table(source, columns=columns_read(plan, table.column_names))
+        with prepared(plan, opened) as rows:
+            cells = aggregate(plan, rows)
+        found = {table: values.tolist() for (table, _, _), values in cells.items()}
+        assert found == right, name

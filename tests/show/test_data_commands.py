@@ -71,6 +71,7 @@ def test_every_page_of_the_answer_says_that_it_is_private(folder):
         "Numbers of age: 2 rows have one, 0 have no value, 1 have another value",
         "age 0 <= x <= 90 0 1",
         "2 units with up to 2 rows; the bound unit.rows = 1 drops 1 rows of 1 unit.",
+        "query level rows unit.rows",
     ):
         assert answer in words, answer
     assert r"'[red]\x1b[2J'" in said
@@ -118,3 +119,18 @@ def test_the_check_of_a_plan_states_how_lines_are_read(folder):
     assert (source["delimiter"], source["encoding"]) == (";", "latin-1")
     assert source["compression"] == "none"
     assert "each line by itself" in source["rule"]
+
+
+def test_the_custodian_learns_how_often_a_unit_has_more_rows_than_the_plan_assumes(folder):
+    """Without an id in the plan, the guarantee rests on one row per person."""
+    path = folder / "plan.toml"
+    path.write_text(PLAN.replace('id = "id"\n', ""), encoding="utf-8")
+    args = ("data", "check", path, "--data", f"people={folder}/people.csv", "--id", "id")
+    said = asked(*args)
+    page = said.split("\n\n")[-1]
+    assert page.startswith(NOTICE)
+    words = " ".join(page.split())
+    assert "The guarantee assumes that each person has at most 1 row." in words
+    assert "1 of 2 values of id have more than 1 row. The largest number is 2 rows." in words
+    assert "0 rows have no id." in words
+    assert json.loads(asked(*args, "--json"))["assumed"]["over"] == 1

@@ -54,7 +54,7 @@ def hostile_plan() -> ny.Plan:
         name="survey",
         dataset="people@1",
         table="people",
-        unit=ny.Unit("person", neighboring="replace-one"),
+        unit=ny.Unit("person", neighboring="replace-one", rows=1),
         columns={"race": ny.keys([HOSTILE, "b"], unknown="drop")},
         queries=[ny.count(by=["race"])],
         budget=ny.zcdp("1/2"),

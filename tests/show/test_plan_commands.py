@@ -20,7 +20,7 @@ from neyman.tables.key_selection import tail, threshold
 @pytest.fixture
 def plan(tmp_path):
     path = tmp_path / "plan.toml"
-    path.write_text(MIXED)
+    path.write_text(MIXED.replace("[unit]", "[unit]\nrows = 1"))
     return path
 
 
@@ -111,7 +111,7 @@ def test_a_check_lists_the_key_file_and_warns_about_keys_that_look_private(plan,
     (tmp_path / "places.csv").write_text("state,ssn\n" + rows)
     keys = MIXED[MIXED.index("keys = [[") : MIXED.index("[budget]")]
     text = MIXED.replace(keys, 'keys = "places.csv"\n').replace("county", "ssn")
-    plan.write_text(text.replace("[unit]", "most_rows = 50\n[unit]"))
+    plan.write_text(text.replace("[unit]", "most_rows = 50\n[unit]\nrows = 1"))
     said = asked("plan", "check", plan)
     assert "Key file places.csv: 40 places (state 40, ssn 40)." in said
     assert "Warning: The level 'ssn' is named like an identifier of a person" in said
@@ -194,6 +194,7 @@ name = "words"
 dataset = "d@1"
 table = "t"
 [unit]
+rows = 1
 protects = "person"
 neighboring = "add-remove"
 [columns.word]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from neyman.plan.plan import Plan
 from neyman.planning.first_plan import Schema, first_plan, schema_of
+from neyman.planning.missing_values import SQL_RULE
 
 PEOPLE = pa.table(
     {
@@ -50,7 +51,8 @@ def test_a_parquet_file_gives_a_plan_that_is_valid_at_once(tmp_path, monkeypatch
     said = json.loads(
         asked("plan", "init", "people.parquet", "--id", "person_id", "--out", "plan.toml", "--json")
     )
-    assert said == {"plan": "plan.toml", "columns": 10, "typed": True}
+    assert said.pop("missing") == SQL_RULE
+    assert said == {"plan": "plan.toml", "columns": 10, "typed": True, "warnings": []}
     asked("plan", "check", "plan.toml")
     plan = Plan.load("plan.toml")
     assert (plan.name, plan.dataset, plan.unit.id) == ("people", "people@1", "person_id")

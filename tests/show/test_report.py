@@ -19,6 +19,7 @@ from scipy.special import ndtr, ndtri
 
 import neyman as ny
 from neyman.plan.plan import Plan
+from neyman.planning.counted_rows import counted_rows
 from neyman.release.receipt import mechanism_list
 from neyman.release.receipt_format import Budget, Receipt
 from neyman.release.verify.verification import verify
@@ -928,3 +929,91 @@ def test_an_attribute_with_the_curve_of_the_whole_record_shares_its_label():
     curves = json.loads(figure)["curves"]
     assert [curve["name"] for curve in curves] == ["whole record +1", "sex"]
     assert "These share a line: whole record, race." in reader.text
+
+
+# Which rows count
+
+
+def a_plan_of_patients(**unit):
+    """Three tables of visits: a count by ward, all visits, and a mean of a column with NULLs."""
+    return {
+        "schema": 2, "name": "midwest", "dataset": "d@1", "table": "visits",
+        "unit": {"protects": "patient", "neighboring": "replace-one", **unit},
+        "columns": {"ward": {"keys": ["S", "T"]}, "cost": {"integer": True}},
+        "budget": {"power": "0.25", "level": "0.05"},
+        "query": [
+            {"name": "wards", "measure": "count", "by": ["ward"], "share": "1/4"},
+            {"name": "visits", "measure": "count", "share": "1/4"},
+            {"name": "cost", "measure": "mean", "column": "cost", "clip": [0, 9], "share": "1/2"},
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        (
+            {"id": "id", "rows": 20},
+            "At most 20 rows per patient count; rows without an id are not counted. Tables by "
+            "listed keys do not count the rows outside them. This lowers counts by an unknown "
+            "amount, and can change other values.",
+        ),
+        (
+            {"rows": 1},
+            "Rows that count Tables by listed keys do not count the rows outside them. This lowers "
+            "counts by an unknown amount. Missing values",
+        ),
+    ],
+)
+def test_the_first_screen_states_which_rows_count_and_what_happens_to_missing_values(unit, said):
+    """A margin of error is around the value of the rows that count, not of all rows."""
+    plan = ny.Plan.from_dict(a_plan_of_patients(**unit))
+    text = text_of(a_receipt() | {"plan": plan.canonical()})
+    first = text[: text.index("Disclosure risk for one")]
+    assert said in first
+    assert "cost : Rows without a number in 'cost' take no part." in first
+    assert "of the value computed from the rows that count, after clipping, with" in text
+    assert " ".join(counted_rows(plan)) in first
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "Every row counts."),
+        ({"where": "cost > 2"}, "Every row that the filter takes counts."),
+    ],
+)
+def test_a_release_that_drops_no_row_states_no_loss(change, said):
+    """One row per record, and a key for every value."""
+    plan = a_plan_of_patients() | change
+    plan["unit"]["protects"] = "record"
+    plan["columns"]["ward"]["unknown"] = "T"
+    plan["query"] = [plan["query"][0] | {"share": "1"}]
+    plan = ny.Plan.from_dict(plan)
+    text = text_of(a_receipt() | {"plan": plan.canonical()})
+    assert f"Rows that count {said} " in text
+    assert "unknown amount" not in text
+
+
+@pytest.mark.parametrize(
+    ("protects", "column", "said"),
+    [
+        ("household", None, True),
+        ("person", None, True),
+        ("household", "house", False),
+        ("row", None, False),
+        ("Record", None, False),
+    ],
+)
+def test_the_assumption_of_one_row_each_stands_below_the_headline(protects, column, said):
+    """A unit that a column names, and one that is a row by its name, assume nothing."""
+    receipt = a_receipt()
+    receipt["unit"]["protects"] = protects
+    receipt["plan"] |= {"unit": {"protects": protects, "id": column}}
+    text = text_of(receipt)
+    assumed = f"The guarantee assumes that each {protects} has at most one row."
+    assert (assumed in text) == said
+    if said:
+        headline = words.power("0.05", "0.25", protects)
+        assert f"{headline} {assumed}" in text
+    assert (f"They hold if no {protects} has more than one row in the data." in text) == said

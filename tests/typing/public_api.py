@@ -149,7 +149,7 @@ def releases(plan: ny.Plan, ledger: ny.Ledger, data: pa.Table, out: Path) -> Non
     assert_type(plan.concerning("race", within="state"), ny.Mechanism)
     assert_type(plan.hash, str)
     assert_type(plan.errors(), pd.DataFrame)
-    people = ny.Unit("person", neighboring="replace-one")
+    people = ny.Unit("person", neighboring="replace-one", rows=1)
     queries = [ny.count(by=["sex"], share="1/2"), ny.mean("pay", clip=(0, 100))]
     budget = ny.zcdp("1/10")
     assert_type(

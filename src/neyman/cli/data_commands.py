@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +14,9 @@ from neyman.cli.terminal import Json, answer, bound_tables, columns, failing, ou
 from neyman.semantics.digits import many
 
 if TYPE_CHECKING:
+    from neyman.engines.drop_counts import UnitRows
     from neyman.engines.joins.join_counts import JoinRows
-    from neyman.engines.key_matches import Frequent, KeyMatch, NumberMatch
+    from neyman.engines.key_matches import Frequent, KeyMatch, NumberMatch, TextMatch
     from neyman.engines.line_faults import Lines
     from neyman.plan.plan import Plan
     from neyman.release.data_check import DataCheck
@@ -49,6 +50,12 @@ def data_check(
     most: Annotated[
         int, typer.Option(min=0, help="Number of lines per reason and values per column to list.")
     ] = 10,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            "--id", help="Column that names the privacy unit. Count how often it has more rows."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the lines, values, and rows that a run would drop. The answer is private.
@@ -63,7 +70,9 @@ def data_check(
         read = Plan.load(plan)
         bound = bound_tables(data)
         with working("checking the data"):
-            report = check_data(read, bound, engine, memory=memory, master=master, most=most)
+            report = check_data(
+                read, bound, engine, memory=memory, master=master, most=most, id=unit
+            )
         answer(report.to_dict(), as_json, lambda: _show(report, read))
 
 
@@ -72,11 +81,16 @@ def reading_rule(plan: Plan) -> str:
     source = plan.source
     names = (plan.table, *(table.name for table in plan.tables))
     mark = {"\t": "a tab"}.get(source.delimiter, f"'{source.delimiter}'")
+    given = (f"decimal {source.decimal!r}" if source.decimal != "." else "",)
+    given += (f"thousands {source.thousands!r}" if source.thousands else "",)
+    given += (f"dates {source.dates}" if source.dates else "",)
+    marks = "".join(f", {one}" for one in given if one)
     packed = ", gzip" if source.compression == "gzip" else ""
     return (
-        f"CSV data ({source.encoding}{packed}, values separated by {mark}): a run reads each line "
-        "by itself, and drops blank and ill-formed lines without a message. A value with a line "
-        "break in quotes is ill-formed. To list what a run would drop, for the custodian alone: "
+        f"CSV data ({source.encoding}{packed}, values separated by {mark}{marks}): a run reads "
+        "each line by itself, and drops blank and ill-formed lines without a message. A value with "
+        "a line break in quotes is ill-formed. To list what a run would drop, for the custodian "
+        "alone: "
         f"neyman data check plan.toml {' '.join(f'--data {name}=PATH' for name in names)}"
     )
 
@@ -91,8 +105,15 @@ def _show(report: DataCheck, plan: Plan) -> None:
     for texts in report.texts:
         _show_texts(texts)
     for numbers in report.numbers:
-        _show_numbers(numbers)
+        _show_numbers(numbers, plan)
+    listed = {column for keys in report.keys for column in keys.columns}
+    listed |= {numbers.column for numbers in report.numbers}
+    for texts in report.readings:
+        if texts.suggestions or texts.column not in listed:
+            _show_readings(texts)
     _show_rows(report)
+    if report.assumed is not None:
+        _show_assumed(report.assumed, plan)
     for joined in report.joins:
         _show_join(joined, plan)
     for other in report.others:
@@ -164,13 +185,19 @@ def _show_texts(texts: KeyMatch) -> None:
         _show_frequent(texts.frequent, f"{many(texts.values, 'text')} not listed")
 
 
-def _show_numbers(numbers: NumberMatch) -> None:
+def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
+    from neyman.planning.missing_values import missing_by_sentence
+
     _page(
         f"Numbers of {numbers.column}: {numbers.numbers:,} rows have one, {numbers.missing:,} have "
         f"no value, {numbers.unmatched:,} have another value"
     )
-    if numbers.missing or numbers.unmatched:
-        out.print(f"Rows without a number count as {numbers.unknown}.", markup=False)
+    for sentence, names in missing_by_sentence(plan).items():
+        own = [name for name in names if numbers.column in plan.query(name).columns]
+        if own:
+            out.print(f"{', '.join(own)}: {sentence}", markup=False)
+    without = numbers.missing + numbers.unmatched
+    out.print(f"{many(without, 'row')} without a number.", markup=False)
     if numbers.unmatched:
         _show_frequent(numbers.frequent, "value that is no number")
     table = columns("queries", "range", "below", "above")
@@ -178,6 +205,40 @@ def _show_numbers(numbers: NumberMatch) -> None:
         ends = f"{clip.low} <= x {'<' if clip.edges else '<='} {clip.high}"
         table.add_row(Text(", ".join(clip.queries)), ends, f"{clip.below:,}", f"{clip.above:,}")
     out.print(table)
+
+
+def _show_readings(texts: TextMatch) -> None:
+    """What is no number or date by the plan's marks, and the marks that would read more."""
+    example = next((_quoted(one.value[0]) for one in texts.frequent), "")
+    _page(
+        f"{texts.unread:,} of {texts.texts:,} values of {texts.column} "
+        + (f"is no {texts.reading}" if texts.unread == 1 else f"are no {texts.reading}s")
+        + (f", such as {example}" if example else "")
+    )
+    for fields in texts.suggestions:
+        declared = " and ".join(f"{name} = {_toml(mark)}" for name, mark in fields.items())
+        out.print(
+            f"If {_written(fields)}, declare [source] {declared}. The plan then reads "
+            f"{texts.suggested:,} of {texts.texts:,} values.",
+            markup=False,
+        )
+    if len(texts.suggestions) > 1:
+        out.print("The values do not show which of these is right. Ask who wrote the file.")
+    _show_frequent(texts.frequent, f"value that is no {texts.reading}")
+
+
+def _written(fields: Mapping[str, str]) -> str:
+    """Say how texts write numbers or dates, for fields of [source]."""
+    if "dates" in fields:
+        return f"dates are written as {fields['dates']}"
+    names = {".": "points", ",": "commas", " ": "blanks", "'": "apostrophes"}
+    decimal = f"the texts have decimal {names[fields['decimal']]}"
+    thousands = fields.get("thousands")
+    return decimal + (f" and {names[thousands]} between thousands" if thousands else "")
+
+
+def _toml(mark: str) -> str:
+    return f'"{mark}"' if "'" in mark else f"'{mark}'"
 
 
 def _show_frequent(frequent: Sequence[Frequent], head: str) -> None:
@@ -198,11 +259,43 @@ def _show_rows(report: DataCheck) -> None:
             f"unit.rows = {unit.bound} drops {unit.dropped:,} rows of {many(unit.over, 'unit')}.",
             markup=False,
         )
-    table = columns("query", "rows", "unknown keys", "groups", "rows_per_group", "counted")
-    for query in report.queries:
-        numbers = (query.read, query.unknown, query.groups, query.rows_per_group, query.counted)
-        table.add_row(Text(query.query), *(f"{number:,}" for number in numbers))
+    causes = {
+        "no id": [query.missing for query in report.queries],
+        "unit.rows": [query.unit_rows for query in report.queries],
+        "unknown keys": [query.unknown for query in report.queries],
+        "no number": [query.without_number for query in report.queries],
+        "groups": [query.groups for query in report.queries],
+        "rows_per_group": [query.rows_per_group for query in report.queries],
+    }
+    lost = {cause: numbers for cause, numbers in causes.items() if any(numbers)}
+    table = columns("query", "level", "rows", *lost, "lost", "counted")
+    for i, query in enumerate(report.queries):
+        numbers = [query.taken, *(cause[i] for cause in lost.values()), query.lost, query.counted]
+        for level in query.levels:
+            table.add_row(Text(query.query), Text(level), *(f"{number:,}" for number in numbers))
     out.print(table)
+    out.print(
+        'The column "rows" counts the rows that the filters take. A row is lost to the first '
+        "cause, from left to right.",
+        markup=False,
+    )
+
+
+def _show_assumed(unit: UnitRows, plan: Plan) -> None:
+    """How often a unit has more rows than the plan takes it to have."""
+    _page(f"Rows per {unit.column}")
+    bound = many(unit.bound, "row")
+    says = (
+        f"The guarantee assumes that each {plan.unit.protects} has at most {bound}."
+        if plan.unit.id is None
+        else f"The plan counts at most {bound} per {plan.unit.protects}, named by {plan.unit.id}."
+    )
+    out.print(
+        f"{says} {unit.over:,} of {many(unit.units, 'value')} of {unit.column} have more than "
+        f"{bound}. The largest number is {many(unit.largest, 'row')}. {many(unit.missing, 'row')} "
+        f"{'has' if unit.missing == 1 else 'have'} no {unit.column}.",
+        markup=False,
+    )
 
 
 def _show_join(rows: JoinRows, plan: Plan) -> None:

@@ -324,7 +324,7 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
     """What a release cost and what it reveals, in a few lines."""
     from neyman.semantics import sentences as words
     from neyman.semantics.digits import many
-    from neyman.semantics.unchecked_claims import disjoint_parts
+    from neyman.semantics.unchecked_claims import disjoint_parts, one_row_each
 
     receipt = release.receipt
     paid = receipt.ledger
@@ -347,6 +347,10 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
             words.power(at.level, at.upper, receipt.unit.protects, receipt.neighboring),
             markup=False,
         )
+        unit = receipt.plan.get("unit", {})
+        assumed = one_row_each(receipt.unit.protects, unit.get("id"))
+        if assumed:
+            out.print(assumed, markup=False)
         if large:
             are = "is" if large == 1 else "are"
             out.print(

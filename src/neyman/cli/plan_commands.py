@@ -76,6 +76,8 @@ def plan_init(
     must be its column names: they get into the plan.
     """
     from neyman.planning.first_plan import first_plan, schema_of
+    from neyman.planning.missing_values import SQL_RULE
+    from neyman.semantics.unchecked_claims import rows_not_stated
 
     with failing(as_json):
         check_suffix(into, ".toml")
@@ -91,9 +93,13 @@ def plan_init(
         with writing(into), into.open("x", encoding="utf-8") as file:
             file.write(text)
         typed = all(kind is not None for _, kind in schema.columns)
+        warning = rows_not_stated(protects, unit, rows_given=False)
 
         def show() -> None:
             out.print(f"{into}: a plan with {many(len(schema.columns), 'column')}", markup=False)
+            out.print(SQL_RULE, markup=False)
+            if warning:
+                out.print(f"Warning: {warning}", markup=False)
             if not typed:
                 out.print(
                     "A CSV file does not say what its columns hold, and no row was read: each is"
@@ -103,6 +109,8 @@ def plan_init(
             out.print(f"Read it, then: neyman plan check {into}", markup=False)
 
         content = {"plan": str(into), "columns": len(schema.columns), "typed": typed}
+        content["warnings"] = [warning] if warning else []
+        content["missing"] = SQL_RULE
         answer(content, as_json, show)
 
 
@@ -153,10 +161,11 @@ def plan_check(
 
         lists = key_lists(read)
         warnings = (*budget_warnings(budget_fields(read.budget)), *key_warnings(read))
+        warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
 
         def show() -> None:
             out.print(f"{read.name}: {read.hash}", markup=False)
-            for line in _tables(read):
+            for line in (*_rows(read), *_tables(read)):
                 out.print(line, markup=False)
             for keys in lists:
                 if keys.file is not None:
@@ -189,6 +198,7 @@ def plan_check(
             for keys in lists
         ]
         content["warnings"] = list(warnings)
+        content["rows"] = list(_rows(read))
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:
@@ -331,6 +341,18 @@ def calibrate_plan(
                 out.print(str(into), markup=False)
 
         answer(calibrated.to_dict(), as_json, show)
+
+
+def _rows(plan: Plan) -> Iterator[str]:
+    """What the guarantee assumes, which rows count, and what happens to missing values."""
+    from neyman.planning.counted_rows import counted_rows
+    from neyman.planning.missing_values import missing_by_sentence
+
+    if plan.assumption and not plan.rows_not_stated:  # the warning states it, too
+        yield plan.assumption
+    yield " ".join(filter(None, counted_rows(plan)))
+    for sentence, names in missing_by_sentence(plan).items():
+        yield f"{', '.join(names)}: {sentence}"
 
 
 def _tables(plan: Plan) -> Iterator[str]:

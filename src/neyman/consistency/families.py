@@ -2,9 +2,10 @@
 
 - counts and histograms with each other, and sums of one column with one clip;
 - a table by a column adds up to one without it only where each row has one of its keys: where the
-  column's ``unknown`` is a key. Where it is "drop", tables with it and without it stay apart. A
-  hierarchy is a column in this, and the table over everything the one without it, as is a declared
-  total, which counts dropped rows too;
+  column's ``unknown`` is a key. Where it is "drop", tables with it and without it stay apart. The
+  bins of a histogram are a column in this: a row without a number may lie in no bin. A hierarchy is
+  a column in this, and the table over everything the one without it, as is a declared total, which
+  counts dropped rows too;
 - a query that keeps some rows of a unit only (``groups``, ``rows_per_group``) with itself alone,
   and queries with one table and one filter with each other alone;
 - means, variances, quantiles, distinct units and found keys do not add up and take no part.
@@ -118,7 +119,8 @@ def families(plan: Plan) -> list[Family]:
         if query.bins is not None:
             bins = (query.column, query.bins)
             axes.append(bins)
-            complete.add(bins)
+            if not query.optional:  # else it counts the rows with a number alone
+                complete.add(bins)
             sizes[bins] = len(query.bins) - 1
         bounded = query.groups is not None or query.rows_per_group is not None
         for level in query.levels:

@@ -24,7 +24,7 @@ RACES = ("white", "black", "american_indian", "asian", "other")
 _COUNTS = files("neyman") / "demo" / "midwest_1990_county_race.csv"
 
 PLAN = f"""\
-schema = 1
+schema = 2
 name = "midwest"
 dataset = "midwest-1990@1"            # declared name and version, registered in the ledger
 table = "people"                      # bound to data when the plan is run

@@ -58,7 +58,7 @@ KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]
 
 _BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
 _SMALL = 3 * 10**9  # whose square fits in 64 bits
-_PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of the column that holds it
+_PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of what is added up
 
 
 def aggregate(plan: Plan, table: ibis.Table) -> Mapping[Key, NDArray[np.int64]]:
@@ -141,7 +141,7 @@ def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
     (axis,) = coding.axes(query, ALL)
     parts: list[Cells] = []
     for bucket in buckets_of(coding.plan, table):
-        rows: Any = coding.read(bucket, [axis.name], unit=True)
+        rows: Any = known_rows(coding.read(bucket, [axis.name], unit=True), [axis])
         away = rows[axis.name].cast("int64") - middle
         rank = 2 * away.abs() + (away > 0).cast("int64")
         ranked: Any = rows.select("unit", rank=rank)
@@ -343,10 +343,13 @@ def _named(
 
 
 def _column_of(coding: Coding, query: Query, part: str) -> str:
-    """The column of `_by_key` that holds a part of the measure."""
-    value = coding.value(query, part) or ""
-    names = {"keys": "keys", "count": "rows"}
-    return names[part] if part in names else _PREFIX[part] + value[1:]
+    """The column that holds a part of the measure, of those of `_by_key` and `_measures`."""
+    if part == "keys":
+        return part
+    value, needed = coding.value(query, part) or "", list(coding.numbers(query, part))
+    if part in _PREFIX:
+        return ":".join([_PREFIX[part] + value[1:], *(n for n in needed if n != value)])
+    return ":".join(["rows", *needed])
 
 
 def _inside(values: Iterable[int]) -> int:
@@ -460,14 +463,23 @@ def listed(coding: Coding, table: ibis.Table, wanted: Iterable[str]) -> Iterator
 
 
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:
-    """Numbers of rows, and for each column of values what is asked of it, see `_PREFIX`."""
+    """Numbers of rows, and for each column of values what is asked of it, see `_column_of`.
+
+    A row without a number that a part needs adds nothing to this part [UN-10].
+    """
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         for measure in measures_of(query):
             name, (_, clip) = coding.value(query, measure), query.measured(measure)
+            needed = [rows[one] >= low for one, low in coding.numbers(query, measure).items()]
+            known: Any = ibis.and_(*needed) if needed else None
+            column = _column_of(coding, query, measure)
             if measure in _PREFIX and name is not None and clip is not None:
                 value = _added(rows[name], measure, clip)
-                measures[_PREFIX[measure] + name[1:]] = total(value)
+                part = value if known is None else ibis.cases((known, value), else_=0)
+                measures[column] = total(part)
+            elif known is not None:
+                measures[column] = known.cast("int64").sum().coalesce(0)
     return measures
 
 
@@ -502,12 +514,8 @@ def _tables(
     for query in queries:
         for level, _ in query.split:
             for part in measures_of(query):
-                value = coding.value(query, part) or ""
-                column = _PREFIX[part] + value[1:] if part in _PREFIX else "rows"
-                yield (
-                    (query.name, level, part),
-                    _cells(coding, codes, _integers(table[column]), query, level),
-                )
+                values = _integers(table[_column_of(coding, query, part)])
+                yield (query.name, level, part), _cells(coding, codes, values, query, level)
 
 
 def _integers(column: Any) -> NDArray[np.int64]:
@@ -572,7 +580,7 @@ def bounded_rows(
     # The values of quantiles that are drawn are no cells: their groups are.
     cell = [axis.name for axis in axes if not (query.inverse_sensitivity and axis.name[0] == "h")]
     names = list(needed_columns(coding, query))
-    rows = known_rows(rows, axes).select("unit", *names)
+    rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
     if query.groups is not None:
         rows = first_cells(rows, names, query.groups, secret, label, cell)
     if query.rows_per_group is not None:
@@ -580,7 +588,17 @@ def bounded_rows(
     return rows
 
 
+def with_numbers(coding: Coding, rows: Any, query: Query) -> Any:
+    """The rows that take part in some part of the measure, so that no other uses up a bound."""
+    parts = [coding.numbers(query, part) for part in measures_of(query)]
+    if not all(parts):
+        return rows
+    conditions = [ibis.and_(*(rows[n] >= low for n, low in part.items())) for part in parts]
+    return rows.filter(ibis.or_(*conditions))
+
+
 def known_rows(rows: Any, axes: Sequence[Axis]) -> Any:
+    """The rows with a key on every axis, and with a number where an axis has bins."""
     return rows.filter(*(rows[axis.name] < axis.size for axis in axes)) if axes else rows
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neyman.engines.csv_reader import DataError
+from neyman.engines.csv_reader import DataError, without_empty
 
 __all__ = [
     "MOST_OF_NANOSECONDS",
@@ -108,7 +108,7 @@ def plain_form(schema: Any) -> pa.Table:
     A column that no plan can use is there too, by its name.
     """
     kinds = [(field.name, plain_type(field.type) or PLACEHOLDER) for field in schema]
-    return pa.schema(kinds).empty_table()
+    return pa.schema(kinds or [("", PLACEHOLDER)]).empty_table()
 
 
 def plain_table(data: pa.Table) -> pa.Table:
@@ -123,14 +123,21 @@ def plain(column: Any) -> Any:
     """A column whose type has a plain one, as an engine takes it.
 
     Text stays as it lies, dictionaries of text too: engines read every layout of it. A decimal or a
-    date outside what its type can hold is missing. So is a timestamp that is more than a day
-    outside the years 1 to 9999. Nanoseconds are rounded down to microseconds.
+    date outside what its type can hold is missing, and so is an empty text of a dictionary, and a
+    timestamp that is more than a day outside the years 1 to 9999. Nanoseconds are rounded down to
+    microseconds.
     """
     kind = column.type
     if str(kind).startswith("run_end_encoded"):
         return plain(_compute.run_end_decode(column))
+    if pa.types.is_dictionary(kind) and str(kind.value_type) in _TEXT:
+        parts = [
+            without_empty(part.indices, part.dictionary.cast(pa.large_string()))
+            for part in column.chunks
+        ]
+        return pa.chunked_array(parts, pa.dictionary(pa.int32(), pa.large_string()))
     if pa.types.is_dictionary(kind):
-        return column if str(kind.value_type) in _TEXT else plain(column.cast(kind.value_type))
+        return plain(column.cast(kind.value_type))
     if pa.types.is_date64(kind):
         ends = pa.scalar(-_MOST_DAYS * _DAY), pa.scalar(_MOST_DAYS * _DAY)
         return _between(column, column.cast(pa.int64()), *ends).cast(pa.date32(), safe=False)

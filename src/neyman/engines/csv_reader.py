@@ -15,7 +15,8 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -33,15 +34,18 @@ __all__ = [
     "LONGEST",
     "Block",
     "DataError",
+    "MissingColumn",
     "blocks",
+    "check_names",
     "decoded",
     "form_of",
-    "missing",
+    "header_of",
     "opened",
     "parsed",
     "patterns",
     "read_csv",
     "split",
+    "without_empty",
 ]
 
 _CHUNK = 1 << 24
@@ -57,16 +61,49 @@ class DataError(ValueError):
     """Data whose form (not content) does not fit the plan: a missing file, column or type."""
 
 
-def missing(column: str, present: Sequence[str]) -> str:
-    """What to say of a missing column.
+class MissingColumn(DataError):
+    """Data without a column that the plan uses.
 
-    The names that are present are not printed: in a file without a header they are someone's row.
+    Args:
+        column: its name.
+        present: the names that the data have. The message does not print them: in a file without a
+            header they are someone's row.
+        data: what lacks it, for errors.
     """
-    same = [name for name in present if name.strip().casefold() == column.strip().casefold()]
-    meant = f"; is {same[0]!r} meant?" if same else "; does the data start with column names?"
-    if len(present) == 1 and any(mark in present[0] for mark in ",;\t|"):
-        meant = "; does the plan's [source] declare the delimiter that separates its values?"
-    return f"data has no column {column!r} among its {len(present)}{meant}"
+
+    def __init__(self, column: str, present: Sequence[str], data: str = "data") -> None:
+        wanted = column.strip().casefold()
+        same = [name for name in present if name.strip().casefold() == wanted]
+        meant = f"; is {same[0]!r} meant?" if same else "; does the data start with column names?"
+        if len(present) == 1 and any(mark in present[0] for mark in ",;\t|"):
+            meant = "; does the plan's [source] declare the delimiter that separates its values?"
+        super().__init__(f"{data} has no column {column!r} among its {len(present)}{meant}")
+        self.column = column
+
+
+def check_names(present: Sequence[str], columns: Iterable[str], data: str = "data") -> None:
+    """Refuse columns whose name stands for several: engines would take one, or rename it.
+
+    Args:
+        present: the names that the data have, with repetitions.
+        columns: the columns that are used.
+        data: what has them, for errors.
+
+    Raises:
+        MissingColumn: a column is not there.
+        DataError: several columns have its name, or one that differs in case only.
+    """
+    counts = Counter(name.casefold() for name in present)
+    exact = set(present)
+    for name in columns:
+        if name not in exact:
+            raise MissingColumn(name, present, data)
+        count = counts[name.casefold()]
+        if count > 1:
+            raise DataError(
+                f"{data} has {count} columns called {name!r}, or so but for case; rename one, so "
+                "that it is clear which is meant"
+            )
 
 
 @dataclass(frozen=True)
@@ -119,16 +156,14 @@ def read_csv(
         source: the delimiter, the encoding, and the compression; `form_of` completes it.
 
     Raises:
-        DataError: the file or its header cannot be read, a column is not there, or the file is not
-            compressed as declared.
+        DataError: the file or its header cannot be read, a column is not there or its name stands
+            for several, or the file is not compressed as declared.
     """
     source = form_of(path, source)
     with opened(path, source) as (file, names):
-        for column in columns or ():
-            if column not in names:
-                raise DataError(missing(column, names))
-        picked = [names.index(name) for name in names if columns is None or name in columns]
-        picked_names = [names[i] for i in picked]
+        check_names(names, columns or (), f"data = {path!r}")
+        picked_names = names if columns is None else list(columns)
+        picked = [names.index(name) for name in picked_names]
         schema = pa.schema([(name, _KIND) for name in picked_names])
         parts = []
         for text in blocks(file) if rows else ():
@@ -141,13 +176,23 @@ def read_csv(
     return pa.concat_tables([schema.empty_table(), *parts]).unify_dictionaries()
 
 
+def header_of(path: str, source: SourcePart = PLAIN_SOURCE) -> list[str]:
+    """The names of the columns of a CSV file.
+
+    Raises:
+        DataError: see `read_csv`.
+    """
+    with opened(path, form_of(path, source)) as (_, names):
+        return names
+
+
 def form_of(path: str, source: SourcePart) -> SourcePart:
     """The form of a CSV file: the declared one, or what its name says if none is declared.
 
     A name that ends in .tsv has tabs, and one that ends in .gz is compressed. The content never
     decides, because it is private.
     """
-    if source != PLAIN_SOURCE:
+    if source.form != PLAIN_SOURCE:
         return source
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     packed = suffixes[-1:] == [".gz"]
@@ -340,10 +385,14 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
 
 def _text(encoded: Any, encoding: str) -> Any:
     """A dictionary of bytes as one of text, where what is empty or no text is missing."""
-    words = decoded(encoded.dictionary, encoding)
+    return without_empty(encoded.indices, decoded(encoded.dictionary, encoding))
+
+
+def without_empty(indices: Any, words: Any) -> Any:
+    """A dictionary of texts, where an empty text is missing."""
     known = _compute.greater(_compute.binary_length(words), 0)
     places = _compute.if_else(known, pa.array(np.arange(len(words), dtype=np.int32)), None)
-    return pa.DictionaryArray.from_arrays(places.take(encoded.indices), words)
+    return pa.DictionaryArray.from_arrays(places.take(indices), words)
 
 
 def decoded(words: Any, encoding: str) -> Any:

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from functools import singledispatch
 from typing import Any
 
@@ -22,8 +24,9 @@ import pyarrow.dataset as ds
 
 from neyman.engines.column_types import PLACEHOLDER, is_plain, plain_type
 from neyman.engines.csv_reader import DataError
+from neyman.plan.document import PLAIN_SOURCE, SourcePart
 
-__all__ = ["Frame", "as_frame"]
+__all__ = ["Frame", "as_frame", "marked_text"]
 
 _FORMATS = ("parquet", "arrow", "orc")
 
@@ -37,12 +40,19 @@ class Frame:
         read: gives some columns of all rows: an Arrow table, or an Arrow Dataset that has them.
         check: refuses a form that differs inside, for some columns, before a row is read.
         single_use: whether it may be a stream, whose rows come once.
+        marked: ``read`` where a column may hold numbers and texts: it writes the numbers with the
+            marks that a plan declares for texts. None where no column can.
     """
 
     schema: pa.Schema
     read: Callable[[Sequence[str]], Any]
     check: Callable[[Sequence[str]], None] = lambda columns: None
     single_use: bool = False
+    marked: Callable[[Sequence[str], SourcePart], Any] | None = None
+
+    def rows(self, columns: Sequence[str], marks: SourcePart) -> Any:
+        """Return some columns of all rows, as ``read`` or ``marked`` gives them."""
+        return self.read(columns) if self.marked is None else self.marked(columns, marks)
 
 
 def as_frame(source: Any) -> Any:
@@ -244,15 +254,16 @@ def _of_pandas(source: Any) -> Frame:
     empty = source.head(0)
     kinds = [_array(empty.iloc[:, i]).type for i in range(len(names))]
 
-    def read(columns: Sequence[str]) -> Any:
+    def marked(columns: Sequence[str], marks: SourcePart) -> Any:
         at = [names.index(name) for name in columns]
-        arrays = [_array(source.iloc[:, i], kinds[i]) for i in at]
+        arrays = [_array(source.iloc[:, i], kinds[i], marks) for i in at]
         return pa.Table.from_arrays(arrays, names=list(columns))
 
-    return Frame(pa.schema(list(zip(names, kinds, strict=True))), read)
+    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    return Frame(schema, lambda columns: marked(columns, PLAIN_SOURCE), marked=marked)
 
 
-def _array(series: Any, kind: Any = None) -> Any:
+def _array(series: Any, kind: Any = None, marks: SourcePart = PLAIN_SOURCE) -> Any:
     """A pandas column as Arrow, in the type that it has without rows.
 
     Mixed objects become text one by one, and so does what Arrow cannot convert as a whole.
@@ -267,7 +278,7 @@ def _array(series: Any, kind: Any = None) -> Any:
             array = pa.Array.from_pandas(series)
             return array if array.type == kind else array.cast(kind)
         return pa.chunked_array([_scalars(series, kind)])
-    return pa.array([_object_text(value) for value in series], type=pa.string())
+    return pa.array([_object_text(value, marks) for value in series], type=pa.string())
 
 
 def _scalars(series: Any, kind: Any) -> Any:
@@ -281,8 +292,11 @@ def _scalars(series: Any, kind: Any) -> Any:
     return pa.array(scalars, kind)
 
 
-def _object_text(value: object) -> str | None:
-    """The canonical text of a Python object: as the engine writes the same value; None for NaN."""
+def _object_text(value: object, marks: SourcePart) -> str | None:
+    """The canonical text of a Python object: as the engine writes the same value; None for NaN.
+
+    A number or a date gets the marks that the plan declares, so that it is read as itself.
+    """
     # NumPy's scalars count as the Python numbers they hold.
     item = getattr(value, "item", None)
     with suppress(Exception):
@@ -291,9 +305,41 @@ def _object_text(value: object) -> str | None:
         return str(value).lower()
     if isinstance(value, float):
         integral = abs(value) < 2**53 and value == int(value)
-        return str(int(value)) if integral else None if value != value else repr(value)
+        text = str(int(value)) if integral else None if value != value else repr(value)
+        return text and marked_text(value, text, marks)
     text = None if value is None else _safe_text(value)
-    return None if not isinstance(value, str) and text in ("<NA>", "NaT", "nan") else text
+    if text is None or (not isinstance(value, str) and text in ("<NA>", "NaT", "nan")):
+        return None
+    return marked_text(value, text, marks)
+
+
+@singledispatch
+def marked_text(value: object, text: str, marks: SourcePart) -> str:
+    """The text of a value of a column that also holds texts, with the marks of these texts.
+
+    Args:
+        value: the value.
+        text: its text as programs write it.
+        marks: what the plan declares for texts.
+    """
+    return text
+
+
+@marked_text.register(float)
+@marked_text.register(Decimal)
+def _(value: float | Decimal, text: str, marks: SourcePart) -> str:
+    return text.replace(".", marks.decimal)
+
+
+@marked_text.register(date)  # a date and time too
+def _(value: date, text: str, marks: SourcePart) -> str:
+    if marks.dates is None:
+        return text
+    parts = {"%Y": text[:4], "%m": text[5:7], "%d": text[8:10]}
+    written = marks.dates
+    for part, digits in parts.items():
+        written = written.replace(part, digits)
+    return written + text[10:]
 
 
 def _safe_text(value: object) -> str | None:

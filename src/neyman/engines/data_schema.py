@@ -10,13 +10,14 @@ from typing import Any
 import ibis
 import ibis.expr.datatypes as dt
 
-from neyman.engines.csv_reader import DataError, missing
+from neyman.engines.csv_reader import DataError, MissingColumn
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.plan import Plan
 from neyman.plan.query import KeyKind, key_text
 from neyman.plan.row_expression import ColumnType, operations
 
 __all__ = [
+    "as_written",
     "check_schema",
     "check_unit_type",
     "check_value_type",
@@ -26,6 +27,7 @@ __all__ = [
     "filter_column",
     "key_kind",
     "level_columns",
+    "written_column",
 ]
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
@@ -49,7 +51,7 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     used |= {filter_column(plan, query.where): None for query in plan.queries if query.where}
     for name in used:
         if name not in present:
-            raise DataError(missing(name, present))
+            raise MissingColumn(name, present)
     hierarchy = plan.hierarchy
     if hierarchy is not None and any(query.at for query in plan.queries):
         used = dict.fromkeys(level_columns(hierarchy, present)) | used
@@ -74,7 +76,7 @@ def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     reads = [name for name, _ in rows.readings]
     for name in reads:
         if name not in present:
-            raise DataError(missing(name, present))
+            raise MissingColumn(name, present)
     counted = columns_needed(plan, (*present, *derived))
     return tuple(dict.fromkeys([*(name for name in counted if name not in derived), *reads]))
 
@@ -87,6 +89,17 @@ def filter_column(plan: Plan, text: str) -> str:
 def code_column(name: str) -> str:
     """The column that holds the number of a derived column's text among `Derived.texts`."""
     return f"neyman:code:{name}"
+
+
+def written_column(name: str) -> str:
+    """The column that holds a text as it is written, beside the one without a plan's marks."""
+    return f"neyman:written:{name}"
+
+
+def as_written(table: ibis.Table, name: str) -> Any:
+    """A column of a table as it is written, where that came along."""
+    written = written_column(name)
+    return table[written if written in table.columns else name]
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:

@@ -22,10 +22,11 @@ from neyman.engines.aggregate import (
     listed,
     needed_columns,
     selected,
+    with_numbers,
 )
 from neyman.engines.backend_tables import fetched, fresh_key, held, row_count, secret_table
 from neyman.engines.bounding import first_rows
-from neyman.engines.encoding import Coding
+from neyman.engines.encoding import Axis, Coding
 from neyman.engines.private_tables import Private
 from neyman.engines.progress import Steps
 from neyman.plan.plan import Plan
@@ -33,7 +34,8 @@ from neyman.plan.query import Query
 
 __all__ = ["QueryRows", "UnitRows", "query_rows", "unit_rows"]
 
-_STEPS = ("read", "known", "groups", "counted")
+_STEPS = ("taken", "named", "read", "known", "numbered", "groups", "counted")
+_BOUNDED = _STEPS[4:]
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,32 +63,52 @@ class UnitRows(Private):
 
 @dataclass(frozen=True, repr=False)
 class QueryRows(Private):
-    """The rows that a query counts.
+    """The rows that a query counts, and what drops the others.
+
+    A row is dropped once, by the first cause in this order: ``missing``, ``unit_rows``,
+    ``unknown``, ``without_number``, ``groups``, ``rows_per_group``. Each
+    table of the query counts the same rows.
 
     Args:
         query: its name.
-        read: rows that the filters take, after the bound on a unit's rows.
+        levels: of its tables that are measured.
+        taken: rows in the data that the filters take.
+        missing: rows dropped since they have no id.
+        unit_rows: rows dropped by the plan's bound on a unit's rows.
+        read: rows that are left by then.
         unknown: rows dropped since a key of the query is unknown.
+        without_number: rows dropped since they have no number that the query needs.
         groups: rows dropped by the query's bound on groups.
         rows_per_group: rows dropped by the query's bound on rows per group.
         counted: rows that are left.
+        lost: rows that the filters take and the query does not count.
     """
 
     query: str
+    levels: tuple[str, ...]
+    taken: int
+    missing: int
+    unit_rows: int
     read: int
     unknown: int
+    without_number: int
     groups: int
     rows_per_group: int
     counted: int
+    lost: int
 
 
-def unit_rows(plan: Plan, table: ibis.Table) -> UnitRows | None:
+def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitRows | None:
     """Count the rows of each unit; None where each row is a unit.
 
     Args:
         plan: the plan.
         table: the private rows, whose schema has been checked.
+        column: a column to count by in place of ``unit.id``: how often do its values have more rows
+            than the plan takes a unit to have?
     """
+    if column is not None:
+        plan = plan.changed(unit=plan.unit.model_copy(update={"id": column}))
     if plan.unit.id is None:
         return None
     rows: Any = Coding(plan, tuple(table.columns)).read(table, (), unit=True)
@@ -136,13 +158,26 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
         for query, step, number in count(coding, rows, queries, key):
             counts.setdefault(query, Counter())[step] += number
     return tuple(
-        _steps(query.name, counts[query.name]) for query in plan.queries if query.name in counts
+        _steps(query, counts[query.name]) for query in plan.queries if query.name in counts
     )
 
 
-def _steps(query: str, counts: Counter[str]) -> QueryRows:
-    read, known, grouped, counted = (counts[step] for step in _STEPS)
-    return QueryRows(query, read, read - known, known - grouped, grouped - counted, counted)
+def _steps(query: Query, counts: Counter[str]) -> QueryRows:
+    taken, named, read, known, numbered, grouped, counted = (counts[step] for step in _STEPS)
+    return QueryRows(
+        query=query.name,
+        levels=tuple(level for level, _ in query.split),
+        taken=taken,
+        missing=taken - named,
+        unit_rows=named - read,
+        read=read,
+        unknown=read - known,
+        without_number=known - numbered,
+        groups=numbered - grouped,
+        rows_per_group=grouped - counted,
+        counted=counted,
+        lost=taken - counted,
+    )
 
 
 def _of_rows(
@@ -151,20 +186,34 @@ def _of_rows(
     """Where each row is a unit: no bound drops a row."""
     every = row_count(table)
     for query in queries:
-        wanted = _codes(coding, query)
+        wanted = _needed(coding, query)
         rows: Any = coding.read(table, wanted, unit=False)
-        texts = [name for name in rows.columns if name[0] in "th"]
-        yield query.name, "read", every
-        left = every
-        if texts:
-            groups = rows.group_by(*texts).aggregate(rows=rows.count())
-            with listed(coding, table, wanted) as keys:
-                remaining: Any = _known(coding, coding.looked_up(groups, wanted, keys), query)
-                left = int(
-                    fetched(remaining.aggregate(n=remaining["rows"].sum()))["n"][0].as_py() or 0
-                )
-        for step in _STEPS[1:]:
+        for step in ("taken", "named", "read"):
+            yield query.name, step, every
+        yield query.name, "known", _with_keys(coding, table, rows, query)
+        left = _with_keys(coding, table, _numbered(coding, rows, query), query)
+        for step in _BOUNDED:
             yield query.name, step, left
+
+
+def _with_keys(coding: Coding, table: ibis.Table, rows: Any, query: Query) -> int:
+    """The number of rows with a key on every axis."""
+    texts = [name for name in rows.columns if name[0] == "t"]
+    if not texts:
+        return row_count(rows)
+    names = [*(axis.name for axis in _key_axes(coding, query)), *coding.discovered(query)]
+    groups = rows.group_by(*texts).aggregate(rows=rows.count())
+    with listed(coding, table, names) as keys:
+        left: Any = _known(coding, coding.looked_up(groups, names, keys), query)
+        return int(fetched(left.aggregate(n=left["rows"].sum()))["n"][0].as_py() or 0)
+
+
+def _numbered(coding: Coding, rows: Any, query: Query) -> Any:
+    """The rows with the numbers that a query needs."""
+    if query.delta is not None:
+        return rows
+    bins = [axis for axis in coding.axes(query, coding.lowest(query)) if axis.name[0] == "h"]
+    return with_numbers(coding, known_rows(rows, bins), query)
 
 
 def _of_units(
@@ -173,6 +222,10 @@ def _of_units(
     """Where units are named: as `tables_of` and `keys_of` bound their rows."""
     plan = coding.plan
     wanted = dict.fromkeys(name for query in queries for name in _needed(coding, query))
+    # Buckets leave rows without an id out.
+    first = {"taken": row_count(table), "named": row_count(coding.read(table, (), unit=True))}
+    for query in queries:
+        yield from ((query.name, step, number) for step, number in first.items())
     with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
         for bucket in buckets_of(plan, table):
             rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
@@ -189,7 +242,8 @@ def _left(coding: Coding, rows: Any, query: Query, secret: Any) -> Iterator[tupl
     """The rows that are left after each step."""
     unbounded = replace(query, groups=None, rows_per_group=None)
     grouped = replace(query, rows_per_group=None)
-    for step, bounds in zip(_STEPS[1:], (unbounded, grouped, query), strict=True):
+    yield "known", _known(coding, rows, query)
+    for step, bounds in zip(_BOUNDED, (unbounded, grouped, query), strict=True):
         if query.delta is not None:
             yield step, chosen_rows(coding, rows, bounds, secret)
         else:
@@ -201,13 +255,11 @@ def _needed(coding: Coding, query: Query) -> list[str]:
     return [*needed_columns(coding, query), *coding.discovered(query)]
 
 
-def _codes(coding: Coding, query: Query) -> list[str]:
-    """The columns of codes, bins, and bytes that decide whether a row is counted."""
-    axes = coding.axes(query, coding.lowest(query))
-    return [*(axis.name for axis in axes), *coding.discovered(query)]
+def _key_axes(coding: Coding, query: Query) -> list[Axis]:
+    return [axis for axis in coding.axes(query, coding.lowest(query)) if axis.name[0] != "h"]
 
 
 def _known(coding: Coding, rows: Any, query: Query) -> Any:
-    left = known_rows(rows, coding.axes(query, coding.lowest(query)))
+    left = known_rows(rows, _key_axes(coding, query))
     unknown = coding.discovered(query)
     return left.filter(*(left[name].notnull() for name in unknown)) if unknown else left

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,7 +19,7 @@ from ibis.formats.pyarrow import PyArrowType
 from pyarrow.fs import LocalFileSystem
 
 from neyman.engines.column_types import PLACEHOLDER, plain_table, plain_type, reads_as_is
-from neyman.engines.csv_reader import DataError
+from neyman.engines.csv_reader import DataError, check_names
 from neyman.engines.spill import spill_folder
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "close",
     "connect",
     "parquet",
+    "parquet_names",
     "parquet_schema",
     "registered",
 ]
@@ -104,49 +106,96 @@ def registered(data: Any, memory: str | None = None) -> ibis.Table:
         ) from None
 
 
-def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
-    """The Arrow schema of Parquet files, from their footers; no row is read.
+def parquet_names(files: Sequence[str]) -> list[list[str]]:
+    """The names of the columns of each Parquet file, with repetitions.
 
-    DuckDB and Arrow, which both may read a file (see `parquet`), must give a column that is needed
-    the same type. A column that is not needed, and that they read differently, has a type that no
-    plan can use.
+    Raises:
+        DataError: a file that is no Parquet file, or of which the end is missing.
+    """
+    return [list(_footer(file).names) for file in files]
+
+
+def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
+    """The Arrow schema of columns of Parquet files, from their footers; no row is read.
+
+    DuckDB and Arrow, which both may read a file (see `parquet`), must give a column the same type.
+    A column that they read differently has a type that no plan can use.
 
     Args:
         files: their paths, at least one.
-        columns: those that matter; None for all.
+        columns: those that are needed; None for those that each file has once, and in one type.
 
     Raises:
         DataError: a file that is no Parquet file, or of which the end is missing; a column that
-            has several types, or whose name stands for several; a name that DuckDB cannot be given.
+            is missing from a file or has several types, or whose name stands for several; a name
+            that DuckDB cannot be given.
     """
     connection = connect()
     try:
         types: dict[str, Any] = {}
         natives: dict[str, Any] = {}
-        for file in files:
-            name = _exact(connection, file)
+        for number, file in enumerate(files):
+            schema = _footer(file)
+            if columns is None:
+                counts = Counter(name.casefold() for name in schema.names)
+                names = [name for name in schema.names if counts[name.casefold()] == 1]
+            else:
+                check_names(schema.names, columns, f"data = {file!r}")
+                names = list(columns)
+            kinds = {name: schema.field(name).type for name in names}
             try:
-                with open(file, "rb") as opened:
-                    schema = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").schema_arrow
-                native = dict(connection.read_parquet([name], hive_partitioning=False).schema())
+                native = dict(_parquet(connection, [file], names).schema())
+            except DataError:
+                raise
             except Exception as error:
-                raise DataError(
-                    f"data = {file!r} is not readable Parquet ({type(error).__name__}); is the "
-                    "file whole?"
-                ) from None
-            _check_names(file, schema.names, columns)
-            kinds = {field.name: field.type for field in schema}
-            types, natives = types or kinds, natives or native
-            for name in tuple(types) if columns is None else columns:
+                raise _unreadable(file, error) from None
+            if number == 0:
+                types, natives = kinds, native
+            differing = [name for name in types if not _same(name, types, kinds, natives, native)]
+            if columns is None:
+                types = {name: kind for name, kind in types.items() if name not in differing}
+            elif differing:
                 # DuckDB would cast the values of one file to the type of another, which can fail.
-                if name in types and not _same(name, types, kinds, natives, native):
-                    raise DataError(
-                        f"data = {file!r}: column {name!r} has type {kinds.get(name)}, and "
-                        f"{types[name]} in {files[0]!r}; it must have one type in all files"
-                    )
+                name = differing[0]
+                raise DataError(
+                    f"data = {file!r}: column {name!r} has type {kinds[name]}, and "
+                    f"{types[name]} in {files[0]!r}; it must have one type in all files"
+                )
         return pa.schema([(name, _agreed(kind, natives.get(name))) for name, kind in types.items()])
     finally:
         close(connection)
+
+
+def _footer(file: str) -> pa.Schema:
+    try:
+        with open(file, "rb") as opened:
+            return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").schema_arrow
+    except Exception as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: str, error: Exception) -> DataError:
+    return DataError(
+        f"data = {file!r} is not readable Parquet ({type(error).__name__}); is the file whole?"
+    )
+
+
+def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> ibis.Table:
+    """Columns of Parquet files on DuckDB; without one, a constant for each row.
+
+    Ibis asks for the type of each column of a view, so it has these alone.
+    """
+    places = ", ".join(_quoted(_exact(connection, file), "'") for file in files)
+    chosen = ", ".join(_quoted(name, '"') for name in columns) or "1 AS one"
+    connection.con.execute(
+        f"CREATE OR REPLACE TEMP VIEW people AS SELECT {chosen}"
+        f" FROM read_parquet([{places}], hive_partitioning = false)"
+    ).fetchall()
+    return _text_for_null(connection.table("people"))
+
+
+def _quoted(text: str, mark: str) -> str:
+    return mark + text.replace(mark, 2 * mark) + mark
 
 
 def _same(name: str, first: Any, other: Any, native: Any, other_native: Any) -> bool:
@@ -187,19 +236,6 @@ def _exact(connection: Any, file: str) -> str:
     return pattern
 
 
-def _check_names(file: str, names: Sequence[str], columns: Sequence[str] | None) -> None:
-    """Names that stand for several columns: engines would take one of them, or rename it."""
-    by_folded_name: dict[str, str] = {}
-    for name in names:
-        twin = by_folded_name.setdefault(name.casefold(), name)
-        count = sum(other.casefold() == name.casefold() for other in names)
-        if count > 1 and (columns is None or name in columns or twin in columns):
-            raise DataError(
-                f"data = {file!r}: {count} of its columns are called {name!r}, or so but for case; "
-                "rename one, so that it is clear which is meant"
-            )
-
-
 def parquet(files: Sequence[str], types: Mapping[str, Any], memory: str | None) -> ibis.Table:
     """Parquet files of one form as a table on a new DuckDB.
 
@@ -211,11 +247,7 @@ def parquet(files: Sequence[str], types: Mapping[str, Any], memory: str | None) 
     if not all(map(reads_as_is, types.values())):
         return registered(_by_arrow(files, types), memory).select(*types)
     connection = connect(memory)
-    names = [_exact(connection, file) for file in files]
-    table = _text_for_null(connection.read_parquet(names, hive_partitioning=False))
-    if not types:
-        return table.select(one=ibis.literal(1))  # which has as many rows
-    table = table.select(*types)
+    table = _parquet(connection, files, list(types))
     if _is_text(table):
         return table
     close(connection)

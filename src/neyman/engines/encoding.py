@@ -17,7 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.engines.data_schema import code_column, columns_needed, key_kind, level_columns
+from neyman.engines.data_schema import (
+    as_written,
+    code_column,
+    columns_needed,
+    key_kind,
+    level_columns,
+)
 from neyman.engines.expressions import (
     bin_of,
     engine_of,
@@ -82,6 +88,20 @@ class Coding:
         name, clip = query.measured(part)
         return f"s{self._clips.index((name, clip))}" if clip else None
 
+    def numbers(self, query: Query, part: str) -> dict[str, int]:
+        """The columns of values in which a row needs a number for a part, each with its low end.
+
+        A value below the low end stands for a missing one.
+        """
+        names = query.required(part)
+        parts = ("sum", "over") if query.complete else (part if part == "over" else "sum",)
+        ends = {self.value(query, one): query.measured(one) for one in parts}
+        return {
+            value: clip[0]
+            for value, (name, clip) in ends.items()
+            if value is not None and clip and name in names
+        }
+
     def values(self, query: Query) -> dict[str, None]:
         """The columns of all values that a query adds up, or whose distinct ones it counts."""
         if query.measure == "distinct" and query.column is not None:
@@ -143,23 +163,24 @@ class Coding:
             coded = f"t{number}" in self._texts
             columns[f"t{number}"] = table[code_column(name)] if coded else raw_key(column, engine)
             if shown:
-                columns[f"v{number}"] = plain_bytes(column, engine)
+                columns[f"v{number}"] = plain_bytes(as_written(table, name), engine)
         for number, (name, clip) in enumerate(self._clips):
             if f"s{number}" in wanted and name is not None:
                 columns[f"s{number}"] = self._integer(table, name, clip[0], clip[1])
         for number, (name, edges) in enumerate(self._bins):
             if f"h{number}" in wanted and name is not None:
                 value = self._integer(table, name, edges[0], edges[-1] - 1)
-                columns[f"h{number}"] = bin_of(value, edges)
+                optional = self.plan.column(name).unknown is None
+                columns[f"h{number}"] = bin_of(value, edges, optional=optional)
         if unit and self.plan.unit.id is not None:
-            columns["unit"] = key_bytes(table[self.plan.unit.id], engine)
+            columns["unit"] = key_bytes(as_written(table, self.plan.unit.id), engine)
         columns["one"] = ibis.literal(1)
         rows: Any = table.select(**columns)
         return rows.filter(rows["unit"].notnull()) if unit else rows
 
     def _integer(self, table: ibis.Table, name: str, low: int, high: int) -> Any:
         column = self.plan.column(name)
-        return scaled_integer(table[name], column.decimals, low, high, column.unknown or 0)
+        return scaled_integer(table[name], column.decimals, low, high, column.unknown)
 
     def _kind(self, name: str) -> KeyKind:
         """What the keys of a column t0, ... are."""

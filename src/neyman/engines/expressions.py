@@ -20,19 +20,23 @@ fails on text that is not UTF-8). Spark writes a decimal without an exponent onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from datetime import date
 from decimal import Decimal
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import ibis
 import ibis.expr.datatypes as dt
 
 from neyman.engines.cells import SATURATED
+from neyman.plan.derived import ISO_DATE
+from neyman.plan.document import SourcePart
 from neyman.plan.query import KeyKind
 
 __all__ = [
+    "TIME_OF_DAY",
     "bin_of",
     "bytes_of",
     "digest",
@@ -47,6 +51,11 @@ __all__ = [
     "remainder",
     "scaled_integer",
     "total",
+    "without_empty_text",
+    "written_boolean",
+    "written_date",
+    "written_day",
+    "written_number",
 ]
 
 _NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
@@ -54,6 +63,11 @@ _PLAIN = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?\z"
 _INFINITE = r"^-?[iI]nf(inity)?\z"
 _TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
 _INTEGER_DECIMAL = r"^-?[0-9]*\.0+\z"
+_ALIKE = {" ": " \u00a0\u202f", "'": "'\u2019"}  # what a mark between thousands stands for
+_EXPONENT = r"(?:[eE][-+]?[0-9]{1,4})?"
+_HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
+_OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
+TIME_OF_DAY = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?"
 _WIDEST = 2**60  # beyond every clip, and small enough that nothing here overflows
 _FEW = 14  # digits that doubles have to spare
 _LONGEST = 37  # digits, which fit in decimal(38, 0)
@@ -117,6 +131,19 @@ def plain_bytes(column: Any, engine: str) -> Any:
     return _encode(column) if engine == "duckdb" else column.cast("binary")
 
 
+def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
+    """A table where an empty text is missing, as it is in a CSV file.
+
+    Args:
+        table: private rows.
+        coded: columns of texts that have none.
+    """
+    texts = [name for name, kind in table.schema().items() if kind.is_string()]
+    empty: Any = ""
+    known = {name: table[name].nullif(empty) for name in texts if name not in coded}
+    return table.mutate(**known) if known else table
+
+
 def key_bytes(column: Any, engine: str, kind: KeyKind = "text") -> Any:
     """Return the bytes of the key that a value stands for; NULL if it stands for none.
 
@@ -166,7 +193,7 @@ def _text(column: Any) -> Any:
     return text
 
 
-def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int) -> Any:
+def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int | None) -> Any:
     """The whole number in [low, high] that a value stands for: floor(x 10^decimals), clipped.
 
     A text, a decimal or an integer is read exactly. A text is digits with at most a minus, a point
@@ -174,15 +201,19 @@ def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int
     programs write for a number. A double is multiplied by 10^decimals as doubles are; where the
     product is below 2^49 and within 2^-50 of a whole number, relatively, it is that number (0.29 is
     29 hundredths, although the double is a little less), else it is rounded down. For single floats
-    it is 2^21 and 2^-22. What is no number (NULL, NaN, other text) counts as ``unknown``.
+    it is 2^21 and 2^-22. What is no number (NULL, NaN, other text) counts as ``unknown``, or
+    is the whole number low - 1, which no number becomes.
 
     Args:
         column: text, numbers or truth values.
         decimals: 0 to 9.
         low, high: scaled whole numbers, within 2^53.
-        unknown: stands in for what is no number, clipped as well.
+        unknown: replaces what is no number, clipped as well; None for low - 1.
     """
     number = integer_of(column, decimals)
+    if unknown is None:
+        known = inside(number.coalesce(low), low, high).cast("int64")
+        return ibis.cases((number.notnull(), known), else_=low - 1)
     return inside(ibis.coalesce(number, min(max(unknown, low), high)), low, high).cast("int64")
 
 
@@ -314,8 +345,18 @@ def _decimal(number: int) -> Any:
     return ibis.literal(Decimal(number), "decimal(38, 0)")
 
 
-def bin_of(number: Any, edges: Sequence[int]) -> Any:
-    """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges."""
+def bin_of(number: Any, edges: Sequence[int], *, optional: bool = False) -> Any:
+    """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges.
+
+    Args:
+        number: the whole number.
+        edges: rising whole numbers.
+        optional: whether a number below the first edge stands for none (see `scaled_integer`): its
+            bin is the number of bins, the code of what is unknown.
+    """
+    if optional:
+        inside_edges = ibis.greatest(number, edges[0])
+        return ibis.cases((number < edges[0], len(edges) - 1), else_=bin_of(inside_edges, edges))
     steps = {1} if isinstance(edges, range) else {b - a for a, b in pairwise(edges)}
     if len(steps) > 1:
         return _tree(number, edges, 0, len(edges) - 2)
@@ -376,3 +417,81 @@ def digest(key: Any, numbers: Sequence[Any], unit: Any) -> Any:
         )
         text = text.concat(digits).concat(",")
     return text.concat(":").concat(_hex(unit)).hexdigest("sha256")
+
+
+def written_number(text: Any, source: SourcePart) -> Any:
+    """The text of a number as `integer_of` reads it, from a text with a plan's marks.
+
+    Groups of digits have three digits each, but for the first, which has one to three and does not
+    begin with 0. So 0.123 is no number where the point stands between groups. What is no number by
+    these marks is NULL, also where it would be one by others.
+
+    Args:
+        text: a column of texts.
+        source: the marks. A blank stands for no-break blanks too, and an apostrophe for a curly
+            one.
+    """
+    mark, before, plain = f"[{source.decimal}]", "[0-9]{1,40}", text
+    if source.thousands is not None:
+        group = f"[{_ALIKE.get(source.thousands, source.thousands)}]"
+        before = f"(?:{before}|[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}}){{1,13}})"
+        plain = text.re_replace(group, "")
+    if source.decimal != ".":
+        plain = plain.replace(source.decimal, ".")
+    number = f"(?:{before}(?:{mark}[0-9]{{1,40}})?|{mark}[0-9]{{1,40}})"
+    known = text.re_search(rf"^-?{number}{_EXPONENT}\z")
+    return ibis.cases((known, plain), (text.re_search(_INFINITE), text))
+
+
+def written_boolean(text: Any, source: SourcePart) -> Any:
+    """The text of a truth value, from a text with a plan's marks: the numbers 1 and 0 have them."""
+    words = text.re_search(_TRUE) | text.re_search(_FALSE)
+    return ibis.cases((words, text), else_=written_number(text, source))
+
+
+def written_date(text: Any, dates: str) -> Any:
+    """The text YYYY-MM-DD of a date that is written in a plan's form; NULL for other texts.
+
+    A year has four digits. A day and a month have two, or one where the form has marks between all
+    three. What follows after a blank or a T stays as it is. The day may not exist.
+
+    Args:
+        text: a column of texts.
+        dates: the form, as "%d.%m.%Y".
+    """
+    iso, pattern = _iso_date(text, dates)
+    rest = text.re_extract(rf"{pattern}([T ].+)\z", 1)
+    return ibis.cases((text.re_search(rf"{pattern}(?:[T ].+)?\z"), iso.concat(rest)))
+
+
+def written_day(text: Any, dates: str) -> Any:
+    """The key that a date in a plan's form is: YYYY-MM-DD, without its time of day.
+
+    Other texts stay as they are, but for those that look like a key.
+    """
+    iso, pattern = _iso_date(text, dates)
+    return ibis.cases(
+        (text.re_search(rf"{pattern}{TIME_OF_DAY}\z"), iso),
+        (text.re_search(rf"^{ISO_DATE}\z"), ibis.null("string")),
+        else_=text,
+    )
+
+
+def _iso_date(text: Any, dates: str) -> tuple[Any, str]:
+    """The text YYYY-MM-DD of a date in a form, and the pattern that a text has to begin with."""
+    forms = re.split(r"%([Ymd])", dates)
+    names, between = forms[1::2], forms[2:-1:2]
+    few = "[0-9]{1,2}" if all(between) else "[0-9]{2}"
+    digits = {"Y": "[0-9]{4}", "m": few, "d": few}
+
+    def pattern(captured: str | None) -> str:
+        parts = [f"({digits[name]})" if name == captured else digits[name] for name in names]
+        marks = ["".join(f"[{mark}]" for mark in mark) for mark in between]
+        return "^" + "".join(map("".join, zip_longest(parts, marks, fillvalue="")))
+
+    def part(name: str) -> Any:
+        number = text.re_extract(pattern(name), 1)
+        zero: Any = ibis.literal("0")
+        return ibis.cases((number.length() == 1, zero.concat(number)), else_=number)
+
+    return part("Y").concat("-", part("m"), "-", part("d")), pattern(None)

@@ -2,40 +2,69 @@
 
 Each number follows from the expressions that a run counts by: `Coding` reads and looks up the keys,
 `scaled_integer` reads the numbers.
+
+For texts that are no numbers or dates it lists the marks that would read more of them, for the
+custodian. A run reads by the marks that the plan declares, whatever the texts are.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import ibis
 import pyarrow as pa
 
 from neyman.engines.aggregate import listed
 from neyman.engines.backend_tables import fetched, held, put
-from neyman.engines.data_schema import level_columns
+from neyman.engines.data_schema import as_written, level_columns
 from neyman.engines.encoding import Coding
-from neyman.engines.expressions import engine_of, plain_bytes, scaled_integer
+from neyman.engines.expressions import (
+    engine_of,
+    integer_of,
+    plain_bytes,
+    scaled_integer,
+    written_date,
+    written_number,
+)
 from neyman.engines.private_tables import Private
 from neyman.engines.progress import Steps
-from neyman.plan.derived import Derived
+from neyman.engines.row_values import read_as, with_plain_texts
+from neyman.plan.derived import ISO_DATE, Derived, Reading, readings_of
+from neyman.plan.document import SourcePart
 from neyman.plan.plan import Plan, unscaled
 from neyman.plan.query import Column, key_text
+from neyman.plan.row_expression import ColumnType
 
 __all__ = [
     "ClipCount",
     "Frequent",
     "KeyMatch",
     "NumberMatch",
+    "TextMatch",
     "key_matches",
     "number_matches",
+    "reading_matches",
     "text_matches",
     "with_texts",
 ]
 
 _REPLACING = ("map", "lookup")
+_NUMBER_MARKS: Sequence[dict[str, str]] = (
+    {"decimal": "."},
+    {"decimal": ","},
+    {"decimal": ".", "thousands": ","},
+    {"decimal": ",", "thousands": "."},
+    {"decimal": ".", "thousands": " "},
+    {"decimal": ",", "thousands": " "},
+    {"decimal": ".", "thousands": "'"},
+    {"decimal": ",", "thousands": "'"},
+)
+_DATE_FORMS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d-%m-%Y", "%m-%d-%Y")
+_DATE_FORMS += ("%Y/%m/%d", "%Y.%m.%d", "%d%m%Y", "%m%d%Y")
+_DATE = ColumnType("date")
 _WIDEST = 2**53  # the widest range that `scaled_integer` takes
 
 
@@ -106,7 +135,8 @@ class NumberMatch(Private):
         missing: rows without a value.
         unmatched: rows with a value that is no number.
         frequent: the most frequent of these values, the most frequent first.
-        unknown: the number that stands in, in the plan's units.
+        unknown: the number that replaces a missing one, in the plan's units; None if a row without
+            a number takes no part.
         clips: what the clips and edges of the queries change.
     """
 
@@ -115,8 +145,32 @@ class NumberMatch(Private):
     missing: int
     unmatched: int
     frequent: tuple[Frequent, ...]
-    unknown: int | str
+    unknown: int | str | None
     clips: tuple[ClipCount, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class TextMatch(Private):
+    """How many texts of a column are the numbers or dates that the plan reads them as.
+
+    Args:
+        column: the column.
+        reading: "number" or "date".
+        texts: rows with a text.
+        unread: rows with a text that is no number or date by the plan's marks.
+        frequent: the most frequent of these texts, the most frequent first.
+        suggestions: the fields of [source] that would read more texts than the plan's do, those
+            that read the most. Several where the texts do not show which is right.
+        suggested: rows with a text that each suggestion would read.
+    """
+
+    column: str
+    reading: str
+    texts: int
+    unread: int
+    frequent: tuple[Frequent, ...]
+    suggestions: tuple[dict[str, str], ...]
+    suggested: int
 
 
 def key_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
@@ -257,12 +311,10 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         if not clips:
             continue
         values: Any = table[column.name]
-        number = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, 0)
-        other = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, _WIDEST)
-        other_end = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, -_WIDEST)
-        # What is no number is whatever stands in for it.
-        known = other == other_end
-        rows: Any = table.select(number=number, known=known, absent=values.isnull())
+        shown: Any = as_written(table, column.name)
+        number = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, None)
+        known = number >= -_WIDEST
+        rows: Any = table.select(number=number, known=known, absent=shown.isnull())
         measures = {
             "rows": rows.count(),
             "numbers": rows["known"].sum(),
@@ -276,7 +328,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         unmatched = counts["rows"] - counts["numbers"] - counts["missing"]
         frequent: tuple[Frequent, ...] = ()
         if unmatched:
-            texts: Any = table.select(v=plain_bytes(values, engine_of(table)), known=known)
+            texts: Any = table.select(v=plain_bytes(shown, engine_of(table)), known=known)
             texts = texts.filter(~texts["known"] & texts["v"].notnull())
             groups = texts.group_by("v").aggregate(rows=texts.count())
             frequent = _frequent(groups, ["v"], most)
@@ -287,7 +339,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
                 counts["missing"],
                 unmatched,
                 frequent,
-                unscaled(column.unknown or 0, column),
+                None if column.unknown is None else unscaled(column.unknown, column),
                 tuple(
                     ClipCount(
                         tuple(queries),
@@ -302,6 +354,94 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
             )
         )
     return tuple(matches)
+
+
+def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:
+    """Read each text column that the plan reads as numbers or dates.
+
+    All rows are read, since a filter on dates that are not read leaves out every row.
+
+    Args:
+        plan: the plan.
+        table: one of its private tables, as it is opened.
+        most: how many texts that are no numbers or dates are listed.
+
+    Returns:
+        The columns that have such texts.
+    """
+    readings = readings_of(plan.columns, plan.hierarchy, plan.rows)
+    with with_plain_texts(plan, table, shown=True) as plain:
+        matches = [
+            _text_match(plan, plain, name, reading, most)
+            for name, reading in readings.items()
+            if name in table.columns and reading != "boolean" and table[name].type().is_string()
+        ]
+    return tuple(match for match in matches if match.unread)
+
+
+def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most: int) -> TextMatch:
+    shown: Any = as_written(table, name)
+    known = _is_read(table[name], reading)
+    if reading == "day":
+        # A key such as "unknown" is no date, and no mistake.
+        every = [key_text(key) for one in plan.columns if one.name == name for key in one.keys]
+        keys = [key for key in every if not re.fullmatch(ISO_DATE, key)]
+        known |= shown.isin(keys) if keys else False
+    texts: Any = table.select(shown=shown, known=known)
+    texts = texts.filter(texts["shown"].notnull() & (texts["shown"] != ""))
+    counts = fetched(texts.aggregate(rows=texts.count(), known=texts["known"].sum())).to_pylist()
+    rows, read = (int(counts[0][part] or 0) for part in ("rows", "known"))
+    kind: Literal["number", "date"] = "number" if reading == "number" else "date"
+    if read == rows:
+        return TextMatch(name, kind, rows, 0, (), (), 0)
+    unread: Any = texts.filter(~texts["known"])
+    values = unread.select(v=plain_bytes(unread["shown"], engine_of(table)))
+    groups = values.group_by("v").aggregate(rows=values.count())
+    frequent = _frequent(groups, ["v"], most)
+    suggestions, suggested = _suggestions(texts, kind, read)
+    return TextMatch(name, kind, rows, rows - read, frequent, suggestions, suggested)
+
+
+def _is_read(text: Any, reading: Reading) -> Any:
+    """Whether a text without a plan's marks is a number or a date; false for NULL."""
+    if reading == "number":
+        return integer_of(text, 0).notnull()
+    known = read_as(text, _DATE, "").notnull()
+    return known & text.re_search(rf"^{ISO_DATE}\z") if reading == "day" else known
+
+
+def _suggestions(
+    texts: Any, kind: Literal["number", "date"], read: int
+) -> tuple[tuple[dict[str, str], ...], int]:
+    """The marks that read the most texts, if these are more than the plan's marks read.
+
+    Of marks that read equally many, those with the fewest fields.
+    """
+    shown, fields = texts["shown"], [{"dates": form} for form in _DATE_FORMS]
+    if kind == "number":
+        fields = _NUMBER_MARKS
+    known = [_is_read(_with_marks(shown, SourcePart.model_validate(f)), kind) for f in fields]
+    sums = {f"m{i}": one.sum() for i, one in enumerate(known)}
+    (counts,) = fetched(texts.aggregate(**sums)).to_pylist()
+    numbers = [int(counts[name] or 0) for name in sums]
+    best = max(numbers)
+    if best <= read:
+        return (), 0
+    most = [field for field, number in zip(fields, numbers, strict=True) if number == best]
+    fewest = min(map(_declared, most))
+    return tuple(field for field in most if _declared(field) == fewest), best
+
+
+def _with_marks(text: Any, source: SourcePart) -> Any:
+    """A text without the marks that a [source] would declare."""
+    return (
+        written_number(text, source) if source.dates is None else written_date(text, source.dates)
+    )
+
+
+def _declared(fields: Mapping[str, str]) -> int:
+    """How many fields a plan has to declare."""
+    return len(fields) - (fields.get("decimal") == ".")
 
 
 def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[str]]:

@@ -25,8 +25,9 @@ import ibis
 import pyarrow as pa
 
 from neyman.engines.backend_tables import put, view
-from neyman.engines.data_schema import code_column, filter_column
+from neyman.engines.data_schema import code_column, filter_column, written_column
 from neyman.engines.expressions import (
+    TIME_OF_DAY,
     bytes_of,
     engine_of,
     hexadecimal,
@@ -36,14 +37,19 @@ from neyman.engines.expressions import (
     plain_bytes,
     quotient,
     remainder,
+    written_boolean,
+    written_date,
+    written_day,
+    written_number,
 )
 from neyman.engines.functions.local_times import hour_column, local_days
 from neyman.engines.functions.text_functions import changed_text
-from neyman.plan.derived import Derived
+from neyman.plan.derived import Derived, Reading, readings_of
+from neyman.plan.document import SourcePart
 from neyman.plan.plan import Plan
 from neyman.plan.row_expression import COLUMN_LIMIT, DATE, TEXT_CHANGES, ColumnType, Node
 
-__all__ = ["prepared"]
+__all__ = ["prepared", "read_as", "with_plain_texts"]
 
 _FEW = 16
 """The most texts of a map that are compared one by one; more are looked up by a join."""
@@ -51,13 +57,8 @@ _FEW = 16
 _SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 """Types of numbers that are within `COLUMN_LIMIT`."""
 
-_HOUR, _SIXTY = "([01][0-9]|2[0-3])", "[0-5][0-9]"
-_OFFSET = f"([Zz]|[+-]{_HOUR}(:?{_SIXTY})?)"
-_TIME = f"[T ]{_HOUR}:{_SIXTY}(:{_SIXTY}([.,][0-9]+)?)?{_OFFSET}?"
-_DAY = (
-    r"^(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
-    rf"({_TIME})?\z"
-)
+_FOUR_DIGITS = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # but 0000
+_DAY = rf"^{_FOUR_DIGITS}-[0-9]{{2}}-[0-9]{{2}}{TIME_OF_DAY}\z"
 _YEAR, _MONTH = DATE
 
 
@@ -118,6 +119,48 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
         codes = [code_column(one.name) for one in rows.derived if one.texts]
         columns |= {name: ready[name] for name in (*codes, *conditions.values())}
         yield _staged(ready.select(**columns), scope)
+
+
+@contextmanager
+def with_plain_texts(plan: Plan, table: ibis.Table, *, shown: bool = False) -> Iterator[ibis.Table]:
+    """The table with the texts of numbers and dates as programs write them.
+
+    A plan that declares no marks, and a column that is no text, change nothing. A text that is no
+    number or date by the declared marks is missing, whatever other marks would make of it.
+
+    Args:
+        plan: whose marks and readings are meant.
+        table: one of its private tables.
+        shown: whether the texts come along as they are written, see `as_written`.
+    """
+    kinds = table.schema()
+    columns: dict[str, Any] = {}
+    for name, reading in readings_of(plan.columns, plan.hierarchy, plan.rows).items():
+        if name in kinds and kinds[name].is_string():
+            plain = _plain_text(table[name], reading, plan.source)
+            if plain is not None:
+                columns |= {name: plain, **({written_column(name): table[name]} if shown else {})}
+    if not columns:
+        yield table
+        return
+    with ExitStack() as scope:
+        ready: Any = table
+        yield _staged(ready.mutate(**columns), scope)
+
+
+def _plain_text(text: Any, reading: Reading, source: SourcePart) -> Any:
+    """A text without a plan's marks; None if the plan declares none for what it is read as."""
+    if reading in ("date", "day"):
+        written = written_date if reading == "date" else written_day
+        return None if source.dates is None else written(text, source.dates)
+    if (source.decimal, source.thousands) == (".", None):
+        return None
+    return (written_number if reading == "number" else written_boolean)(text, source)
+
+
+def read_as(column: Any, kind: ColumnType, engine: str) -> Any:
+    """A column's values as an expression reads them; NULL for what is none."""
+    return _read(column, kind, engine)
 
 
 def _read_once(column: Any, kind: ColumnType, engine: str) -> Any:

@@ -21,14 +21,24 @@ import pyarrow.dataset as ds
 
 from neyman.engines import duckdb, spark
 from neyman.engines.column_types import check_types, plain_form, plain_table, plain_type
-from neyman.engines.csv_reader import DataError, missing, read_csv
+from neyman.engines.csv_reader import DataError, check_names, header_of, read_csv
 from neyman.engines.data_files import data_files
 from neyman.engines.data_frames import Frame, as_frame
 from neyman.engines.databases.files import file_table
 from neyman.engines.databases.table import DatabaseTable
+from neyman.engines.expressions import without_empty_text
 from neyman.plan.document import PLAIN_SOURCE, SourcePart
 
-__all__ = ["DataError", "as_source", "check_engine", "close_table", "csv_files", "open_table"]
+__all__ = [
+    "DataError",
+    "as_source",
+    "check_engine",
+    "close_table",
+    "column_names",
+    "csv_files",
+    "folder_columns",
+    "open_table",
+]
 
 _BACKENDS = {"duckdb": "duckdb", "spark": "pyspark"}
 _CSV = {".csv", ".txt", ".tsv"}
@@ -74,10 +84,10 @@ def open_table(
         spark.installed()
     opening = _Opening(engine, columns, rows, memory, master, csv)
     known = as_source(source)
-    if csv != PLAIN_SOURCE and not csv_files(known):
+    if csv.form != PLAIN_SOURCE and not csv_files(known):
         raise DataError(
             "the plan's [source] declares the form of a CSV file, and data is not one; give a CSV "
-            "file, or leave [source] out of the plan"
+            "file, or leave delimiter, encoding, and compression out of [source]"
         )
     return _opened(known, opening)
 
@@ -114,6 +124,46 @@ def csv_files(source: Any) -> list[str]:
         return []
     files = data_files(source)
     return files if {_suffix(file) for file in files} <= _CSV else []
+
+
+def column_names(source: Any, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+    """The names of the columns of a source, with repetitions; no row is read.
+
+    Columns that no plan can use are among them, and those that not every file has.
+
+    Args:
+        source: what `as_source` gives.
+        csv: the form of CSV files, as the plan declares it.
+
+    Raises:
+        DataError: a file cannot be read, or a database cannot be reached.
+    """
+    if isinstance(source, ibis.Table):
+        return list(source.columns)
+    if isinstance(source, Frame):
+        return list(source.schema.names)
+    if isinstance(source, DatabaseTable):
+        return list(source.open(None, rows=False, memory=None).columns)
+    files = data_files(source)
+    headers = (
+        duckdb.parquet_names(files)
+        if _are_parquet(files)
+        else [header_of(file, csv) for file in files]
+    )
+    return list(dict.fromkeys(name for header in headers for name in header))
+
+
+def folder_columns(source: Any) -> frozenset[str]:
+    """The names that folders of Parquet files have, as ``day`` in ``day=1/x.parquet``.
+
+    Args:
+        source: what `as_source` gives.
+    """
+    if isinstance(source, (ibis.Table, Frame, DatabaseTable)):
+        return frozenset()
+    files = data_files(source)
+    folders = (part for file in files for part in Path(file).parts[:-1])
+    return frozenset(part.partition("=")[0] for part in folders if "=" in part)
 
 
 def as_source(source: Any) -> Any:
@@ -190,10 +240,14 @@ class _Opening:
     csv: SourcePart
 
     def held(self, data: pa.Table) -> ibis.Table:
-        """An Arrow table on the engine."""
+        """An Arrow table on the engine, without its empty texts.
+
+        A dictionary of texts has none: see `plain` and `read_csv`.
+        """
+        coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
         if self.engine == "duckdb":
-            return duckdb.registered(data, self.memory)
-        return spark.registered(data, self.memory, self.master)
+            return without_empty_text(duckdb.registered(data, self.memory), coded)
+        return without_empty_text(spark.registered(data, self.memory, self.master), coded)
 
 
 @singledispatch
@@ -214,7 +268,7 @@ def _(source: DatabaseTable, opening: _Opening) -> ibis.Table:
 @_opened.register(ibis.Table)
 def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
     columns = opening.columns
-    _require(table.columns, columns)
+    check_names(table.columns, columns or ())
     table = table.select(*columns) if columns is not None else table
     if table.op().find(ops.Impure):
         raise DataError("data is an Ibis expression that is not the same each time (random)")
@@ -232,8 +286,8 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
     if places:
         if opening.engine == "spark":
             spark.of_session(table)
-            return spark.with_zones(table)
-        return table
+            table = spark.with_zones(table)
+        return without_empty_text(table)
     try:
         held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
     except Exception as error:
@@ -247,28 +301,35 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
 @_opened.register(Frame)
 def _(frame: Frame, opening: _Opening) -> ibis.Table:
     columns, schema = opening.columns, frame.schema
-    _require(schema.names, columns)
-    _check_unique(schema.names, columns)
+    check_names(schema.names, columns or ())
     check_types(schema, columns)
+    picked = _picked(schema, columns)
     if not opening.rows:
         frame.check(columns or ())
-        return opening.held(plain_form(_picked(schema, columns)))
-    data = frame.read(_picked(schema, columns).names)
+        return opening.held(plain_form(picked))
+    data = frame.rows(picked.names, opening.csv)
     if opening.engine == "spark" and isinstance(data, ds.Dataset):
         data = data.to_table()
     return opening.held(plain_table(data) if isinstance(data, pa.Table) else data)
 
 
 def _of_files(files: list[str], opening: _Opening) -> ibis.Table:
+    return (_of_parquet if _are_parquet(files) else _of_csv)(files, opening)
+
+
+def _are_parquet(files: list[str]) -> bool:
+    """Return True for Parquet files, and False for CSV files.
+
+    Raises:
+        DataError: they are neither.
+    """
     suffixes = {_suffix(file) for file in files}
-    if suffixes == {".parquet"}:
-        return _of_parquet(files, opening)
-    if suffixes <= _CSV:
-        return _of_csv(files, opening)
-    raise DataError(
-        f"data = {files[0]!r}: files must be Parquet (.parquet) or CSV (.csv, .csv.gz), and all of "
-        "one kind"
-    )
+    if suffixes != {".parquet"} and not suffixes <= _CSV:
+        raise DataError(
+            f"data = {files[0]!r}: files must be Parquet (.parquet) or CSV (.csv, .csv.gz), and "
+            "all of one kind"
+        )
+    return suffixes == {".parquet"}
 
 
 def _suffix(file: str) -> str:
@@ -279,45 +340,36 @@ def _suffix(file: str) -> str:
 
 def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
     columns = opening.columns
-    schema = duckdb.parquet_schema(files, columns)
-    _require(schema.names, columns)
-    check_types(schema, columns)
-    picked = _picked(schema, columns)
+    picked = duckdb.parquet_schema(files, columns)
+    check_types(picked, columns)
     if opening.engine == "spark":
         given = opening.memory, opening.master
-        return spark.parquet(files, picked, columns, *given, rows=opening.rows)
+        table = spark.parquet(files, picked, columns, *given, rows=opening.rows)
+        return without_empty_text(table)
     if not opening.rows:
         return opening.held(plain_form(picked))
     kinds = {field.name: plain_type(field.type) for field in picked}
     usable = {name: kind for name, kind in kinds.items() if kind is not None}
     # Arrow would convert a timestamp on the way, and fail where that loses something.
     usable |= {field.name: field.type for field in picked if pa.types.is_timestamp(field.type)}
-    return duckdb.parquet(files, usable, opening.memory)
+    return without_empty_text(duckdb.parquet(files, usable, opening.memory))
 
 
 def _of_csv(files: list[str], opening: _Opening) -> ibis.Table:
     columns, rows = opening.columns, opening.rows
+    if columns is None:
+        headers = [header_of(file, opening.csv) for file in files]
+        columns = [name for name in _unambiguous(headers[0]) if all(name in h for h in headers)]
     parts = [read_csv(file, columns, rows=rows, source=opening.csv) for file in files]
-    for file, part in zip(files, parts, strict=True):
-        if part.schema != parts[0].schema:
-            raise DataError(f"data = {file!r}: its columns differ from those of {files[0]!r}")
     return opening.held(pa.concat_tables(parts))
 
 
 def _picked(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    return schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    """The fields of some columns, or of all whose name stands for no other."""
+    names = _unambiguous(schema.names) if columns is None else columns
+    return pa.schema([schema.field(name) for name in names])
 
 
-def _require(present: Sequence[str], columns: Sequence[str] | None) -> None:
-    for column in columns or ():
-        if column not in present:
-            raise DataError(missing(column, present))
-
-
-def _check_unique(present: Sequence[str], columns: Sequence[str] | None) -> None:
-    for name, times in Counter(present).items():
-        if times > 1 and (columns is None or name in columns):
-            raise DataError(
-                f"data has {times} columns called {name!r}; rename one, so that it is clear which "
-                "is meant"
-            )
+def _unambiguous(names: Sequence[str]) -> list[str]:
+    counts = Counter(name.casefold() for name in names)
+    return [name for name in names if counts[name.casefold()] == 1]

@@ -33,6 +33,7 @@ def mean(
     *,
     radius: float | Fraction | str,
     budget: Budget,
+    dimension: int | None = None,
     neighboring: str = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
@@ -46,14 +47,15 @@ def mean(
     add-remove a noisy number, from the same release, divides it.
 
     Args:
-        rows: real numbers, one per record, or one row of d numbers per record, d from 1 to 10^6.
-            Under add-remove, rows of several numbers must be an array. In a list of rows the first
-            one has the public length d, and a row of another length counts as 0. So does a record
-            with an entry that is not finite, or is no number, and one whose norm is beyond the
-            largest double.
+        rows: real numbers, one per record, or one row of d numbers per record, d from 1 to 10^6. An
+            array has its own form. A list has numbers, or rows if ``dimension`` is given. A row of
+            another length counts as 0. So does a record with an entry that is not finite, or is no
+            number, and one whose norm is beyond the largest double.
         radius: of the ball, above 0, chosen without the data. Subtract a public center first.
         budget: what the release may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``,
             ``ny.approximate``, or ``ny.at_most``.
+        dimension: d of a list of rows. No record decides the form of the estimate: a list of rows
+            without a dimension counts as numbers that are none.
         neighboring: "replace-one" or "add-remove".
         ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
         dataset: "name@version" in the ledger, with one row per unit.
@@ -77,16 +79,18 @@ def mean(
     Examples:
         >>> import neyman as ny
         >>> points = [(0.6, 0.0), (0.0, 0.8)] * 2000
-        >>> estimate = ny.estimate.mean(points, radius=1, budget=ny.gdp(1))
+        >>> estimate = ny.estimate.mean(points, radius=1, budget=ny.gdp(1), dimension=2)
         >>> estimate.value.shape, round(float(estimate.noise_error[0]), 5)
         ((2,), 0.0005)
 
     Source: Duchi, Jordan and Wainwright 2018; [EM-1], [EM-2], [EM-3], [EM-4], [EM-5].
     """
     relation = relation_of(neighboring)
-    flat = getattr(rows, "ndim", None) == 1 or _has_numbers(rows, relation)
-    read = one_per_record if flat else vectors
-    array = read("rows", rows, relation=relation)
+    flat = dimension is None and getattr(rows, "ndim", 1) == 1
+    if flat:
+        array = one_per_record("rows", rows, relation=relation)
+    else:
+        array = vectors("rows", rows, relation=relation, dimension=dimension)
     size = 1 if flat else array.shape[1]
     if size > MOST_DIMENSION:
         raise ValueError(f"rows has {size} columns; it must have at most {MOST_DIMENSION}")
@@ -216,17 +220,6 @@ def _unknown_size(
         "Each coordinate of the mean of the law of the records, clipped to the ball.",
         limits,
     )
-
-
-def _has_numbers(rows: object, relation: str) -> bool:
-    """Return True if a list has numbers rather than rows.
-
-    Where their number is public the first record shows it: the form of a record is public. Else a
-    list has numbers, and only an array has rows: neighboring data could have no record to look at.
-    """
-    if hasattr(rows, "dtype") or not isinstance(rows, (list, tuple)):
-        return False
-    return relation != "replace-one" or not rows or np.ndim(rows[0]) == 0
 
 
 def _ends(value: Number, width: float, radius: float) -> tuple[Number, Number]:

@@ -70,10 +70,10 @@ def histogram(
     Examples:
         >>> import neyman as ny
         >>> estimate = ny.estimate.histogram(
-        ...     [0.5] * 3000 + [2.5] * 1000, edges=[0, 1, 2, 4], budget=ny.gdp(1)
+        ...     [0.5] * 2000 + [1.5] * 400 + [2.5] * 1600, edges=[0, 1, 2, 4], budget=ny.gdp(1)
         ... )
         >>> [round(float(x), 2) for x in estimate.value]
-        [0.75, 0.0, 0.12]
+        [0.5, 0.1, 0.2]
 
     Source: [EM-1], [EM-3], [EM-9].
     """

@@ -40,8 +40,9 @@ class Estimate:
         name: of the estimator, such as "mean".
         value: the estimate, a number or an array.
         standard_error: of the value about the population's parameter, with the sampling of the
-            records and the noise. Each estimator states whether it is an estimate or a bound.
-        noise_error: standard deviation of the noise alone in the value.
+            records and the noise. Each estimator states whether it is an estimate or a bound. NaN
+            where the estimator states none.
+        noise_error: standard deviation of the noise alone in the value, or NaN.
         receipt: what was released, under which guarantee, and what was charged.
         mechanism: what the guarantee follows from.
         covers: what an interval covers, in one sentence.
@@ -131,7 +132,7 @@ class Estimate:
         value = np.asarray(self.value)
         shown = f"{float(value):.6g}" if value.ndim == 0 else f"shape {value.shape}"
         error = np.asarray(self.standard_error)
-        beside = f" +- {float(error):.2g}" if error.ndim == 0 else ""
+        beside = f" +- {float(error):.2g}" if error.ndim == 0 and not np.isnan(error) else ""
         ledger = self.receipt["ledger"]
         paid = ledger["charged"]
         charged = paid if paid == "nothing" else f"{paid} in {ledger['currency']}"

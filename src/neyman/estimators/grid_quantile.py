@@ -1,8 +1,9 @@
-"""A quantile of values on a declared grid, by inverse sensitivity, with an interval."""
+"""Quantiles of values on a declared grid, by inverse sensitivity, with intervals on request."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, ndtri
 
 from neyman.accounting.calibrate import Budget, calibrate_exact
-from neyman.estimators.estimate import About, Estimate, Number
+from neyman.estimators.estimate import About, Estimate, Number, shaped
 from neyman.estimators.payment import Release, relation_of
 from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
@@ -23,6 +24,8 @@ from neyman.numerics.raw_values import as_floats, one_per_record
 
 __all__ = ["grid_points", "quantile"]
 
+Level = float | Fraction | str
+MOST_QUANTILES = 1000
 MOST_POINTS = 1 << 53  # doubles are whole up to here
 DIGITS = 3  # of the scale of several draws
 LEVELS = 1 << 40  # levels of the ends are multiples of 1 / LEVELS
@@ -35,48 +38,55 @@ SLACK = 1e-9
 
 def quantile(
     values: object,
-    q: float | Fraction | str,
+    q: Level | Iterable[Level],
     *,
-    lower: float | Fraction | str,
-    upper: float | Fraction | str,
-    step: float | Fraction | str,
+    lower: Level,
+    upper: Level,
+    step: Level,
     budget: Budget,
-    confidence: float | Fraction | str | None = 0.95,
+    confidence: Level | None = None,
     neighboring: str = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     account: str | None = None,
 ) -> Estimate:
-    """Estimate a quantile of values on a grid.
+    """Estimate a quantile, or several, of values on a grid.
 
     A point t of the grid is drawn with probability proportional to e^{-rate d(t)}, where d(t) is
-    the number of ranks between t and the quantile. The draw is exact. With a confidence, two more
-    points are drawn for the ends of an interval, and each of the three draws has the same rate.
+    the number of ranks between t and the quantile. The draw is exact. Each quantile is one draw.
+    With a confidence, two more points per quantile are drawn for the ends of its interval. All
+    draws share the budget equally, and their composition is certified.
 
     Args:
         values: real numbers, one per record. A value outside the grid counts as the nearer end, a
             value between points as the nearest one, and NaN, or what is no number, as ``lower``.
-        q: in (0, 1); 1/2 is the median.
+        q: in (0, 1), where 1/2 is the median; or a sequence of up to 1,000 such numbers.
         lower: the first point of the grid, chosen without the data.
         upper: the last point; upper - lower is a multiple of the step.
         step: between points, above 0. At most 2^53 points. A finer grid costs few ranks: the error
             grows with the logarithm of the number of points.
         budget: what the release may reveal: a curve such as ``ny.pure(1)`` or ``ny.gdp(1)``,
             ``ny.zcdp``, ``ny.approximate``, or ``ny.at_most``.
-        confidence: of the interval, in (0, 1); None for no interval, and the whole budget for the
-            value. Under add-remove it must be None, because the number of records is secret.
+        confidence: of each interval, in (0, 1), by itself. None releases no interval and spends
+            the whole budget on the values. The two ends take two thirds of the budget's draws. An
+            end that needs more records than there are is infinite, and its share goes to the other
+            draws. Under add-remove it must be None, because the number of records is secret.
         neighboring: "replace-one" or "add-remove".
         ledger, dataset, account: as for `ny.estimate.mean`.
 
     Returns:
-        `Estimate`. Its interval covers the quantile of the law that the records are drawn from,
-        independently, whatever the law is, and the quantile of the values as well, with at least
-        the chance ``confidence``. An end on the edge of the grid, or with too few records, is
-        infinite. ``standard_error`` is half the interval over the normal quantile, an estimate;
-        ``noise_error`` is NaN, because it depends on the private values. The gap, under
-        replace-one, is that for evenly spaced values that fill the grid: the root mean squared
-        error of the value there over the least one that two points prove. For other values
-        use `least_error` with public or simulated values.
+        `Estimate`. For one number q the value is a number. For a sequence the value, the errors,
+        and the ends of the intervals are arrays with one entry per quantile, in the order of q. The
+        drawn points are sorted, so that a larger q never has a smaller value. The receipt has the
+        points as drawn. With a confidence, each interval covers the quantile of the law that the
+        records are drawn from, independently, whatever the law is, and the quantile of the values
+        as well, with at least that chance. Without one, `Estimate.interval` raises a ValueError. An
+        end on the edge of the grid is infinite. ``standard_error`` is half the interval over the
+        normal quantile, an estimate, and NaN without an interval. ``noise_error`` is NaN, because
+        it depends on the private values. The gap, for one quantile under replace-one, is that for
+        evenly spaced values that fill the grid: the root mean squared error of the value there
+        over the least one that two points prove. For other values use `least_error` with public or
+        simulated values.
 
     Raises:
         TypeError, ValueError: an argument is wrong. No content of the data raises an error.
@@ -87,55 +97,54 @@ def quantile(
     Examples:
         >>> import neyman as ny
         >>> ages = list(range(18, 90)) * 100
-        >>> estimate = ny.estimate.quantile(
-        ...     ages, "1/2", lower=0, upper=120, step=1, budget=ny.pure(1)
-        ... )
+        >>> grid = {"lower": 0, "upper": 120, "step": 1}
+        >>> estimate = ny.estimate.quantile(ages, "1/2", **grid, budget=ny.pure(1))
         >>> 50 <= estimate.value <= 57
         True
+        >>> three = ny.estimate.quantile(ages, [0.25, 0.5, 0.75], **grid, budget=ny.pure(1))
+        >>> three.value.shape, bool(three.value[0] <= three.value[1] <= three.value[2])
+        ((3,), True)
 
-    Source: Asi and Duchi 2020; [EM-6], [EM-7].
+    Source: Asi and Duchi 2020; [EM-6], [EM-7], [EM-12].
     """
     relation = relation_of(neighboring)
     array = one_per_record("values", values, relation=relation)
-    level = check.exact("q", q)
-    if not 0 < level < 1:
-        raise ValueError(f"q = {q!r} must be between 0 and 1, both excluded")
+    flat = isinstance(q, str) or not isinstance(q, Iterable)
+    levels = _levels([q] if flat else check.several("q", q, "[0.25, 0.5, 0.75]"))
     first, size, points = grid_points(lower, upper, step)
     miss = _miss(confidence, relation)
-    worst = Fraction(1) if relation == "replace-one" else max(level, 1 - level)
-
-    def mechanism(scale: Fraction, draws: int) -> InverseSensitivity:
-        return InverseSensitivity(1 / scale, draws=draws)
-
-    draws = 1 if miss is None else 3
-    released = mechanism(_scale(budget, draws), draws)
-    rate = released.rate / worst
-    n = len(array)
-    targets: tuple[Fraction | None, ...] = (level,)
-    if miss is not None:
-        targets = (level, *_ends_of(level, n, points, float(rate), miss))
-        used = sum(target is not None for target in targets)
-        released = InverseSensitivity(released.rate, draws=used)
+    # Under add-remove n is secret, and nothing but the draws may depend on it.
+    n = len(array) if relation == "replace-one" else None
+    released, targets = _planned(budget, levels, n, points, miss)
     arguments: dict[str, Any] = {
-        "q": str(level),
+        "q": [str(level) for level in levels],
         "lower": str(first),
         "step": str(size),
         "points": points,
-        "levels": [None if t is None else str(t) for t in targets],
+        "levels": [[None if t is None else str(t) for t in own] for own in targets],
     }
-    if relation == "replace-one":
+    if flat:
+        arguments |= {"q": arguments["q"][0], "levels": arguments["levels"][0]}
+    if n is not None:
         arguments["records"] = n
     release = Release.of("quantile", arguments, released, relation, ledger, dataset, account)
 
-    def compute(bits: Bits) -> list[int | None]:
+    def rate_of(level: Fraction) -> Fraction:
+        """Return the rate of a draw: one record moves its distances by at most 1 / this [EM-6]."""
+        return released.rate if n is not None else released.rate / max(level, 1 - level)
+
+    def compute(bits: Bits) -> list[list[int | None]]:
         ranked = np.sort(_on_grid(array, first, size, points))
         ends = (0, points - 1)
-        asked = [*targets, None, None][:3]
         return [
-            None if t is None else draw_sorted_quantile(ranked, ends, t, rate, bits) for t in asked
+            [
+                None if t is None else draw_sorted_quantile(ranked, ends, t, rate_of(t), bits)
+                for t in [*own, None, None][:3]
+            ]
+            for own in targets
         ]
 
-    places, receipt = release.draw(compute, lambda drawing: {"points": drawing})
+    places, receipt = release.draw(compute, lambda v: {"points": v[0] if flat else v})
 
     def end(place: int | None, side: int) -> float:
         """Return an end one step farther out, for rounding; infinite on the edge of the grid."""
@@ -143,7 +152,8 @@ def quantile(
             return side * math.inf
         return float(first + (place + side) * size)
 
-    low, high = end(places[1], -1), end(places[2], 1)
+    value = _in_order(levels, [float(first + (own[0] or 0) * size) for own in places])
+    low, high = (np.array([end(own[i], s) for own in places]) for i, s in ((1, -1), (2, 1)))
 
     def limits(asked: float, about: About) -> tuple[Number, Number]:
         if miss is None:
@@ -153,23 +163,28 @@ def quantile(
                 f"level must be at most {float(1 - miss):g}, the confidence that the ends were "
                 "released for; call the estimator with a higher confidence="
             )
-        return low, high
+        return shaped(low, flat), shaped(high, flat)
 
-    error = math.nan if miss is None else (high - low) / (-2 * float(ndtri(float(miss) / 2)))
-    largest = _reference_error(n, level, points, float(rate)) if relation == "replace-one" else None
-    few = min(n, REFERENCE)
-    problem = {"problem": "quantile", "values": range(few), "quantile": float(level)}
+    unknown = np.full(len(levels), math.nan)
+    error = unknown if miss is None else (high - low) / (-2 * float(ndtri(float(miss) / 2)))
+    largest = None
+    problem = None
+    if n is not None and flat:
+        largest = _reference_error(n, levels[0], points, float(released.rate))
+        few = min(n, REFERENCE)
+        if largest is not None and few >= 3:
+            problem = {"problem": "quantile", "values": range(few), "quantile": float(levels[0])}
     return Estimate(
         "quantile",
-        float(first + (places[0] or 0) * size),
-        error,
-        math.nan,
+        shaped(value, flat),
+        shaped(error, flat),
+        shaped(unknown, flat),
         receipt,
         released,
         "The quantile of the law of the records, and that of the records.",
         limits,
         largest,
-        problem if largest is not None and few >= 3 else None,
+        problem,
     )
 
 
@@ -201,6 +216,61 @@ def _on_grid(
         places = np.rint((as_floats(array) - float(first)) / float(size))
         np.clip(places, 0, points - 1, out=places)
     return np.nan_to_num(places, copy=False, nan=0.0).astype(np.int64)
+
+
+def _levels(q: Iterable[object]) -> list[Fraction]:
+    """Return the levels of the quantiles, exact, in the order given."""
+    levels = [check.exact("q", level) for level in q]
+    if not 1 <= len(levels) <= MOST_QUANTILES:
+        raise ValueError(f"q has {len(levels)} numbers; it must have from 1 to {MOST_QUANTILES}")
+    for level in levels:
+        if not 0 < level < 1:
+            raise ValueError(f"q = {level} must be between 0 and 1, both excluded")
+    return levels
+
+
+def _in_order(levels: Sequence[Fraction], values: Sequence[float]) -> NDArray[np.float64]:
+    """Return the drawn values, sorted, so that they rise with the levels."""
+    result = np.empty(len(values))
+    result[np.argsort([float(level) for level in levels], kind="stable")] = np.sort(values)
+    return result
+
+
+def _planned(
+    budget: Budget,
+    levels: Sequence[Fraction],
+    n: int | None,
+    points: int,
+    miss: Fraction | None,
+) -> tuple[InverseSensitivity, list[tuple[Fraction | None, ...]]]:
+    """Return what is released, and the levels of the draws for each quantile.
+
+    A draw at the rate of all ends shows which ends have too few records. They are dropped, and the
+    budget is shared again by the other draws. A larger rate needs fewer records, so the ends that
+    stay remain finite. All of this is decided by public numbers: n is None where it is secret.
+    """
+    if n is None or miss is None:
+        rate = 1 / _scale(budget, len(levels))
+        return InverseSensitivity(rate, draws=len(levels)), [(level,) for level in levels]
+    targets: list[tuple[Fraction | None, ...]] = [(level,) * 3 for level in levels]
+    while True:
+        draws = _number_of(targets)
+        rate = 1 / _scale(budget, draws)
+        for k, level in enumerate(levels):
+            low, high = _ends_of(level, n, points, float(rate), miss)
+            _, low_before, high_before = targets[k]
+            # An end that was dropped stays so: the rate is that of the draws that were left.
+            targets[k] = (
+                level,
+                None if low_before is None else low,
+                None if high_before is None else high,
+            )
+        if _number_of(targets) == draws:
+            return InverseSensitivity(rate, draws=draws), targets
+
+
+def _number_of(targets: Iterable[Iterable[Fraction | None]]) -> int:
+    return sum(target is not None for own in targets for target in own)
 
 
 def _miss(confidence: object, relation: str) -> Fraction | None:

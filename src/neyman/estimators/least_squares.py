@@ -17,6 +17,7 @@ from scipy.special import chdtri, stdtrit
 from neyman.training.clipping import grid_rows
 
 __all__ = [
+    "CLEAR",
     "GRID",
     "Fit",
     "data_region",

@@ -19,14 +19,18 @@ from scipy.special import expit
 from neyman.training.clipping import grid_rows
 
 __all__ = [
+    "BEND",
+    "COARSE",
+    "WEIGHT",
     "Accuracy",
     "NotConverged",
     "accuracy",
+    "curvature",
+    "curvature_shift",
     "fit",
     "gradient_width",
     "largest_move",
     "most_length",
-    "sampling_width",
     "signed_rows",
 ]
 
@@ -39,6 +43,9 @@ UNIT = 2.0**-53
 SIGMOID = 2.0**-48  # absolute error of expit, which is a few units: on trust
 CLOSE = 1.006  # the square of a bound over a value that is attained
 MOST_BOXES = 1 << 20
+COARSE = 1 << 10  # units in the radius, for the curvature
+WEIGHT = 1 << 10  # units of a weight in it, so that sums over 2^16 rows are exact in floats
+BEND = 4  # times as many for p (1 - p) as for p^2: both are at most WEIGHT units
 PARTS = 400  # of the move of the exact fit that the search may add to it
 SLACK = 1 + 1e-9  # on a result of a few dozen roundings
 PEAK = 0.27847  # t / (1 + e^t) is at most W(1/e) = 0.278464...
@@ -121,20 +128,6 @@ def largest_move(rows: int, penalty: float, intercept: bool) -> float:
 def most_length(penalty: float) -> float:
     """Return a bound on the norm of a fit: penalty |w|^2 is a mean of t / (1 + e^t) [LO-2]."""
     return math.sqrt(PEAK / penalty) * SLACK
-
-
-def sampling_width(rows: int, penalty: float, intercept: bool, miss: float) -> float:
-    """Bound the distance of the fit of independent rows from that of their law [LO-5].
-
-    Args:
-        rows, penalty, intercept: as `largest_move` has them.
-        miss: chance that it is larger; 1 for the root mean squared distance.
-    """
-    length = math.sqrt(1 + intercept)
-    width = gradient_width(length * most_length(penalty)) * length
-    mean = min(length, width / math.sqrt(2))
-    deviation = width * math.sqrt(math.log(1 / miss) / 2)
-    return (mean + deviation) / (math.sqrt(rows) * penalty) * SLACK
 
 
 @dataclass(frozen=True)
@@ -220,3 +213,27 @@ def _rounding(size: int, length: float, penalty: float, norm: float) -> float:
     product = 1.01 * size * UNIT * length * norm
     term = product / 4 + SIGMOID + 1.01 * CHUNK * UNIT + 4 * UNIT
     return 1.01 * (length * term + 4 * UNIT * penalty * norm)
+
+
+def curvature(rows: Floats, w: Floats) -> tuple[Lanes, Lanes]:
+    """Return the sums of 4 p (1 - p) z z' and of p^2 z z' in whole units, p = s(-v'w) [LO-7].
+
+    z is the row v, rounded toward 0 to multiples of 2^-10. The first is the loss's curvature at w,
+    and the second the mean square of its gradients. Each term follows from its row and w alone.
+    """
+    size = rows.shape[1]
+    sums = np.zeros((2, size, size), np.int64)
+    for start in range(0, len(rows), 1 << 16):
+        part = rows[start : start + (1 << 16)]
+        p = expit(-(part * w).sum(axis=1))
+        z = np.trunc(part * COARSE)
+        for k, share in enumerate((BEND * p * (1 - p), p * p)):
+            sums[k] += ((z * np.rint(share * WEIGHT)[:, None]).T @ z).astype(np.int64)
+    return sums[0], sums[1]
+
+
+def curvature_shift(intercept: bool) -> int:
+    """Return a square above the squared norm of a change of `curvature`, if a row is replaced."""
+    longest = ((1 + intercept) * COARSE**2) ** 2  # |z|^4
+    weights = WEIGHT**2 * 27 // 25  # 16 p^2 (1 - p)^2 + p^4 <= 1.073, and rounding
+    return (math.isqrt(2 * weights * longest) + 1) ** 2

@@ -16,6 +16,7 @@ from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 
 __all__ = [
+    "MOST_SIGMA_SQUARED",
     "TooMuchNoise",
     "bounded_half_width",
     "least_noise",

@@ -41,6 +41,7 @@ def regression(
     budget: Budget,
     intercept: bool = True,
     ridge: float | None = None,
+    dimension: int | None = None,
     neighboring: str = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
@@ -68,6 +69,8 @@ def regression(
         ridge: at least 0, added to the mean squares of x / radius; chosen without the data. If left
             out, the release alone decides: 0 where the noise is small beside the second moments,
             and otherwise what lifts the least eigenvalue to the size of the noise.
+        dimension: d, if ``x`` is a list of rows: no record decides it. A row of another length
+            counts as one that is not finite. An array has its own.
         neighboring: "replace-one", where the number of records is public, or "add-remove", which
             needs the intercept: its noisy sum counts the records.
         ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
@@ -103,14 +106,15 @@ def regression(
     released eigenvalue); [RE-1], [RE-2], [RE-3], [RE-4], [RE-5], [RE-6].
     """
     relation = relation_of(neighboring)
-    features = vectors("x", x, relation=relation)
+    features = vectors("x", x, relation=relation, dimension=dimension)
     target = one_per_record("y", y, relation=relation)
     n, size = features.shape
     if len(target) != n:
         raise ValueError("y and x have different numbers of records; give one y per row of x")
     if size > MOST_FEATURES:
         raise ValueError(f"x has {size} columns; it must have at most {MOST_FEATURES}")
-    if n > MOST_RECORDS:
+    # Where n is secret no refusal may depend on it: sums that wrap around spoil the value alone.
+    if relation == "replace-one" and n > MOST_RECORDS:
         raise ValueError(f"x must have at most {MOST_RECORDS} records")
     if not isinstance(intercept, bool):
         raise TypeError(f"intercept = {intercept!r} must be True or False")

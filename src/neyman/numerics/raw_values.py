@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from neyman.numerics import check
 
 __all__ = ["as_floats", "in_order", "one_per_record", "vectors"]
 
@@ -39,16 +42,25 @@ def one_per_record(name: str, values: object, *, relation: str) -> NDArray[Any]:
     return _some(name, array, relation)
 
 
-def vectors(name: str, rows: object, *, relation: str) -> NDArray[Any]:
+def vectors(
+    name: str, rows: object, *, relation: str, dimension: int | None = None
+) -> NDArray[Any]:
     """Return an array with one row per record.
 
-    The type and shape of an array are checked, its content not. Of a list, the first record has the
-    public number of columns, and a record of another form is all NaN.
+    The type and shape of an array are checked, its content not. A list has the declared number of
+    columns, and a record of another form is all NaN. No record decides the form of the result.
+
+    Args:
+        name: of the argument.
+        rows: an array of two dimensions, or a sequence of rows.
+        relation: under "replace-one" the number of records is public and must be at least 1.
+        dimension: the number of columns, which a list needs.
 
     Raises:
-        TypeError, ValueError: as `one_per_record`; or a list under "add-remove", because an empty
-            one has no columns.
+        TypeError, ValueError: as `one_per_record`; or a list without a dimension, or an array of
+            another one.
     """
+    columns = None if dimension is None else check.integer("dimension", dimension, 1)
     if _is_array(rows):
         array = _array(name, rows)
         if array.ndim != 2 or not array.shape[1]:
@@ -56,20 +68,21 @@ def vectors(name: str, rows: object, *, relation: str) -> NDArray[Any]:
                 f"{name} has shape {array.shape}; it must have one row per record and at least one "
                 "column"
             )
+        if columns not in (None, array.shape[1]):
+            raise ValueError(
+                f"dimension = {columns}, and {name} has {array.shape[1]} columns; they must agree"
+            )
         return _some(name, array, relation)
-    if relation != "replace-one":
-        raise TypeError(
-            f"{name} is a {type(rows).__name__}; under {relation!r} give a NumPy array of shape "
-            "(n, d), because a list without records has no columns"
-        )
     records = in_order(name, rows)
-    width = len(_numbers(records[0])) if records else 1
-    if not width:
-        raise ValueError(f"{name} must have one row per record, and its first record is no row")
-    read = np.full((len(records), width), np.nan)
+    if columns is None:
+        raise TypeError(
+            f"{name} is a {type(rows).__name__} of rows, and no record may decide its number of "
+            "columns; give dimension=, or a NumPy array of shape (n, d)"
+        )
+    read = np.full((len(records), columns), np.nan)
     for k, record in enumerate(records):
-        numbers = _numbers(record)
-        if len(numbers) == width:
+        numbers = _numbers(record, columns + 1)
+        if len(numbers) == columns:
             read[k] = numbers
     return _some(name, read, relation)
 
@@ -115,9 +128,10 @@ def _some(name: str, array: NDArray[Any], relation: str) -> NDArray[Any]:
     return array
 
 
-def _numbers(record: Any) -> list[float]:
+def _numbers(record: Any, most: int) -> list[float]:
+    """Return the first numbers of a record, so that one without an end is read, too."""
     try:
-        return [_number(entry) for entry in record]
+        return [_number(entry) for entry in islice(record, most)]
     except Exception:  # whatever a record is, it must not raise
         return []
 

@@ -8,15 +8,16 @@ rows, which see the unit's filtered rows alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from neyman.plan.document import ColumnPart, DerivePart, LookupPart, PlanDocument, show
-from neyman.plan.hierarchy import HierarchyError, KeyFile, read_rows
+from neyman.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.plan.query import Column
 from neyman.plan.query_numbers import scaled
 from neyman.plan.row_expression import (
@@ -32,7 +33,23 @@ from neyman.plan.row_expression import (
 )
 from neyman.semantics.digits import plain
 
-__all__ = ["NO_ROWS", "Derived", "Rows", "check_columns", "read_rows_of"]
+__all__ = [
+    "ISO_DATE",
+    "NO_ROWS",
+    "Derived",
+    "Reading",
+    "Rows",
+    "check_columns",
+    "check_marks",
+    "read_rows_of",
+    "readings_of",
+]
+
+Reading = Literal["number", "boolean", "date", "day"]
+"""What a text is read as: "day" for the text of a date, which keys are compared with."""
+
+ISO_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+"""The text of a date as keys have it, as a pattern."""
 
 MOST_LISTED = 1000
 """The most values of a whole number that are public keys without being listed."""
@@ -97,8 +114,12 @@ class Derived:
         given += [self.unknown] if self.unknown is not None else []
         return tuple(dict.fromkeys(given))
 
-    def column(self) -> Column | None:
-        """The column that queries use where the plan declares none; None if its keys are open."""
+    def column(self, unknown: int | None) -> Column | None:
+        """Return the column that queries use where the plan declares none; None for open keys.
+
+        Args:
+            unknown: the number that replaces a missing one; None if such a row takes no part.
+        """
         node = self.value
         if self.rule != "expression" or node is None:
             keys = self.texts
@@ -113,7 +134,7 @@ class Derived:
         if node.type != "number" or node.scale:
             return None
         if self.ends is not None:
-            return Column(self.name, (), 0, measurement_unit=self.measurement_unit)
+            return Column(self.name, (), unknown, measurement_unit=self.measurement_unit)
         if node.high - node.low >= MOST_LISTED:
             return None
         return Column(self.name, tuple(range(node.low, node.high + 1)), None)
@@ -522,3 +543,50 @@ def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) ->
                 f"columns.{column.name}: is declared as {kind}, and derived as {one.type.type}; "
                 "declare it as it is derived"
             )
+
+
+def readings_of(
+    columns: Iterable[Column], hierarchy: Hierarchy | None, rows: Rows
+) -> dict[str, Reading]:
+    """Return what each column of the data is read as, but for those that are read as texts.
+
+    A column has one reading, because [columns] declares it once.
+    """
+    given: dict[str, Reading] = {}
+    for name, kind in rows.readings:
+        if kind.type != "text":
+            given[name] = kind.type
+    for column in columns:
+        if column.integer or column.kind == "whole":
+            given[column.name] = "number"
+        elif column.kind == "boolean":
+            given[column.name] = "boolean"
+        elif any(re.fullmatch(ISO_DATE, str(key)) for key in column.keys):
+            given[column.name] = "day"
+    for depth, level in enumerate(hierarchy.levels if hierarchy else ()):
+        if hierarchy and level in hierarchy.integer:
+            given[level] = "number"
+        elif hierarchy and any(re.fullmatch(ISO_DATE, row[depth]) for row in hierarchy.rows):
+            given[level] = "day"
+    return {name: reading for name, reading in given.items() if name not in rows.names}
+
+
+def check_marks(
+    document: PlanDocument, readings: Mapping[str, Reading], problems: list[str]
+) -> None:
+    """Report ids that are read as numbers or dates with declared marks.
+
+    An id compares by its text as written, and a number by what the marks make of it. One column
+    cannot be both.
+    """
+    source = document.source
+    marked = {"number", "boolean"} if (source.decimal, source.thousands) != (".", None) else set()
+    marked |= {"date", "day"} if source.dates is not None else set()
+    ids = [("unit.id", document.unit.id)]
+    ids += [(f"tables.{name}.id", part.id) for name, part in document.tables.items()]
+    problems += [
+        f"{where} = {show(name)}: the plan reads this column as a {readings[name]} too, with the "
+        "marks that [source] declares, and compares ids as they are written; copy the column"
+        for where, name in ids
+        if name is not None and readings.get(name) in marked
+    ]

@@ -178,7 +178,7 @@ def _name(value: str) -> str:
 
 
 def _version(value: object) -> object:
-    _refuse_truth_value(value, "must be 1, the version of this format")
+    _refuse_truth_value(value, "must be 1 or 2, the version of this format")
     return value
 
 
@@ -216,6 +216,17 @@ def _dataset(value: str) -> str:
     part = "[A-Za-z0-9][A-Za-z0-9._-]*"
     if not re.fullmatch(f"{part}@{part}", value) or len(value) > 200:
         raise ValueError("must be name@version, of letters, digits and ._- , as 'census@1'")
+    return value
+
+
+def _date_format(value: str) -> str:
+    parts = re.fullmatch(r"%([Ymd])([-./ ,]{0,2})%([Ymd])([-./ ,]{0,2})%([Ymd])", value)
+    if not parts or len({parts[1], parts[3], parts[5]}) < 3:
+        raise ValueError(
+            "must have %Y, %m and %d once each, with '-', '.', '/', ',' or blanks between them, "
+            "such as '%d.%m.%Y'. A year has four digits. A time of day after the date needs no "
+            "declaration"
+        )
     return value
 
 
@@ -271,6 +282,7 @@ Clip = Annotated[
 ]
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_text)]
+DateFormat = Annotated[str, AfterValidator(_date_format)]
 Line = Annotated[str, AfterValidator(_line)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
 Zone = Annotated[str, AfterValidator(_zone)]
@@ -405,7 +417,9 @@ class ColumnPart(Strict):
     )
     discover: bool = Field(False, description="true for keys that are found in the data")
     unknown: Unknown | None = Field(
-        None, description="'drop' or a key; for a column to sum the number that stands in"
+        None,
+        description="'drop' or a key; for a column to sum, 'drop' or the number that replaces a "
+        "missing one",
     )
     measurement_unit: Line | None = Field(
         None, description="the unit of a column to sum, such as 'USD', which the report prints"
@@ -563,6 +577,7 @@ class QueryPart(Strict):
     clip_over: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
         None, description="[low, high] of the column 'over', low at least 0"
     )
+    complete: bool = Field(False, description="true for a ratio of the rows that have both numbers")
     edges: Numbers | None = Field(
         None, description="rising edges of the bins of a histogram or of quantiles, at least two"
     )
@@ -629,11 +644,12 @@ class ConsistencyPart(Strict):
 
 
 class SourcePart(Strict):
-    """The form of a CSV file: each line is still read by itself.
+    """The form of a CSV file, and how texts write numbers and dates.
 
-    In each of these encodings every byte below 128 is the ASCII character, and no other character
-    has such a byte. So line ends, delimiters, and quotes are the same bytes in all of them, and a
-    value that cannot be decoded affects no other value.
+    Each line of a file is still read by itself. In each of these encodings every byte below 128 is
+    the ASCII character, and no other character has such a byte. So line ends, delimiters, and
+    quotes are the same bytes in all of them, and a value that cannot be decoded affects no other
+    value.
     """
 
     delimiter: Literal[",", ";", "\t", "|"] = Field(
@@ -656,17 +672,57 @@ class SourcePart(Strict):
         "'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254' or 'windows-1257'",
     )
     compression: Literal["none", "gzip"] = Field(default="none", description="'none' or 'gzip'")
+    decimal: Literal[".", ","] = Field(
+        default=".", description="'.' or ',', which stands before the decimals of a number"
+    )
+    thousands: Literal[".", ",", " ", "'"] | None = Field(
+        default=None,
+        description="'.', ',', ' ' or an apostrophe, which stands between groups of three digits; "
+        "none if not given",
+    )
+    dates: DateFormat | None = Field(
+        default=None,
+        description="how dates are written: '%d.%m.%Y', '%m/%d/%Y' or '%Y%m%d'; '%Y-%m-%d' if not "
+        "given",
+    )
+
+    @model_validator(mode="after")
+    def _distinct_marks(self) -> SourcePart:
+        if self.thousands == self.decimal:
+            raise ValueError(
+                f"thousands = {self.thousands!r} is the decimal mark too; declare two different "
+                "marks"
+            )
+        return self
+
+    @property
+    def form(self) -> SourcePart:
+        """The form of a CSV file alone."""
+        return self.model_copy(update={"decimal": ".", "thousands": None, "dates": None})
+
+    @property
+    def marks(self) -> SourcePart:
+        """How texts write numbers and dates alone."""
+        return SourcePart(decimal=self.decimal, thousands=self.thousands, dates=self.dates)
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the section of a canonical plan; marks that are not declared are left out."""
+        content = self.model_dump(exclude_none=True)
+        if self.decimal == ".":
+            del content["decimal"]
+        return content
 
 
 PLAIN_SOURCE = SourcePart()
-"""The form of a CSV file where a plan declares none: commas, UTF-8, not compressed."""
+"""What a plan declares without a [source]: commas, UTF-8, not compressed, decimal points."""
 
 
 class PlanDocument(Strict):
     """A release plan."""
 
-    schema_version: Annotated[Literal[1], BeforeValidator(_version)] = Field(
-        alias="schema", description="1, the version of this format"
+    schema_version: Annotated[Literal[1, 2], BeforeValidator(_version)] = Field(
+        alias="schema",
+        description="2, the version of this format; in version 1, 0 replaces a missing number",
     )
     name: Name = Field(description="a name for the plan")
     dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
@@ -686,7 +742,9 @@ class PlanDocument(Strict):
         description="the most rows that the table can have, public; 2^31 if not given",
     )
     source: SourcePart = Field(
-        PLAIN_SOURCE, description="a [source] section: the form of a CSV file"
+        PLAIN_SOURCE,
+        description="a [source] section: the form of a CSV file, and how texts write numbers and "
+        "dates",
     )
     where: Text | None = Field(
         None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
@@ -712,6 +770,14 @@ class PlanDocument(Strict):
     query: Annotated[tuple[QueryPart, ...], BeforeValidator(as_tuple)] = Field(
         description="one or more [[query]] sections", min_length=1
     )
+
+    @property
+    def unknown_number(self) -> Literal["drop", 0]:
+        """What replaces a missing number in a column that states nothing; 'drop' if nothing does.
+
+        Version 1 read a missing number as 0 without a word. Stored plans keep that meaning.
+        """
+        return 0 if self.schema_version == 1 else "drop"
 
     def rows_of(self, query: QueryPart) -> int:
         """Return the most rows of one unit that count in the table of a query."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import tomllib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -56,6 +57,7 @@ from neyman.plan.sections import Unit
 from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
 from neyman.plan.tables import PrivateTable, read_by_queries, unit_in
 from neyman.semantics.digits import plain
+from neyman.semantics.unchecked_claims import one_row_each, rows_not_stated
 from neyman.storage.reading import read_file
 from neyman.tradeoff.guarantees import approximate, gdp, zcdp
 from neyman.tradeoff.tradeoff import Tradeoff
@@ -101,11 +103,15 @@ class Plan:
     Raises:
         PlanError: with every problem found.
 
+    Warns:
+        UserWarning: the unit is not a row by its name, and neither its ``id`` nor its ``rows`` is
+            given. The guarantee then assumes that each unit has at most one row.
+
     Examples:
         >>> import neyman as ny
         >>> plan = ny.Plan(
         ...     name="survey", dataset="survey@1", table="people",
-        ...     unit=ny.Unit("person", neighboring="replace-one"),
+        ...     unit=ny.Unit("person", neighboring="replace-one", rows=1),
         ...     columns={"sex": ny.keys(["m", "f"], unknown="drop")},
         ...     queries=[ny.count(by=["sex"]), ny.mean("income", clip=(0, 200_000))],
         ...     budget=ny.at_most(power=0.25, level=0.05),
@@ -114,7 +120,7 @@ class Plan:
         ['count', 'mean']
         >>> import neyman as ny
         >>> plan = ny.Plan.from_dict({
-        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "schema": 2, "name": "survey", "dataset": "survey@1", "table": "people",
         ...     "unit": {"protects": "person", "neighboring": "replace-one"},
         ...     "columns": {"sex": {"keys": ["male", "female"]}},
         ...     "budget": {"power": 0.25, "level": 0.05},
@@ -169,6 +175,8 @@ class Plan:
         for word in ("self", "folder", "needed"):
             given.pop(word, None)
         same = type(self).from_dict(plan_sections(given), folder=folder)
+        if same.rows_not_stated:
+            warnings.warn(same.rows_not_stated, stacklevel=2)
         for field in fields(self):
             object.__setattr__(self, field.name, getattr(same, field.name))
 
@@ -230,6 +238,20 @@ class Plan:
         if problems:
             raise PlanError(problems)
         return plan
+
+    @property
+    def assumption(self) -> str:
+        """What the guarantee assumes about the rows of one unit, in a sentence; "" for nothing."""
+        return one_row_each(self.unit.protects, self.unit.id)
+
+    @property
+    def rows_not_stated(self) -> str:
+        """The warning for a unit without ``id`` and ``rows``; "" for none.
+
+        A canonical plan states ``rows``. So a plan from a receipt has no warning.
+        """
+        given = "rows" in self.unit.model_fields_set
+        return rows_not_stated(self.unit.protects, self.unit.id, rows_given=given)
 
     @staticmethod
     def schema() -> dict[str, Any]:
@@ -674,7 +696,7 @@ class Plan:
         ``Plan.from_dict(plan.canonical())`` is the same plan, with the same hash.
         """
         content: dict[str, Any] = {
-            "schema": 1,
+            "schema": self.schema_version,
             "name": self.name,
             "dataset": self.dataset,
             "table": self.table,
@@ -717,10 +739,16 @@ class Plan:
         content["noise"] = self.noise if self.rounded else None
         content["where"] = self.rows.where
         if self.source != PLAIN_SOURCE:
-            content["source"] = self.source.model_dump()
+            content["source"] = self.source.to_dict()
         if self.consistency is not None:
             content["consistency"] = {"method": self.consistency}
         return {name: value for name, value in content.items() if value is not None}
+
+    @property
+    def schema_version(self) -> int:
+        """The version of the plan's format: 2 if a row without a number can take no part."""
+        drops = any(column.integer and column.unknown is None for column in self.columns)
+        return 2 if drops else 1
 
     @cached_property
     def hash(self) -> str:
@@ -739,10 +767,9 @@ def _column_dict(column: Column) -> dict[str, Any]:
         return {"discover": True}
     if column.integer:
         unit = {"measurement_unit": column.measurement_unit} if column.measurement_unit else {}
-        if column.decimals:
-            stand_in = unscaled(column.unknown or 0, column)
-            return {"decimals": column.decimals, "unknown": stand_in, **unit}
-        return {"integer": True, "unknown": column.unknown, **unit}
+        kind = {"decimals": column.decimals} if column.decimals else {"integer": True}
+        goes = "drop" if column.unknown is None else unscaled(column.unknown, column)
+        return {**kind, "unknown": goes, **unit}
     unknown = "drop" if column.unknown is None else column.keys[column.unknown]
     return {"keys": list(column.keys), "unknown": unknown}
 
@@ -788,6 +815,8 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
         content["clip_over"] = [
             unscaled(number, plan.column(query.over)) for number in query.clip_over or ()
         ]
+    if query.complete:
+        content["complete"] = True
     if query.inverse_sensitivity:
         content["method"] = "inverse-sensitivity"
     if query.measure == "quantiles":

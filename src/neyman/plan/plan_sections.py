@@ -24,7 +24,7 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     Raises:
         PlanError: the unit, the budget, or the queries are of another type than a plan takes.
     """
-    data: Section = {"schema": 1, **{name: listed(value) for name, value in fields.items()}}
+    data: Section = {"schema": 2, **{name: listed(value) for name, value in fields.items()}}
     unit, method = fields["unit"], fields.get("consistency")
     if isinstance(unit, Unit):
         data["unit"] = {name: value for name, value in vars(unit).items() if value is not None}

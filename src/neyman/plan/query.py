@@ -78,8 +78,9 @@ class Column:
     Args:
         name: its name in the data.
         keys: the public keys; empty for a column to sum and for one whose keys are unknown.
-        unknown: the position of the key that unlisted values go to (None drops the row), or the
-            number that stands in for what is no number in a column to sum, scaled.
+        unknown: the position of the key that unlisted values go to, or the number that replaces a
+            missing one in a column to sum, scaled. None drops the row: from the tables by this
+            column, or from the statistics of its numbers [UN-10].
         decimals: digits after the point of a column to sum: a value in the plan's units is
             whole / 10^decimals, and clips, edges and ``unknown`` are kept as that whole number.
         discover: whether its keys are unknown and found in the data; a missing value is dropped.
@@ -133,10 +134,12 @@ class Query:
         inverse_sensitivity: whether quantiles are drawn by inverse sensitivity; then ``bins`` are
             the points of the clip, as a range.
         bins: rising edges, scaled whole numbers; n edges make n - 1 bins; bin i holds
-            edges[i] <= x < edges[i+1], values outside go into the first or last bin, what is no
-            number counts as the column's ``unknown``, as in a sum.
+            edges[i] <= x < edges[i+1], and values outside go into the first or last bin.
         quantiles: which quantiles are published, in (0, 1), rising.
         over, clip_over: of a ratio, the column of the sum below, and its clip.
+        optional: the measured columns in which a row may lack a number. Such a row takes no part
+            (see `required`). In the other columns a number replaces a missing one.
+        complete: whether only rows with both numbers take part in a ratio.
         delta: for unknown keys, the most that the chance may be with which a key that only one
             unit holds is published.
         row_per_cell: whether the query counts rows and a unit has at most one in each cell.
@@ -168,6 +171,8 @@ class Query:
     table: str | None = None
     search: ClipSearch | None = None
     searched: bool = False
+    optional: tuple[str, ...] = ()
+    complete: bool = False
 
     @property
     def ranked(self) -> bool:
@@ -182,6 +187,28 @@ class Query:
     def measured(self, part: str) -> tuple[str | None, tuple[int, int] | None]:
         """The column of a part of the measure, and what its values are clipped to."""
         return (self.over, self.clip_over) if part == "over" else (self.column, self.clip)
+
+    def required(self, part: str) -> tuple[str, ...]:
+        """Return the columns in which a row needs a number to take part in a part of the measure.
+
+        A row without one adds nothing to this part. So a mean counts the rows with a number, a sum
+        counts a missing number as nothing, and a ratio is SUM(a) / SUM(b) as in SQL, unless it is
+        ``complete``.
+        """
+        if part in ("keys", "units", "distinct", "rows"):
+            return ()
+        columns = self.columns if self.complete else (self.measured(part)[0],)
+        return tuple(name for name in self.optional if name in columns)
+
+    def row_range(self, part: str) -> tuple[int, int]:
+        """Return the range of what one row adds to a sum of a ratio, its "sum" or its "over".
+
+        It contains 0 where a row without a number adds nothing to that sum alone.
+        """
+        name, clip = self.measured(part)
+        low, high = clip or (0, 1)
+        apart = name in self.optional and not self.complete
+        return (min(low, 0), max(high, 0)) if apart else (low, high)
 
     @property
     def levels(self) -> tuple[str, ...]:

@@ -211,6 +211,11 @@ def _fields(
                 f"{where}.{field} {name} = {value!r}: is not a column with {kind}; "
                 f"{suggest(value, known)}"
             )
+    if part.complete and part.measure != "ratio":
+        yield (
+            f"{where}.complete {name} = true: is for a ratio, of the rows with both numbers; leave "
+            "it out"
+        )
     for field in ("clip", "clip_over"):
         if part.measure in _takers(part, field) and getattr(part, field) is None:
             yield f"{where}.{field} {name} is missing; {a} {need} {field} = [low, high]"

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from neyman.plan.clip_search import ROWS_TABLE, edges_of, top_clip
-from neyman.plan.derived import Rows, check_columns, read_rows_of
+from neyman.plan.derived import Rows, check_columns, check_marks, read_rows_of, readings_of
 from neyman.plan.document import (
     BudgetPart,
     ColumnPart,
@@ -81,11 +81,13 @@ def resolve(
     rows = read_rows_of(document, folder, problems)
     columns = _columns(document, files, problems)
     check_columns(rows, columns, problems)
-    computed = [one.column() for one in rows.derived if one.name not in document.columns]
+    unknown = None if document.unknown_number == "drop" else document.unknown_number
+    computed = [one.column(unknown) for one in rows.derived if one.name not in document.columns]
     levels = {level for part in document.hierarchy.values() for level in part.levels}
     columns += tuple(one for one in computed if one is not None and one.name not in levels)
     _twins(document, problems)
     hierarchy = _hierarchy(document, folder, problems)
+    check_marks(document, readings_of(columns, hierarchy, rows), problems)
     _unit_and_budget(document, problems)
     known = {column.name: column for column in columns}
     queries = []
@@ -141,6 +143,7 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterable[Qu
                 where=query.where,
                 table=query.table,
                 searched=True,
+                optional=query.optional,
             )
 
 
@@ -265,12 +268,13 @@ def _columns(
             columns.append(Column(name, (), None, discover=True))
         elif part.keys is None:
             decimals = part.decimals or 0
-            value = None if isinstance(part.unknown, bool) else scaled(part.unknown or 0, decimals)
-            if value is None or abs(value) >= 2**63:
+            given = document.unknown_number if part.unknown is None else part.unknown
+            value = None if isinstance(given, bool) else scaled(given, decimals)
+            if given != "drop" and (value is None or abs(value) >= 2**63):
                 right = f"number of at most {decimals} decimals" if decimals else "whole number"
                 problems.append(
-                    f"{where}.unknown = {show(part.unknown)}: must be the {right} that stands in "
-                    "for a missing value, such as 0"
+                    f"{where}.unknown = {show(given)}: must be the {right} that replaces a missing "
+                    "one, such as 0; or 'drop', so that rows without a number take no part"
                 )
                 continue
             measurement_unit = part.measurement_unit
@@ -575,6 +579,12 @@ def _query(
             and (document.rows_of(part) == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
             None if part.table == document.table else part.table,
             search,
+            optional=tuple(
+                name
+                for name in dict.fromkeys((part.column, part.over))
+                if name and columns[name].integer and columns[name].unknown is None
+            ),
+            complete=part.complete,
         )
     ]
 

@@ -9,13 +9,13 @@ The argument, on which the shifts rest:
    count, a whole number in ``[low, high]`` to a sum, one in some ``[-x, x]`` to the
    offset that a mean is made of, one in ``[0, q]`` to a sum of squares.
 2. The cell can become another where a changed column with two keys or more, or with unknown keys,
-   is one of the table's, where the column that is put into two bins or more changes (a value that
-   is no number counts as the column's ``unknown``, so it drops nothing), or where a place that
-   contains what the scenario holds fixed has two places of the table's level. It can become none
-   where a changed column of the table's, or a place that may change to anywhere, drops what is
-   unknown. A place is known by its whole path, so an unlisted one lies within no other: a place
-   that stays within something is a listed one (or
-   that which unlisted ones count as) before and after.
+   is one of the table's, where the column that is put into two bins or more changes, or where a
+   place that contains what the scenario holds fixed has two places of the table's level. It can
+   become none where a changed column of the table's, or a place that may change to anywhere, drops
+   what is unknown. It can also become none where the measured column changes and a row without a
+   number takes no part: such a row leaves the count of a mean as well [UN-10]. A place is known by
+   its whole path, so an unlisted one lies within no other: a place that stays within something is a
+   listed one (or that which unlisted ones count as) before and after.
 3. So a count moves by (1, 1) if the cell can become another, by (1) if it can only become none, and
    else not at all. With m = max(|low|, |high|) a sum moves by (m, m), by (m) and, where the column
    that is summed changes, by (high - low) in one cell; offsets and squares likewise with their own
@@ -226,6 +226,8 @@ def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
     )
     # Another value may be the only one of its kind in the cell, or the cell may lose its last one.
     vanishes |= entry.measure == "distinct" and column in change.columns
+    # A row that loses its number takes no part: it leaves the count of a mean as well [UN-10].
+    vanishes |= not change.columns.isdisjoint(query.required(entry.measure))
     vanishes |= not _filter_columns(plan, query).isdisjoint(change.columns)
     low, high = range_of(query, entry.measure)
     varies = low < high and column in change.columns

@@ -45,7 +45,8 @@ class Unit:
         protects: who is protected, such as "person".
         neighboring: "replace-one" or "add-remove".
         rows: the most rows of one unit that count; more than 1 needs ``id``; "discover" for a power
-            of two that follows from a noisy histogram.
+            of two that follows from a noisy histogram. None stands for 1: without ``id``, a plan
+            then warns that it assumes one row per unit, unless the unit is a row by its name.
         id: the column that names the unit.
         rows_share: the part of the budget that this histogram takes.
         rows_above: the part of the units that may have more rows.
@@ -59,7 +60,7 @@ class Unit:
     protects: str
     _: KW_ONLY
     neighboring: Neighboring
-    rows: int | str = 1
+    rows: int | str | None = None
     id: str | None = None
     rows_share: Exact | None = None
     rows_above: Exact | None = None
@@ -209,7 +210,13 @@ def standard_deviation(column: str, *, clip: Pair, **options: Unpack[QueryOption
 
 
 def ratio(
-    column: str, *, over: str, clip: Pair, clip_over: Pair, **options: Unpack[QueryOptions]
+    column: str,
+    *,
+    over: str,
+    clip: Pair,
+    clip_over: Pair,
+    complete: bool = False,
+    **options: Unpack[QueryOptions],
 ) -> Section:
     """Return a query for the sum of a column divided by the sum of another.
 
@@ -218,6 +225,8 @@ def ratio(
         over: the column whose sum divides it.
         clip: [low, high] of the first.
         clip_over: [low, high] of the second, low at least 0.
+        complete: whether only rows with both numbers take part. Otherwise a missing number adds
+            nothing to its own sum, as in SQL's SUM(a) / SUM(b).
         **options: the fields of a query.
 
     Examples:
@@ -225,7 +234,8 @@ def ratio(
         >>> ny.ratio("paid", over="items", clip=(0, 1000), clip_over=(1, 50))["over"]
         'items'
     """
-    return _query("ratio", options, column=column, clip=clip, over=over, clip_over=clip_over)
+    ends = {"clip": clip, "over": over, "clip_over": clip_over}
+    return _query("ratio", options, column=column, **ends, complete=complete or None)
 
 
 def distinct(column: str, **options: Unpack[QueryOptions]) -> Section:

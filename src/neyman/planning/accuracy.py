@@ -380,7 +380,7 @@ def _ratio(
         return n, min(sigma / n, 1.0), min(sigma * math.sqrt(2 * math.log(10 * depth)) / n, 1.0)
     low, high = query.clip or (0, 1)
     if query.clip_over:
-        return _ratio_of_sums(plan, (low, high), query.clip_over, noise, unit, n)
+        return _ratio_of_sums(plan, query, noise, unit, n)
     half = (high - low) / 2
     steps = middle((low, high)).denominator  # of offsets, to one of the clip
     if query.measure == "mean":
@@ -401,20 +401,19 @@ def _ratio(
 
 def _ratio_of_sums(
     plan: Plan,
-    clip: tuple[int, int],
-    clip_over: tuple[int, int],
+    query: Query,
     noise: Mapping[str, Fraction],
     unit: float,
     rows: int,
 ) -> tuple[int, float, float]:
     """The same for a ratio of sums, if the values below average the middle of their clip."""
-    below = rows * sum(clip_over) / 2
-    slope = max(abs(end) for end in clip) * rows / below
+    below = rows * sum(query.clip_over or (0, 1)) / 2
+    slope = max(abs(end) for end in query.clip or (0, 1)) * rows / below
     parts = noise["sum"], noise["over"]
     errors = [standard_error(part, rounded=plan.rounded) for part in parts]
     error = math.hypot(errors[0], slope * errors[1]) / below
     above, over = (half_width(part, 0.95, rounded=plan.rounded) for part in parts)
     left = below - over
-    least, most = ratio_range(clip, clip_over)
+    least, most = ratio_range(query.row_range("sum"), query.row_range("over"))
     width = (above + slope * over) / left if left > 0 else math.inf
     return rows, min(error, most - least) / unit, min(width, most - least) / unit

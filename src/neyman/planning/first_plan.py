@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from neyman.semantics.unchecked_claims import rows_not_stated
+
 __all__ = ["Schema", "first_plan", "schema_of"]
 
 _LONGEST = 1 << 20
@@ -161,7 +163,7 @@ def _lines(
     neighboring: str,
 ) -> Iterator[str]:
     yield _OPENING
-    yield "schema = 1"
+    yield "schema = 2"
     yield f"name = {_text(name)}"
     yield f"dataset = {_text(name + '@1')}            # name@version, as the ledger registers it"
     yield f"table = {_text(name)}"
@@ -176,7 +178,9 @@ def _lines(
     yield f"protects = {_text(protects)}"
     yield f"neighboring = {_text(neighboring)}"
     if unit is None:
-        yield f"rows = 1                    # each {_comment(protects)} has one row; or give id"
+        # Nobody has said yet that it is true, so `plan check` goes on to warn.
+        mark = "# " if rows_not_stated(protects, None, rows_given=False) else ""
+        yield f"{mark}rows = 1                    # each {_comment(protects)} has one row; or id"
         yield '# id = "person_id"'
     else:
         yield f"id = {_text(unit)}"
@@ -196,6 +200,8 @@ def _lines(
             yield from _column(column, kind)
         yield ""
     yield _CLOSING
+    yield "# Rows without a number take no part in a mean and add nothing to a sum, as in SQL."
+    yield "# unknown = 40 in a column replaces a missing number by 40."
     numbers = [c for c, kind in schema.columns if kind is not None and _numeric(kind) and c != unit]
     keyed = [c for c, kind in schema.columns if c != unit and c not in numbers]
     yield "# More queries; see the plan's reference for every measure:"

@@ -14,14 +14,17 @@ import ibis
 
 from neyman.engines.backend_tables import row_count
 from neyman.engines.csv_reader import DataError
+from neyman.engines.data_schema import check_unit_type
 from neyman.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
 from neyman.engines.joins.join_counts import JoinRows, join_rows
 from neyman.engines.joins.joined_tables import columns_of, prepared_tables
 from neyman.engines.key_matches import (
     KeyMatch,
     NumberMatch,
+    TextMatch,
     key_matches,
     number_matches,
+    reading_matches,
     text_matches,
     with_texts,
 )
@@ -51,12 +54,14 @@ class DataCheck(Private):
         texts: rows whose text a map or a lookup lists.
         joins: the rows of the tables that have one row per unit.
         others: the same check of each further table that queries read.
+        readings: columns with texts that the plan reads as numbers or dates, and that are none.
+        assumed: the rows of the units that a given column names; None if none was given.
 
     Examples:
         >>> import neyman as ny
         >>> import pyarrow as pa
         >>> plan = ny.Plan.from_dict({
-        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "schema": 2, "name": "survey", "dataset": "survey@1", "table": "people",
         ...     "unit": {"protects": "person", "neighboring": "replace-one"},
         ...     "columns": {"sex": {"keys": ["male", "female"]}},
         ...     "budget": {"power": 0.25, "level": 0.05},
@@ -80,6 +85,8 @@ class DataCheck(Private):
     texts: tuple[KeyMatch, ...] = ()
     joins: tuple[JoinRows, ...] = ()
     others: tuple[DataCheck, ...] = ()
+    readings: tuple[TextMatch, ...] = ()
+    assumed: UnitRows | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as JSON types; the field "private" holds the notice."""
@@ -94,6 +101,7 @@ def check_data(
     memory: str | None = None,
     master: str | None = None,
     most: int = 10,
+    id: str | None = None,  # noqa: A002 (the field of the unit)
 ) -> DataCheck:
     """Check private data against a plan before a run: for the custodian, never to be published.
 
@@ -113,6 +121,9 @@ def check_data(
         memory: the most memory that the engine may take, such as "4GB".
         master: where Spark runs, such as "local[2]".
         most: how many lines of each reason, and values of each column, are listed, at least 0.
+        id: a column of the plan's table that names the unit. The field ``assumed`` then counts
+            its values with more rows than ``unit.rows``, among the rows that the plan's filter
+            takes: the guarantee assumes that there are none.
 
     Returns:
         The check. Which rows of a unit a run keeps is drawn anew each time, so the rows that a
@@ -126,7 +137,7 @@ def check_data(
         >>> import neyman as ny
         >>> import pyarrow as pa
         >>> plan = ny.Plan.from_dict({
-        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "schema": 2, "name": "survey", "dataset": "survey@1", "table": "people",
         ...     "unit": {"protects": "person", "neighboring": "replace-one"},
         ...     "columns": {"sex": {"keys": ["male", "female"]}},
         ...     "budget": {"power": 0.25, "level": 0.05},
@@ -142,14 +153,21 @@ def check_data(
     check_key_files(plan, data)
     source = Source.of(plan, data, engine, memory, master)
     forms = source.rehearse(plan)
+    if id is not None:
+        if all(own.table != plan.table for own in plan.table_plans()):
+            raise DataError(f"id = {id!r}: no query reads {plan.table!r}, the table of the units")
+        check_unit_type(id, source.open((id,), rows=False).schema()[id])
     needed = columns_of(plan, {name: list(form.columns) for name, form in forms.items()})
-    tables = source.open_tables(plan, forms)
+    tables = source.open_tables(plan, forms, more=[] if id is None else [id])
     try:
         read = {
             name: _read(one, needed[name], tables[name], most)
             for name, one in {plan.table: source, **source.others}.items()
         }
-        with prepared_tables(plan, tables, with_texts) as prepared:
+        readings = {name: reading_matches(plan, table, most) for name, table in tables.items()}
+        with prepared_tables(plan, tables, with_texts, shown=True) as prepared:
+            own, filtered = prepared[0]
+            assumed = None if id is None else unit_rows(own, filtered, id)
             checks = [
                 DataCheck(
                     plan.hash,
@@ -160,10 +178,19 @@ def check_data(
                     unit_rows(own, filtered),
                     query_rows(own, filtered),
                     text_matches(own, filtered, most),
+                    readings=readings.pop(own.table),
                 )
                 for own, filtered in prepared
             ]
-        return replace(checks[0], joins=join_rows(plan, tables), others=tuple(checks[1:]))
+        # Tables that no query reads give their columns to the plan's table.
+        joined = tuple(match for matches in readings.values() for match in matches)
+        return replace(
+            checks[0],
+            joins=join_rows(plan, tables),
+            others=tuple(checks[1:]),
+            readings=(*checks[0].readings, *joined),
+            assumed=assumed,
+        )
     finally:
         for table in tables.values():
             close_table(table)

@@ -34,7 +34,15 @@ from neyman.engines.joins.joined_tables import (
     named_errors,
     prepared_tables,
 )
-from neyman.engines.source import as_source, check_engine, close_table, csv_files, open_table
+from neyman.engines.source import (
+    as_source,
+    check_engine,
+    close_table,
+    column_names,
+    csv_files,
+    folder_columns,
+    open_table,
+)
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.ledger.records import Entry as Spend
@@ -355,13 +363,13 @@ class Source:
                 known[name] = as_source(_bound_of_several(plan, name, data))
         on_one_connection(known.values())
         csv = {name: bool(csv_files(source)) for name, source in known.items()}
-        if plan.source != PLAIN_SOURCE and not any(csv.values()):
+        if plan.source.form != PLAIN_SOURCE and not any(csv.values()):
             raise DataError(
                 "the plan's [source] declares the form of a CSV file, and no table is one: give "
-                "CSV files, or leave [source] out of the plan"
+                "CSV files, or leave delimiter, encoding, and compression out of [source]"
             )
         one, *others = (
-            cls(source, *given, plan.source if csv[name] else PLAIN_SOURCE)
+            cls(source, *given, plan.source if csv[name] else plan.source.marks)
             for name, source in known.items()
         )
         return replace(one, others=dict(zip(names[1:], others, strict=True)))
@@ -378,12 +386,14 @@ class Source:
     def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
         """The forms alone, once the tables of a plan are known to follow from them."""
         sources = {plan.table: self, **self.others}
-        frames: dict[str, ibis.Table] = {}
+        names: dict[str, list[str]] = {}
+        folders: dict[str, frozenset[str]] = {}
         for name, source in sources.items():
             with named_errors(plan, name):
-                frames[name] = source.open(rows=False)
-        # Once more with what is needed alone, as it will be read: its types must do.
-        forms = self.open_tables(plan, frames, rows=False)
+                names[name] = column_names(source.data, source.csv)
+                folders[name] = folder_columns(source.data)
+        # What is needed alone, as it will be read: other columns may hold anything.
+        forms = self._opened(columns_of(plan, names, folders), plan, rows=False)
         check_tables(plan, forms, {name: source.data for name, source in sources.items()})
         with prepared_tables(plan, forms) as prepared:
             for own, rows in prepared:
@@ -392,10 +402,19 @@ class Source:
         return forms
 
     def open_tables(
-        self, plan: Plan, forms: Mapping[str, ibis.Table], *, rows: bool = True
+        self, plan: Plan, forms: Mapping[str, ibis.Table], *, more: Sequence[str] = ()
     ) -> dict[str, ibis.Table]:
-        """The plan's tables by name, each with the columns that the plan reads."""
-        columns = columns_of(plan, {name: list(form.columns) for name, form in forms.items()})
+        """The plan's tables by name, each with the columns that the plan reads.
+
+        The plan's own table also has the columns in ``more``.
+        """
+        columns = columns_of(plan, {name: form.columns for name, form in forms.items()})
+        columns[plan.table] = tuple(dict.fromkeys((*columns[plan.table], *more)))
+        return self._opened(columns, plan, rows=True)
+
+    def _opened(
+        self, columns: Mapping[str, tuple[str, ...]], plan: Plan, *, rows: bool
+    ) -> dict[str, ibis.Table]:
         tables: dict[str, ibis.Table] = {}
         for name, source in {plan.table: self, **self.others}.items():
             with named_errors(plan, name):

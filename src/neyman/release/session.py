@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import secrets
 import tempfile
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from html import escape
 from pathlib import Path, PurePosixPath
@@ -29,6 +30,7 @@ from neyman.release.private_key_files import check_key_files
 from neyman.release.receipt import composed
 from neyman.release.receipt_format import Receipt
 from neyman.release.run import FirstRun, Remedy, Source, copy_published
+from neyman.semantics.unchecked_claims import rows_not_stated
 
 if TYPE_CHECKING:
     from neyman.tradeoff.tradeoff import Tradeoff
@@ -168,6 +170,9 @@ class Session:
             ``hierarchy``, ``where``, ``most_rows``, ``source``, ``noise``, ``publisher``,
             ``folder``.
 
+    Warns:
+        UserWarning: the unit states neither ``id`` nor ``rows``; see `Plan`.
+
     Raises:
         PlanError, DataError: a section or the form of the data will not do.
         LedgerError: the dataset is not registered so.
@@ -180,7 +185,7 @@ class Session:
         >>> people = pa.table({"sex": ["male", "female", "female"] * 1000})
         >>> session = ny.Session(
         ...     people, ledger=ny.throwaway("1/10"), dataset="survey@1",
-        ...     unit=ny.Unit("person", neighboring="replace-one"),
+        ...     unit=ny.Unit("person", neighboring="replace-one", rows=1),
         ...     columns={"sex": ny.keys(["male", "female"])},
         ... )
         >>> answer = session.ask(ny.count(by="sex"), zcdp="1/1000")
@@ -205,9 +210,14 @@ class Session:
         account: str | None = None,
         **sections: Unpack[Sections],
     ) -> None:
-        self._sections: dict[str, Any] = {"dataset": dataset, "table": table, "unit": unit}
+        # Each question is a plan of its own. The session warns once for all of them.
+        one_unit, given = _with_rows(unit)
+        self._sections: dict[str, Any] = {"dataset": dataset, "table": table, "unit": one_unit}
         self._sections |= {"columns": dict(columns or {}), **sections}
         trial = self._plan(count(), {"zcdp": 1})
+        warning = rows_not_stated(trial.unit.protects, trial.unit.id, rows_given=given)
+        if warning:
+            warnings.warn(warning, stacklevel=2)
         check_key_files(trial, data)
         self._data, self.dataset, self._account = data, dataset, account or ""
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
@@ -306,6 +316,14 @@ _REMEDY = Remedy(
     unpublished="to ask again is a new charge with new noise",
     published="the answer is in the ledger: `session.answer(entry)` returns it at no charge",
 )
+
+
+def _with_rows(unit: Unit | Mapping[str, Any]) -> tuple[Unit | Mapping[str, Any], bool]:
+    """The unit with its ``rows`` filled in, and True if they were given."""
+    if isinstance(unit, Unit):
+        return (unit, True) if unit.rows is not None else (replace(unit, rows=1), False)
+    given = not isinstance(unit, Mapping) or "rows" in unit
+    return (unit if given else {**unit, "rows": 1}), given
 
 
 def _note(charge: Fraction, delta: Fraction, receipt: Receipt) -> str:

@@ -73,10 +73,11 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> str:
 {table}
 {left}<p><strong>Published values are noisy.</strong> Counts can be negative and need not add up.
 {_consistent_place(receipt)}</p>
-<p class="note">A published value is within its margin of error of the value computed from the data
-(after clipping) with probability at least 90%, except for ratios and quantiles of no rows. Each row
-gives the table’s median margin. It covers noise only, not errors in the data. “Cells within 5%”
-counts cells whose margin is below 5% of the published value.</p>
+<p class="note">A published value is within its margin of error of the value computed from the rows
+that count, after clipping, with probability at least 90%, except for ratios and quantiles of no
+rows. Each row gives the table’s median margin. It covers noise only. It does not cover rows that do
+not count, or errors in the data. “Cells within 5%” counts cells whose margin is below 5% of the
+published value.</p>
 </section>"""
 
 

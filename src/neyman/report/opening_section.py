@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from html import escape
 
 from neyman.ledger.throwaway import NOTICE
+from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.expression_words import words as expression_words
+from neyman.plan.plan import Plan
+from neyman.plan.query import ALL
+from neyman.planning.counted_rows import counted_rows
+from neyman.planning.missing_values import missing_by_sentence
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report.receipt_view import listing, tables_of, unit
@@ -19,8 +24,13 @@ _MOST_LISTED = 4  # queries, and tables of each, that two printed pages have roo
 _MOST_LETTERS = 160  # of a filter
 
 
-def opening(receipt: Receipt) -> str:
-    """What was released, by whom and when, and who is protected."""
+def opening(receipt: Receipt, plan: Plan | None = None) -> str:
+    """What was released, by whom and when, who is protected, and which rows count.
+
+    Args:
+        receipt: of the release.
+        plan: the receipt's; None leaves out which rows count.
+    """
     subject, rows = unit(receipt)
     noisy, public = tables_of(receipt), tables_of(receipt, public=True)
     each = "one record each" if rows == 1 else f"up to {rows:,} records each"
@@ -44,6 +54,8 @@ def opening(receipt: Receipt) -> str:
             else "",
         ),
         ("Filter", _filter(receipt)),
+        ("Rows that count", _counted(receipt, plan) if noisy else ""),
+        ("Missing values", _missing(plan)),
     ]
     return f"""<header>
 <p class="eyebrow">Privacy report</p>
@@ -52,6 +64,26 @@ def opening(receipt: Receipt) -> str:
 what they can reveal about any one {escape(subject)}.</p>
 {markup.facts(facts)}
 </header>"""
+
+
+def _counted(receipt: Receipt, plan: Plan | None) -> str:
+    """Which rows count, and what it does to the tables that the others do not; HTML."""
+    if plan is None:
+        return ""
+    bounds = [part.clip[-1] for part in receipt.clips if part.histogram == f"{ROWS_TABLE}.{ALL}"]
+    return escape(" ".join(filter(None, counted_rows(plan, int(bounds[0]) if bounds else None))))
+
+
+def _missing(plan: Plan | None) -> str:
+    """What happens to rows without a number, a line per sentence; HTML."""
+    sentences = {} if plan is None else missing_by_sentence(plan)
+    lines = [
+        f"<strong>{escape(', '.join(names))}</strong>: {escape(sentence)}"
+        for sentence, names in [*sentences.items()][:_MOST_LISTED]
+    ]
+    if len(sentences) > _MOST_LISTED:
+        lines.append('<a href="#contents">see all tables</a>')
+    return "<br>".join(lines)
 
 
 def _filter(receipt: Receipt) -> str:
@@ -77,12 +109,13 @@ def caveats(receipt: Receipt) -> str:
         f"The limits are for this release alone. Each other release about the same {person} adds "
         "to the risk.",
     ]
-    if receipt.plan.get("unit", {}).get("id") is None:
+    column = receipt.plan.get("unit", {}).get("id")
+    if unchecked.one_row_each(subject, column):
         most = "one row" if rows == 1 else f"{rows:,} rows"
         lines.append(
             f"They hold if no {person} has more than {most} in the data. Nothing checks that."
         )
-    else:
+    elif column is not None:
         lines.append(
             f"They hold if every row of one {person} has the same id. Nothing checks that."
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from neyman.plan.plan import Plan
+from neyman.plan.plan import Plan, PlanError
 from neyman.planning.allocation import MOMENT, best_split
 from neyman.release.receipt_format import Receipt
 from neyman.report import (
@@ -46,8 +46,7 @@ def page(release: Release, into: Path | None = None) -> str:
     """
     names = cast(Iterable[str], release.tables)  # pyright: ignore[reportUnknownMemberType]
     tables: dict[str, Table] = {name: release.parquet(name) for name in names}
-    plan = release.plan if _weighed(release.receipt) else None
-    return page_from(release.receipt, tables, plan, _folder_link(into, release.folder))
+    return page_from(release.receipt, tables, None, _folder_link(into, release.folder))
 
 
 def _folder_link(into: Path | None, folder: Path) -> str:
@@ -70,7 +69,7 @@ def page_from(
         receipt: the content of ``receipt.json``, schema "neyman-receipt/1".
         tables: "query.level" to a table, or to the open Parquet file of one, with columns value,
             lower, upper among others; those that are missing or empty leave their accuracy out.
-        plan: the receipt's, if it has been read; read only where it states weights.
+        plan: the receipt's, if it has been read.
         folder: what a link to a file of the release begins with, such as "release/".
 
     Returns:
@@ -81,11 +80,13 @@ def page_from(
     """
     receipt = Receipt.read(receipt)
     split = None
-    if _weighed(receipt):
-        split = best_split(plan or Plan.from_dict(receipt.plan), work=MOMENT)
+    if plan is None:
+        plan = Plan.from_dict(receipt.plan) if _weighed(receipt) else _plan_of(receipt)
+    if _weighed(receipt) and plan is not None:
+        split = best_split(plan, work=MOMENT)
     errors = accuracy_section.table_errors(receipt, tables)
     folds = [
-        table_section.contents(receipt, tables, folder),
+        table_section.contents(receipt, tables, folder, plan),
         method_section.method(receipt),
         accuracy_section.every_error(receipt, errors),
         accuracy_section.adding_up(receipt),
@@ -101,7 +102,7 @@ def page_from(
     rest = [fold for fold in folds if fold]
     body = "\n".join(
         [
-            opening_section.opening(receipt),
+            opening_section.opening(receipt, plan),
             risk_section.headline(receipt),
             accuracy_section.accuracy(receipt, errors),
             risk_section.findings(receipt),
@@ -115,6 +116,14 @@ def page_from(
     title = f"Privacy report: {receipt.plan.get('name', 'a release')}"
     footer = release_section.footer(receipt)
     return markup.document(title, f"<main>\n{body}\n</main>\n{footer}")
+
+
+def _plan_of(receipt: Receipt) -> Plan | None:
+    """The receipt's plan, or None if the receipt has only a part of it."""
+    try:
+        return Plan.from_dict(receipt.plan)
+    except PlanError:
+        return None
 
 
 def _weighed(receipt: Receipt) -> bool:

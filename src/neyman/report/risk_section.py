@@ -13,6 +13,7 @@ from neyman.report.receipt_view import limit_power as limit_power_of
 from neyman.report.same_line import one_line
 from neyman.semantics import sentences as words
 from neyman.semantics.budget_warnings import budget_warnings
+from neyman.semantics.unchecked_claims import one_row_each
 
 __all__ = ["figure", "findings", "headline", "levels", "vocabularies"]
 
@@ -31,6 +32,7 @@ def headline(receipt: Receipt) -> str:
     return f"""<section aria-labelledby="reveals">
 <h2 id="reveals">Disclosure risk for one {escape(subject)}</h2>
 <p class="sentence">{escape(words.power(level, power, subject, receipt.neighboring))}</p>
+{_assumed(receipt)}
 <p class="note">{confirm}{escape(words.claim(receipt.neighboring, subject, rows))} The limit covers
 attackers with unlimited computing power who know the plan and everyone else’s records. It excludes
 group patterns that appear without this {escape(subject)}.</p>
@@ -39,6 +41,12 @@ the release. Attribute disclosure: they learn a value in a person’s record. In
 they infer either one with high probability. {_kinds(adds)}</p>
 <p class="note">Chosen limit: {escape(words.budget(receipt.budget.to_dict()))}.</p>
 {_budget_warnings(receipt)}</section>"""
+
+
+def _assumed(receipt: Receipt) -> str:
+    """A paragraph for what the limit assumes about the rows of one unit."""
+    assumed = one_row_each(receipt.unit.protects, receipt.plan.get("unit", {}).get("id"))
+    return f"<p><strong>{escape(assumed)}</strong></p>" if assumed else ""
 
 
 def _kinds(adds: bool) -> str:

@@ -7,6 +7,8 @@ from html import escape
 from typing import Any, cast
 
 from neyman.plan.expression_words import words as expression_words
+from neyman.plan.plan import Plan
+from neyman.planning.missing_values import missing_by_sentence
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report.first_rows import first_rows
@@ -37,8 +39,12 @@ _MEASURES = {
 }
 
 
-def contents(receipt: Receipt, tables: Mapping[str, Table], folder: str = "") -> markup.Fold | None:
+def contents(
+    receipt: Receipt, tables: Mapping[str, Table], folder: str = "", plan: Plan | None = None
+) -> markup.Fold | None:
     """What each query measures, with the files and the first rows of its tables."""
+    by_sentence = missing_by_sentence(plan) if plan else {}
+    missing = {name: sentence for sentence, names in by_sentence.items() for name in names}
     queries: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
     if not queries:
         return None
@@ -50,7 +56,10 @@ def contents(receipt: Receipt, tables: Mapping[str, Table], folder: str = "") ->
         rows = [first_rows(f"{name}.{level}", tables) for level in levels[:room]]
         room -= len(levels[:room])
         facts = markup.facts(
-            [("Measure", _measure(receipt, query)), *_details(receipt, query, folder)]
+            [
+                ("Measure", _measure(receipt, query)),
+                *_details(receipt, query, folder, missing.get(name)),
+            ]
         )
         blocks.append(f"<h3>{escape(name)}</h3>\n{facts}\n{''.join(rows)}")
     body = "\n".join(blocks)
@@ -89,7 +98,9 @@ def _measure(receipt: Receipt, query: Mapping[str, Any]) -> str:
     return text
 
 
-def _details(receipt: Receipt, query: Mapping[str, Any], folder: str) -> list[tuple[str, str]]:
+def _details(
+    receipt: Receipt, query: Mapping[str, Any], folder: str, missing: str | None
+) -> list[tuple[str, str]]:
     """Terms, each with HTML; "" for what the query does not have."""
     clips = [
         f"{markup.code(query[name])} {escape(clip)}"
@@ -117,7 +128,7 @@ def _details(receipt: Receipt, query: Mapping[str, Any], folder: str) -> list[tu
         ("Clip", "<br>".join(clips)),
         ("Bins", bins),
         ("Filter", " and ".join(escape(expression_words(str(text))) for text in conditions)),
-        ("Missing values", "<br>".join(_missing(receipt, query))),
+        ("Missing values", escape(missing) if missing else "<br>".join(_missing(receipt, query))),
         ("Threshold of discovered keys", "<br>".join(thresholds)),
         ("Files", ", ".join(files)),
     ]
@@ -172,7 +183,7 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[str]:
 
 
 def _missing(receipt: Receipt, query: Mapping[str, Any]) -> list[str]:
-    """What a missing value of each measured column counts as; HTML."""
+    """What a missing value of each measured column counts as, from a part of a plan; HTML."""
     columns = declared_columns(receipt)
     return [
         f"{markup.code(name)}: {_replacement(columns[name]['unknown'])}"

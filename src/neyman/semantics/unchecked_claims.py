@@ -2,7 +2,45 @@
 
 from __future__ import annotations
 
-__all__ = ["dataset_names", "disjoint_parts"]
+__all__ = ["ROW_WORDS", "dataset_names", "disjoint_parts", "one_row_each", "rows_not_stated"]
+
+ROW_WORDS = frozenset({"entry", "line", "observation", "record", "row"})
+"""Privacy units that are rows of a table by their name: nothing is assumed about these."""
+
+
+def one_row_each(subject: str, column: str | None) -> str:
+    """Return the sentence for a guarantee that takes each row to be another unit.
+
+    Args:
+        subject: what one privacy unit is, such as "household".
+        column: the column that names the unit, or None.
+
+    Returns:
+        "" if a column names the unit, or if the unit is a row by its name.
+    """
+    if column is not None or subject.strip().casefold() in ROW_WORDS:
+        return ""
+    return f"The guarantee assumes that each {subject} has at most one row."
+
+
+def rows_not_stated(subject: str, column: str | None, *, rows_given: bool) -> str:
+    """Return the warning for a plan that neither names its unit nor states how many rows one has.
+
+    Args:
+        subject, column: as for `one_row_each`.
+        rows_given: True if the plan states ``rows``.
+
+    Returns:
+        "" if the plan states either, or if the unit is a row by its name.
+    """
+    assumed = one_row_each(subject, column)
+    if rows_given or not assumed:
+        return ""
+    return (
+        f"unit.protects = {subject!r}, and neither unit.id nor unit.rows is given. {assumed} If "
+        f"that is true, state rows = 1. If not, name the column of each {subject}, such as id = "
+        f"'{'_'.join(subject.split())}_id', and bound its rows."
+    )
 
 
 def disjoint_parts(dataset: str, subject: str) -> str:

@@ -106,8 +106,8 @@ def estimate(
         parts = noisy["offset"], noisy["square"], noisy["count"]
         return standard_deviation(query.clip, *parts, decimals, rounded=rounded)
     if query.measure == "ratio" and query.clip and query.clip_over:
-        sums = noisy["sum"], noisy["over"]
-        return ratio(query.clip, query.clip_over, *sums, decimals, rounded=rounded)
+        ranges = query.row_range("sum"), query.row_range("over")
+        return ratio(*ranges, noisy["sum"], noisy["over"], decimals, rounded=rounded)
     if query.inverse_sensitivity and query.bins:
         return quantile_draws(query.bins, *noisy["rank"], decimals)
     if query.ranked and query.bins:
@@ -430,7 +430,8 @@ def standard_deviation(
     """
     squared = variance(clip, offset, square, count, rounded=rounded)
     value, lower, upper = (np.sqrt(x) for x in (squared.value, squared.lower, squared.upper))
-    first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
+    with np.errstate(over="ignore"):  # of a value of 0 there is none
+        first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
     most = (clip[1] - clip[0]) / 2
     error = np.minimum(np.minimum(first_order, np.sqrt(squared.standard_error)), most)
     return Estimate(value, error, lower, np.minimum(upper, most), decimals)
@@ -453,7 +454,8 @@ def ratio(
     ratio of one row. The standard error is to first order.
 
     Args:
-        clip, clip_over: of the values above and below, the latter at least 0.
+        clip, clip_over: of what one row adds above and below, the latter at least 0; with 0 where
+            a row without a number adds nothing to one of them.
         above, over: noisy sums of the same cells.
         decimals: of the values above, less those of the values below.
     """

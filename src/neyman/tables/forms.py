@@ -91,7 +91,8 @@ class Form:
         """What a ratio or a quantile lies between, in the plan's units."""
         low, high = self.query.clip or (0, 1)
         if self.query.measure == "ratio" and self.query.clip_over:
-            least, most = ratio_range((low, high), self.query.clip_over)
+            ranges = self.query.row_range("sum"), self.query.row_range("over")
+            least, most = ratio_range(*ranges)
             return least / 10.0**self.decimals, most / 10.0**self.decimals
         if self.query.measure == "standard_deviation":
             return 0.0, (high - low) / 2 / 10.0**self.decimals

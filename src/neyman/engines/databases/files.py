@@ -22,9 +22,11 @@ from ibis.formats.pyarrow import PyArrowType
 
 from neyman.engines import duckdb as engine
 from neyman.engines.column_types import PLACEHOLDER, check_types, plain_type
-from neyman.engines.csv_reader import DataError, missing
-from neyman.engines.data_frames import Frame
+from neyman.engines.csv_reader import DataError, check_names
+from neyman.engines.data_frames import Frame, marked_text
 from neyman.engines.databases.table import DatabaseTable
+from neyman.engines.expressions import without_empty_text
+from neyman.plan.document import PLAIN_SOURCE, SourcePart
 
 __all__ = ["DuckDBTable", "file_table"]
 
@@ -84,17 +86,14 @@ class DuckDBTable(DatabaseTable):
                 f"data = {self._url!r}: no such table, no DuckDB file, or one that another process"
                 f" writes ({type(error).__name__})"
             ) from None
-        for name in columns or ():
-            if name not in table.columns:
-                engine.close(connection)
-                raise DataError(missing(name, table.columns))
         kinds = {field.name: _agreed(field.type, table.schema()[field.name]) for field in arrow}
         try:
+            check_names(table.columns, columns or ())
             check_types(pa.schema(list(kinds.items())), columns)
         except DataError:
             engine.close(connection)
             raise
-        picked = table if columns is None else table.select(*columns)
+        picked = without_empty_text(table if columns is None else table.select(*columns))
         return picked if rows else picked.limit(0)
 
 
@@ -121,41 +120,47 @@ def _sqlite(url: str, path: str, table: str) -> Frame:
     readings = {name: _reading(kind or "") for name, kind in described}
     schema = pa.schema([(name, kind) for name, (kind, _) in readings.items()])
 
-    def read(columns: Sequence[str]) -> pa.Table:
+    def marked(columns: Sequence[str], marks: SourcePart) -> pa.Table:
         wanted = pa.schema([schema.field(name) for name in columns])
         names = ", ".join(_quoted(name) for name in columns) or "1"
         query = f"SELECT {names} FROM {_quoted(table)}"
         with closing(sqlite3.connect(address, uri=True)) as connection:
             connection.text_factory = bytes
-            batches = list(_batches(connection.execute(query), wanted, readings))
+            batches = list(_batches(connection.execute(query), wanted, readings, marks))
         return pa.Table.from_batches(batches, wanted)
 
-    return Frame(schema, read)
+    return Frame(schema, lambda columns: marked(columns, PLAIN_SOURCE), marked=marked)
 
 
-def _batches(cursor: Any, schema: pa.Schema, readings: Any) -> Iterator[pa.RecordBatch]:
+def _batches(
+    cursor: Any, schema: pa.Schema, readings: Any, marks: SourcePart
+) -> Iterator[pa.RecordBatch]:
     while rows := cursor.fetchmany(_BATCH):
         arrays = [
-            pa.array([readings[field.name][1](value) for value in values], field.type)
+            pa.array([readings[field.name][1](value, marks) for value in values], field.type)
             for field, values in zip(schema, zip(*rows, strict=True), strict=False)
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _reading(declared: str) -> tuple[Any, Callable[[Any], Any]]:
+def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
     """The Arrow type of a declared type, and how a value is read; after SQLite's affinities."""
     kind = declared.upper()
     if "INT" in kind or "BOOL" in kind:
-        return pa.int64(), lambda value: value if isinstance(value, int) else None
+        return pa.int64(), lambda value, _: value if isinstance(value, int) else None
     if "BLOB" in kind:
-        return PLACEHOLDER, lambda value: None
+        return PLACEHOLDER, lambda value, _: None
     if any(word in kind for word in ("REAL", "FLOA", "DOUB")):
-        return pa.float64(), lambda value: float(value) if isinstance(value, (int, float)) else None
+        return pa.float64(), _number
     return pa.string(), _text
 
 
-def _text(value: Any) -> str | None:
-    """The text of a value: of a number, its shortest digits."""
+def _number(value: Any, marks: SourcePart) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _text(value: Any, marks: SourcePart) -> str | None:
+    """The text of a value: of a number, its shortest digits with the marks of the plan's texts."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -163,7 +168,8 @@ def _text(value: Any) -> str | None:
             return None
     if isinstance(value, float):
         is_integral = math.isfinite(value) and value == int(value) and abs(value) < 2**53
-        return str(int(value)) if is_integral else repr(value)
+        text = str(int(value)) if is_integral else repr(value)
+        return marked_text(value, text, marks)
     return None if value is None else str(value)
 
 

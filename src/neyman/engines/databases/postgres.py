@@ -26,7 +26,7 @@ import ibis.expr.operations as ops
 import pyarrow as pa
 from ibis.formats.pyarrow import PyArrowSchema
 
-from neyman.engines.csv_reader import DataError, missing
+from neyman.engines.csv_reader import DataError, check_names
 from neyman.engines.databases.postgres_sql import SnapshotCompiler
 from neyman.engines.databases.table import DatabaseTable, LostConnection
 from neyman.ledger.postgres.connection import Address
@@ -252,11 +252,7 @@ class PostgresTable(DatabaseTable):
         with _in_words(server.shown):
             described = server.con.execute(f"SELECT * FROM {source} LIMIT 0").description or []
         present = [column.name for column in described]
-        for name in columns or ():
-            if name not in present:
-                raise DataError(missing(name, present))
-            if present.count(name) > 1:
-                raise DataError(f"data has {present.count(name)} columns called {name!r}; rename")
+        check_names(present, columns or ())
         named = _own_types(server, described)
         wanted = [column for column in described if columns is None or column.name in columns]
         picked: dict[str, tuple[str, str]] = {}
@@ -346,8 +342,8 @@ def _plain(column: Any, texts: set[int]) -> tuple[str, str] | None:
     if kind in _PLAIN:
         return _PLAIN[kind], name
     if kind in _TEXTS or kind in texts:
-        # A cast of a character(n) leaves its padding out.
-        return "string", f'CAST({name} AS TEXT) COLLATE "C"'
+        # A cast of a character(n) leaves its padding out. An empty text is missing.
+        return "string", f"NULLIF(CAST({name} AS TEXT) COLLATE \"C\", '')"
     if kind == _DATE:
         inside = f"{name} BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'"
         return "date", f"CASE WHEN {inside} THEN {name} END"

@@ -18,7 +18,7 @@ the bytes of the id's text.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -27,11 +27,11 @@ import ibis.expr.datatypes as dt
 import pyarrow as pa
 
 from neyman.engines.backend_tables import fetched, held, put
-from neyman.engines.csv_reader import DataError, missing
+from neyman.engines.csv_reader import DataError, MissingColumn
 from neyman.engines.data_schema import check_schema, check_unit_type, check_value_type, columns_read
 from neyman.engines.expressions import bytes_of, engine_of, key_bytes, plain_bytes
 from neyman.engines.progress import Steps
-from neyman.engines.row_values import prepared
+from neyman.engines.row_values import prepared, with_plain_texts
 from neyman.plan.plan import Plan
 from neyman.plan.tables import PrivateTable
 
@@ -59,26 +59,46 @@ def named_errors(plan: Plan, name: str) -> Iterator[None]:
         raise DataError(f"table {name!r}: {error}") from None
 
 
-def columns_of(plan: Plan, present: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+@contextmanager
+def _in_folders(names: Collection[str]) -> Iterator[None]:
+    """Explain a missing column that only the names of folders have."""
+    try:
+        yield
+    except MissingColumn as error:
+        if error.column not in names:
+            raise
+        raise DataError(
+            f"data has no column {error.column!r}: only the names of its folders have it, as in "
+            f"'{error.column}=...', and those are not read; write it into the files as a column"
+        ) from None
+
+
+def columns_of(
+    plan: Plan,
+    present: Mapping[str, Sequence[str]],
+    folders: Mapping[str, Collection[str]] | None = None,
+) -> dict[str, tuple[str, ...]]:
     """Return the columns of each table that the plan reads.
 
     Args:
         plan: the plan.
         present: the columns of each table's data, by the table's name.
+        folders: the names that the folders of its files have, for errors.
 
     Raises:
         DataError: a column is missing, or the plan's table has one that is joined to it.
     """
     joined = [column for table in plan.tables for column in table.join]
     result: dict[str, tuple[str, ...]] = {}
+    folders = folders or {}
     for table in plan.tables:
-        with named_errors(plan, table.name):
+        with named_errors(plan, table.name), _in_folders(folders.get(table.name, ())):
             for name in (table.id, *table.join):
                 if name not in present[table.name]:
-                    raise DataError(missing(name, present[table.name]))
+                    raise MissingColumn(name, present[table.name])
             result[table.name] = tuple(dict.fromkeys((table.id, *table.join)))
     for own in plan.table_plans():
-        with named_errors(plan, own.table):
+        with named_errors(plan, own.table), _in_folders(folders.get(own.table, ())):
             names = tuple(present[own.table])
             if own.table != plan.table:
                 read = (*result[own.table], *columns_read(own, names))
@@ -153,6 +173,8 @@ def prepared_tables(
     plan: Plan,
     tables: Mapping[str, ibis.Table],
     widened: Callable[[Plan], Plan] = lambda own: own,
+    *,
+    shown: bool = False,
 ) -> Iterator[list[tuple[Plan, ibis.Table]]]:
     """Each table of the plan with the plan of its own queries, ready to be counted.
 
@@ -160,8 +182,17 @@ def prepared_tables(
         plan: the plan.
         tables: the private tables by name, whose schemas have been checked.
         widened: what to prepare in place of a table's own plan, such as one with more columns.
+        shown: whether texts come along as they are written, see `as_written`.
     """
     with ExitStack() as scope:
+        single = {table.name for table in plan.tables if table.duplicates is not None}
+        tables = {
+            # The least row of a unit follows from all columns, so no more may come along there.
+            name: scope.enter_context(
+                with_plain_texts(plan, table, shown=shown and name not in single)
+            )
+            for name, table in tables.items()
+        }
         ready: list[tuple[Plan, ibis.Table]] = []
         for own in plan.table_plans():
             rows = scope.enter_context(_rows(plan, own, tables))

@@ -1,0 +1,58 @@
+"""Real tables that packages ship: what a release publishes is what plain SQL says."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from shelf_comparison import SOURCES, Place, differences, groupings, plan_of, released
+from shelf_tables import SHELF
+
+import neyman as ny
+
+EVERY = bool(os.environ.get("NEYMAN_SHELF"))
+"""Whether all pairs of a table and a source are compared, with all rows (make shelf)."""
+MOST = None if EVERY else 2_000
+PAIRS = [
+    (name, source)
+    for name in SHELF
+    for source in SOURCES
+    if EVERY or source == "parquet" or name in ("penguins", "weather")
+]
+
+
+@pytest.fixture
+def place(tmp_path, request):
+    return Place(tmp_path, lambda: request.getfixturevalue("postgres"))
+
+
+@pytest.mark.parametrize(("name", "source"), PAIRS)
+def test_a_release_publishes_what_sql_says(name, source, place):
+    compare(SHELF[name], source, place, "duckdb")
+
+
+@pytest.mark.usefixtures("spark_running")
+@pytest.mark.parametrize("name", ["penguins", "starwars", "weather"] if EVERY else ["penguins"])
+def test_a_release_on_spark_publishes_what_sql_says(name, place):
+    compare(SHELF[name], "parquet", place, "spark")
+
+
+def compare(table, source, place, engine):
+    frame = table.frame(MOST)
+    for by in groupings(table)[: None if EVERY else 1]:
+        plan = plan_of(table, by)
+        published = released(table, plan, source, place, frame, engine)
+        assert differences(table, plan, published, place.arrow(frame)) == []
+
+
+def test_the_comparison_tells_the_rule_of_stored_plans_from_sql_s(place):
+    """A plan of schema 1 counts a missing number as 0."""
+    table = SHELF["weather"]
+    frame, parts = table.frame(MOST), plan_of(table, ("origin",)).canonical()
+    columns = {**parts["columns"]}
+    for name, (decimals, _, _) in table.numbers.items():
+        columns[name] = {"decimals": decimals} if decimals else {"integer": True}
+    stored = ny.Plan.from_dict({**parts, "schema": 1, "columns": columns})
+    published = released(table, stored, "parquet", place, frame, "duckdb")
+    lines = differences(table, stored, published, place.arrow(frame))
+    assert any("wind_gust" in line for line in lines)
