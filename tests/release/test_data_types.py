@@ -73,8 +73,6 @@ ARROW_ONLY = {
 NEVER = {
     "decimal256": pair(D("1.00"), pa.decimal256(50, 2)),
     "narrow decimal256": pair(D("1.00"), pa.decimal256(20, 2)),
-    "timestamp": pair(1, pa.timestamp("us")),
-    "zone": pair(1, pa.timestamp("ns", "UTC")),
     "seconds": pair(1, pa.time32("s")),
     "time": pair(1, pa.time64("ns")),
     "duration": pair(1, pa.duration("s")),

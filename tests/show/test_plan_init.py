@@ -28,7 +28,7 @@ PEOPLE = pa.table(
         "rent": pa.array([1, 2], pa.decimal128(9, 2)),
         "member": [True, False],
         "born": [datetime.date(1980, 1, 1)] * 2,
-        "seen": pa.array([0, 1], pa.timestamp("us")),
+        "seen": pa.array([0, 1], pa.timestamp("us", "Asia/Tokyo")),
         "sex": pa.array(["f", "m"]).dictionary_encode(),
         "birth place": ["Ort", "Vila"],
         "tags": [["a"], ["b"]],
@@ -61,9 +61,14 @@ def test_a_parquet_file_gives_a_plan_that_is_valid_at_once(tmp_path, monkeypatch
         "pay": 2,
         "rent": 2,
     }
-    assert dict(plan.rows.types) == {"born": "date", "sex": "text", "birth place": "text"}
+    assert dict(plan.rows.types) == {
+        "born": "date",
+        "seen": "date",
+        "sex": "text",
+        "birth place": "text",
+    }
     text = Path("plan.toml").read_text()
-    assert "# seen: of type timestamp[us], which a plan cannot use" in text
+    assert dict(plan.rows.zones) == {"seen": "UTC"}
     assert "# tags: of type list" in text
     asked("ledger", "create", "ledger.db", "--plan", "plan.toml")
     run = ("run", "plan.toml", "--data", "people=people.parquet", "--ledger", "ledger.db")

@@ -19,12 +19,12 @@ __all__ = [
     "MOST_OF_NANOSECONDS",
     "PLACEHOLDER",
     "check_types",
-    "is_kept",
     "is_plain",
     "plain",
     "plain_form",
     "plain_table",
     "plain_type",
+    "reads_as_is",
 ]
 
 # pyright does not see the functions that Arrow makes on import.
@@ -76,7 +76,7 @@ def is_plain(kind: Any) -> bool:
     return str(kind) in _TEXT or kind == plain_type(kind)
 
 
-def is_kept(kind: Any) -> bool:
+def reads_as_is(kind: Any) -> bool:
     """Return True if DuckDB reads a type of Parquet as it is, whatever its values are.
 
     It converts timestamps of milliseconds, which fails where they leave 64 bits, and Ibis has no

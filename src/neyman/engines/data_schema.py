@@ -146,7 +146,7 @@ def check_schema(plan: Plan, table: ibis.Table, source: Any = None) -> None:
 def _check(plan: Plan, table: ibis.Table) -> None:
     names = columns_read(plan, list(table.columns))
     _check_changes(plan, table)
-    schema = _with_days(plan, table.schema(), names)
+    schema = _with_days(plan, {name: table.schema()[name] for name in names})
     for name, reading in plan.rows.readings:
         _check_reading(name, schema[name], reading)
     hierarchy = plan.hierarchy
@@ -184,16 +184,14 @@ def _check_changes(plan: Plan, table: ibis.Table) -> None:
         )
 
 
-def _with_days(
-    plan: Plan, schema: Mapping[str, dt.DataType], names: Iterable[str]
-) -> dict[str, dt.DataType]:
+def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.DataType]:
     """The types of the columns that the plan reads, with dates in place of timestamps.
 
     Raises:
         DataError: the zone of a timestamp is missing, or is not needed; a column has no time of
             day and an expression reads it; or a key of a timestamp is no day.
     """
-    kinds = {name: schema[name] for name in names}
+    kinds = dict(schema)
     zones = dict(plan.rows.zones)
     for name, kind in kinds.items():
         zone = zones.get(name)
@@ -202,7 +200,7 @@ def _with_days(
                 f"data column {name!r} has type {kind}, and an expression reads its hour; a "
                 "timestamp and a text have one"
             )
-        has_zone = kind.is_timestamp() and kind.timezone is not None
+        has_zone = isinstance(kind, dt.Timestamp) and kind.timezone is not None
         if has_zone and zone is None and name != plan.unit.id:
             raise DataError(
                 f"data column {name!r} holds timestamps with a time zone, and its days depend on "

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ibis.formats.pyarrow import PyArrowType
 from pyarrow.fs import LocalFileSystem
 
-from neyman.engines.column_types import PLACEHOLDER, is_kept, plain_table, plain_type
+from neyman.engines.column_types import PLACEHOLDER, plain_table, plain_type, reads_as_is
 from neyman.engines.csv_reader import DataError, check_names
 from neyman.engines.spill import spill_folder
 
@@ -208,7 +208,7 @@ def _same(name: str, first: Any, other: Any, native: Any, other_native: Any) -> 
 def _agreed(kind: Any, native: Any) -> Any:
     """An Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
     plain = plain_type(kind)
-    if plain is None or pa.types.is_null(kind) or not is_kept(kind):
+    if plain is None or pa.types.is_null(kind) or not reads_as_is(kind):
         return kind
     if pa.types.is_timestamp(kind):
         same = getattr(native, "is_timestamp", bool)()
@@ -244,7 +244,7 @@ def parquet(files: Sequence[str], types: Mapping[str, Any], memory: str | None) 
         types: the columns to read, with their plain types, and the own types of timestamps.
         memory: as `connect` has it.
     """
-    if not all(map(is_kept, types.values())):
+    if not all(map(reads_as_is, types.values())):
         return registered(_by_arrow(files, types), memory).select(*types)
     connection = connect(memory)
     table = _parquet(connection, files, list(types))

@@ -42,8 +42,8 @@ from neyman.engines.expressions import (
     written_day,
     written_number,
 )
-from neyman.engines.local_times import hour_column, local_days
-from neyman.engines.text_functions import changed_text
+from neyman.engines.functions.local_times import hour_column, local_days
+from neyman.engines.functions.text_functions import changed_text
 from neyman.plan.derived import Derived, Reading, readings_of
 from neyman.plan.document import SourcePart
 from neyman.plan.plan import Plan

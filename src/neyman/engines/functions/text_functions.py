@@ -11,7 +11,7 @@ definition that none of these changes:
   later versions of Unicode may give such a character another form.
 - A text that is not UTF-8 stays.
 
-Texts of ASCII alone, which are most, take a shorter way.
+Texts of ASCII or of common letters alone, which are most, take a shorter way.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ BLANKS = "".join(
 """The characters that ``strip`` removes."""
 
 _PICTURES = range(0x1F300, 0x1F650), range(0x1F900, 0x1FA00)
+_SIMPLE = (
+    "^[\x01-\x7f\xa0-\xb4\xb6-\xde\xe0-\xfe\u0100-\u012f\u0132-\u0148\u014a-\u017e"
+    "\u0391-\u03a1\u03a3-\u03a9\u03b1-\u03c9\u0400-\u052f]*\\z"
+)
+"""Texts of letters for which DuckDB's functions follow the definition."""
 _MOST = 0x30000  # higher code points are tags, variants, and private
 _ASCII_HEX = r"^([0-7][0-9A-F])*\z"
 _TAIL = "[89AB][0-9A-F]"
@@ -86,28 +91,40 @@ def changed_text(data: Any, changes: Sequence[str], engine: str) -> Any:
         changes: "lower", "upper", "strip" or "normalize", the first to apply first.
         engine: "duckdb", "pyspark" or "postgres", which has each of the changes.
     """
+    is_text: Any
     if engine == "duckdb":
         text, digits = _decode(data), hexadecimal(data)
         is_text, is_ascii = digits.re_search(_UTF8_HEX), digits.re_search(_ASCII_HEX)
     else:
         text = data.cast("string")
-        is_text = _is_utf8(text) if engine == "pyspark" else ibis.literal(True)
+        every: Any = ibis.literal(True)
+        is_text = _is_utf8(text) if engine == "pyspark" else every
         is_ascii = ~text.re_search("[^\x01-\x7f]")
-    short, long = text, text
+    short: Any = text
+    long: Any = text
     for change in changes:
         if change == "strip":
             short, long = _stripped(short, engine), _stripped(long, engine)
         elif change == "normalize":
             long = ibis.cases((long.re_search(f"[^{_settled()}]"), long), else_=_nfc(long))
         else:
-            short = short.lower() if change == "lower" else short.upper()
-            long = long.translate(*_cases(change))
+            short = _native(short, change)
+            replaced = long.translate(*_cases(change))
+            if engine == "duckdb":  # which takes 0.1 ms for a text, since it sorts the letters
+                replaced = ibis.cases(
+                    (long.re_search(_SIMPLE), _native(long, change)), else_=replaced
+                )
+            long = replaced
     # The first condition that is true decides, and what follows it is not computed.
     return ibis.cases(
         (~is_text, data),
         (is_ascii, plain_bytes(short, engine)),
         else_=plain_bytes(long, engine),
     )
+
+
+def _native(text: Any, change: str) -> Any:
+    return text.lower() if change == "lower" else text.upper()
 
 
 def _stripped(text: Any, engine: str) -> Any:
@@ -120,8 +137,8 @@ def _cases(change: str) -> tuple[str, str]:
     """The letters that a change of case replaces, and what by."""
     letters = [chr(point) for points in CASED for point in points]
     pairs = [(one, getattr(one, change)()) for one in letters]
-    kept = [(a, b) for a, b in pairs if a != b and b in letters]
-    return "".join(a for a, _ in kept), "".join(b for _, b in kept)
+    single = [(a, b) for a, b in pairs if a != b and b in letters]
+    return "".join(a for a, _ in single), "".join(b for _, b in single)
 
 
 def is_settled(point: int) -> bool:

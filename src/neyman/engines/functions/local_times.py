@@ -142,7 +142,7 @@ def _micros(column: Any, engine: str) -> Any:
     if engine == "duckdb" and kind.timezone is None and kind.scale in range(6):
         # A cast of seconds or milliseconds fails where the microseconds leave 64 bits.
         column = column.try_cast("timestamp(6)")
-    micros = _epoch_us(column)
+    micros: Any = _epoch_us(column)
     if kind.scale == 9:
         # The ends of 64 bits stand for infinity or for what is missing.
         return ibis.cases((micros.between(-MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS), micros))

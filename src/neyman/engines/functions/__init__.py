@@ -1,0 +1,1 @@
+"""Functions of a row that every engine computes alike: local times, and texts in one form."""
