@@ -13,19 +13,20 @@ import pytest
 import reference as ref
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import logsumexp
+from scipy.special import logsumexp, ndtr
 
 import neyman as ny
 from neyman.losses.composition import Composition
 from neyman.losses.finite import OffLatticeLoss, finite_loss
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.rounded_gaussian import rounded_gaussian_loss
 from neyman.numerics import theta
 from neyman.numerics.power_sums import power_sums
 from neyman.profiles.contour import contour_profile
 from neyman.profiles.contour_line import least_log_powers, mgf_below
 from neyman.profiles.convolution import dots_profile, exact_profile
-from neyman.profiles.lattice import Side
+from neyman.profiles.lattice import LatticeProfile, Side
 
 tries = settings(max_examples=25, deadline=None, derandomize=True)
 few = settings(max_examples=8, deadline=None, derandomize=True)
@@ -400,3 +401,45 @@ def test_sums_beyond_the_floats_claim_nothing():
         for e in (0.0, 100.0, 690.0)
     ]
     assert np.all((low <= np.array(exact) + 1e-9) & (np.minimum(exact, 0.0) <= high + 1e-9))
+
+
+def test_powers_at_many_levels_share_their_compositions(monkeypatch):
+    """One composed law serves every level whose threshold is within a deviation or two of it."""
+    composed: list[float] = []
+    original = LatticeProfile._composed
+
+    def counted(self, tilt):
+        composed.append(tilt)
+        return original(self, tilt)
+
+    monkeypatch.setattr(LatticeProfile, "_composed", counted)
+    pairs = [((F(1, 4), 1), 2), ((F(9), 7), 3)]
+    parts = [(rounded_gaussian_loss(*pair, alone=False).lower, n) for pair, n in pairs]
+    profile = dots_profile(Composition.of(parts), 1 << 14)
+    log_levels = np.log(ndtr(np.linspace(-3.75, 3.75, 60)))
+    low, high = profile.log_powers(log_levels)
+    assert 1 < len(composed) <= 20
+    for log_level, *together in zip(log_levels[::6], low[::6], high[::6], strict=True):
+        alone = dots_profile(Composition.of(parts), 1 << 14).log_power(float(log_level))
+        assert max(together[0], alone[0]) <= min(together[1], alone[1])
+        misses = [-math.expm1(x) for x in (*together, *alone)]
+        assert misses[0] - misses[1] <= 1.05 * (misses[2] - misses[3]) + 1e-9 * misses[0]
+
+
+def test_two_laws_with_a_mass_too_small_for_powers_are_added_pair_by_pair():
+    """Against every pair of outcomes, at deltas on both sides of what the small mass decides."""
+    p = [F(1, 10**290), F(1, 5), F(1, 2), F(3, 10) - F(1, 10**290)]
+    q = [F(1, 10), F(2, 5), F(2, 5), F(1, 10)]
+    loss = finite_loss(p, q)
+    profile = exact_profile(Composition.of([(loss, 2)]))
+    assert profile is not None
+    for epsilon in (-600.0, -1.0, 0.0, 0.3, 1.2, 2.0):
+        with mp.workdps(400):
+            e = mp.exp(mp.mpf(epsilon))
+            parts = [
+                ref.exact(a * b) - e * ref.exact(c * d)
+                for a, c in zip(p, q, strict=True)
+                for b, d in zip(p, q, strict=True)
+            ]
+            truth = mp.fsum(max(x, 0) for x in parts)
+            assert inside(profile.log_delta(epsilon), truth)

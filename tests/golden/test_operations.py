@@ -19,6 +19,7 @@ from cases import CASES, CURVES
 import neyman as ny
 from neyman.matrix_mechanism.strategy import square_root
 from neyman.numerics import atoms, characteristic_function, decay
+from neyman.release.receipt import draft
 
 BUDGET = 4e9  # operations, two or three seconds of one core
 CALL = 500  # operations of a function call
@@ -94,6 +95,42 @@ ASKED = [
     for k, (expression, question) in enumerate((e, q) for e in EXPRESSIONS for q in QUESTIONS)
     if k % SHARE == 0 and (SHARE == 1 or (expression, question) not in OVER_BUDGET)
 ]
+
+
+COLUMNS = {
+    "sex": {"keys": ["f", "m"]},
+    "pay": {"integer": True},
+    "age": {"integer": True},
+}
+QUERIES = {
+    "count": {"measure": "count"},
+    "sum": {"measure": "sum", "column": "pay", "clip": [0, 5]},
+    "mean": {"measure": "mean", "column": "pay", "clip": [0, 900], "by": ["sex"]},
+    "searched": {"measure": "mean", "column": "pay", "clip": "discover"},
+    "bins": {
+        "measure": "quantiles",
+        "column": "age",
+        "edges": [0, 30, 60, 120],
+        "quantiles": [0.25, 0.5, 0.75],
+    },
+    "drawn": {
+        "measure": "quantiles",
+        "column": "age",
+        "clip": [0, 120],
+        "method": "inverse-sensitivity",
+        "quantiles": [0.25, 0.5, 0.75],
+    },
+}
+POWER, GDP, ZCDP = {"power": 0.25, "level": 0.05}, {"gdp": 0.5}, {"zcdp": 10}
+PLANS = [
+    ("rounded-gaussian", "add-remove", {"zcdp": 1}, ["count"]),
+    ("rounded-gaussian", "replace-one", POWER, ["sum"]),
+    ("rounded-gaussian", "replace-one", ZCDP, ["searched"]),
+    ("rounded-gaussian", "replace-one", POWER, ["count", "mean", "sum", "bins", "drawn"]),
+    ("discrete-gaussian", "replace-one", POWER, ["drawn"]),
+    ("discrete-gaussian", "replace-one", GDP, ["drawn"]),
+]
+"""The noise, the relation, the budget, and the queries of plans that once took long."""
 
 
 def cells_of_waves(place, _weight, u):
@@ -183,4 +220,25 @@ def test_a_question_stays_within_its_budget(expression, question, monkeypatch):
     if path := os.environ.get("NEYMAN_OPERATIONS"):
         with open(path, "a") as file:
             file.write(f"{count[0]:.3g}\t{expression}\t{question}\n")
+    assert count[0] <= BUDGET
+
+
+@pytest.mark.parametrize(("noise", "relation", "budget", "names"), PLANS)
+def test_a_plan_is_calibrated_and_its_receipt_made_within_the_budget(
+    noise, relation, budget, names, monkeypatch
+):
+    content = {
+        "schema": 1,
+        "name": "p",
+        "dataset": "d@1",
+        "table": "people",
+        "unit": {"protects": "person", "neighboring": relation},
+        "columns": COLUMNS,
+        "budget": budget,
+        "noise": noise,
+        "query": [QUERIES[name] | {"name": name, "share": f"1/{len(names)}"} for name in names],
+    }
+    with operations(monkeypatch) as count:
+        plan = ny.Plan.from_dict(content)
+        draft(plan, plan.calibrated(), "zcdp")
     assert count[0] <= BUDGET

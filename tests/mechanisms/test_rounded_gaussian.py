@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+from function_calls import function_calls
 from neyman.accounting.charge import charge
 from random_laws import examples
 
@@ -135,3 +136,13 @@ def test_a_shift_far_beyond_the_noise_is_nearly_all_revealed(sigma, shift):
     assert 0.99 < bound.lower <= bound.upper <= 1
     assert f.power(0).lower == 0
     assert f.power(1e-3).lower > 0.99
+
+
+@pytest.mark.parametrize("noise", [ny.RoundedGaussian(1), ny.RoundedGaussian(1, 5)])
+def test_one_release_is_summed_and_not_integrated(noise):
+    """Every threshold is a term of one sum: no line of a contour is needed for a curve."""
+    f = noise.tradeoff()
+    levels = [k / 80 for k in range(1, 80)]
+    assert function_calls(lambda: f.powers(levels)) < 200_000
+    assert "contour" not in f.method
+    assert all(b.upper - b.lower < 1e-11 for b in f.powers(levels))

@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any, Protocol
 
+from neyman.accounting.target import PowerBudget
 from neyman.numerics import check
 from neyman.numerics.roots import zero
 from neyman.tradeoff.curve import Described
@@ -20,6 +21,7 @@ WIDEST = 1e15
 TOLERANCE = 2e-10  # relative
 FAR = 1e3  # an excess beyond which no one looks
 MOST_PAIRS = 8  # ordered pairs up to which the worst one steers alone
+FIRST_STEP = 1e-3  # of a logarithm
 SMOOTH = 15  # digits of a parameter that is only tried
 
 
@@ -182,14 +184,43 @@ def _searched(
         )
         low, high = middle - 0.4 * tolerance, middle + 0.4 * tolerance
         # A verdict may differ a little from the excess: step out until both ends have theirs.
-        step = tolerance / 2
+        step, tries = tolerance / 2, 0
         while not admits(math.exp(sign * high)):
-            low, high, step = high, high + step, 4 * step
-        step = tolerance / 2
+            low, high, step, tries = high, high + step, _longer(step, tries), tries + 1
+            if tries == 2 and isinstance(target, PowerBudget):  # another level decides
+                middle = _by_all_levels(target, lambda t: near(math.exp(sign * t)), high, tolerance)
+                low, high, step = middle - 0.4 * tolerance, middle + 0.4 * tolerance, tolerance / 2
+        step, tries = tolerance / 2, 0
         while admits(math.exp(sign * low)):
-            low, high, step = low - step, low, 4 * step
+            low, high, step, tries = low - step, low, _longer(step, tries), tries + 1
         bad, good = math.exp(sign * low), math.exp(sign * high)
     return _narrowed(admits, bad, good, tolerance)
+
+
+def _longer(step: float, tries: int) -> float:
+    """The next step out: the first ones for a rounding, the others for what the excess leaves out.
+
+    They grow by 4, 16, 256, and so on up to a tenth, and by 4 from there on.
+    """
+    return min(step * 4.0 ** min(2**tries, 32), max(4 * step, 0.1))
+
+
+def _by_all_levels(
+    target: PowerBudget, curve: Callable[[float], Tradeoff], refused: float, tolerance: float
+) -> float:
+    """About where the budget is met at every level: after a place where it is met at its own."""
+
+    @cache
+    def excess(t: float) -> float:
+        return min(max(target.largest_excess(curve(t)), -FAR), FAR)
+
+    low, high, step = refused, refused + FIRST_STEP, FIRST_STEP
+    if excess(low) <= 0:
+        return low
+    while excess(high) > 0:
+        low, step = high, 4 * step
+        high += step
+    return zero(excess, low, high, tolerance / 8, (excess(low), excess(high)))
 
 
 def _excess_of_worst(

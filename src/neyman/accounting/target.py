@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from neyman.numerics import check
+from neyman.numerics.arrays import Array
 from neyman.tradeoff.curve import Described
 from neyman.tradeoff.guarantees import gdp
 from neyman.tradeoff.tradeoff import Tradeoff
@@ -58,7 +59,10 @@ class PowerBudget:
         if Fraction(spent.power(level).upper) > self.power:
             return False
         far = self.tradeoff().epsilon(LEAST_LEVEL).upper
-        return spent.delta(far).upper <= 2 * LEAST_LEVEL and self._within_everywhere(spent)
+        if spent.delta(far).upper > 2 * LEAST_LEVEL:
+            return False
+        reached, allowed = self._everywhere(spent)
+        return bool(np.all(reached <= allowed))
 
     def excess(self, mechanism: Described) -> float | None:
         """About log(spent / allowed) of the power at the level, to steer by."""
@@ -67,8 +71,19 @@ class PowerBudget:
             return None
         return spent.log_power(float(self.level)).upper - math.log(float(self.power))
 
-    def _within_everywhere(self, spent: Tradeoff) -> bool:
-        """Whether power <= 1.01 G at every level from 1e-12 up.
+    def largest_excess(self, mechanism: Described) -> float:
+        """About the same, the largest of all that `admits` looks at, which takes longer."""
+        spent = _spent(mechanism)
+        far = self.tradeoff().epsilon(LEAST_LEVEL).upper
+        reached, allowed = self._everywhere(spent)
+        return max(
+            spent.log_power(float(self.level)).upper - math.log(float(self.power)),
+            spent.log_delta(far).upper - math.log(2 * LEAST_LEVEL),
+            float(np.log(np.max(reached / allowed))),
+        )
+
+    def _everywhere(self, spent: Tradeoff) -> tuple[Array, Array]:
+        """Bounds on the power, and 1.01 G, at places that decide about every level from 1e-12 up.
 
         Each delta(epsilon) + e^epsilon level is a line above the power. From one crossing of
         neighboring lines to the next a line is straight and G is concave, so the crossings decide.
@@ -85,8 +100,9 @@ class PowerBudget:
         # top, so its rising pieces cover every level.
         allowed = SLACK * ndtr(ndtri(levels) + mu)
         left, right = base + slope * levels[:-1], base + slope * levels[1:]
-        fits = (left <= allowed[:-1]) & (right <= allowed[1:])
-        return bool(np.all(fits | (levels[:-1] >= levels[1:])))
+        rising = levels[:-1] < levels[1:]
+        reached = np.concatenate([left[rising], right[rising]])
+        return reached, np.concatenate([allowed[:-1][rising], allowed[1:][rising]])
 
 
 def _spent(mechanism: Described) -> Tradeoff:

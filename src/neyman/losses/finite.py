@@ -25,7 +25,7 @@ from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
-from neyman.numerics.power_sums import power_sums, ways
+from neyman.numerics.power_sums import added, power_sums, ways
 from neyman.numerics.rounding import above, up
 
 __all__ = [
@@ -43,6 +43,7 @@ MOST_EPSILON = 10**6  # of one release: beyond it nothing is hidden anyway
 
 MANY = 400  # values of a loss, of which K is a sum
 SMALLEST = -600.0  # log of a mass that can be taken to powers
+MOST_PAIRED = 8  # copies of a loss that are added pair by pair
 
 
 @dataclass(frozen=True)
@@ -418,18 +419,21 @@ class OffLatticeLoss(Loss):
         )
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """The ways in which the values can come."""
-        if min(self.log_p) < SMALLEST:
-            return math.inf
+        """The ways in which the values can come, in any order where powers are not taken."""
+        if not self._has_powers(count):
+            return float(len(self.values)) ** count if count <= MOST_PAIRED else math.inf
         return ways(count, len(self.values))
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
-        """Multinomial weights."""
-        if count == 1:
-            return self.dots(tilt, 1.0)
+        """Multinomial weights, or sums pair by pair where a mass is too small for powers."""
+        if not self._has_powers(count):
+            return added([self.dots(tilt, 1.0)] * count, tilt)
         value, log_p = self._arrays
         place = PLACE * self._largest
         return _multinomial(value, 1.0, log_p, self.failure, count, tilt, place)
+
+    def _has_powers(self, count: int) -> bool:
+        return count > 1 and min(self.log_p) >= SMALLEST
 
 
 def _multinomial(

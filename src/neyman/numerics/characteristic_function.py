@@ -14,6 +14,7 @@ __all__ = ["even_series", "evenly", "log1p", "rounding", "series", "wave_sum", "
 BLOCK = 1 << 19  # complex numbers held at a time
 EVEN_BLOCK = 1 << 13  # angles of one chirp
 LARGE_PRODUCT = 1 << 22  # multiplications
+FEW_WAVES = 1 << 10  # of a series that are computed one by one
 DIED_OUT = 1e-60  # of a wave that counts as nothing
 
 
@@ -86,10 +87,10 @@ def rounding(place: Array, weight: Array, u: Array) -> Array:
 def series(weight: Array, angle: Array) -> Array:
     """Sum over k of weight[k] e^{-i k angle} for each angle, shape (m,).
 
-    For many angles few waves are computed and the others multiplied. Beside the rounding of the
+    Of many terms few waves are computed and the others multiplied. Beside the rounding of the
     angle a term errs by at most 12 sqrt(n) + 16 units, n terms: five for each product on its way.
     """
-    if len(angle) < 8 or len(weight) < 8:
+    if len(weight) < 8 or (len(angle) < 8 and len(angle) * len(weight) < FEW_WAVES):
         k = np.arange(len(weight))
         return _applied(np.exp(np.multiply.outer(angle, -1j * k)), weight)
     short = math.ceil(math.sqrt(len(weight)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from fractions import Fraction
 
 import numpy as np
@@ -92,6 +93,13 @@ class BoundedRangeProfile(Profile):
         self._lower = [select(of([*rest, *((x.pair(j), n) for x, n in ranged)])) for j in shares]
         self._upper = select(of([*rest, *((x.upper, n) for x, n in ranged)]))
         self._orders = np.array([c for c in ORDERS if losses.places(float(c), 0.0) <= 1e4])
+        self._side = 0
+
+    def one_sided(self, side: int) -> BoundedRangeProfile:
+        """The same, of which the other side is not asked: there it says what is always true."""
+        other = copy(self)
+        other._side = side
+        return other
 
     def log_delta(self, epsilon: float) -> Interval:
         """From all."""
@@ -100,8 +108,11 @@ class BoundedRangeProfile(Profile):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """From all."""
-        low = np.max([p.log_deltas(epsilons)[0] for p in self._lower], axis=0)
-        high = np.minimum(self._upper.log_deltas(epsilons)[1], self._by_orders(epsilons))
+        low, high = np.full(len(epsilons), -math.inf), np.zeros(len(epsilons))
+        if self._side <= 0:
+            low = np.max([p.log_deltas(epsilons)[0] for p in self._lower], axis=0)
+        if self._side >= 0:
+            high = np.minimum(self._upper.log_deltas(epsilons)[1], self._by_orders(epsilons))
         return np.minimum(low, high), high
 
     def log_power(self, log_level: float) -> Interval:
@@ -111,10 +122,12 @@ class BoundedRangeProfile(Profile):
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """From all; by duality from the orders."""
-        low = np.max([p.log_powers(log_levels)[0] for p in self._lower], axis=0)
-        high = self._upper.log_powers(log_levels)[1]
-        dual = [self._dual(float(x)) if -1e300 < x < 0 else 0.0 for x in log_levels]
-        high = np.minimum(high, dual)
+        low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
+        if self._side <= 0:
+            low = np.max([p.log_powers(log_levels)[0] for p in self._lower], axis=0)
+        if self._side >= 0:
+            dual = [self._dual(float(x)) if -1e300 < x < 0 else 0.0 for x in log_levels]
+            high = np.minimum(self._upper.log_powers(log_levels)[1], dual)
         return np.minimum(low, high), high
 
     def epsilon_near(self, log_delta: float) -> float:

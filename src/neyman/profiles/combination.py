@@ -43,7 +43,7 @@ class BracketProfile(Profile):
 
     def __init__(self, lower: Profile, upper: Profile, how: str) -> None:
         self.method, self.engine = f"{upper.method}, {how}", upper.engine
-        self._lower, self._upper = lower, upper
+        self._lower, self._upper = lower.one_sided(-1), upper.one_sided(1)
 
     def log_delta(self, epsilon: float) -> Interval:
         """From both."""

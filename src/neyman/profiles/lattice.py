@@ -51,6 +51,7 @@ TILTS = 8  # that are tried for it
 SEVERAL = 4.0  # deviations beyond which a law knows little, and within which all of it
 ROUNDS = 12  # of a search for a tilt
 FARTHEST = 3.0  # of its logarithm in a round
+SAME = 1.0  # deviations between the centers of two tilts of which one serves for both
 CLOSE = 0.2  # deviations by which the tilt that it finds may miss
 
 Question = Callable[["Side", NDArray[np.bool_]], tuple[Array, Array]]
@@ -360,45 +361,60 @@ class Side:
         is at most that of rejecting from l_k on, where Q_k is surely within the level.
         """
         center, c = self.moments[0], self.tilt
-        away = self.loss - center
-        part = slice(*np.searchsorted(away, [-SPAN / (c + 1), -SPAN / c]))
-        loss, weight, away = self.loss[part], self.weight[part], away[part]
+        sums = self._miss_sums
         level = log_level - self.log_scale + (c + 1) * center
-        if not len(loss) or abs(level) > SPAN:
+        if sums is None or abs(level) > SPAN:
             # As if the law were normal: -(c + 1) x - x^2 / (2 variance) is the level at x.
             variance = self.moments[1] ** 2
             root = math.sqrt(max((c + 1) ** 2 - 2 * level / variance, 0.0))
             return (EMPTY, 0.0), center + variance * (root - c - 1)
-        error = (self.weight * self.relative)[part] + self.absolute
-        rounding = self._spread(abs(self.log_scale) + 4 * SPAN)
-        null, power = np.exp(-(c + 1) * away), np.exp(-c * away)
-        missed = self.tail * null, self.tail * power
-        size = np.append(_from_above(weight * null), 0.0)
-        q_error = np.append(_from_above(error * null) + missed[0], self.tail * null[-1])
-        q_error = q_error + rounding * size
-        below = np.append(0.0, np.cumsum(weight * power))
-        b_error = np.append(0.0, np.cumsum(error * power)) + rounding * below
+        loss, weight, size, q_error, below, b_error = sums
         v = math.exp(level)
         k = int(np.searchsorted(-size, -v, side="left"))
         threshold = float(loss[min(max(k - 1, 0), len(loss) - 1)])
+        if k == 0 or k >= len(loss):
+            return (EMPTY, 0.0), threshold
         sure = np.flatnonzero(size[k:] + q_error[k:] <= v)
-        if k == 0 or k >= len(loss) or not len(sure) or not 0 < (m := k + int(sure[0])) < len(loss):
+        if not len(sure) or not 0 < (m := k + int(sure[0])) < len(loss):
             return (EMPTY, 0.0), threshold
         at = np.arange(max(k - 2, 0), k + 1)
         with np.errstate(over="ignore", invalid="ignore"):
-            gain = np.exp(away[at]) * (size[at] - q_error[at] - v)
+            gain = np.exp(loss[at] - center) * (size[at] - q_error[at] - v)
         gain[~np.isfinite(gain)] = -math.inf  # nothing is claimed
         low = float(np.max(below[at] - b_error[at] + gain))
-        share = min(
-            (v - size[m] - q_error[m]) / (weight[m - 1] * null[m - 1] + q_error[m - 1]), 1.0
-        )
-        high = below[m] + b_error[m] + missed[1][m]
-        high -= share * (weight[m - 1] * power[m - 1] - b_error[m]) if share > 0 else 0.0
+        away = float(loss[m - 1]) - center
+        null, power = (float(weight[m - 1]) * math.exp(-t * away) for t in (c + 1, c))
+        share = min((v - size[m] - q_error[m]) / (null + q_error[m - 1]), 1.0)
+        high = below[m] + b_error[m] + self.tail * math.exp(-c * (float(loss[m]) - center))
+        high -= share * (power - b_error[m]) if share > 0 else 0.0
         scale = self.log_scale - c * center
         slack = 4 * UNIT * (abs(self.log_scale) + abs(c * center) + 1)
         log_low = math.log(low) + scale - slack if low > 0 else EMPTY
         log_high = math.log(float(high)) + scale + slack if high > 0 else EMPTY
         return (log_low, min(log_high, 0.0)), threshold
+
+    @cached_property
+    def _miss_sums(self) -> tuple[Array, Array, Array, Array, Array, Array] | None:
+        """What `log_miss` asks at every level: places, their weights, and sums with their errors.
+
+        The null's tail from each place on, and the alternative's below it, each in units of its
+        size at the center. None where no place is near enough for floats.
+        """
+        center, c = self.moments[0], self.tilt
+        away = self.loss - center
+        part = slice(*np.searchsorted(away, [-SPAN / (c + 1), -SPAN / c]))
+        loss, weight, away = self.loss[part], self.weight[part], away[part]
+        if not len(loss):
+            return None
+        error = (self.weight * self.relative)[part] + self.absolute
+        rounding = self._spread(abs(self.log_scale) + 4 * SPAN)
+        null, power = np.exp(-(c + 1) * away), np.exp(-c * away)
+        size = np.append(_from_above(weight * null), 0.0)
+        q_error = _from_above(error * null) + self.tail * null
+        q_error = np.append(q_error, self.tail * null[-1]) + rounding * size
+        below = np.append(0.0, np.cumsum(weight * power))
+        b_error = np.append(0.0, np.cumsum(error * power)) + rounding * below
+        return loss, weight, size, q_error, below, b_error
 
     def _spread(self, sizes: float) -> float:
         return 2 * (self.rounding + (self.tilt + 2) * self.place + 4 * UNIT * sizes)
@@ -441,7 +457,7 @@ class LatticeProfile(Profile):
         self._supremum = supremum
         self._losses, self._log_top, self._largest = losses, log_top, largest
         self._sides: list[tuple[Side, Side]] = []
-        self._miss_sides: tuple[Side, Side] | None = None
+        self._miss_sides: list[tuple[Side, Side]] = []
 
     def _composed(self, tilt: float) -> tuple[Side, Side]:
         dominating, dominated = self._compose(tilt)
@@ -606,10 +622,8 @@ class LatticeProfile(Profile):
         low, high, ends = EMPTY, 0.0, (-1.0, 0.0)
         tilt = min(max(tilt, LEAST_TILT - 1), -LEAST_TILT)
         for _ in range(TILTS):
-            known = self._miss_sides
-            if known is None or abs(known[0].tilt - tilt) > 1e-9:
-                known = self._composed(tilt)
-            self._miss_sides = above, below = known
+            above, below = self._miss_sides_near(tilt)
+            tilt = above.tilt
             if not above.moments[1] > 0:
                 return low, high
             # The dominating law misses less.
@@ -628,6 +642,18 @@ class LatticeProfile(Profile):
             if not LEAST_TILT < -tilt < 1 - LEAST_TILT:
                 break
         return low, high
+
+    def _miss_sides_near(self, tilt: float) -> tuple[Side, Side]:
+        """The two sides under the tilt, or under one whose center is about that of the tilt."""
+
+        def away(sides: tuple[Side, Side]) -> float:
+            return abs(sides[0].tilt - tilt) * sides[0].moments[1]
+
+        near = min(self._miss_sides, key=away, default=None)
+        if near is None or away(near) > SAME:
+            near = self._composed(tilt)
+            self._miss_sides.append(near)
+        return near
 
     def _known_threshold(self, log_level: float) -> float | None:
         """The loss above which the null's mass is the level, where sides that are there know it."""

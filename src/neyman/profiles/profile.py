@@ -87,6 +87,10 @@ class Profile(ABC):
         """Return a profile of which only upper bounds of delta are asked, at many epsilons."""
         return self.coarse()
 
+    def one_sided(self, side: int) -> Profile:
+        """Return a profile of which only upper bounds are asked (1), or only lower ones (-1)."""
+        return self
+
     def coarse(self) -> Profile:
         """Return a profile whose bounds may be wider, and cheaper, the smaller delta is."""
         return self

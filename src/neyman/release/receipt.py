@@ -127,6 +127,7 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> Guarantee:
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     answers = _answers(mechanism, replaced)
     promise = Promise.of(plan, mechanism) if plan is not None else Promise()
+    known = {mechanism: answers.findings} if replaced else {}
     rho, outright = charge(mechanism, "zcdp")
     route = plan and not outright and _zcdp_route(Budget(**plan.budget_dict()), rho)
     failing = {"outright": OutrightPart(rho=str(rho), delta=str(outright))} if outright else {}
@@ -144,7 +145,7 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> Guarantee:
         curve=answers.curve,
         zcdp_route=route or None,
         posterior=answers.posterior,
-        scenarios=_scenarios(plan, 1 / rho) if plan else (),
+        scenarios=_scenarios(plan, 1 / rho, known) if plan else (),
         **failing,
     )
 
@@ -159,6 +160,17 @@ class _Answers(NamedTuple):
     total_variation: Bound
     powers: tuple[Bound, ...]
     posterior: tuple[PosteriorPoint, ...]
+    near: tuple[PowerPoint, ...]
+
+    @property
+    def findings(self) -> dict[str, Any]:
+        """The same of a scenario in which everything moves as it does in the whole."""
+        return {
+            "rho": Ends(**_ends(self.rho)),
+            "power": _points(zip(LEVELS, self.powers, strict=True)),
+            "curve": self.near,
+            "posterior": self.posterior,
+        }
 
 
 @lru_cache(maxsize=16)
@@ -167,14 +179,16 @@ def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
     curve = mechanism.tradeoff()
     # Dense at both ends, as the curve is steep.
     levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
+    powers = dict(zip(asked := [*LEVELS, *NEAR, *levels], curve.powers(asked), strict=True))
     return _Answers(
-        _points(zip(levels, curve.powers(levels), strict=True)),
+        _points((level, powers[level]) for level in levels),
         tuple(curve.epsilon(delta=d) for d in DELTAS),
         curve.gdp(),
         curve.zcdp(),
         curve.advantage(),
-        tuple(curve.power(level=a) for a in LEVELS),
+        tuple(powers[level] for level in LEVELS),
         _posterior(curve) if replaced else (),
+        _points((level, powers[level]) for level in NEAR),
     )
 
 
@@ -182,13 +196,23 @@ def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[PowerPoint, ...]:
     return tuple(PowerPoint(level=level, **_ends(power)) for level, power in powers)
 
 
-def _scenarios(plan: Plan, scale: Fraction) -> tuple[Scenario, ...]:
+def _scenarios(
+    plan: Plan, scale: Fraction, known: Mapping[Mechanism, Mapping[str, Any]]
+) -> tuple[Scenario, ...]:
     """What could be found out about some attributes of one record, for the usual ones."""
-    return tuple(scenario(plan, concerning(plan, *asked, scale), *asked) for asked in usual(plan))
+    return tuple(
+        scenario(plan, concerning(plan, *asked, scale), *asked, known=known)
+        for asked in usual(plan)
+    )
 
 
 def scenario(
-    plan: Plan, mechanism: Mechanism, attributes: Sequence[str], within: str | None
+    plan: Plan,
+    mechanism: Mechanism,
+    attributes: Sequence[str],
+    within: str | None,
+    *,
+    known: Mapping[Mechanism, Mapping[str, Any]] | None = None,
 ) -> Scenario:
     """A scenario as the receipt keeps it: what it is about, its tables, and what it tells.
 
@@ -196,8 +220,10 @@ def scenario(
         plan: the whole plan.
         mechanism: the part of it that the attributes can move.
         attributes, within: as for `Plan.concerning`.
+        known: what is known already of some mechanisms, so that it is not computed again.
     """
-    return Scenario(**_about(plan, attributes, within), **_findings(mechanism))
+    findings = (known or {}).get(mechanism) or _findings(mechanism)
+    return Scenario(**_about(plan, attributes, within), **findings)
 
 
 def _about(plan: Plan, attributes: Sequence[str], within: str | None) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def _secant(profile: Profile, target: float, slack: float, near: float) -> Inter
 def sampled_mu(profile: Profile) -> float:
     """The largest certified z(power) - z(level) over a set of levels."""
     log_levels = np.log(np.concatenate([np.geomspace(1e-12, 0.1, 12), [0.2, 0.3, 0.4, 0.5]]))
-    low = np.minimum(profile.log_powers(log_levels)[0], 0.0)
+    low = np.minimum(profile.one_sided(-1).log_powers(log_levels)[0], 0.0)
     sure = low < 0
     mus = ndtri_exp(low[sure]) - ndtri_exp(log_levels[sure])
     return max(0.0, float(mus.max())) if sure.any() else 0.0
