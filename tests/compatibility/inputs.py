@@ -459,7 +459,42 @@ complete = true
 share = "1/2"
 """
 
+_WRITTEN = """\
+[source]
+delimiter = ";"
+decimal = ","
+thousands = "."
+dates = "%d.%m.%Y"
+[columns.pay]
+decimals = 2
+unknown = "drop"
+[columns.admitted]
+type = "date"
+[columns.seen]
+keys = { from = 2024-01-01, to = 2024-01-31 }
+zone = "Europe/Berlin"
+[derive.days]
+expression = "admitted - date('2024-01-01')"
+range = [0, 400]
+[budget]
+zcdp = "1/2"
+[[query]]
+name = "pay"
+measure = "sum"
+column = "pay"
+clip = [0, 400]
+by = ["seen"]
+share = "1/2"
+[[query]]
+name = "days"
+measure = "mean"
+column = "days"
+clip = [0, 400]
+share = "1/2"
+"""
+
 PLANS = {
+    "written": _plan("written", "replace-one", _WRITTEN).replace("schema = 1", "schema = 2"),
     "missing": _plan("missing", "replace-one", _MISSING).replace("schema = 1", "schema = 2"),
     "discovered": _DISCOVERED,
     "joined": _JOINED,
