@@ -188,7 +188,9 @@ def _searched(
         while not admits(math.exp(sign * high)):
             low, high, step, tries = high, high + step, _longer(step, tries), tries + 1
             if tries == 2 and isinstance(target, PowerBudget):  # another level decides
-                middle = _by_all_levels(target, lambda t: near(math.exp(sign * t)), high, tolerance)
+                middle = _by_other_levels(
+                    target, lambda t: near(math.exp(sign * t)), high, tolerance
+                )
                 low, high, step = middle - 0.4 * tolerance, middle + 0.4 * tolerance, tolerance / 2
         step, tries = tolerance / 2, 0
         while admits(math.exp(sign * low)):
@@ -205,14 +207,14 @@ def _longer(step: float, tries: int) -> float:
     return min(step * 4.0 ** min(2**tries, 32), max(4 * step, 0.1))
 
 
-def _by_all_levels(
+def _by_other_levels(
     target: PowerBudget, curve: Callable[[float], Tradeoff], refused: float, tolerance: float
 ) -> float:
-    """About where the budget is met at every level: after a place where it is met at its own."""
+    """About where the budget is met at other levels, too: after where it is met at its own."""
 
     @cache
     def excess(t: float) -> float:
-        return min(max(target.largest_excess(curve(t)), -FAR), FAR)
+        return min(max(target.excess_elsewhere(curve(t)), -FAR), FAR)
 
     low, high, step = refused, refused + FIRST_STEP, FIRST_STEP
     if excess(low) <= 0:

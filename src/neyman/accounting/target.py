@@ -71,16 +71,13 @@ class PowerBudget:
             return None
         return spent.log_power(float(self.level)).upper - math.log(float(self.power))
 
-    def largest_excess(self, mechanism: Described) -> float:
-        """About the same, the largest of all that `admits` looks at, which takes longer."""
+    def excess_elsewhere(self, mechanism: Described) -> float:
+        """About the same of what else `admits` looks at: other levels, and delta far out."""
         spent = _spent(mechanism)
         far = self.tradeoff().epsilon(LEAST_LEVEL).upper
         reached, allowed = self._everywhere(spent)
-        return max(
-            spent.log_power(float(self.level)).upper - math.log(float(self.power)),
-            spent.log_delta(far).upper - math.log(2 * LEAST_LEVEL),
-            float(np.log(np.max(reached / allowed))),
-        )
+        beyond = spent.log_delta(far).upper - math.log(2 * LEAST_LEVEL)
+        return max(beyond, float(np.log(np.max(reached / allowed))))
 
     def _everywhere(self, spent: Tradeoff) -> tuple[Array, Array]:
         """Bounds on the power, and 1.01 G, at places that decide about every level from 1e-12 up.

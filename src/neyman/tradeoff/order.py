@@ -159,9 +159,10 @@ def _by_corners(f: Curve, g: Curve) -> bool:
     return all(Fraction(exp_up(v)) <= d for v, (_, d) in zip(high.tolist(), lines, strict=True))
 
 
-def _deltas(f: Curve, epsilons: Array) -> tuple[Array, Array]:
-    """Bounds on the worst delta of ``f`` at each epsilon."""
-    brackets = [p.log_deltas(epsilons) for p in f.profiles]
+def _deltas(f: Curve, epsilons: Array, side: int = 0) -> tuple[Array, Array]:
+    """Bounds on the worst delta of ``f`` at each epsilon, of which perhaps one side is asked."""
+    profiles = [p.one_sided(side) if side else p for p in f.profiles]
+    brackets = [p.log_deltas(epsilons) for p in profiles]
     low, high = np.max([x[0] for x in brackets], axis=0), np.max([x[1] for x in brackets], axis=0)
     return np.exp(low) * (1 - 1e-15), np.exp(high) * (1 + 1e-15)
 
@@ -188,7 +189,7 @@ def _by_grid(f: Curve, g: Curve) -> bool:
         return bool(_deltas(f, zero)[1][0] <= _deltas(g, zero)[0][0])
     epsilons = np.linspace(0, top, POINTS)
     t = np.exp(epsilons)
-    high = _deltas(f, epsilons)[1]
+    high = _deltas(f, epsilons, 1)[1]
     low_g, high_g = _deltas(g, epsilons)
     if np.any(high > low_g):
         return False

@@ -280,7 +280,7 @@ class Tradeoff:
     def deltas_above(self, epsilons: Array) -> Array:
         """Return certified upper bounds on delta at many real epsilons, also below 0."""
         asked = np.asarray(epsilons)
-        log_deltas = supremum(self._ranked, lambda _, profile: profile.log_deltas(asked))[1]
+        log_deltas = supremum(self._ranked, lambda _, p: p.one_sided(1).log_deltas(asked))[1]
         return np.array([exp_up(float(v)) for v in log_deltas])
 
     def epsilon(self, delta: float | None = None, *, log_delta: float | None = None) -> Bound:
