@@ -136,7 +136,7 @@ def imported(place: Place) -> None:
     for name in json.loads(said.messages[-1]):
         if name.partition(".")[0] in ("neyman", "ibis", "duckdb", "scipy", "sqlglot", "pyarrow"):
             importlib.import_module(name)
-    guarantee(place.plan.mechanism(), place.plan)
+    guarantee(place.plan.mechanism(), place.plan, place.plan.scale)
 
 
 def sqlite_places(folder: Path) -> Iterator[Place]:

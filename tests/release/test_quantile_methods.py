@@ -17,6 +17,7 @@ from neyman.plan.measurement import rate_of
 from neyman.plan.plan import Plan, PlanError
 from neyman.planning.accuracy import errors
 from neyman.release.add_noise import noisy_part
+from neyman.release.receipt import draft
 from neyman.release.verify.verification import verify
 from neyman.report.report import page
 from neyman.tables.forms import forms
@@ -255,3 +256,16 @@ def test_empty_groups_and_no_rows_give_points_of_the_clip(tmp_path):
     assert len(Counter(values)) == 6
     assert all(0 <= value <= 100 for value in values)
     assert [c for c in verify(out.folder) if not c.ok] == []
+
+
+def test_the_scenarios_of_a_receipt_have_the_noise_of_the_release():
+    """Drawn quantiles cost less than their share, so the rho that is charged is not the plan's."""
+    queries = [{**query, "share": "1/3"} for query in PLAN["query"][:3]]
+    plan = Plan.from_dict({**PLAN, "query": queries, "budget": {"power": 0.25, "level": 0.05}})
+    receipt = draft(plan, plan.calibrated(), "zcdp")
+    (paid,) = (one for one in receipt.guarantee.scenarios if one.attributes == ("paid",))
+    right = plan.concerning("paid").tradeoff().power(level=0.05)
+    (said,) = (point for point in paid.power if point.level == 0.05)
+    assert said.upper >= right.lower
+    assert said.upper == pytest.approx(right.upper, rel=1e-9)
+    assert plan.mechanism().rho() < 1 / plan.scale

@@ -93,7 +93,7 @@ def draft(
         unit=UnitPart(protects=plan.unit.protects, rows=plan.unit_rows),
         neighboring=plan.unit.neighboring,
         mechanisms=mechanism_list(plan, calibrated),
-        guarantee=guarantee(mechanism, plan),
+        guarantee=guarantee(mechanism, plan, plan.scale),
         budget=Budget(**plan.budget_dict()),
         tables=(),
         ledger=LedgerPart(
@@ -108,7 +108,9 @@ def draft(
     )
 
 
-def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> Guarantee:
+def guarantee(
+    mechanism: Mechanism, plan: Plan | None = None, scale: Fraction | None = None
+) -> Guarantee:
     """What an observer of the release can learn, each number with both of its bounds.
 
     Args:
@@ -119,6 +121,8 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> Guarantee:
             under add-remove, where no record is replaced); and ``scenarios``, the same for some
             attributes of one record alone: for each column and each level of the hierarchy within
             the one above.
+        scale: 1/rho of the plan, which sets its noise. The mechanism's own rho can be a little
+            smaller, because quantiles that are drawn cost less than their share.
 
     Returns:
         ``outright`` is there only where keys are discovered: the delta of one being revealed, and
@@ -145,7 +149,7 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> Guarantee:
         curve=answers.curve,
         zcdp_route=route or None,
         posterior=answers.posterior,
-        scenarios=_scenarios(plan, 1 / rho, known) if plan else (),
+        scenarios=_scenarios(plan, scale, known) if plan and scale else (),
         **failing,
     )
 

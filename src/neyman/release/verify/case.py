@@ -57,13 +57,17 @@ class Case:
     @cached_property
     def calibrated(self) -> list[tuple[Entry, Fraction]]:
         """Entries with their noise, of which only the whole rho is taken from the receipt."""
-        scale = 1 / sum(
-            (ratio(listed["zcdp"]) for listed in self.receipt["mechanisms"]), Fraction(0)
-        )
         return [
-            (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(scale))
+            (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
             for entry in self.plan.entries()
         ]
+
+    @cached_property
+    def scale(self) -> Fraction:
+        """1/rho of the plan, of which the receipt lists the part of each table."""
+        return 1 / sum(
+            (ratio(listed["zcdp"]) for listed in self.receipt["mechanisms"]), Fraction(0)
+        )
 
     @cached_property
     def mechanism(self) -> Any:

@@ -292,7 +292,8 @@ def _charge(case: Case) -> str:
 
 
 def _guarantee(case: Case) -> str:
-    own, said = guarantee(case.mechanism, case.plan).to_dict(), case.receipt["guarantee"]
+    own = guarantee(case.mechanism, case.plan, case.scale).to_dict()
+    said = case.receipt["guarantee"]
     if isinstance(said, Mapping) and "scenarios" not in said:
         del own["scenarios"], own["posterior"]  # receipts of before there were any
     keys("guarantee", own, said)
