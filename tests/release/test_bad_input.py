@@ -110,11 +110,15 @@ def test_a_table_whose_type_changed_since_the_check_is_refused_before_the_charge
     assert not Path("out").exists()
 
 
-def test_a_column_that_may_be_counted_with_its_new_type_gives_the_same_tables(place):
-    """Whole numbers as text are the same numbers."""
+def test_a_column_that_became_text_is_refused_and_parsed_only_if_the_plan_says_so(place):
+    """Before the charge; whole numbers as text are then the same numbers."""
     query = {"name": "pay", "measure": "sum", "column": "pay", "clip": [0, 9], "share": "1"}
-    plan = read(query=[query])
     pq.write_table(pa.table({"pay": ["1"] * 150, "code": ["a"] * 150}), "people.parquet")
+    with pytest.raises(DataError, match=r"'pay' has type string.*parse = true"):
+        release(read(query=[query]), "people.parquet", "ledger.db", "out")
+    assert not Path("out").exists()
+    columns = {**LOOKUP["columns"], "pay": {"integer": True, "parse": True}}
+    plan = read(query=[query], columns=columns)
     table = release(plan, "people.parquet", "ledger.db", "out").tables["pay.all"]
     assert abs(table["value"][0].as_py() - 150) < 9 * 40
 

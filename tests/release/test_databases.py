@@ -39,7 +39,7 @@ from test_row_expressions import TABLE as TABLE_OF_TEXTS
 from test_row_expressions import a_plan as expression_plan
 
 import neyman as ny
-from neyman.engines.backend_tables import fetched
+from neyman.engines.backend_tables import fetched, row_count
 from neyman.engines.csv_reader import DataError
 from neyman.engines.row_values import prepared
 from neyman.engines.source import as_source, close_table, open_table
@@ -141,7 +141,7 @@ def a_plan(bounded=False):
         "n2": {"integer": True},
         "f2": {"decimals": 2},
         "d2": {"decimals": 2, "unknown": "0.5"},
-        "t2": {"decimals": 2, "unknown": -3},
+        "t2": {"decimals": 2, "unknown": -3, "parse": True},
     }
     unit = {"id": "id", "rows": 3} if bounded else {}
     return ny.Plan.from_dict({
@@ -622,3 +622,56 @@ def test_tables_of_a_server_join_each_other_and_a_file_of_this_machine(server, t
         connection.execute("GRANT SELECT ON hospital.persons TO reader")
     with pytest.raises(DataError, match="several PostgreSQL connections"):
         joined_counts(plan, events, at(server, "hospital.persons"))
+
+
+def test_rows_that_a_policy_hides_are_refused_and_not_left_out(server, ledger, tmp_path):
+    """Row-level security filters without a word: the server refuses, before the charge."""
+
+    def clinic(**given):
+        return server.url(**given).replace("/postgres?", "/clinic?")
+
+    with psycopg.connect(clinic(), autocommit=True) as connection:
+        for statement in (
+            "CREATE TABLE hospital.hidden AS SELECT * FROM hospital.people",
+            "ALTER TABLE hospital.hidden ENABLE ROW LEVEL SECURITY",
+            "CREATE POLICY visible ON hospital.hidden USING (s <> 'x')",
+            "GRANT SELECT ON hospital.hidden TO reader",
+            "CREATE VIEW hospital.above AS SELECT * FROM hospital.people WHERE s <> 'x'",
+            "GRANT SELECT ON hospital.above TO reader",
+        ):
+            connection.execute(statement)
+        visible = connection.execute("SELECT count(*) FROM hospital.above").fetchall()[0][0]
+    with psycopg.connect(clinic(user="reader"), autocommit=True) as connection:
+        seen = connection.execute("SELECT count(*) FROM hospital.hidden").fetchall()[0][0]
+    assert 0 < seen == visible < len(ROWS)  # what a run would have counted
+    try:
+        with pytest.raises(DataError, match=r"row-level security.*BYPASSRLS"):
+            ny.run(small(), {"people": at(server, "hospital.hidden")}, ledger, tmp_path / "out")
+        assert spent(ledger) == 0
+        for url, count in (
+            (at(server, "hospital.above"), visible),
+            (at(server, "hospital.hidden", user="neyman"), len(ROWS)),
+        ):
+            assert row_count(open_table(url)) == count
+    finally:
+        with psycopg.connect(clinic(), autocommit=True) as connection:
+            connection.execute("DROP TABLE hospital.hidden")
+            connection.execute("DROP VIEW hospital.above")
+
+
+def test_a_run_says_which_table_of_a_server_it_reads(server, ledger, tmp_path):
+    """With its schema, which a URL may leave to the search path of the role."""
+    with psycopg.connect(
+        server.url().replace("/postgres?", "/clinic?"), autocommit=True
+    ) as connection:
+        connection.execute("ALTER ROLE reader SET search_path = hospital")
+    stages = []
+    try:
+        url = at(server, "people")
+        ny.run(
+            small(), {"people": url}, ledger, tmp_path / "out", progress=lambda *s: stages.append(s)
+        )
+    finally:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute("ALTER ROLE reader RESET search_path")
+    assert "the table is hospital.people" in [name for name, _ in stages]

@@ -36,7 +36,7 @@ def a_plan(place_unknown="drop", race_unknown="drop", **unit) -> Plan:
                 "race": {"keys": RACES, "unknown": race_unknown},
                 "sex": {"keys": [0, 1, -7]},
                 "owner": {"keys": [True, False]},
-                "age": {"integer": True, "unknown": 3},
+                "age": {"integer": True, "unknown": 3, "parse": True},
             },
             "hierarchy": {
                 "place": {

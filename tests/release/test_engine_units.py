@@ -26,7 +26,7 @@ from neyman.plan.plan import Plan
 from neyman.plan.query import measures_of
 
 PLACES = [["N", "a"], ["N", "b"], ["S", "a"], ["S", "c"]]
-COLUMNS = {"k": {"keys": ["x", "y", "z"]}, "n": {"decimals": 1, "unknown": 1}}
+COLUMNS = {"k": {"keys": ["x", "y", "z"]}, "n": {"decimals": 1, "unknown": 1, "parse": True}}
 
 
 def a_plan(query, rows=3, columns=COLUMNS, **more):
@@ -317,7 +317,7 @@ def test_an_interrupted_query_ends_and_what_interrupts_it_is_raised():
 
 # Unknown keys
 
-FIND = {"k": {"keys": ["x", "y"]}, "w": {"discover": True}, "n": {"integer": True}}
+FIND = {"k": {"keys": ["x", "y"]}, "w": {"discover": True}, "n": {"integer": True, "parse": True}}
 
 
 def a_search(groups=None, by=("w", "k"), at=("north", "town")):

@@ -28,7 +28,7 @@ PLAN = {
         "shop": {"keys": ["north", "south"]},
         "product": {"discover": True},
         "size": {"keys": [1, 2, 3, 4]},
-        "paid": {"decimals": 2},
+        "paid": {"decimals": 2, "parse": True},
         "items": {"integer": True},
         "note": {"type": "text"},
     },

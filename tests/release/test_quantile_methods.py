@@ -32,7 +32,7 @@ PLAN = {
     "dataset": "pay@1",
     "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one"},
-    "columns": {"sex": {"keys": ["f", "m"]}, "paid": {"decimals": 2}},
+    "columns": {"sex": {"keys": ["f", "m"]}, "paid": {"decimals": 2, "parse": True}},
     "budget": {"zcdp": 2},
     "query": [
         {"name": "middle", "measure": "median", **METHOD, "by": ["sex"], "share": "1/4"},

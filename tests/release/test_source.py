@@ -4,6 +4,7 @@ import contextlib
 import csv
 import gc
 import itertools
+import re
 import sqlite3
 import stat
 import tempfile
@@ -28,6 +29,7 @@ from neyman.engines.data_schema import check_schema, columns_needed, columns_rea
 from neyman.engines.row_values import prepared
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
+from neyman.release.run import Source
 
 HISTOGRAM = [{"name": "q", "measure": "count", "by": ["race"], "share": 1}]
 SECRET = "Mallory Secret"
@@ -473,3 +475,87 @@ def test_one_table_says_what_is_missing_in_every_source(tmp_path):
             cells = aggregate(plan, rows)
         found = {table: values.tolist() for (table, _, _), values in cells.items()}
         assert found == right, name
+
+
+def decision(source, part: dict[str, Any], **query) -> str:
+    """What a run answers to a source before its charge; empty if it would count it."""
+    given = {"name": "q", "measure": "count", "share": "1", **query}
+    plan = Plan.from_dict(
+        {
+            **a_plan().canonical(),
+            "columns": {"x": part},
+            "query": [given],
+        }
+    )
+    try:
+        Source.of(plan, source, "duckdb", None, None).rehearse(plan)
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+NUMBERS = {
+    "mean": ({"integer": True}, {"measure": "mean", "column": "x", "clip": [0, 9]}),
+    "sum": ({"decimals": 2}, {"measure": "sum", "column": "x", "clip": [0, 9]}),
+    "bins": ({"integer": True}, {"measure": "histogram", "column": "x", "edges": [0, 5, 9]}),
+    "expression": ({"type": "whole"}, {"where": "x > 3"}),
+    "expression over keys": ({"keys": [1, 2]}, {"where": "x > 3"}),
+}
+UNTYPED = ("csv", "pandas objects", "pandas category", "sqlite")
+
+
+@pytest.mark.parametrize("use", NUMBERS)
+def test_a_text_column_is_no_number_where_the_schema_gives_the_type(use, tmp_path):
+    """Refused before the charge, unless the plan says that texts are parsed; CSV has no types."""
+    part, query = NUMBERS[use]
+    for name, source in every_source(pa.table({"x": ["1", "n/a", None]}), tmp_path).items():
+        answer = decision(source, part, **query)
+        if name in UNTYPED:
+            assert not answer, name
+        else:
+            assert re.search(r"'x' has type string.*parse = true", answer), name
+        assert not decision(source, {**part, "parse": True}, **query), name
+    for kind in (pa.int64(), pa.float32(), pa.null(), pa.decimal128(9, 2)):
+        assert not decision(pa.table({"x": pa.nulls(1, kind)}), part, **query), kind
+    assert not decision(pa.table({"x": ["1"]}), {"keys": [1, 2]}, by=["x"])
+
+
+@pytest.mark.parametrize("odd", [None, "n/a", "", 7, 2.5, True, b"\xff", [1], pd.Timestamp(0)])
+def test_one_odd_record_in_any_row_decides_nothing(odd, tmp_path):
+    """Of an untyped column, the values that are numbers count, wherever the odd one is."""
+    part, query = NUMBERS["sum"]
+    plan = Plan.from_dict(
+        {
+            **a_plan().canonical(),
+            "columns": {"x": part},
+            "query": [{"name": "q", **query, "share": 1}],
+        }
+    )
+    usual = counts(plan, pd.DataFrame({"x": ["1", "2"]}), measure="sum")[0]
+    own = 100 * odd if isinstance(odd, (int, float)) else 0
+    own = 0 if odd is True else own  # True is the text "true"
+    for place in range(3):
+        values: list[Any] = ["1", "2"]
+        values.insert(place, odd)
+        frame = pd.DataFrame({"x": pd.Series(values, dtype=object)})
+        assert not decision(frame, part, **query)
+        assert counts(plan, frame, measure="sum") == [usual + own]
+        given = pd.DataFrame({"x": values})  # pandas chooses the dtype: "str" or object
+        assert not decision(given, part, **query)
+        if isinstance(odd, (str, int, float, type(None))):
+            with contextlib.closing(sqlite3.connect(tmp_path / f"{place}.db")) as connection:
+                connection.execute("CREATE TABLE t (x)")
+                connection.executemany("INSERT INTO t VALUES (?)", [(value,) for value in values])
+                connection.commit()
+            assert not decision(f"sqlite://{tmp_path}/{place}.db?table=t", part, **query)
+
+
+def test_categories_of_objects_are_read_one_by_one():
+    """Their values decide no type: whole numbers, texts, and a category that no row has."""
+    for categories in ([1, 2, "x"], ["1", "2", "x"], [1, 2], ["x", 1, 2]):
+        index = pd.Index(categories, dtype=object)
+        column = pd.Categorical([categories[0], None, categories[-1]], categories=index)
+        opened = open_table(pd.DataFrame({"x": column}))
+        assert opened.schema()["x"].is_string()
+        texts = [str(categories[0]), None, str(categories[-1])]
+        assert opened.to_pyarrow()["x"].to_pylist() == texts

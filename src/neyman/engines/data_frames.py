@@ -40,6 +40,7 @@ class Frame:
         read: gives some columns of all rows: an Arrow table, or an Arrow Dataset that has them.
         check: refuses a form that differs inside, for some columns, before a row is read.
         single_use: whether it may be a stream, whose rows come once.
+        untyped: the columns whose type the schema does not say: texts may be numbers there.
         marked: ``read`` where a column may hold numbers and texts: it writes the numbers with the
             marks that a plan declares for texts. None where no column can.
     """
@@ -48,6 +49,7 @@ class Frame:
     read: Callable[[Sequence[str]], Any]
     check: Callable[[Sequence[str]], None] = lambda columns: None
     single_use: bool = False
+    untyped: frozenset[str] = frozenset()
     marked: Callable[[Sequence[str], SourcePart], Any] | None = None
 
     def rows(self, columns: Sequence[str], marks: SourcePart) -> Any:
@@ -252,32 +254,54 @@ def _check_files(source: Any, schema: Any, columns: Sequence[str]) -> None:
 def _of_pandas(source: Any) -> Frame:
     names = [str(name) for name in source.columns]
     empty = source.head(0)
-    kinds = [_array(empty.iloc[:, i]).type for i in range(len(names))]
+    declared = [_declared(empty.iloc[:, i]) for i in range(len(names))]
+    kinds = [kind or pa.string() for kind in declared]
 
     def marked(columns: Sequence[str], marks: SourcePart) -> Any:
         at = [names.index(name) for name in columns]
         arrays = [_array(source.iloc[:, i], kinds[i], marks) for i in at]
         return pa.Table.from_arrays(arrays, names=list(columns))
 
-    schema = pa.schema(list(zip(names, kinds, strict=True)))
-    return Frame(schema, lambda columns: marked(columns, PLAIN_SOURCE), marked=marked)
+    untyped = (name for name, kind in zip(names, declared, strict=True) if kind is None)
+    return Frame(
+        pa.schema(list(zip(names, kinds, strict=True))),
+        lambda columns: marked(columns, PLAIN_SOURCE),
+        untyped=frozenset(untyped),
+        marked=marked,
+    )
 
 
-def _array(series: Any, kind: Any = None, marks: SourcePart = PLAIN_SOURCE) -> Any:
+_UNDECLARED = ("object", "str")
+"""What pandas makes of values whose type nobody declared: which of the two depends on them."""
+
+
+def _declared(empty: Any) -> Any:
+    """The Arrow type of a pandas column without rows, by its dtype; None if that is no type.
+
+    Arrow would look into the categories of a dtype, so their own dtype must be one.
+    """
+    kinds = [empty.dtype, getattr(getattr(empty.dtype, "categories", None), "dtype", "int64")]
+    if any(str(kind) in _UNDECLARED for kind in kinds):
+        return None
+    with suppress(Exception):
+        return pa.Array.from_pandas(empty).type
+    return None
+
+
+def _array(series: Any, kind: Any, marks: SourcePart) -> Any:
     """A pandas column as Arrow, in the type that it has without rows.
 
     Mixed objects become text one by one, and so does what Arrow cannot convert as a whole.
     """
-    if kind is None:
-        if str(series.dtype) not in ("object", "str", "string"):
-            with suppress(Exception):
-                return pa.Array.from_pandas(series)
-        return pa.array([], pa.string())
     if kind != pa.string():
         with suppress(Exception):
             array = pa.Array.from_pandas(series)
             return array if array.type == kind else array.cast(kind)
         return pa.chunked_array([_scalars(series, kind)])
+    if hasattr(series.dtype, "categories"):
+        texts = [_object_text(value, marks) for value in series.dtype.categories]
+        codes = series.array.codes
+        return pa.array(texts, pa.string()).take(pa.array(codes, mask=codes < 0))
     return pa.array([_object_text(value, marks) for value in series], type=pa.string())
 
 

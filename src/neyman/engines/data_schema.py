@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,34 +122,46 @@ def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ..
     return tuple(levels)
 
 
-def check_schema(plan: Plan, table: ibis.Table, source: Any = None) -> None:
+def check_schema(
+    plan: Plan,
+    table: ibis.Table,
+    source: Any = None,
+    untyped: Collection[str] | None = None,
+) -> None:
     """Refuse data whose columns or types cannot fit the plan; no row is read.
 
     Args:
         plan: what is wanted.
         table: the private table, or one of its form.
         source: where it comes from: a path is named in errors.
+        untyped: the columns whose type the schema does not say, and which are read value by value:
+            each column of a CSV file. None if this is not known; then texts may be numbers.
 
     Raises:
-        DataError: a column is missing, has a type that is neither text, number, truth value nor
-            date, is of floats and holds units or keys that are texts, or has a type whose values
-            can never be equal to one of the public keys.
+        DataError: a column is missing, is text that is read as numbers without ``parse``, has a
+            type that is neither text, number, truth value nor date, is of floats and holds units or
+            keys that are texts, or has a type whose values can never be equal to one of the public
+            keys.
     """
     try:
-        _check(plan, table)
+        _check(plan, table, untyped)
     except DataError as error:
         if not isinstance(source, (str, Path)):
             raise
         raise DataError(f"data = {str(source)!r}: {error}") from None
 
 
-def _check(plan: Plan, table: ibis.Table) -> None:
+def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> None:
     names = columns_read(plan, list(table.columns))
     _check_changes(plan, table)
     schema = _with_days(plan, {name: table.schema()[name] for name in names})
+    hierarchy = plan.hierarchy
+    levels = hierarchy.levels if hierarchy else ()
+    parsed = {*plan.rows.parsed, *levels, *(table.columns if untyped is None else untyped)}
     for name, reading in plan.rows.readings:
         _check_reading(name, schema[name], reading)
-    hierarchy = plan.hierarchy
+        if reading.type == "number" and name not in parsed:
+            _check_number(name, schema[name])
     if plan.unit.id is not None:
         _check_key_type(plan.unit.id, schema[plan.unit.id])
     for name in names if hierarchy else ():
@@ -167,10 +179,22 @@ def _check(plan: Plan, table: ibis.Table) -> None:
             _check_type(column.name, kind, "a column to sum holds")
             if kind.is_date():
                 raise DataError(f"data column {column.name!r} holds dates, which do not add up")
+            if column.name not in parsed:
+                _check_number(column.name, kind)
         else:
             advice = "write the keys as whole numbers or as true and false, without quotes"
             _check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
             _check_keys(column.name, kind, column.kind, map(key_text, column.keys))
+
+
+def _check_number(name: str, kind: dt.DataType) -> None:
+    """Text whose type a schema gives is no number, unless the plan says that it is read as one."""
+    if kind.is_string():
+        raise DataError(
+            f"data column {name!r} has type {kind}, and the plan reads numbers from it; convert "
+            f"the column to numbers, or write parse = true in [columns] for {name!r}: then each "
+            "text is read as a number, and a text that is none is missing"
+        )
 
 
 def _check_changes(plan: Plan, table: ibis.Table) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "check_memory",
     "close",
     "connect",
+    "footer",
     "parquet",
     "parquet_names",
     "parquet_schema",
@@ -112,7 +113,7 @@ def parquet_names(files: Sequence[str]) -> list[list[str]]:
     Raises:
         DataError: a file that is no Parquet file, or of which the end is missing.
     """
-    return [list(_footer(file).names) for file in files]
+    return [list(footer(file).names) for file in files]
 
 
 def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
@@ -135,7 +136,7 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
         types: dict[str, Any] = {}
         natives: dict[str, Any] = {}
         for number, file in enumerate(files):
-            schema = _footer(file)
+            schema = footer(file)
             if columns is None:
                 counts = Counter(name.casefold() for name in schema.names)
                 names = [name for name in schema.names if counts[name.casefold()] == 1]
@@ -166,7 +167,12 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
         close(connection)
 
 
-def _footer(file: str) -> pa.Schema:
+def footer(file: str) -> pa.Schema:
+    """The Arrow schema of a Parquet file, from its end.
+
+    Raises:
+        DataError: it is no Parquet file, or its end is missing.
+    """
     try:
         with open(file, "rb") as opened:
             return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").schema_arrow

@@ -38,6 +38,7 @@ __all__ = [
     "csv_files",
     "folder_columns",
     "open_table",
+    "untyped_columns",
 ]
 
 _BACKENDS = {"duckdb": "duckdb", "spark": "pyspark"}
@@ -151,6 +152,37 @@ def column_names(source: Any, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
         else [header_of(file, csv) for file in files]
     )
     return list(dict.fromkeys(name for header in headers for name in header))
+
+
+def untyped_columns(source: Any, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+    """The columns whose type the schema of a source does not say; no row is read.
+
+    A text of such a column may be a number: each column of a CSV file, texts of SQLite, and columns
+    of Python objects in pandas. A column of nothing says no type either.
+
+    Args:
+        source: what `as_source` gives.
+        csv: the form of CSV files, as the plan declares it.
+    """
+    if isinstance(source, ibis.Table):
+        return frozenset(name for name, kind in source.schema().items() if kind.is_null())
+    if isinstance(source, Frame):
+        return source.untyped | _of_nothing(source.schema)
+    if isinstance(source, DatabaseTable):
+        return frozenset()
+    files = data_files(source)
+    if _are_parquet(files):
+        return _of_nothing(duckdb.footer(files[0]))
+    return frozenset(header_of(files[0], csv))
+
+
+def _of_nothing(schema: pa.Schema) -> frozenset[str]:
+    kinds = {field.name: field.type for field in schema}
+    return frozenset(
+        name
+        for name, kind in kinds.items()
+        if pa.types.is_null(getattr(kind, "value_type", None) or kind)
+    )
 
 
 def folder_columns(source: Any) -> frozenset[str]:

@@ -168,6 +168,7 @@ class Rows:
         filters: each filter of the plan by its text, parsed: the table's and the queries'.
         readings: how expressions read each column of the data that they use.
         zones: the time zone of each column whose timestamps have one.
+        parsed: the columns of text that the plan reads as numbers or dates, one by one.
     """
 
     types: tuple[tuple[str, str], ...] = ()
@@ -176,6 +177,7 @@ class Rows:
     filters: tuple[tuple[str, Node], ...] = ()
     readings: tuple[tuple[str, ColumnType], ...] = ()
     zones: tuple[tuple[str, str], ...] = ()
+    parsed: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> Iterator[Node]:
@@ -266,6 +268,7 @@ def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str
         tuple(filters.items()),
         tuple((name, types[name]) for name in sorted(used - names) if name in types),
         tuple(_zones(document, problems)),
+        tuple(sorted(name for name, part in document.columns.items() if part.parse)),
     )
 
 

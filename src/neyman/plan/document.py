@@ -428,6 +428,11 @@ class ColumnPart(Strict):
         None,
         description="'text', 'whole', 'boolean' or 'date', for a column for expressions alone",
     )
+    parse: bool = Field(
+        False,
+        description="true for a text column whose texts are read as numbers or dates, one by one; "
+        "a text that is none is missing",
+    )
     zone: Zone | None = Field(
         None,
         description="the time zone, such as 'America/New_York', in which a timestamp with a time "

@@ -706,6 +706,8 @@ class Plan:
             "columns": {column.name: _column_dict(column) for column in self.columns}
             | {name: {"type": kind} for name, kind in self.rows.types},
         }
+        for name in content["columns"].keys() & set(self.rows.parsed):
+            content["columns"][name]["parse"] = True
         for name, zone in self.rows.zones:
             content["columns"][name]["zone"] = zone
         for section, rule in (("derive", False), ("lookup", True)):

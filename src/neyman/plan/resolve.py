@@ -86,6 +86,7 @@ def resolve(
     levels = {level for part in document.hierarchy.values() for level in part.levels}
     columns += tuple(one for one in computed if one is not None and one.name not in levels)
     _twins(document, problems)
+    _parsing(document, problems)
     hierarchy = _hierarchy(document, folder, problems)
     check_marks(document, readings_of(columns, hierarchy, rows), problems)
     _unit_and_budget(document, problems)
@@ -221,6 +222,19 @@ def _twins(document: PlanDocument, problems: list[str]) -> None:
             )
 
 
+def _parsing(document: PlanDocument, problems: list[str]) -> None:
+    """Columns whose texts cannot be read as numbers or dates."""
+    for name, part in document.columns.items():
+        first = part.listed[0] if part.listed else None
+        numbers = part.integer or part.decimals is not None or type(first) is int
+        calculated = name in document.derive or name in document.lookup
+        if part.parse and (calculated or not (numbers or part.type in ("whole", "date"))):
+            problems.append(
+                f"columns.{name}.parse = true: is for texts of the data that are read as numbers "
+                "or dates; beside discover, other keys, and other types, leave it out"
+            )
+
+
 def _columns(
     document: PlanDocument, files: Mapping[str, KeyFile | None], problems: list[str]
 ) -> tuple[Column, ...]:
@@ -235,7 +249,7 @@ def _columns(
                 "leave one of them out"
             )
             continue
-        if part.type is not None and part.model_fields_set <= {"type", "zone"}:
+        if part.type is not None and part.model_fields_set <= {"type", "parse", "zone"}:
             if name in document.derive or name in document.lookup:
                 problems.append(f"{where}.type: a derived column has a type; leave it out")
             continue

@@ -27,7 +27,7 @@ from neyman.consistency.published_forms import (
 )
 from neyman.engines.aggregate import aggregate_cells, discover, rehearse
 from neyman.engines.csv_reader import DataError
-from neyman.engines.databases.table import LostConnection, on_one_connection
+from neyman.engines.databases.table import DatabaseTable, LostConnection, on_one_connection
 from neyman.engines.joins.joined_tables import (
     check_tables,
     columns_of,
@@ -42,6 +42,7 @@ from neyman.engines.source import (
     csv_files,
     folder_columns,
     open_table,
+    untyped_columns,
 )
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
@@ -146,6 +147,8 @@ class FirstRun:
         plan, book = self.plan, self.book
         tell("looking at the data's form", 0.02)
         form = self.source.rehearse(plan)
+        for name in self.source.names():
+            tell(f"the table is {name}", 0.04)
         tell("finding the least noise", 0.05)
         calibrated = plan.calibrated()
         tables = _checked_tables(plan, calibrated)
@@ -383,6 +386,11 @@ class Source:
             self.data, self.engine, columns or None, rows=rows, csv=self.csv, **limits
         )
 
+    def names(self) -> list[str]:
+        """The tables of a server that are read, with their schemas."""
+        data = [self.data, *(other.data for other in self.others.values())]
+        return [one.name for one in data if isinstance(one, DatabaseTable) and one.name]
+
     def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
         """The forms alone, once the tables of a plan are known to follow from them."""
         sources = {plan.table: self, **self.others}
@@ -394,7 +402,10 @@ class Source:
                 folders[name] = folder_columns(source.data)
         # What is needed alone, as it will be read: other columns may hold anything.
         forms = self._opened(columns_of(plan, names, folders), plan, rows=False)
-        check_tables(plan, forms, {name: source.data for name, source in sources.items()})
+        untyped = {
+            name: untyped_columns(source.data, source.csv) for name, source in sources.items()
+        }
+        check_tables(plan, forms, {name: source.data for name, source in sources.items()}, untyped)
         with prepared_tables(plan, forms) as prepared:
             for own, rows in prepared:
                 with named_errors(plan, own.table):

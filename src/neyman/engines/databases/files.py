@@ -129,7 +129,13 @@ def _sqlite(url: str, path: str, table: str) -> Frame:
             batches = list(_batches(connection.execute(query), wanted, readings, marks))
         return pa.Table.from_batches(batches, wanted)
 
-    return Frame(schema, lambda columns: marked(columns, PLAIN_SOURCE), marked=marked)
+    texts = (field.name for field in schema if pa.types.is_string(field.type))
+    return Frame(
+        schema,
+        lambda columns: marked(columns, PLAIN_SOURCE),
+        untyped=frozenset(texts),
+        marked=marked,
+    )
 
 
 def _batches(

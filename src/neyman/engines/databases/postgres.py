@@ -51,6 +51,7 @@ _SETTINGS = (
     "SET LOCAL extra_float_digits = 1",
     "SET LOCAL jit = off",  # of long expressions it takes seconds
     "SET LOCAL idle_in_transaction_session_timeout = 0",
+    "SET LOCAL row_security = off",  # a policy that hides rows is an error, and not a smaller table
 )
 _SCALE = 21  # digits after the point: floor(x 10^d) is exact for d <= 9, and no fraction is lost
 _TINY = "CAST(1e-290 AS DOUBLE PRECISION)"
@@ -280,6 +281,7 @@ class PostgresTable(DatabaseTable):
             return f"({self._query}) AS asked"
         name = self._relation[-1]
         schema = self._relation[0] if len(self._relation) == 2 else server.schema_of(name)
+        self.name = f"{schema}.{name}"
         return f"{_quoted(schema)}.{_quoted(name)}"
 
 
@@ -412,6 +414,12 @@ def _in_words(shown: str) -> Iterator[None]:
             " has"
         ) from None
     except psycopg.errors.InsufficientPrivilege as error:
+        if error.diag.source_function == "check_enable_rls":  # the message is in any language
+            raise DataError(
+                f"data: {shown}: row-level security would hide rows of the table from this role, "
+                "and a release would count the rest; use a role with BYPASSRLS, or make a table or "
+                "a view of the rows that are meant, which the role can read as a whole"
+            ) from None
         raise DataError(
             f"data: {shown} does not permit it ({error.diag.message_primary}); the role needs"
             " USAGE on the schema and SELECT on the table or on the columns that the plan uses"

@@ -117,7 +117,10 @@ def columns_of(
 
 
 def check_tables(
-    plan: Plan, forms: Mapping[str, ibis.Table], sources: Mapping[str, Any] | None = None
+    plan: Plan,
+    forms: Mapping[str, ibis.Table],
+    sources: Mapping[str, Any] | None = None,
+    untyped: Mapping[str, Collection[str]] | None = None,
 ) -> None:
     """Refuse tables whose columns or types cannot fit the plan; no row is read.
 
@@ -125,6 +128,7 @@ def check_tables(
         plan: the plan.
         forms: each table, or one of its form, by its name.
         sources: where each comes from: a path is named in errors.
+        untyped: the columns of each whose type its schema does not say; None if not known.
 
     Raises:
         DataError: see `check_schema`; a column to join has a type that no plan reads; or the ids of
@@ -146,7 +150,17 @@ def check_tables(
                 )
     for own in plan.table_plans():
         with named_errors(plan, own.table):
-            check_schema(own, _form(plan, own, forms), (sources or {}).get(own.table))
+            form, source = _form(plan, own, forms), (sources or {}).get(own.table)
+            check_schema(own, form, source, untyped and _untyped(plan, own, untyped))
+
+
+def _untyped(plan: Plan, own: Plan, untyped: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """The columns of a table without types, with those that are joined to it."""
+    names = frozenset(untyped[own.table])
+    if own.table == plan.table:
+        for table in plan.tables:
+            names |= frozenset(table.join) & frozenset(untyped[table.name])
+    return names
 
 
 def _form(plan: Plan, own: Plan, forms: Mapping[str, ibis.Table]) -> ibis.Table:
