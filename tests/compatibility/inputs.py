@@ -468,6 +468,7 @@ dates = "%d.%m.%Y"
 [columns.pay]
 decimals = 2
 unknown = "drop"
+parse = true
 [columns.admitted]
 type = "date"
 [columns.seen]

@@ -642,8 +642,8 @@ def test_rows_that_a_policy_hides_are_refused_and_not_left_out(server, ledger, t
             connection.execute(statement)
         visible = connection.execute("SELECT count(*) FROM hospital.above").fetchall()[0][0]
     with psycopg.connect(clinic(user="reader"), autocommit=True) as connection:
-        seen = connection.execute("SELECT count(*) FROM hospital.hidden").fetchall()[0][0]
-    assert 0 < seen == visible < len(ROWS)  # what a run would have counted
+        counted = connection.execute("SELECT count(*) FROM hospital.hidden").fetchall()[0][0]
+    assert 0 < counted == visible < len(ROWS)  # what a run would have counted
     try:
         with pytest.raises(DataError, match=r"row-level security.*BYPASSRLS"):
             ny.run(small(), {"people": at(server, "hospital.hidden")}, ledger, tmp_path / "out")

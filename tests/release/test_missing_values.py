@@ -240,9 +240,12 @@ def test_each_query_says_in_one_sentence_what_happens_to_missing_values():
     said = {query.name: missing_values(plan, query) for query in plan.queries}
     assert said["mean"] == "Rows without a number in 'x' take no part."
     assert said["sum"] == "Rows without a number in 'x' add nothing."
-    assert said["both"] == "Only rows with a number in 'x' take part."
     assert said["ratio"] == (
         "Rows without a number in 'x' add nothing to the numerator. "
+        "Rows without a number in 'y' count as 0.5, which the clip moves to 1."
+    )
+    assert said["both"] == (
+        "Only rows with a number in 'x' take part. "
         "Rows without a number in 'y' count as 0.5, which the clip moves to 1."
     )
     assert said["rows"] is None

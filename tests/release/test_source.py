@@ -473,8 +473,8 @@ def test_one_table_says_what_is_missing_in_every_source(tmp_path):
         opened = open_table(source, columns=columns_read(plan, table.column_names))
         with prepared(plan, opened) as rows:
             cells = aggregate(plan, rows)
-        found = {table: values.tolist() for (table, _, _), values in cells.items()}
-        assert found == right, name
+        counted = {table: values.tolist() for (table, _, _), values in cells.items()}
+        assert counted == right, name
 
 
 def decision(source, part: dict[str, Any], **query) -> str:

@@ -121,12 +121,24 @@ def csv_files(source: Any) -> list[str]:
     Raises:
         DataError: a path has no regular file.
     """
-    if isinstance(source, (ibis.Table, Frame, DatabaseTable)):
-        return []
-    files = data_files(source)
+    files = _files(source)
     return files if {_suffix(file) for file in files} <= _CSV else []
 
 
+@singledispatch
+def _files(source: Any) -> list[str]:
+    """The files that a source names; none if it is something else."""
+    return data_files(source)
+
+
+@_files.register(ibis.Table)
+@_files.register(Frame)
+@_files.register(DatabaseTable)
+def _(source: Any) -> list[str]:
+    return []
+
+
+@singledispatch
 def column_names(source: Any, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
     """The names of the columns of a source, with repetitions; no row is read.
 
@@ -139,12 +151,6 @@ def column_names(source: Any, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
     Raises:
         DataError: a file cannot be read, or a database cannot be reached.
     """
-    if isinstance(source, ibis.Table):
-        return list(source.columns)
-    if isinstance(source, Frame):
-        return list(source.schema.names)
-    if isinstance(source, DatabaseTable):
-        return list(source.open(None, rows=False, memory=None).columns)
     files = data_files(source)
     headers = (
         duckdb.parquet_names(files)
@@ -154,6 +160,22 @@ def column_names(source: Any, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
     return list(dict.fromkeys(name for header in headers for name in header))
 
 
+@column_names.register(ibis.Table)
+def _(source: ibis.Table, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+    return list(source.columns)
+
+
+@column_names.register(Frame)
+def _(source: Frame, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+    return list(source.schema.names)
+
+
+@column_names.register(DatabaseTable)
+def _(source: DatabaseTable, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+    return list(source.open(None, rows=False, memory=None).columns)
+
+
+@singledispatch
 def untyped_columns(source: Any, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
     """The columns whose type the schema of a source does not say; no row is read.
 
@@ -164,16 +186,25 @@ def untyped_columns(source: Any, csv: SourcePart = PLAIN_SOURCE) -> frozenset[st
         source: what `as_source` gives.
         csv: the form of CSV files, as the plan declares it.
     """
-    if isinstance(source, ibis.Table):
-        return frozenset(name for name, kind in source.schema().items() if kind.is_null())
-    if isinstance(source, Frame):
-        return source.untyped | _of_nothing(source.schema)
-    if isinstance(source, DatabaseTable):
-        return frozenset()
     files = data_files(source)
     if _are_parquet(files):
         return _of_nothing(duckdb.footer(files[0]))
     return frozenset(header_of(files[0], csv))
+
+
+@untyped_columns.register(ibis.Table)
+def _(source: ibis.Table, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+    return frozenset(name for name, kind in source.schema().items() if kind.is_null())
+
+
+@untyped_columns.register(Frame)
+def _(source: Frame, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+    return source.untyped | _of_nothing(source.schema)
+
+
+@untyped_columns.register(DatabaseTable)
+def _(source: DatabaseTable, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+    return frozenset()
 
 
 def _of_nothing(schema: pa.Schema) -> frozenset[str]:
@@ -191,10 +222,7 @@ def folder_columns(source: Any) -> frozenset[str]:
     Args:
         source: what `as_source` gives.
     """
-    if isinstance(source, (ibis.Table, Frame, DatabaseTable)):
-        return frozenset()
-    files = data_files(source)
-    folders = (part for file in files for part in Path(file).parts[:-1])
+    folders = (part for file in _files(source) for part in Path(file).parts[:-1])
     return frozenset(part.partition("=")[0] for part in folders if "=" in part)
 
 

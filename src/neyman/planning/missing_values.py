@@ -30,10 +30,11 @@ def missing_values(plan: Plan, query: Query) -> str | None:
     numeric = [column for column in dict.fromkeys(columns) if column.integer]
     if not numeric:
         return None
-    if query.complete:
-        names = " and ".join(repr(column.name) for column in numeric if column.unknown is None)
-        if names:
-            return f"Only rows with a number in {names} take part."
+    names = [column.name for column in numeric if column.unknown is None]
+    if query.complete and names:
+        both = " and ".join(map(repr, names))
+        replaced = [_sentence(query, column) for column in numeric if column.unknown is not None]
+        return " ".join([f"Only rows with a number in {both} take part.", *replaced])
     return " ".join(_sentence(query, column) for column in numeric)
 
 
@@ -54,11 +55,7 @@ def missing_by_sentence(plan: Plan) -> dict[str, tuple[str, ...]]:
 def _sentence(query: Query, column: Column) -> str:
     without = f"without a number in {column.name!r}"
     if column.unknown is not None:
-        count = f"Rows {without} count as {unscaled(column.unknown, column)}"
-        low, high = _range(query, column.name)
-        inside = min(max(column.unknown, low), high)
-        moved = f", which the clip moves to {unscaled(inside, column)}"
-        return f"{count}{moved if inside != column.unknown else ''}."
+        return f"Rows {without} count as {_counted_as(query, column, column.unknown)}."
     if query.measure == "ratio":
         sums = ["numerator"] if column.name == query.column else []
         sums += ["denominator"] if column.name == query.over else []
@@ -68,9 +65,18 @@ def _sentence(query: Query, column: Column) -> str:
     return f"Rows {without} take no part."
 
 
-def _range(query: Query, name: str) -> tuple[int, int]:
-    """The range that the numbers of a column are brought into."""
-    if query.bins:
-        return query.bins[0], query.bins[-1] - 1
-    clip = query.clip_over if name == query.over and name != query.column else query.clip
-    return clip or (-(2**63), 2**63)
+def _counted_as(query: Query, column: Column, unknown: int) -> str:
+    """The number that replaces a missing one, and what the query's range makes of it."""
+    number = str(unscaled(unknown, column))
+    ranges = [(query.bins[0], query.bins[-1] - 1)] if query.bins else []
+    ranges += [query.clip] if query.clip and column.name == query.column else []
+    ranges += [query.clip_over] if query.clip_over and column.name == query.over else []
+    if query.search is not None:
+        return f"{number}, or as the end of the clip if {number} is outside"
+    inside = {min(max(unknown, low), high) for low, high in ranges}
+    if inside <= {unknown}:
+        return number
+    if len(inside) > 1:
+        return f"{number}, which each clip moves to its nearest end"
+    what = "edges move" if query.bins and not query.inverse_sensitivity else "clip moves"
+    return f"{number}, which the {what} to {unscaled(inside.pop(), column)}"
