@@ -228,7 +228,7 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
     selection = plain.limited(plan.queries, rows)
     for rows_of, query in zip(result, plan.queries, strict=True):
         assert rows_of.read == len(selection)
-        named = [row for row in rows if row["id"] is not None]
+        named = [row for row in rows if canonical(row["id"]) is not None]
         assert (rows_of.taken, rows_of.missing) == (len(rows), len(rows) - len(named))
         assert rows_of.unit_rows == len(named) - len(selection)
         label = 1 + 2 * plan.queries.index(query)
@@ -276,7 +276,7 @@ def visits_plan(where="age >= 2", unknown="drop", **unit):
             "unit": {"protects": "patient", "neighboring": "replace-one", **unit},
             "columns": {
                 "ward": {"keys": ["S", "T"], "unknown": unknown},
-                "age": {"type": "whole"},
+                "age": {"type": "whole", "parse": True},
             },
             "budget": {"zcdp": 1},
             "query": [
@@ -323,7 +323,7 @@ def test_rows_without_a_number_are_a_cause_of_their_own(engine, unit):
         {"name": "count", "measure": "count"},
     ]
     data = visits_plan(where=None, **unit).canonical() | {"schema": 2}
-    data["columns"] |= {"w": {"integer": True}, "age": {"integer": True, "unknown": 3}}
+    data["columns"] |= {"w": {"integer": True}, "age": {"integer": True, "unknown": 3, "parse": True}}
     data["query"] = [{**m, "by": ["ward"], "share": "1/6"} for m in measures]
     check = check_data(Plan.from_dict(data), table, engine)
     connection = duckdb.connect()

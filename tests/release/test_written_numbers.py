@@ -55,8 +55,8 @@ def formed(source, **more):
     return ny.Plan.from_dict({
         **SMALL, "schema": 2, "most_rows": 1000, "source": source,
         "columns": {
-            "x": {"decimals": 2},
-            "n": {"keys": [0, 1, 1000, 2500, -1000]},
+            "x": {"decimals": 2, "parse": True},
+            "n": {"keys": [0, 1, 1000, 2500, -1000], "parse": True},
             "b": {"keys": [True, False]},
             "day": {"keys": ["2024-01-31", "2024-02-01", "0999-12-31", "unknown"]},
             "at": {"type": "date"},
@@ -223,7 +223,7 @@ def dates_on(form, texts, engine="duckdb", url=None):
     """The text of the date that expressions read in each text."""
     plan = ny.Plan.from_dict({
         **SMALL, "schema": 2, "source": {"dates": form}, "budget": {"zcdp": 1, "delta": "1e-5"},
-        "columns": {"at": {"type": "date"}, "day": {"discover": True}, "i": {"type": "whole"}},
+        "columns": {"at": {"type": "date"}, "day": {"discover": True}, "i": {"type": "whole", "parse": True}},
         "derive": {"day": {"expression": "period(at, 'day')"}},
         "query": [{"name": "q", "measure": "count", "by": ["day"], "delta": "1e-6", "share": 1}],
     })  # fmt: skip
@@ -390,7 +390,7 @@ def test_marks_hold_in_every_table_and_before_a_unit_has_one_row():
         **SMALL, "schema": 2, "table": "visits", "source": EUROPEAN,
         "unit": {"protects": "person", "neighboring": "replace-one", "id": "id", "rows": 2},
         "tables": {"people": {"id": "id", "join": ["born"], "duplicates": "least"}},
-        "columns": {"born": {"keys": ["2023-12-01", "2024-01-31"]}, "cost": {"decimals": 1}},
+        "columns": {"born": {"keys": ["2023-12-01", "2024-01-31"]}, "cost": {"decimals": 1, "parse": True}},
         "query": [
             {"name": "born", "measure": "count", "by": ["born"], "share": "1/2"},
             {"name": "cost", "measure": "sum", "column": "cost", "clip": [0, 9000], "share": "1/2"},
