@@ -323,7 +323,10 @@ def test_rows_without_a_number_are_a_cause_of_their_own(engine, unit):
         {"name": "count", "measure": "count"},
     ]
     data = visits_plan(where=None, **unit).canonical() | {"schema": 2}
-    data["columns"] |= {"w": {"integer": True}, "age": {"integer": True, "unknown": 3, "parse": True}}
+    data["columns"] |= {
+        "w": {"integer": True, "parse": True},
+        "age": {"integer": True, "unknown": 3, "parse": True},
+    }
     data["query"] = [{**m, "by": ["ward"], "share": "1/6"} for m in measures]
     check = check_data(Plan.from_dict(data), table, engine)
     connection = duckdb.connect()

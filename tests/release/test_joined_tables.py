@@ -25,7 +25,7 @@ from neyman.release.verify.verification import verify
 from plans import SMALL, release
 
 DOCUMENT: dict[str, Any] = {
-    "schema": 1,
+    "schema": 2,
     "name": "joined",
     "dataset": "d@1",
     "table": "events",

@@ -223,7 +223,8 @@ def dates_on(form, texts, engine="duckdb", url=None):
     """The text of the date that expressions read in each text."""
     plan = ny.Plan.from_dict({
         **SMALL, "schema": 2, "source": {"dates": form}, "budget": {"zcdp": 1, "delta": "1e-5"},
-        "columns": {"at": {"type": "date"}, "day": {"discover": True}, "i": {"type": "whole", "parse": True}},
+        "columns": {"at": {"type": "date"}, "day": {"discover": True},
+                    "i": {"type": "whole", "parse": True}},
         "derive": {"day": {"expression": "period(at, 'day')"}},
         "query": [{"name": "q", "measure": "count", "by": ["day"], "delta": "1e-6", "share": 1}],
     })  # fmt: skip
@@ -390,7 +391,8 @@ def test_marks_hold_in_every_table_and_before_a_unit_has_one_row():
         **SMALL, "schema": 2, "table": "visits", "source": EUROPEAN,
         "unit": {"protects": "person", "neighboring": "replace-one", "id": "id", "rows": 2},
         "tables": {"people": {"id": "id", "join": ["born"], "duplicates": "least"}},
-        "columns": {"born": {"keys": ["2023-12-01", "2024-01-31"]}, "cost": {"decimals": 1, "parse": True}},
+        "columns": {"born": {"keys": ["2023-12-01", "2024-01-31"]},
+                    "cost": {"decimals": 1, "parse": True}},
         "query": [
             {"name": "born", "measure": "count", "by": ["born"], "share": "1/2"},
             {"name": "cost", "measure": "sum", "column": "cost", "clip": [0, 9000], "share": "1/2"},
