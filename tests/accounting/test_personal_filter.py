@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from tests.seeded import Seeded
+from seeded import Seeded
 
 SECRET = 4937  # the square of a person's vector, in no public value
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erfc
+from test_few_steps import exact_delta
 
 import neyman as ny
 from neyman.losses.composition import Composition
@@ -34,7 +35,6 @@ from neyman.profiles.real_sums import RealSums, Step
 from neyman.profiles.step_grid import StepGrid
 from neyman.profiles.step_nodes import StepNodes, log_sum
 from neyman.tradeoff.tradeoff import Tradeoff
-from tests.core.test_few_steps import exact_delta
 
 RATES = st.floats(-7, -0.6).map(lambda v: 10**v)
 DISTANCES = st.floats(-0.9, 0.5).map(lambda v: 10**v)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from tests.seeded import Seeded
+from seeded import Seeded
 
 COLUMN: Any = "budget"
 NUMBER: Any = 5

@@ -34,7 +34,8 @@ def test_each_entry_is_read_by_itself(kind):
 
 @pytest.mark.parametrize("other", [None, 3.0, "ab", {}, Hostile(), (1.0,), (1.0, 2.0, 3.0), 1j])
 def test_a_record_of_another_form_is_no_number_and_leaves_the_others_alone(other):
-    read = vectors("rows", [(1.0, 2.0), other, (1.0, [2.0])], relation="replace-one")
+    rows = [(1.0, 2.0), other, (1.0, [2.0])]
+    read = vectors("rows", rows, relation="replace-one", dimension=2)
     np.testing.assert_array_equal(read, [[1, 2], [np.nan, np.nan], [1, np.nan]])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 import ibis
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -21,12 +22,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_engine import KEY, counted
+from test_engine import small_plan
 
 from neyman.engines import csv_reader as lines
-from neyman.engines.aggregate import aggregate, rehearse
+from neyman.engines.aggregate import aggregate, rehearse, tables_of
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import check_schema, columns_needed, columns_read
-from neyman.engines.row_values import prepared
+from neyman.engines.row_values import prepared, with_plain_texts
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
 from neyman.release.run import Source
@@ -559,3 +562,47 @@ def test_categories_of_objects_are_read_one_by_one():
         assert opened.schema()["x"].is_string()
         texts = [str(categories[0]), None, str(categories[-1])]
         assert opened.to_pyarrow()["x"].to_pylist() == texts
+
+
+class OddItem:
+    """An object that raises when its item is asked for."""
+
+    @property
+    def item(self):
+        raise RuntimeError
+
+
+class OddFloat(float):
+    """A float that cannot say its size."""
+
+    def __abs__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("odd", [OddItem(), OddFloat(2)], ids=["item", "size"])
+def test_an_object_that_raises_has_no_value_and_leaves_the_others_alone(odd):
+    values = np.array(["a", odd, "a"], dtype=object)
+    plan = small_plan([{"name": "q", "measure": "count", "by": ["k"], "share": 1}], KEYED)
+    assert counted(plan, pd.DataFrame({"k": values}))["q", "all", "count"] == [2, 0]
+
+
+KEYED = {"k": {"keys": ["a", "b"]}}
+
+
+def test_a_dataset_whose_files_differ_in_the_unit_of_a_time_is_refused_by_its_types(tmp_path):
+    """Arrow would cast each value, and fail on some."""
+    for number, unit in enumerate(("us", "ns")):
+        kind = pa.timestamp(unit)
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"d": pa.array([1000], kind)}), path, version="2.6")
+    with pytest.raises(DataError, match="has type timestamp"):
+        open_table(ds.dataset(tmp_path), columns=["d"], rows=False)
+
+
+def test_numbers_of_more_digits_than_a_float_keep_their_point_beside_marks():
+    values = pd.DataFrame({"d": np.array([1.125, 2.5], dtype=np.longdouble)})
+    query = {"name": "q", "measure": "sum", "column": "d", "clip": [0, 100], "share": 1}
+    base = small_plan([query], {"d": {"decimals": 3, "unknown": 0}}).canonical()
+    plan = Plan.from_dict({**base, "source": {"decimal": ",", "thousands": "."}})
+    with with_plain_texts(plan, open_table(values, csv=plan.source)) as table:
+        assert tables_of(plan, table, KEY)["q", "all", "sum"].dense().tolist() == [3625]

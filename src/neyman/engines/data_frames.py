@@ -19,6 +19,7 @@ from typing import Any
 
 import duckdb
 import ibis
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
@@ -216,6 +217,16 @@ def _parts(source: Any) -> list[Any]:
     return [source]
 
 
+def _same_type(own: Any, wanted: Any) -> bool:
+    """Whether Arrow gives each value of a file in the type of the dataset: it casts values.
+
+    A cast to another unit of time, or to another index of a dictionary, can fail on a value.
+    """
+    texts = pa.types.is_string(own) or pa.types.is_large_string(own)
+    plain = plain_type(own) == plain_type(wanted)
+    return own == wanted or pa.types.is_null(own) or (texts and plain and is_plain(wanted))
+
+
 def _check_files(source: Any, schema: Any, columns: Sequence[str]) -> None:
     """Refuse files whose types are guessed from rows, or differ, or that are listed twice."""
     kind = source.format.default_extname
@@ -242,8 +253,8 @@ def _check_files(source: Any, schema: Any, columns: Sequence[str]) -> None:
     for file in source.files:
         own = source.format.inspect(file, source.filesystem)
         for name in columns:
-            wanted = plain_type(schema.field(name).type)
-            if name in own.names and plain_type(own.field(name).type) != wanted:
+            wanted = schema.field(name).type
+            if name in own.names and not _same_type(own.field(name).type, wanted):
                 raise DataError(
                     f"data is an Arrow Dataset whose column {name!r} has type "
                     f"{schema.field(name).type}, and {own.field(name).type} in {file!r}; "
@@ -301,7 +312,7 @@ def _array(series: Any, kind: Any, marks: SourcePart) -> Any:
     if hasattr(series.dtype, "categories"):
         texts = [_object_text(value, marks) for value in series.dtype.categories]
         codes = series.array.codes
-        return pa.array(texts, pa.string()).take(pa.array(codes, mask=codes < 0))
+        return pa.array(texts, pa.large_string()).take(pa.array(codes, mask=codes < 0))
     return pa.array([_object_text(value, marks) for value in series], type=pa.string())
 
 
@@ -319,8 +330,16 @@ def _scalars(series: Any, kind: Any) -> Any:
 def _object_text(value: object, marks: SourcePart) -> str | None:
     """The canonical text of a Python object: as the engine writes the same value; None for NaN.
 
-    A number or a date gets the marks that the plan declares, so that it is read as itself.
+    A number or a date gets the marks that the plan declares, so that it is read as itself. An
+    object that raises has no text.
     """
+    try:
+        return _text_of(value, marks)
+    except Exception:
+        return None
+
+
+def _text_of(value: object, marks: SourcePart) -> str | None:
     # NumPy's scalars count as the Python numbers they hold.
     item = getattr(value, "item", None)
     with suppress(Exception):
@@ -350,8 +369,9 @@ def marked_text(value: object, text: str, marks: SourcePart) -> str:
 
 
 @marked_text.register(float)
+@marked_text.register(np.floating)
 @marked_text.register(Decimal)
-def _(value: float | Decimal, text: str, marks: SourcePart) -> str:
+def _(value: Any, text: str, marks: SourcePart) -> str:
     return text.replace(".", marks.decimal)
 
 

@@ -225,6 +225,11 @@ def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.Da
                 "timestamp and a text have one"
             )
         has_zone = isinstance(kind, dt.Timestamp) and kind.timezone is not None
+        if has_zone and not _reads_days(plan, name) and name != plan.unit.id:
+            raise DataError(
+                f"data column {name!r} holds timestamps, and the plan reads it neither as dates "
+                "nor by keys that are days; declare type = 'date', or keys such as '2024-12-31'"
+            )
         if has_zone and zone is None and name != plan.unit.id:
             raise DataError(
                 f"data column {name!r} holds timestamps with a time zone, and its days depend on "
@@ -241,6 +246,14 @@ def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.Da
             kinds[name] = dt.date
             _check_days(plan, name)
     return kinds
+
+
+def _reads_days(plan: Plan, name: str) -> bool:
+    """Whether a plan reads a column as dates, or by keys that are texts."""
+    dates = any(one == name and kind.type == "date" for one, kind in plan.rows.readings)
+    keyed = (one for one in plan.columns if one.name == name and not one.integer)
+    levels = plan.hierarchy.levels if plan.hierarchy else ()
+    return dates or name in levels or any(one.kind == "text" for one in keyed)
 
 
 def _check_days(plan: Plan, name: str) -> None:

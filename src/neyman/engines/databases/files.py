@@ -129,7 +129,7 @@ def _sqlite(url: str, path: str, table: str) -> Frame:
             batches = list(_batches(connection.execute(query), wanted, readings, marks))
         return pa.Table.from_batches(batches, wanted)
 
-    texts = (field.name for field in schema if pa.types.is_string(field.type))
+    texts = (field.name for field in schema if pa.types.is_large_string(field.type))
     return Frame(
         schema,
         lambda columns: marked(columns, PLAIN_SOURCE),
@@ -158,7 +158,7 @@ def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
         return PLACEHOLDER, lambda value, _: None
     if any(word in kind for word in ("REAL", "FLOA", "DOUB")):
         return pa.float64(), _number
-    return pa.string(), _text
+    return pa.large_string(), _text  # of a batch there can be more than 2 GiB
 
 
 def _number(value: Any, marks: SourcePart) -> float | None:
