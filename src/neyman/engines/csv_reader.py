@@ -54,7 +54,7 @@ LONGEST = 1 << 20
 _GZIP = b"\x1f\x8b"
 # pyright does not see the functions that Arrow makes on import.
 _compute: Any = pc
-_KIND = pa.dictionary(pa.int32(), pa.string())
+_KIND = pa.dictionary(pa.int32(), pa.large_string())
 
 
 class DataError(ValueError):
@@ -399,10 +399,10 @@ def decoded(words: Any, encoding: str) -> Any:
     """Text for bytes, empty for what cannot be decoded."""
     if encoding == "utf-8":
         try:
-            return words.cast(pa.string())
+            return words.cast(pa.large_string())
         except pa.ArrowInvalid:
             pass
-    return pa.array([_word(word, encoding) for word in words.to_pylist()], pa.string())
+    return pa.array([_word(word, encoding) for word in words.to_pylist()], pa.large_string())
 
 
 def _word(word: bytes, encoding: str) -> str:
