@@ -445,7 +445,7 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
     if not ratios:
         return
     rows = [n for n, _, _ in ratios[0].by_rows]
-    table = columns("at most, if so many rows count in a cell", *(f"{n:,}" for n in rows))
+    table = columns("at most, if a cell counts", *(many(n, "row") for n in rows))
     for error in ratios:
         name = f"rank in {error.name}" if error.by_rank else error.name
         shown = [f"{_few(e)} (± {_few(half)})" for _, e, half in error.by_rows]
