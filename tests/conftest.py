@@ -24,6 +24,7 @@ _NOT_OURS = (
     "ignore:fetch_:DeprecationWarning",
     "ignore:The copy keyword is deprecated",
     "ignore:unclosed <socket:ResourceWarning",
+    "ignore:os.fork:RuntimeWarning",  # JAX, which synthetic data load into the process
 )
 
 

@@ -25,7 +25,7 @@ INSTALL = (
     " out with -k 'not postgres'"
 )
 SHARED = "dynamic_shared_memory_type=mmap"  # in its folder: nothing is left of a killed server
-HBA = "local all guarded scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
+HBA = "local all guarded,sentinel scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
 
 
 def binaries() -> Path:

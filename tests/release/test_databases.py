@@ -432,17 +432,17 @@ def test_a_role_that_may_only_read_makes_a_release_and_its_password_is_nowhere(
     caplog.set_level("DEBUG")
     password = "se@cret/1"
     with psycopg.connect(server.url(), autocommit=True) as connection:
-        connection.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{password}' IN ROLE reader")
+        connection.execute(f"CREATE ROLE sentinel LOGIN PASSWORD '{password}' IN ROLE reader")
     try:
-        url = at(server, user="guarded", password=password)
+        url = at(server, user="sentinel", password=password)
         release = ny.run(small(), {"people": url}, ledger, tmp_path / "release")
         values = release.tables["s.all"].column("value").to_pylist()
         assert all(abs(value - 28) < 30 for value in values)
         with pytest.raises(DataError) as refused:
-            open_table(at(server, user="guarded", password="other@word"))
+            open_table(at(server, user="sentinel", password="other@word"))
     finally:
         with psycopg.connect(server.url(), autocommit=True) as connection:
-            connection.execute("DROP ROLE guarded")
+            connection.execute("DROP ROLE sentinel")
     files = [p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()]
     texts = [*files, repr(as_source(url)).encode(), caplog.text.encode(), *capfd.readouterr()]
     for text in texts:

@@ -23,7 +23,7 @@ BASE: dict[str, Any] = {
     "dataset": "d@1",
     "table": "t",
     "unit": {"protects": "person", "neighboring": "replace-one", "rows": 3, "id": "id"},
-    "columns": {"word": {"discover": True}, "pay": {"decimals": 2, "unknown": 0}},
+    "columns": {"word": {"discover": True}, "pay": {"decimals": 2, "unknown": 0, "parse": True}},
     "budget": {"zcdp": 100, "delta": "1e-6"},
 }
 ROWS = [
@@ -108,7 +108,7 @@ def test_plan_check_prints_the_threshold_in_people(tmp_path):
         id = "id"
         [columns]
         word = { discover = true }
-        pay = { decimals = 2, unknown = 0 }
+        pay = { decimals = 2, unknown = 0, parse = true }
         [budget]
         zcdp = 100
         delta = "1e-6"
