@@ -39,6 +39,7 @@ TOO_MUCH = (
     "budget: it needs more noise than the sampler can draw, or there are too many records; give a "
     "larger budget"
 )
+_ABOUT = "Each entry by itself of the covariance of the law of the records, clipped to the ball."
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 
@@ -164,18 +165,9 @@ def covariance(
 
     squared = np.add.outer(mean**2, mean**2) * np.where(diagonal, 2.0, 1.0) * of_mean**2
     noise_error = np.sqrt(deviations**2 + squared) * scale
-    sampling = np.where(diagonal, 2.0 if centered else 0.5, 1.0 if centered else 0.5)
-    error = np.hypot(noise_error, sampling * real * real / math.sqrt(n) * scale)
-    return Estimate(
-        "covariance",
-        shaped(value, flat=False),
-        shaped(error, flat=False),
-        shaped(noise_error, flat=False),
-        receipt,
-        noise,
-        "Each entry by itself of the covariance of the law of the records, clipped to the ball.",
-        limits,
-    )
+    error = np.hypot(noise_error, _sampling(diagonal, centered, real) / math.sqrt(n) * scale)
+    entries = shaped(value, flat=False), shaped(error, flat=False), shaped(noise_error, flat=False)
+    return Estimate("covariance", *entries, receipt, noise, _ABOUT, limits)
 
 
 def _unknown_size(
@@ -260,18 +252,15 @@ def _unknown_size(
     squared = np.add.outer(mean**2, mean**2) * np.where(diagonal, 2.0, 1.0) * of_mean**2
     by_number = (second - 2 * outer) * (noise.sigma / of_number / count)
     noise_error = np.sqrt((sigmas * unit * unit / count) ** 2 + squared + by_number**2) * scale
-    sampling = np.where(diagonal, 2.0 if centered else 0.5, 1.0 if centered else 0.5)
-    error = np.hypot(noise_error, sampling * radius * radius / math.sqrt(count) * scale)
-    return Estimate(
-        "covariance",
-        shaped(value, flat=False),
-        shaped(error, flat=False),
-        shaped(noise_error, flat=False),
-        receipt,
-        noise,
-        "Each entry by itself of the covariance of the law of the records, clipped to the ball.",
-        limits,
-    )
+    error = np.hypot(noise_error, _sampling(diagonal, centered, radius) / math.sqrt(count) * scale)
+    entries = shaped(value, flat=False), shaped(error, flat=False), shaped(noise_error, flat=False)
+    return Estimate("covariance", *entries, receipt, noise, _ABOUT, limits)
+
+
+def _sampling(diagonal: NDArray[Any], centered: bool, radius: float) -> Floats:
+    """Return what sampling adds to the error of each entry, times the root of the number."""
+    part = np.where(diagonal, 2.0, 1.0) if centered else np.full(diagonal.shape, 0.5)
+    return part * radius * radius
 
 
 def _over(
