@@ -348,4 +348,7 @@ def _agrees(
     if measure != "sum" and (off := query["noise of count"]) > 1:  # a noisy count may be off by 1
         share, half = off / number, (high - low) / 2
         noise += {"mean": half * share, "variance": half**2 * share}.get(measure, half * share**0.5)
+    if measure == "standard_deviation":  # a root is not linear near 0: the variances are compared
+        squared = noise * max(2 * value, noise / CERTAIN)
+        return abs(value**2 - right**2) <= squared + 1e-9 * right**2
     return abs(value - float(right)) <= noise + 1e-9 * abs(right)
