@@ -9,9 +9,12 @@ from typing import Any
 
 import mpmath
 import pytest
+from hypothesis import HealthCheck, settings
 
 import attacks
 import machine
+import random_laws
+import tiers
 from postgres_server import PostgresServer
 
 # The Java of a test ends before its second compiler has paid off: half the time of Spark's tests.
@@ -28,7 +31,28 @@ _NOT_OURS = (
 )
 
 
+# The same examples in every run but `make fuzz`, which draws new ones. Nothing is kept in the
+# checkout, which may be read-only, and a slow machine fails no test.
+settings.register_profile(
+    "neyman",
+    database=None,
+    deadline=None,
+    derandomize=not random_laws.INPUTS,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("neyman")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tiers", "which cases a run takes (tests/tiers.py)")
+    group.addoption("--tier", choices=tiers.TIERS, default="night", help="the largest tier")
+    group.addoption("--durations-file", action="store_true", help="measure and write the times")
+    group.addoption("--reverse", action="store_true", help="run the last case first")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("durations_file"):
+        config.pluginmanager.register(tiers.Recorder())
     for line in _NOT_OURS:
         config.addinivalue_line("filterwarnings", line)
     config.addinivalue_line("markers", "needs(name): what the machine must have; see machine.NEEDS")
@@ -40,6 +64,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if attacks.attack_of(item.nodeid) is not None:
             item.add_marker("attack")
+
+
+@pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
+def pytest_collection_choose(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take the cases of the tier, the longest group first."""
+    durations, largest = tiers.Durations.read(), config.getoption("tier")
+    if largest != "night":
+        tier_of = durations.tiers(items)
+        inside = tiers.TIERS[: tiers.TIERS.index(largest) + 1]
+        config.hook.pytest_deselected(items=[one for one in items if tier_of[one] not in inside])
+        items[:] = [one for one in items if tier_of[one] in inside]
+    if config.getoption("dist", "no") == "loadgroup":
+        items[:] = tiers.in_order(items, durations)
+    if config.getoption("reverse"):
+        items.reverse()
 
 
 @pytest.fixture

@@ -1,0 +1,208 @@
+"""Which cases a run takes, by the measured CPU time of each case.
+
+A tier holds the cases up to its time (`LARGEST_SECONDS`), and of each test the cheapest case, so
+that no sentence leaves `make test`. A test without a measurement is in `test`. `make durations`
+measures every case on a quiet machine and writes `durations.json`: for each file and test the CPU
+seconds of the largest case, or of each case if one is over the time of `fast`. A time counts the
+test's process and all processes that it starts, without the fixtures that several tests share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pytest
+
+__all__ = ["TIERS", "Durations", "Recorder", "Tier", "group_of", "in_order"]
+
+Tier = Literal["fast", "test", "ci", "night"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+LARGEST_SECONDS: dict[Tier, float] = {"fast": 0.03, "test": 0.3, "ci": 4.0, "night": float("inf")}
+"""The CPU time of a case up to which it belongs to a tier, and to each larger one."""
+FILE = Path(__file__).with_name("durations.json")
+
+SERVERS = {"spark_running": "spark", "postgres": "postgresql", "own_server": "postgresql"}
+"""Fixtures for which a run starts a program once: their tests go to one process of the run."""
+NEEDS = {"java": "spark", "postgresql": "postgresql", "chromium": "browser", "strace": "strace"}
+"""What a mark `needs` asks for, and the group of such tests."""
+
+
+def _name(item: pytest.Item) -> tuple[str, str, str]:
+    """The file below tests/, the test, and its case."""
+    path, _, rest = item.nodeid.partition("::")
+    test, bracket, case = rest.partition("[")
+    return path.removeprefix("tests/"), test, bracket + case
+
+
+class Durations:
+    """The measured CPU times of the cases.
+
+    Args:
+        by_file: seconds by file and test; of each case where one is over the time of `fast`.
+    """
+
+    def __init__(self, by_file: dict[str, dict[str, float | dict[str, float]]]) -> None:
+        self.by_file = by_file
+
+    @classmethod
+    def read(cls, path: Path = FILE) -> Durations:
+        """Return the measurements of a file, or none if there is no file."""
+        return cls(json.loads(path.read_text()) if path.exists() else {})
+
+    def seconds(self, file: str, test: str, case: str) -> float | None:
+        """Return the CPU seconds of a case, or None if its test was not measured.
+
+        A case that is newer than the measurement of its test has the test's least time.
+        """
+        measured = self.by_file.get(file, {}).get(test)
+        if isinstance(measured, dict):
+            return measured.get(case, min(measured.values()))
+        return measured
+
+    def tiers(self, items: list[pytest.Item]) -> dict[pytest.Item, Tier]:
+        """Return the smallest tier of each case."""
+        by_test: dict[tuple[str, str], list[tuple[float, pytest.Item]]] = defaultdict(list)
+        tiers: dict[pytest.Item, Tier] = {}
+        for item in items:
+            file, test, case = _name(item)
+            seconds = self.seconds(file, test, case)
+            if seconds is None:
+                tiers[item] = "test"
+                continue
+            by_test[file, test].append((seconds, item))
+            tiers[item] = next(tier for tier in TIERS if seconds <= LARGEST_SECONDS[tier])
+            if tiers[item] == "fast" and group_of(item) != file:
+                tiers[item] = "test"
+        for cases in by_test.values():
+            cheapest = min(cases, key=lambda case: case[0])[1]
+            if tiers[cheapest] != "fast":
+                tiers[cheapest] = "test"
+        return tiers
+
+    def total(self, items: Iterable[pytest.Item]) -> float:
+        """Return the CPU seconds of cases; those without a measurement count as nothing."""
+        return sum(self.seconds(*_name(item)) or 0.0 for item in items)
+
+
+def group_of(item: pytest.Item) -> str:
+    """Return what a case shares with others of its process: a server, or else its file."""
+    for mark in item.iter_markers("needs"):
+        for need in mark.args:
+            if need in NEEDS:
+                return NEEDS[need]
+    names = getattr(item, "fixturenames", ())
+    parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+    if "spark" in parameters:
+        return "spark"
+    for fixture, group in SERVERS.items():
+        if fixture in names:
+            return group
+    if "postgresql" in parameters:
+        return "postgresql"
+    file = _name(item)[0]
+    return "browser" if file.startswith("browser/") else file
+
+
+def in_order(items: list[pytest.Item], durations: Durations) -> list[pytest.Item]:
+    """Return the cases by group, the longest group first, and mark each for one process."""
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        group = group_of(item)
+        item.add_marker(pytest.mark.xdist_group(group))
+        groups[group].append(item)
+    longest = sorted(groups.values(), key=lambda group: -durations.total(group))
+    return [item for group in longest for item in group]
+
+
+def _without_group(node: str) -> str:
+    """The name of a case without the group that pytest-xdist adds to it."""
+    name, _, group = node.rpartition("@")
+    return name if group.endswith(".py") or group in {*NEEDS.values(), *SERVERS.values()} else node
+
+
+# ---- measurement ------------------------------------------------------------------------------
+
+
+def _processes(root: int) -> Generator[int]:
+    """A process and all that it has started and that live."""
+    yield root
+    try:
+        threads = os.listdir(f"/proc/{root}/task")
+        for thread in threads:
+            children = Path(f"/proc/{root}/task/{thread}/children").read_text()
+            for child in children.split():
+                yield from _processes(int(child))
+    except OSError:
+        return  # it has ended
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of all that it has started."""
+    ticks = 0
+    for process in _processes(os.getpid()):
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Recorder:
+    """A plugin that measures each case, and writes `durations.json` at the end of the run."""
+
+    def __init__(self) -> None:
+        self.shared = 0.0  # of fixtures that several tests share
+        self.by_case: dict[str, float] = defaultdict(float)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
+        start, before = cpu_seconds(), self.shared
+        answer = yield
+        if fixturedef.scope != "function":
+            self.shared = before + cpu_seconds() - start
+        return answer
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        item.user_properties.append(("cpu", (cpu_seconds(), self.shared)))
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, Any]:
+        report = yield
+        if call.when == "teardown":
+            start, shared = next(value for key, value in item.user_properties if key == "cpu")
+            seconds = cpu_seconds() - start - (self.shared - shared)
+            report.user_properties = [("cpu_seconds", round(max(seconds, 0.0), 2))]
+        return report
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        for key, value in report.user_properties:
+            if key == "cpu_seconds":
+                self.by_case[_without_group(report.nodeid)] += value
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(session.config, "workerinput"):
+            return
+        new = self.measured(Durations.read())
+        FILE.write_text(json.dumps(new.by_file, indent=0, sort_keys=True) + "\n")
+
+    def measured(self, old: Durations) -> Durations:
+        """Return the measurements of this run, and the old ones of the tests that it left out."""
+        by_test: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+        for node, seconds in self.by_case.items():
+            path, _, rest = node.partition("::")
+            test, bracket, case = rest.partition("[")
+            by_test[path.removeprefix("tests/"), test][bracket + case] = seconds
+        by_file = {file: dict(tests) for file, tests in old.by_file.items()}
+        for (file, test), cases in by_test.items():
+            largest = max(cases.values())
+            few = largest <= LARGEST_SECONDS["fast"] or len(cases) == 1
+            by_file.setdefault(file, {})[test] = largest if few else cases
+        return Durations(by_file)
