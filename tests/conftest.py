@@ -51,6 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["NEYMAN_TIER"] = config.getoption("tier")
     if config.getoption("durations_file"):
         config.pluginmanager.register(tiers.Recorder())
     for line in _NOT_OURS:

@@ -1,15 +1,22 @@
-"""How many random examples a law tries: few in CI, many in `make fuzz`."""
+"""How many random examples a law tries: few in `make test`, more in CI, many in `make fuzz`."""
 
 from __future__ import annotations
 
 import os
 
-__all__ = ["INPUTS", "examples"]
+__all__ = ["INPUTS", "examples", "is_small"]
 
 INPUTS = int(os.environ.get("NEYMAN_FUZZ") or 0)
 """The size that `make fuzz` asks for; 0 elsewhere."""
 
 
 def examples(number: int, least: int = 1) -> int:
-    """Half of a number, and at least so many; ten times the number in `make fuzz`."""
-    return number * max(1, INPUTS // 5000) if INPUTS else max(least, number // 2)
+    """Half of a number, an eighth in `make test`, and at least so many; ten times in `make fuzz`."""
+    if INPUTS:
+        return number * max(1, INPUTS // 5000)
+    return max(least, number // (8 if is_small() else 2))
+
+
+def is_small() -> bool:
+    """Return True if this run is of a tier that a contributor waits for (tests/tiers.py)."""
+    return os.environ.get("NEYMAN_TIER") in ("fast", "test")

@@ -157,7 +157,8 @@ class Recorder:
     """A plugin that measures each case, and writes `durations.json` at the end of the run."""
 
     def __init__(self) -> None:
-        self.shared = 0.0  # of fixtures that several tests share
+        self.shared = 0.0  # CPU seconds of fixtures that several tests share
+        self.start = 0.0
         self.by_case: dict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(wrapper=True)
@@ -169,16 +170,15 @@ class Recorder:
         return answer
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        item.user_properties.append(("cpu", (cpu_seconds(), self.shared)))
+    def pytest_runtest_protocol(self) -> Generator[None, Any, Any]:
+        self.start = cpu_seconds() - self.shared
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, Any]:
+    def pytest_runtest_makereport(self, call: Any) -> Generator[None, Any, Any]:
         report = yield
         if call.when == "teardown":
-            start, shared = next(value for key, value in item.user_properties if key == "cpu")
-            seconds = cpu_seconds() - start - (self.shared - shared)
+            seconds = cpu_seconds() - self.shared - self.start
             report.user_properties = [("cpu_seconds", round(max(seconds, 0.0), 2))]
         return report
 
@@ -200,6 +200,7 @@ class Recorder:
             path, _, rest = node.partition("::")
             test, bracket, case = rest.partition("[")
             by_test[path.removeprefix("tests/"), test][bracket + case] = seconds
+        by_file: dict[str, dict[str, float | dict[str, float]]]
         by_file = {file: dict(tests) for file, tests in old.by_file.items()}
         for (file, test), cases in by_test.items():
             largest = max(cases.values())

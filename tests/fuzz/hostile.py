@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from attacks import SIZE
+from random_laws import is_small
 
 __all__ = ["TEXTS", "changed", "fuzzed", "mutated", "named_errors", "texts", "values"]
 
 ASKED = os.environ.get("NEYMAN_FUZZ")
 """How many inputs in all; by default 1,000, always the same ones, or SIZE times as many others."""
-INPUTS = int(ASKED or 1000 * SIZE)
+INPUTS = int(ASKED or (100 if is_small() else 1000 * SIZE))
 FIXED = ASKED is None and SIZE == 1
 _LONGEST = 120  # seconds for one input: as good as for ever
 
