@@ -11,7 +11,7 @@ INPUTS = int(os.environ.get("NEYMAN_FUZZ") or 0)
 
 
 def examples(number: int, least: int = 1) -> int:
-    """Half of a number, an eighth in `make test`, and at least so many; ten times in `make fuzz`."""
+    """Return half of a number, an eighth in `make test`, or ten times as many in `make fuzz`."""
     if INPUTS:
         return number * max(1, INPUTS // 5000)
     return max(least, number // (8 if is_small() else 2))
