@@ -15,10 +15,10 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from entries import FILES, NAME, UNIT, reading, reserve
-from postgres_server import PostgresServer
 
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
+from postgres_server import PostgresServer
 
 
 @pytest.fixture

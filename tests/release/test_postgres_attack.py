@@ -19,12 +19,12 @@ from typing import Any
 import psycopg
 import pytest
 from entries import FILES, NAME, UNIT, reading, reserve
-from postgres_server import PostgresServer
 
 from neyman.ledger.chain import digest, line_of
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.published_files import digest_of
 from neyman.ledger.records import LedgerError
+from postgres_server import PostgresServer
 
 Writer = tuple[str, str, str]
 ENTRY = "id, dataset, holder, part, key, state, charge, delta, event, ended"

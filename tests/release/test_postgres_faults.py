@@ -19,13 +19,13 @@ from typing import Any
 import psycopg
 import pytest
 from entries import NAME, UNIT, reserve
-from postgres_server import PostgresServer
 
 from attacks import SIZE
 from machine import need
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, LedgerError
 from neyman.ledger.validation import account_terms
+from postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="module")
