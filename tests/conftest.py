@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -58,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", line)
     config.addinivalue_line("markers", "needs(name): what the machine must have; see machine.NEEDS")
     config.addinivalue_line("markers", "attack: attacks the product; see attacks.ATTACKS")
+    config.addinivalue_line("markers", "random: draws its examples; `make fuzz` draws new ones")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,6 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if attacks.attack_of(item.nodeid) is not None:
             item.add_marker("attack")
+        if item.nodeid.startswith("tests/fuzz/") or random_laws.is_random(item):
+            item.add_marker("random")
 
 
 @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
@@ -144,10 +148,28 @@ def _refuse(report: Any) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+def pytest_runtest_makereport(call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
     report = yield
+    if call.excinfo and (lack := machine.lack(call.excinfo.value)):
+        report.outcome, report.longrepr = "skipped", f"Skipped: {lack}"
     _refuse(report)
     return report
+
+
+class _TestFile(pytest.Module):
+    """A file of tests. It is skipped if a package that it imports is not installed."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            if (lack := machine.lack(error.__cause__)) is None:
+                raise
+            pytest.skip(lack, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    return _TestFile.from_parent(parent, path=module_path)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,8 +16,9 @@ import pytest
 
 from neyman.extras import EXTRAS
 
-__all__ = ["NEEDS", "Need", "has", "need", "reason", "refused"]
+__all__ = ["NEEDS", "Need", "has", "lack", "need", "reason", "refused"]
 
+INSTALL = "pip install 'neyman[dev]'"
 REFUSE = os.environ.get("NEYMAN_SKIPS") == "refuse"
 """Whether a skip is a failure, as in CI."""
 
@@ -102,6 +103,18 @@ def need(name: str) -> None:
 def reason(name: str) -> str:
     """Return the reason of such a skip."""
     return f"needs {NEEDS[name].what} ({NEEDS[name].install})"
+
+
+def lack(error: BaseException | None) -> str | None:
+    """Return the reason of a skip if an error says that a package is not installed, or None."""
+    if not isinstance(error, ImportError):
+        return None
+    package = (error.name or "").partition(".")[0]
+    if package and package != "neyman" and find_spec(package) is None:
+        return f"needs the package {package} ({INSTALL})"
+    if not has("release") and "pip install 'neyman[" in str(error):
+        return reason("release")
+    return None
 
 
 def refused(answer: str) -> bool:

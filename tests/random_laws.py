@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-__all__ = ["INPUTS", "examples", "is_small"]
+__all__ = ["INPUTS", "examples", "is_random", "is_small"]
 
 INPUTS = int(os.environ.get("NEYMAN_FUZZ") or 0)
 """The size that `make fuzz` asks for; 0 elsewhere."""
@@ -15,6 +16,12 @@ def examples(number: int, least: int = 1) -> int:
     if INPUTS:
         return number * max(1, INPUTS // 5000)
     return max(least, number // (8 if is_small() else 2))
+
+
+def is_random(test: Any) -> bool:
+    """Return True if Hypothesis draws the examples of a collected test."""
+    function = getattr(test, "obj", None)
+    return getattr(function, "is_hypothesis_test", False) or hasattr(function, "draws")
 
 
 def is_small() -> bool:

@@ -42,7 +42,8 @@ def test_that_is_known_to_fail():
 def run(folder: Path, skips: str) -> tuple[int, str]:
     """The exit code and the output of these tests, with the plugins of this folder."""
     (folder / "test_these.py").write_text(TESTS)
-    env = {**os.environ, "NEYMAN_SKIPS": skips, "PYTHONPATH": str(Path(__file__).parent)}
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "NEYMAN_SKIPS": skips, "PYTHONPATH": path}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "test_these.py"],

@@ -181,6 +181,7 @@ def test_a_forked_child_is_refused_and_the_parent_pays_on():
     assert in_a_child(lambda: one_step()[0].step(vectors)) == "no error"
 
 
+@pytest.mark.needs("release")
 @forks
 def test_a_child_with_the_same_process_id_is_refused(monkeypatch):
     """In a new process-id namespace, the child of process 1 is process 1 too."""
@@ -189,6 +190,7 @@ def test_a_child_with_the_same_process_id_is_refused(monkeypatch):
     assert in_a_child(lambda: steps.step(vectors)).startswith("RuntimeError")
 
 
+@pytest.mark.needs("release")
 @forks
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_forked_during_a_step_is_refused_and_does_not_wait():

@@ -1,21 +1,21 @@
 """A browser, an explorer and a release for the tests that look at pages."""
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 import neyman as ny
 from machine import need
-from neyman.demo.midwest import write_plan
-from neyman.explorer.server import Explorer
-from neyman.release.signing import create_key
+
+if TYPE_CHECKING:  # an environment without these packages skips these tests
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 CHROMIUM = "/usr/bin/chromium"
 PLAN = """
@@ -60,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def browser() -> Iterator[Browser]:
     """Debian's chromium, one for all tests."""
     need("chromium")
+    from playwright.sync_api import expect, sync_playwright
+
     root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     expect.set_options(timeout=20_000)
     with sync_playwright() as play:
@@ -103,6 +105,11 @@ def look(browser: Browser) -> Iterator[Look]:
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
     """A plan with a key that is markup, people, and a signed release of them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from neyman.release.signing import create_key
+
     folder = tmp_path_factory.mktemp("three")
     (folder / "plan.toml").write_text(PLAN)
     draw = np.random.default_rng(7)
@@ -130,6 +137,8 @@ class Served:
     queries = 0
 
     def __init__(self, path: Path | None, **more) -> None:
+        from neyman.explorer.server import Explorer
+
         self.explorer = Explorer(None if path is None else str(path), port=0, **more)
         self.thread = threading.Thread(target=self.explorer.server.serve_forever, daemon=True)
         self.thread.start()
@@ -181,6 +190,8 @@ def several(request, tmp_path_factory) -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def midwest(tmp_path_factory) -> Iterator[Served]:
     """An explorer of the demo's plan, for the screenshots."""
+    from neyman.demo.midwest import write_plan
+
     serving = Served(write_plan(tmp_path_factory.mktemp("midwest")))
     yield serving
     serving.stop()

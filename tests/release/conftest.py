@@ -5,14 +5,11 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
-from entries import NAME, UNIT
 from hypothesis import Phase, given, settings
 from hypothesis.strategies import tuples
 
 import random_laws
-from neyman.ledger.ledger import Ledger
 from postgres_server import PostgresServer
 
 
@@ -31,6 +28,11 @@ def writer(postgres: PostgresServer) -> Iterator[tuple[str, str, str]]:
 
     The third is the user's URL without the ledger. They have a schema of their own, `mine`.
     """
+    import psycopg
+    from entries import NAME, UNIT
+
+    from neyman.ledger.ledger import Ledger
+
     owner = postgres.url(schema="rights")
     text = (Path(__file__).parents[2] / "docs/howto/operate-ledger.md").read_text()
     grants = text.partition("```sql\n")[2].partition("```")[0].replace("neyman", "rights")
@@ -84,7 +86,7 @@ def on_each(*strategies, examples: int = 12):
 
             holds()
 
-        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        run.__name__, run.__doc__, run.draws = test.__name__, test.__doc__, many
         return run
 
     return law
