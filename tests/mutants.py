@@ -128,7 +128,7 @@ def _replacement(node: ast.AST) -> tuple[ast.expr, str] | None:
         case ast.Constant(value) if type(value) is int:
             return node, repr(value + 1)
         case ast.Constant(value) if type(value) is float:
-            return node, repr(1.001 * value)
+            return node, repr(1.001 * value or 1e-3)
         case ast.Name("UNIT"):
             return node, "0.0"
         case ast.Name(name) if name in NAMES:

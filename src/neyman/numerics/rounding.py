@@ -23,14 +23,17 @@ def below(value: Fraction | float) -> float:
 
 
 def exp_up(value: float) -> float:
-    """A probability that is certainly at least e^value; exactly 0 for what is certainly 0."""
+    """Return a probability of at least e^value, exactly 0 for what is certainly 0.
+
+    It holds if a rounding has moved the value. The error of exp is below one float (``up``).
+    """
     if value == -math.inf:
         return 0.0
     return min(up(math.exp(min(value, 0.0) * (1 - 2 * UNIT))), 1.0)
 
 
 def exp_down(value: float) -> float:
-    """A probability that is certainly at most e^value."""
+    """Return a probability of at most e^value, also if a rounding has moved the value."""
     return down(math.exp(min(value, 0.0) * (1 + 2 * UNIT)))
 
 
