@@ -125,6 +125,8 @@ def _replacement(node: ast.AST) -> tuple[ast.expr, str] | None:
     match node:
         case ast.UnaryOp(ast.Not() | ast.USub(), operand):
             return node, f"({ast.unparse(operand)})"
+        case ast.BinOp(left, ast.Add() | ast.Sub(), _):
+            return node, f"({ast.unparse(left)})"
         case ast.Constant(value) if type(value) is int:
             return node, repr(value + 1)
         case ast.Constant(value) if type(value) is float:
