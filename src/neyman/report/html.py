@@ -196,7 +196,7 @@ def file_link(path: str, folder: str = "") -> Element:
         folder: of the release, seen from the page, such as "../release/"; "" beside the page.
     """
     text = code(path)
-    return element("a", text, href=quote(folder + path)) if inside(path) else text
+    return element("a", text, href=quote(folder + path, errors="replace")) if inside(path) else text
 
 
 def below(text: Node, more: str) -> Node:
