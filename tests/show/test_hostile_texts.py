@@ -6,9 +6,9 @@ import json
 
 import pyarrow as pa
 import pytest
-from hostile_pages import BENIGN, HOSTILE, Structure, poisoned, poisoned_tables, published
 
 import neyman as ny
+from hostile_pages import BENIGN, HOSTILE, Structure, poisoned, poisoned_tables, published
 from neyman import notebook
 from neyman.elements import element
 from neyman.plan.plan import Plan
@@ -98,7 +98,10 @@ def test_what_could_not_be_seen_is_a_code():
     said = r"at most \u202e52\u2066%\x00\x1b\u2028\ud800"
     assert page == rf'<p title="\u202e">{said}</p>'
     assert page.encode("utf-8")
-    assert Structure(str(element("p", "שלום \u200e25% 👩\u200d🔬\n"))).text == "שלום \u200e25% 👩\u200d🔬\n"
+    assert (
+        Structure(str(element("p", "שלום \u200e25% 👩\u200d🔬\n"))).text
+        == "שלום \u200e25% 👩\u200d🔬\n"
+    )
 
 
 def test_texts_are_read_back_as_they_were_written():
