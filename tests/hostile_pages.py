@@ -46,7 +46,7 @@ HOSTILE = (
 )
 """Texts that a browser could take for something else."""
 
-_KEPT = re.compile(
+_WORDS = re.compile(
     r"-?[\d./e-]+|inf|all|drop|least|count|rank|at_most|zcdp|gdp|approximate|replace-one|add-remove|"
     r"least-squares|nonnegative|neyman-receipt/1|" + "|".join(ATTACKERS)
 )
@@ -68,7 +68,7 @@ def poisoned(node: Any, text: str, names: bool = False) -> Any:
         }
     if isinstance(node, list):
         return [poisoned(value, text) for value in node]
-    if isinstance(node, str) and not _KEPT.fullmatch(node):
+    if isinstance(node, str) and not _WORDS.fullmatch(node):
         return f"{node}{text}"
     return node
 
@@ -91,7 +91,7 @@ def poisoned_tables(tables: Mapping[str, Any], text: str) -> dict[str, pa.Table]
 
 def survey(text: str) -> dict[str, Any]:
     """A plan with the text in each place where a plan can have it."""
-    size, kind, found = f"size{text}", f"kind{text}", f"found{text}"
+    size, kind, word = f"size{text}", f"kind{text}", f"found{text}"
     join, people = f"sex{text}", f"people{text}"
     return {
         "schema": 2,
@@ -111,7 +111,7 @@ def survey(text: str) -> dict[str, Any]:
         "columns": {
             kind: {"keys": [text, "b"], "unknown": text},
             join: {"keys": [f"f{text}", "m"]},
-            found: {"discover": True},
+            word: {"discover": True},
             size: {"integer": True, "measurement_unit": f"kg {text}"},
         },
         "derive": {
@@ -130,7 +130,7 @@ def survey(text: str) -> dict[str, Any]:
         "budget": {"epsilon": 3, "delta": "1e-6"},
         "query": [
             {"name": "kinds", "measure": "count", "by": [kind, join], "at": ["state"]},
-            {"name": "words", "measure": "count", "by": [found], "delta": "1e-8"},
+            {"name": "words", "measure": "count", "by": [word], "delta": "1e-8"},
             {"name": "sizes", "measure": "sum", "column": size, "clip": [0, 9]},
             {"name": "means", "measure": "mean", "column": size, "clip": [0, 9], "groups": 1}
             | {"by": [f"cut{text}"], "where": f"column({kind!r}) == {text!r}"},

@@ -103,10 +103,10 @@ def test_markup_is_written_in_one_place():
 def test_no_script_makes_markup_from_a_text():
     """The two lines that do have no text of a plan: an empty picture, and the explorer's page."""
     makes = re.compile(r".*(?:innerHTML|outerHTML|HTML\(|document\.write|\beval\(|Function\().*")
-    found = [
+    lines = [
         line.strip() for path in PACKAGE.rglob("*.js") for line in makes.findall(path.read_text())
     ]
-    assert sorted(found) == ['holder.innerHTML = "<svg></svg>";', "page.innerHTML = PAGE;"]
+    assert sorted(lines) == ['holder.innerHTML = "<svg></svg>";', "page.innerHTML = PAGE;"]
 
 
 def test_few_files_check_types_at_run_time():

@@ -81,4 +81,4 @@ def _written(node: Any) -> Iterator[str]:
 
 def _text(value: object) -> str:
     """A text for any place between or inside tags; what could not be seen is written as a code."""
-    return escape(_UNSEEN.sub(lambda found: ascii(found.group())[1:-1], str(value)))
+    return escape(_UNSEEN.sub(lambda match: ascii(match.group())[1:-1], str(value)))

@@ -20,11 +20,11 @@ TEXT = '"><img src=x onerror=hit()></title>&lt;'
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """A release of a benign plan, and one of the same plan with a hostile text in each place."""
-    made = {}
+    results = {}
     for text in (BENIGN, TEXT):
-        made[text] = tmp_path_factory.mktemp("hostile")
-        published(made[text], text)
-    return made
+        results[text] = tmp_path_factory.mktemp("hostile")
+        published(results[text], text)
+    return results
 
 
 class Watched:

@@ -171,6 +171,7 @@ def test_the_page_is_one_whole_file():
         assert attributes.get("href", "#").startswith("#")
     policy = next(a["content"] for _, a in reader.elements if "http-equiv" in a)
     assert policy.startswith("default-src 'none';")
+    assert policy.endswith("; base-uri 'none'; form-action 'none'")
 
 
 def test_links_labels_and_headings_have_their_targets():

@@ -105,8 +105,8 @@ def footer(receipt: Receipt) -> Element:
         "Risks are rounded up. Accuracy is rounded down. The receipt has every digit, with a "
         "proven lower and upper bound."
     )
-    made = markup.paragraph(f"Made with {versions}.")
-    return element("footer", markup.paragraph(rounded), made)
+    software = markup.paragraph(f"Made with {versions}.")
+    return element("footer", markup.paragraph(rounded), software)
 
 
 def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
