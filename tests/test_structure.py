@@ -69,6 +69,12 @@ def test_at_most_four_file_names_repeat():
     assert len(repeated) <= MOST_REPEATED, repeated
 
 
+def test_no_two_test_files_share_a_name():
+    """Pytest imports files of tests by their name, all into one process."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("*.py"))
+    assert [name for name, files in names.items() if files > 1] == ["conftest.py"]
+
+
 def test_few_files_check_types_at_run_time():
     results = {
         str(path.relative_to(PACKAGE)): checks

@@ -16,7 +16,7 @@ from neyman.integrations.opacus import NeymanOpacusAccountant, check_batches, ch
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DELTA = 1e-5
-DRAWN = 1677722 / 2**24  # the rate 0.1 as torch draws it, in 24 bits
+RATE_OF_TORCH = 1677722 / 2**24  # the rate 0.1 as torch draws it, in 24 bits
 X = torch.randn(200, 4)
 Y = (X[:, 0] > 0).long()
 
@@ -42,12 +42,12 @@ def test_a_private_engine_accounts_its_steps():
     check_batches(loader, optimizer, 0.1, model)
     train(model, optimizer, loader)
     assert len(engine.accountant) == len(loader) == 10
-    steps = ny.Gaussian(1.5).subsample(rate=DRAWN) * 10
+    steps = ny.Gaussian(1.5).subsample(rate=RATE_OF_TORCH) * 10
     expected = steps.tradeoff().epsilon(DELTA).upper
     assert engine.get_epsilon(DELTA) == pytest.approx(expected, rel=1e-9)
     optimizer.noise_multiplier = 2.5  # as a noise scheduler does
     train(model, optimizer, loader)
-    both = steps + ny.Gaussian(2.5).subsample(rate=DRAWN) * 10
+    both = steps + ny.Gaussian(2.5).subsample(rate=RATE_OF_TORCH) * 10
     assert engine.get_epsilon(DELTA) == pytest.approx(both.tradeoff().epsilon(DELTA).upper)
 
 
@@ -67,7 +67,7 @@ def test_one_batch_in_pieces_is_one_step():
         data_loader=loader, max_physical_batch_size=6, optimizer=optimizer
     ) as pieces:
         train(model, optimizer, pieces)
-    assert engine.accountant.history == [(1.5, DRAWN, 10)]
+    assert engine.accountant.history == [(1.5, RATE_OF_TORCH, 10)]
 
 
 def test_after_a_checkpoint_the_loader_is_checked_again(tmp_path):
@@ -80,7 +80,7 @@ def test_after_a_checkpoint_the_loader_is_checked_again(tmp_path):
     engine.load_checkpoint(path=tmp_path / "state", module=model, optimizer=optimizer)
     assert engine.get_epsilon(DELTA) == before
     train(model, optimizer, loader)
-    with pytest.raises(ValueError, match=r"10 of 20 steps: .* or load_checkpoint"):
+    with pytest.raises(ValueError, match=r"of their loader: 10\. .* or load_checkpoint"):
         engine.get_epsilon(DELTA)
     engine.load_checkpoint(path=tmp_path / "state", module=model, optimizer=optimizer)
     check_batches(loader, optimizer, 0.1, model)

@@ -202,10 +202,10 @@ PROVEN = [
 @pytest.mark.parametrize(("part", "package", "parent", "proven"), PROVEN, ids=str)
 def test_each_class_of_the_installed_opacus_is_proven_or_refused(part, package, parent, proven):
     """And so are subclasses, whatever their name."""
-    found = classes(importlib.import_module(package), parent)
-    assert proven <= found
+    kinds = classes(importlib.import_module(package), parent)
+    assert proven <= kinds
     own = {type(kind.__name__, (kind,), {}) for kind in proven}
-    for kind in (found | own) - proven:
+    for kind in (kinds | own) - proven:
         private = Private()
         if part == "module":
             private.module = kind.__new__(kind)
@@ -340,7 +340,7 @@ def test_a_setting_that_changes_after_the_check_is_refused_at_the_next_step(name
     replaced(name, value)(private)
     with pytest.raises(ValueError, match=f"{name} has changed since check_batches"):
         private.train()
-    with pytest.raises(ValueError, match="drew 1 samples that no step accounts for"):
+    with pytest.raises(ValueError, match="that no step accounts for: 1"):
         private.engine.get_epsilon(DELTA)
 
 
@@ -393,10 +393,10 @@ class Patches(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.whole, self.part = torch.nn.Linear(4, 4), torch.nn.Linear(2, 2)
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(2, 2)
 
     def forward(self, x):
-        return self.part(self.whole(x).reshape(-1, 2)).reshape(len(x), 2, 2).sum(1)
+        return self.second(self.first(x).reshape(-1, 2)).reshape(len(x), 2, 2).sum(1)
 
 
 def test_a_layer_with_several_rows_for_a_record_is_refused():
@@ -463,12 +463,12 @@ def test_samples_without_a_step_get_no_epsilon():
     private = Private().check()
     private.optimizer.attach_step_hook(lambda _: None)
     private.train()
-    with pytest.raises(ValueError, match=r"drew 10 samples that no step accounts for"):
+    with pytest.raises(ValueError, match=r"that no step accounts for: 10"):
         private.engine.get_epsilon(DELTA)
     private = Private().check()
     assert len(list(private.loader)) == 10
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"drew 9 samples that no step accounts for"):
+        with pytest.raises(ValueError, match=r"that no step accounts for: 9"):
             private.engine.get_epsilon(DELTA)
         private.check()  # does not hide them
     private.engine.accountant.history = [(1.0, 0.1, 10)]
@@ -562,11 +562,11 @@ def test_the_rate_that_torch_draws_is_accounted(rate):
     private = Private(data=data, batch=1)
     private.loader.batch_sampler.sample_rate = private.optimizer.step_hook.sample_rate = rate
     private.check()
-    drawn = private.optimizer.step_hook.draws.rate
+    rate_of_torch = private.optimizer.step_hook.draws.rate
     numbers = torch.arange(2**24, dtype=torch.float64).div(2**24).float()
-    assert drawn == (numbers < rate).double().mean()
+    assert rate_of_torch == (numbers < rate).double().mean()
     assert torch.equal(torch.rand(1000) * 2**24 % 1, torch.zeros(1000))
-    assert rate <= drawn <= rate + 2**-24
+    assert rate <= rate_of_torch <= rate + 2**-24
 
 
 def hockey_stick(p, q, epsilon):

@@ -367,7 +367,10 @@ def _refuse_value(full: str, value: Any) -> None:
 
 
 def _refuse_torch(name: str, value: Any) -> None:
-    if name.endswith("seed()") and value < 2**SEED_BITS:
+    # The seed of a new torch.Generator is a constant of torch.
+    if name.endswith("seed()") and (
+        value < 2**SEED_BITS or value == torch.Generator().initial_seed()
+    ):
         raise ValueError(
             f"{name} = {value}: noise and samples follow from this seed, and others may know it. "
             "Call torch.seed() after the model has its first weights"

@@ -24,8 +24,9 @@ Steps = tuple[tuple[float, float, int], ...]
 class StepAccountant:
     """An accountant with the interface of Opacus that returns Neyman's certified upper bounds.
 
-    A step is Gaussian noise of the noise multiplier on a Poisson sample, under add-remove: what
-    Opacus does with ``poisson_sampling=True``. All steps are accounted as one composition, also
+    A step is Gaussian noise of the noise multiplier on a Poisson sample, under add-remove. This is
+    what Opacus does under the settings that `neyman.integrations.opacus.check_batches` accepts,
+    where the number of rows is public. All steps are accounted as one composition, also
     where the noise or the rate changes between them.
 
     Examples:
@@ -166,14 +167,14 @@ class StepAccountant:
     def _refuse_unchecked(self) -> None:
         if self._unchecked:
             raise ValueError(
-                f"{self._unchecked} of {len(self)} steps: no check of their loader, so their noise "
-                "and sampling are not known. Call check_batches(loader, "
+                f"steps without a check of their loader: {self._unchecked}. Their noise and sampling "
+                "are not known. Call check_batches(loader, "
                 "optimizer, sample_rate, module) after make_private or load_checkpoint, and before "
                 "the next step. accountant.history = [...] asks about any steps without a check"
             )
         if samples := self._unaccounted():
             raise ValueError(
-                f"the loader drew {samples} samples that no step accounts for. Draw one sample for "
+                f"samples of the loader that no step accounts for: {samples}. Draw one sample for "
                 "each step, keep optimizer.step_hook, and look at data through another loader"
             )
 
