@@ -168,8 +168,9 @@ class StepAccountant:
         if self._unchecked:
             raise ValueError(
                 f"steps without a check of their loader: {self._unchecked}. Their noise and their "
-                "sampling are not known. Call check_batches(loader, optimizer, sample_rate, module) "
-                "after make_private or load_checkpoint, and before the next step. accountant.history = [...] asks about any steps without a check"
+                "sampling are not known. Call check_batches(loader, optimizer, sample_rate, "
+                "module) after make_private or load_checkpoint, and before the next step. "
+                "accountant.history = [...] asks about any steps without a check"
             )
         if samples := self._unaccounted():
             raise ValueError(
