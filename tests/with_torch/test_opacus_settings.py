@@ -357,14 +357,19 @@ def test_four_samples_in_one_step_are_refused():
     assert private.steps == 0
 
 
+@pytest.mark.parametrize("steps", [0, 8])
+@pytest.mark.parametrize("rate", [0.1, 1e-9])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_several_samples_in_one_step_are_refused_also_where_samples_are_drawn_ahead(workers):
-    private = Private(loader=other_loader(num_workers=workers)).check()
-    for skip in (True, False):
+def test_two_samples_in_one_step_are_refused_wherever_they_are(workers, rate, steps):
+    """Also where both are drawn ahead, at the end of a pass, and where both are empty."""
+    private = Private(loader=other_loader(num_workers=workers))
+    private.loader.batch_sampler.sample_rate = rate
+    private.check()
+    for skip in [False] * steps + [True, False]:
         private.optimizer.signal_skip_step(do_skip=skip)
     with pytest.raises(ValueError, match=r"samples for this step|one gradient for"):
         private.train()
-    assert private.steps == 0
+    assert private.steps == steps
 
 
 def test_a_sample_that_is_used_twice_or_left_out_is_refused():
@@ -399,9 +404,18 @@ class Patches(torch.nn.Module):
         return self.second(self.first(x).reshape(-1, 2)).reshape(len(x), 2, 2).sum(1)
 
 
-def test_a_layer_with_several_rows_for_a_record_is_refused():
+class Mean(Patches):
+    """The second layer has one row for all records."""
+
+    def forward(self, x):
+        return self.second(self.first(x)[:, :2].mean(0, keepdim=True)).expand(len(x), 2)
+
+
+@pytest.mark.parametrize("plain", [Patches, Mean])
+def test_a_layer_with_more_or_fewer_rows_than_records_is_refused(plain):
     """Flat clipping fails there. Clipping by layer would bound each of the rows."""
-    private = Private(plain=Patches(), clipping="per_layer", max_grad_norm=[1.0] * 4).check()
+    arguments = {"clipping": "per_layer", "max_grad_norm": [1.0] * 4}
+    private = Private(plain=plain(), batch=50, **arguments).check()
     with pytest.raises(ValueError, match="several rows for one record"):
         private.train()
 
