@@ -109,6 +109,12 @@ def test_no_script_makes_markup_from_a_text():
     assert sorted(lines) == ['holder.innerHTML = "<svg></svg>";', "page.innerHTML = PAGE;"]
 
 
+def test_no_two_test_files_share_a_name():
+    """Pytest imports files of tests by their name, all into one process."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("*.py"))
+    assert [name for name, files in names.items() if files > 1] == ["conftest.py"]
+
+
 def test_few_files_check_types_at_run_time():
     results = {
         str(path.relative_to(PACKAGE)): checks
