@@ -119,6 +119,8 @@ ATTACKS = {
             "fuzz/test_fuzz_ledgers.py::test_hostile_*",
             "fuzz/test_fuzz_releases.py::test_*",
             "release/test_ledger_attack.py::test_whatever_is_named_*",
+            "show/test_hostile_texts.py::*",
+            "browser/test_hostile_pages.py::*",
         ),
     ),
     "curves, against independent truth": Attack(

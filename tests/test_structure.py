@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import neyman
@@ -67,6 +68,51 @@ def test_at_most_four_file_names_repeat():
     names = Counter(path.name for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
     repeated = sorted(name for name, files in names.items() if files > 1)
     assert len(repeated) <= MOST_REPEATED, repeated
+
+
+def texts(tree: ast.Module) -> Iterator[str]:
+    """Texts of a file, without what documents it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value = ast.Constant(None)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_markup_is_written_in_one_place():
+    """`elements` escapes every text. Only the frames of whole pages are texts with tags."""
+    tags = re.compile(r"</|<!|<\w+ [\w-]+=|<(br|hr|img|p)\b|&(amp|lt|gt|quot|#\w+);")
+    results = {"tags": set[str](), "escape": set[str](), "Element": set[str]()}
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        name = path.relative_to(PACKAGE).as_posix()
+        if any(map(tags.search, texts(tree))):
+            results["tags"].add(name)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "html":
+                results["escape"].add(name)
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Element"):
+                results["Element"].add(name)
+    assert results == {
+        "tags": {"elements.py", "report/html.py", "explorer/widget.py"},
+        "escape": {"elements.py"},
+        "Element": {"elements.py"},
+    }
+
+
+def test_no_script_makes_markup_from_a_text():
+    """The two lines that do have no text of a plan: an empty picture, and the explorer's page."""
+    makes = re.compile(r".*(?:innerHTML|outerHTML|HTML\(|document\.write|\beval\(|Function\().*")
+    lines = [
+        line.strip() for path in PACKAGE.rglob("*.js") for line in makes.findall(path.read_text())
+    ]
+    assert sorted(lines) == ['holder.innerHTML = "<svg></svg>";', "page.innerHTML = PAGE;"]
+
+
+def test_no_two_test_files_share_a_name():
+    """Pytest imports files of tests by their name, all into one process."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("*.py"))
+    assert [name for name, files in names.items() if files > 1] == ["conftest.py"]
 
 
 def test_few_files_check_types_at_run_time():

@@ -122,9 +122,38 @@ With `import neyman.integrations.opacus`, `PrivacyEngine(accountant="neyman")` a
 `get_noise_multiplier(..., accountant="neyman")` use our accountant. Changing noise and sampling
 rates are one composition. Large ε (opacus#601, opacus#604) has an answer: the noise for ε = 50
 (rate 0.01, 1,000 steps) took 0.6 s, and PRV 21 s. `make test-torch` tests the integration with the
-real libraries. `make test` needs no torch: it tests the same class without Opacus. Libraries that
-accept the interface of dp_accounting, such as jax_privacy, take `ny.NeymanAccountant`
-([example](../examples/jax_privacy_accounting.py))."""
+real libraries. `make test` needs no torch: it tests the same class without Opacus.
+
+Accounting is right only for what a loop really does. After `make_private`, call
+`check_batches(loader, optimizer, 1 / len(loader), model)`. It accepts the settings of Opacus that
+are proven, and refuses every other argument, class, attribute, and value by its name:
+
+| setting of Opacus | verdict |
+| --- | --- |
+| Poisson samples, empty ones included; pieces by `BatchMemoryManager`; several workers | accepted |
+| clipping "flat" or "per_layer"; gradients of rows by "hooks" or "functorch" | accepted |
+| schedules of noise, of the clipping norm, and of the learning rate | accepted |
+| `poisson_sampling=False`, or samples of several workers (distributed) | refused |
+| `rand_on_empty=True`: one record may move the sum by twice the clipping norm | refused |
+| clipping "adaptive": it divides by the actual size of a sample | refused |
+| modes "ghost", "ew", and "no_op" | refused |
+| own gradients of layers, own collate functions, own optimizers | refused |
+| a generator with a seed, and `torch.manual_seed` | refused |
+| `secure_mode=True` (not tested), and parameters of 16 bits | refused |
+
+The accountant then counts the samples that the loader draws. Each step must use one of them, so
+`signal_skip_step` cannot add up several. It accounts for the rate at which torch draws: a number of
+24 bits is below the rate, which is 19% more than a rate of 10⁻⁷. `get_epsilon` refuses to answer
+for steps without a check, and after `load_checkpoint` the next steps need a new one. A history that
+is assigned is a question, and always gets an answer.
+
+No check sees the following, so it is assumed. The number of rows is public, because Opacus takes
+the rate and the divisor from it ([an audit shows it](howto/audit.md)): neighbors have equally many
+rows, and the gradient of one is 0. The dataset, the model, and the loss treat each row by itself.
+Opacus adds noise in floating point.
+
+Libraries that accept the interface of dp_accounting, such as jax_privacy, take
+`ny.NeymanAccountant` ([example](../examples/jax_privacy_accounting.py))."""
 
 
 def _groups() -> str:

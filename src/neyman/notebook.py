@@ -1,4 +1,4 @@
-"""HTML of results for a notebook: tables, a small curve, and text, with every text escaped.
+"""HTML of results for a notebook: tables, a small curve, and text.
 
 A notebook shows what `_repr_html_` of an object returns. It has no script and loads nothing, and
 its colors follow those of the notebook.
@@ -7,8 +7,9 @@ its colors follow those of the notebook.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 from typing import Any
+
+from neyman.elements import Element, Node, element
 
 __all__ = ["curve", "paragraph", "safe_html", "shortened", "table", "title"]
 
@@ -25,17 +26,17 @@ def shortened(text: str, most: int = _LONGEST) -> str:
     return f"{text[:half]}...{text[-half:]}"
 
 
-def title(text: str) -> str:
+def title(text: str) -> Element:
     """Return a bold line."""
-    return f"<p><strong>{escape(shortened(text))}</strong></p>"
+    return element("p", element("strong", shortened(text)))
 
 
-def paragraph(text: str) -> str:
+def paragraph(text: str) -> Element:
     """Return a paragraph."""
-    return f"<p>{escape(text)}</p>"
+    return element("p", text)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = "") -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = "") -> Element:
     """Return a table.
 
     Args:
@@ -43,16 +44,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = 
         rows: values, each shown as its text.
         caption: the text over the table.
     """
-    over = f"<caption>{escape(caption)}</caption>" if caption else ""
-    columns = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(shortened(str(value)))}</td>' for value in row)}</tr>"
-        for row in rows
+    columns = [element("th", text, scope="col") for text in head]
+    body = [element("tr", *(element("td", shortened(str(value))) for value in row)) for row in rows]
+    return element(
+        "table",
+        element("caption", caption) if caption else "",
+        element("thead", element("tr", *columns)),
+        element("tbody", *body),
     )
-    return f"<table>{over}<thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def curve(levels: Sequence[float], powers: Sequence[float]) -> str:
+def curve(levels: Sequence[float], powers: Sequence[float]) -> Element:
     """Return a small drawing of power against level, with the diagonal of guessing.
 
     Args:
@@ -63,34 +65,42 @@ def curve(levels: Sequence[float], powers: Sequence[float]) -> str:
     def place(x: float, y: float) -> str:
         return f"{_MARGIN + x * _SIDE:.1f},{(1 - y) * _SIDE + 4:.1f}"
 
+    def line(points: str, color: str, **style: str) -> Element:
+        return element("polyline", points=points, fill="none", stroke=color, **style)
+
+    def label(words: str, **at: str) -> Element:
+        style = {"font_size": "9", "fill": "currentColor", "text_anchor": "middle"}
+        return element("text", words, **at, **style)
+
     points = " ".join(place(x, y) for x, y in zip(levels, powers, strict=True))
-    width, height = _SIDE + _MARGIN + 8, _SIDE + _MARGIN + 8
-    label = "Trade-off curve: true positive rate, at most, against false positive rate"
-    text = 'font-size="9" fill="currentColor" text-anchor="middle"'
-    return (
-        f'<svg role="img" aria-label="{label}" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">'
-        f'<rect x="{_MARGIN}" y="4" width="{_SIDE}" height="{_SIDE}" fill="none" '
-        'stroke="currentColor" stroke-width="0.5"/>'
-        f'<polyline points="{place(0, 0)} {place(1, 1)}" fill="none" stroke="currentColor" '
-        'stroke-width="1" stroke-dasharray="3 3"/>'
-        f'<polyline points="{points}" fill="none" stroke="#2b87c8" stroke-width="2"/>'
-        f'<text x="{_MARGIN + _SIDE / 2:g}" y="{_SIDE + 18}" {text}>false positive rate</text>'
-        f'<text transform="translate(12 {_SIDE / 2:g}) rotate(-90)" {text}>'
-        "true positive rate</text>"
-        "</svg>"
+    diagonal = f"{place(0, 0)} {place(1, 1)}"
+    size, side = str(_SIDE + _MARGIN + 8), str(_SIDE)
+    frame = {"fill": "none", "stroke": "currentColor", "stroke_width": "0.5"}
+    return element(
+        "svg",
+        element("rect", x=str(_MARGIN), y="4", width=side, height=side, **frame),
+        line(diagonal, "currentColor", stroke_width="1", stroke_dasharray="3 3"),
+        line(points, "#2b87c8", stroke_width="2"),
+        label("false positive rate", x=f"{_MARGIN + _SIDE / 2:g}", y=str(_SIDE + 18)),
+        label("true positive rate", transform=f"translate(12 {_SIDE / 2:g}) rotate(-90)"),
+        role="img",
+        aria_label="Trade-off curve: true positive rate, at most, against false positive rate",
+        width=size,
+        height=size,
+        viewBox=f"0 0 {size} {size}",
+        xmlns="http://www.w3.org/2000/svg",
     )
 
 
-def safe_html(parts: Callable[[], Iterable[str]], plain: object) -> str:
+def safe_html(parts: Callable[[], Iterable[Node]], plain: object) -> str:
     """Return the parts in one block, or the plain form where one cannot be computed.
 
     Args:
-        parts: returns HTML, part by part.
+        parts: returns elements, part by part.
         plain: what is shown, as its ``repr``, with the reason if a part raises an error of the
             library or of a file.
     """
     try:
-        return f"<div>{''.join(parts())}</div>"
+        return str(element("div", *parts()))
     except (ArithmeticError, OSError, ValueError) as error:
-        return f"<div>{title(repr(plain))}{paragraph(shortened(str(error)))}</div>"
+        return str(element("div", title(repr(plain)), paragraph(shortened(str(error)))))

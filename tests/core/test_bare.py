@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import exact
 
 import neyman as ny
 from neyman.tradeoff.guarantees import renyi, tcdp, zcdp
@@ -189,8 +190,9 @@ def test_the_curve_covers_every_pair_that_keeps_the_bounds(p, q, chosen):
     """
     p = [Fraction(a, sum(p)) for a in p]
     q = [Fraction(a, sum(q[: len(p)])) for a in q[: len(p)]]
+    laws = [[exact(a) for a in law] for law in (p, q)]
     bounds = {
-        a: max(1e-6, *(float(divergence(*u, a)) * (1 + 1e-5) for u in ((p, q), (q, p))))
+        a: max(1e-6, *(float(divergence(*u, a)) * (1 + 1e-5) for u in (laws, laws[::-1])))
         for a in chosen
     }
     pair, guarantee = ny.between(p, q), renyi(bounds)

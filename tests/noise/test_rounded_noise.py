@@ -48,7 +48,7 @@ def test_bits_decide_exactly_where_all_reals_that_begin_with_them_agree(sigma_sq
                 decided += 1
                 assert distribution(sigma_squared, k - 1) * 512 <= value
                 assert value + 1 <= distribution(sigma_squared, k) * 512
-    thresholds = sum(distribution(sigma_squared, k) < 1 - F(1, 512) for k in range(400))
+    thresholds = sum(distribution(sigma_squared, k) < real(1 - F(1, 512)) for k in range(400))
     assert decided >= 512 - thresholds - 2
 
 

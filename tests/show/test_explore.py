@@ -241,7 +241,8 @@ def test_the_page_loads_its_own_files_and_nothing_else(explorer, cookie):
     policy = reply.headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
     assert "unsafe" not in policy
-    assert "frame-ancestors 'none'" in policy
+    for part in ("frame-ancestors", "base-uri", "form-action"):
+        assert f"{part} 'none'" in policy
     html = content.decode()
     assert not re.findall(r"<script(?![^>]*\ssrc=)|<style|\son\w+=|\sstyle=|https?:", html)
     for path in re.findall(r'(?:src|href)="(/[^"]*)"', html):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
+from neyman.elements import element
 from neyman.plan.plan import Plan
 from neyman.planning.counted_rows import counted_rows
 from neyman.release.receipt import mechanism_list
@@ -170,6 +171,7 @@ def test_the_page_is_one_whole_file():
         assert attributes.get("href", "#").startswith("#")
     policy = next(a["content"] for _, a in reader.elements if "http-equiv" in a)
     assert policy.startswith("default-src 'none';")
+    assert policy.endswith("; base-uri 'none'; form-action 'none'")
 
 
 def test_links_labels_and_headings_have_their_targets():
@@ -790,7 +792,7 @@ def test_limit_curves_pass_where_the_budget_says():
 
 def test_what_a_figure_is_drawn_from_stays_text():
     """Names go into an attribute, from which the script reads them back as they were."""
-    html = markup.chart("beside", {"name": HOSTILE + "\u2028"})
+    html = str(element("div", markup.chart("beside", {"name": HOSTILE + "\u2028"})))
     assert "<script" not in html
     assert "\u2028" not in html
     reader = Reader(html)
@@ -840,7 +842,7 @@ def test_the_fractions_of_the_first_rows_are_rounded_and_whole_numbers_are_not()
     text = Reader(f"<p>{rows}</p>").text
     assert "15546150 3.56972 15546150 0.0000123457 –" in text
     assert "First rows of a.b (fractions are rounded; the files have every digit)" in text
-    assert "rounded" not in first_rows("a.b", {"a.b": pa.table({"value": [1]})})
+    assert "rounded" not in str(first_rows("a.b", {"a.b": pa.table({"value": [1]})}))
 
 
 def test_of_many_tables_the_least_accurate_come_first():

@@ -5,7 +5,7 @@ import math
 import pytest
 
 import neyman as ny
-from neyman.integrations.step_accountant import StepAccountant, check_batches, check_model
+from neyman.integrations.step_accountant import StepAccountant, check_model
 
 
 def history(*steps):
@@ -86,8 +86,6 @@ def test_settings_in_which_a_grid_fails_are_answered(sigma, rate, steps):
 class Optimizer:
     noise_multiplier = 1.5
     accumulated_iterations = 1
-    loss_reduction = "mean"
-    expected_batch_size = 10
 
 
 def test_a_step_is_reported_by_the_hook_and_one_of_several_samples_is_refused():
@@ -102,29 +100,20 @@ def test_a_step_is_reported_by_the_hook_and_one_of_several_samples_is_refused():
     assert len(accountant) == 1
 
 
-class RandomSampler:
-    sample_rate = 0.1
-
-
-class UniformWithReplacementSampler(RandomSampler):
-    pass
-
-
-class Loader:
-    def __init__(self, batch_sampler):
-        self.batch_sampler = batch_sampler
-
-
-def test_other_samplers_other_rates_and_realized_sizes_are_refused():
-    check_batches(Loader(UniformWithReplacementSampler()), Optimizer(), 0.1)
-    with pytest.raises(ValueError, match="is a RandomSampler"):
-        check_batches(Loader(RandomSampler()), Optimizer(), 0.1)
-    with pytest.raises(ValueError, match=r"sample_rate = 0\.2 is"):
-        check_batches(Loader(UniformWithReplacementSampler()), Optimizer(), 0.2)
-    undeclared = Optimizer()
-    undeclared.expected_batch_size = None
-    with pytest.raises(ValueError, match="reveals the size"):
-        check_batches(Loader(UniformWithReplacementSampler()), undeclared, 0.1)
+def test_only_steps_of_an_optimizer_without_a_check_get_no_answer():
+    """Also after a checkpoint. An assigned history is a question."""
+    accountant = history((1.5, 0.25, 3))
+    accountant.step(noise_multiplier=1.5, sample_rate=0.25)
+    expected = accountant.get_epsilon(delta=1e-5)
+    accountant.get_optimizer_hook_fn(0.25)(Optimizer())
+    again = StepAccountant()
+    again.load_state_dict(accountant.state_dict())
+    for unchecked in (accountant, again):
+        for answer in (lambda a: a.get_epsilon(1e-5), StepAccountant.tradeoff):
+            with pytest.raises(ValueError, match=r"check of their loader: 1\. .* check_batches"):
+                answer(unchecked)
+        unchecked.history = [(1.5, 0.25, 4)]
+        assert unchecked.get_epsilon(delta=1e-5) == expected
 
 
 class BatchNorm2d:

@@ -1,27 +1,481 @@
 """A certified accountant for Opacus, registered under the name "neyman".
 
 Importing this file registers it: ``PrivacyEngine(accountant="neyman")`` and
-``get_noise_multiplier(..., accountant="neyman")`` then use it.
+``get_noise_multiplier(..., accountant="neyman")`` then use it. After ``make_private``,
+`check_batches` accepts the settings of Opacus that are proven, and refuses all others.
 """
+
+# Opacus and torch are no dependencies, so their types are unknown where they are not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUntypedBaseClass=false, reportUnknownParameterType=false
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from inspect import signature
+from typing import Any
+
 from neyman.extras import advice
-from neyman.integrations.step_accountant import StepAccountant, check_batches, check_model
+from neyman.integrations.step_accountant import StepAccountant, StepHook, check_model
+from neyman.numerics import check
 
 try:
-    from opacus.accountants import (  # pyright: ignore[reportMissingImports]
-        IAccountant,
-        register_accountant,
-    )
+    import torch
+    from opacus.accountants import IAccountant, register_accountant
+    from opacus.data_loader import CollateFnWithEmpty, DPDataLoader
+    from opacus.grad_sample import GradSampleHooks, GradSampleModule
+    from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
+    from opacus.privacy_engine import PrivacyEngine
+    from opacus.utils.batch_memory_manager import BatchMemoryManager
+    from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+    from torch.utils.data import default_collate
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 __all__ = ["NeymanOpacusAccountant", "check_batches", "check_model"]
 
+# Arguments that were read when the settings below were accepted. Another argument of a newer
+# Opacus is refused by its name.
+ARGUMENTS: tuple[tuple[Callable[..., Any], str], ...] = (
+    (PrivacyEngine, "accountant secure_mode"),
+    (
+        PrivacyEngine.make_private,
+        "self module optimizer criterion data_loader noise_multiplier max_grad_norm batch_first "
+        "loss_reduction poisson_sampling clipping noise_generator grad_sample_mode wrap_model "
+        "rand_on_empty kwargs",
+    ),
+    (
+        PrivacyEngine.make_private_with_epsilon,
+        "self module optimizer criterion data_loader target_epsilon target_delta epochs "
+        "max_grad_norm batch_first loss_reduction poisson_sampling clipping noise_generator "
+        "grad_sample_mode wrap_model kwargs",
+    ),
+    (
+        DPDataLoader,
+        "dataset sample_rate collate_fn drop_last generator distributed batch_first rand_on_empty "
+        "kwargs",
+    ),
+    (CollateFnWithEmpty, "collator_fn batch_first rand_on_empty sample_empty_shapes dtypes"),
+    (UniformWithReplacementSampler, "num_samples sample_rate generator steps"),
+    (
+        DPOptimizer,
+        "optimizer noise_multiplier max_grad_norm expected_batch_size loss_reduction generator "
+        "secure_mode kwargs",
+    ),
+    (
+        DPPerLayerOptimizer,
+        "optimizer noise_multiplier max_grad_norm expected_batch_size loss_reduction generator "
+        "secure_mode kwargs",
+    ),
+    (GradSampleHooks, "m batch_first loss_reduction strict force_functorch"),
+    (GradSampleModule, "m batch_first loss_reduction strict force_functorch"),
+    (BatchMemoryManager, "data_loader max_physical_batch_size optimizer"),
+)
+
+# The values that are accepted for each attribute of each object; None accepts every value.
+Accepted = dict[str, tuple[Any, ...] | None]
+
+
+def _every_value(names: str) -> Accepted:
+    return dict.fromkeys(names.split())
+
+
+LOADER: Accepted = {
+    "collate_fn": None,  # COLLATE
+    "batch_sampler": None,  # SAMPLER
+    "distributed": (False,),
+    "drop_last": (False,),
+    "generator": (None,),
+    "in_order": (True,),
+    "_dataset_kind": (0,),  # rows by their number
+    **_every_value(
+        "sample_rate dataset num_workers prefetch_factor pin_memory pin_memory_device timeout "
+        "worker_init_fn persistent_workers batch_size sampler _iterator "
+        "_DataLoader__multiprocessing_context _DataLoader__initialized "
+        "_IterableDataset_len_called"
+    ),
+}
+COLLATE: Accepted = {
+    "wrapped_collator_fn": (default_collate,),
+    "batch_first": (True,),
+    "rand_on_empty": (False,),
+    **_every_value("sample_empty_shapes dtypes first_batch"),
+}
+SAMPLER: Accepted = {
+    "generator": (None,),
+    **_every_value("num_samples sample_rate steps draws"),
+}
+OPTIMIZER: Accepted = {
+    "loss_reduction": ("mean", "sum"),
+    "generator": (None,),
+    "secure_mode": (False,),
+    **_every_value(
+        "original_optimizer noise_multiplier max_grad_norm max_grad_norms expected_batch_size "
+        "step_hook _step_skip_queue _is_last_step_skipped clip_and_accumulate step "
+        "_opt_called params"
+    ),
+}
+MODULE: Accepted = {
+    "batch_first": (True,),
+    "loss_reduction": ("mean", "sum"),
+    "hooks_enabled": (True,),
+    "grad_accumulation_allowed": (False,),
+    "force_functorch": (False, True),
+    "grad_accumulation_hook": (None,),
+    **dict.fromkeys(("_module", "autograd_grad_sample_hooks", *vars(torch.nn.Module()))),
+}
+
+TABLES = {
+    "loader": LOADER,
+    "loader.collate_fn": COLLATE,
+    "loader.batch_sampler": SAMPLER,
+    "optimizer": OPTIMIZER,
+    "module": MODULE,
+}
+
+REASONS = {
+    "rand_on_empty": "it puts a random row in the place of an empty sample, so a record that joins "
+    "moves the sum by up to twice the clipping norm",
+    "generator": "a torch.Generator has a seed, and a seed that is known reveals the noise and the "
+    "samples",
+    "secure_mode": "its generator needs torchcsprng, with which it was not tested",
+    "wrapped_collator_fn": "a collate function may mix rows. Prepare rows in the dataset",
+    "in_order": "samples must be used in the order in which they are drawn",
+    "AdaClipDPOptimizer": "it divides by the actual size of a sample",
+    "DPOptimizerFastGradientClipping": "it counts one sample also where gradients of several are "
+    "added up",
+    "DistributedDPOptimizer": "a worker leaves out empty samples, so records are drawn at another "
+    "rate",
+    "function": 'it does not count samples. Use PrivacyEngine(accountant="neyman")',
+    "NoneType": "it was not given. Give what make_private returned",
+    "DataLoader": "Poisson samples are accounted, and shuffled batches have no such amplification. "
+    "Use make_private(poisson_sampling=True), or mechanism.batches(rows)",
+}
+UNPROVEN = "Neyman has no proof for it"
+
+BITS = {torch.float32: 24, torch.float64: 53}  # of a uniform number of torch
+SEED_BITS = 32  # a seed from the system has more, but for a chance below one in two million
+RELATIVE_ERROR = 1e-12
+FLOAT_ERROR = 1e-6  # of the norm of clipping norms, which Opacus computes in float32
+
 
 class NeymanOpacusAccountant(StepAccountant, IAccountant):
     """The accountant of `StepAccountant`, for Opacus's registry."""
+
+
+class CountedSampler(UniformWithReplacementSampler):
+    """Opacus's Poisson sampler, which also tells the size of each sample to an `OpacusDraws`."""
+
+    draws: OpacusDraws
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield samples of row numbers."""
+        self.draws.start()
+        for rows in super().__iter__():
+            self.draws.sizes.append(len(rows))
+            yield rows
+
+
+class OpacusDraws:
+    """The samples that a checked loader drew, and what of them a step has used."""
+
+    def __init__(self, loader: Any, optimizer: Any, module: Any) -> None:
+        hook, sampler = optimizer.step_hook, loader.batch_sampler
+        self.rate = max(hook.sample_rate, _chance(sampler.sample_rate))
+        self.sizes: deque[int] = deque()  # of samples that no step has used
+        self._parts = (loader, optimizer, module)
+        self._settings = _settings(*self._parts)
+        self._hook = hook
+        self._ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
+        # Numbers of rows of all parameters, and clipping norms, of each part of a sample.
+        self._pieces: list[tuple[set[int], tuple[float, ...]]] = []
+        self._lost = 0 if hook.draws is None else hook.draws.unaccounted
+        optimizer.clip_and_accumulate = self.clip
+        sampler.__class__ = CountedSampler
+        sampler.draws = hook.draws = self
+
+    @property
+    def unaccounted(self) -> int:
+        """Return the number of samples that no step accounts for."""
+        replaced = self._parts[1].step_hook is not self._hook
+        return self._lost + self._excess(0 if replaced else 1)
+
+    def clip(self) -> None:
+        """Clip and add up gradients as the optimizer's class does, and note how many there are."""
+        optimizer = self._parts[1]
+        rows = {len(gradients) for gradients in optimizer.grad_samples}
+        self._pieces.append((rows, _norms(optimizer)))
+        type(optimizer).clip_and_accumulate(optimizer)
+
+    def start(self) -> None:
+        """Begin a pass over the loader. An early end of the last one leaves one sample unused."""
+        self._lost += self._excess(1)
+        self.sizes.clear()
+
+    def forget(self) -> None:
+        """Forget the samples that no step accounts for."""
+        self._lost = 0
+        self.sizes.clear()
+
+    def use(self, optimizer: Any) -> None:
+        """Use up one sample for a step of the optimizer, or refuse the step.
+
+        After a refusal the sample counts as one that no step accounts for.
+        """
+        pieces, self._pieces = self._pieces, []
+        self._lost += 1
+        self._refuse_step(optimizer, pieces)
+        self._lost -= 1
+
+    def _refuse_step(
+        self, optimizer: Any, pieces: list[tuple[set[int], tuple[float, ...]]]
+    ) -> None:
+        _refuse_changes(self._settings, _settings(*self._parts))
+        if not self.sizes or not pieces:
+            raise ValueError(
+                "the sampler drew no sample for this step. Use each sample for one step, and "
+                "begin a pass over the loader after check_batches"
+            )
+        size = self.sizes.popleft()
+        if more := self._excess(0):
+            raise ValueError(
+                f"the sampler drew {1 + more} samples for this step, and one is accounted: "
+                "signal_skip_step adds samples up, and a sample that is left out changes the law "
+                "of the others. Step once for each sample"
+            )
+        counts = [max(rows) for rows, _ in pieces]
+        alike = all(len(rows) == 1 for rows, _ in pieces)
+        if not alike or sum(counts) != size or (len(counts) > 1 and 0 in counts):
+            raise ValueError(
+                "the step does not add up one gradient for each record of one sample. Several "
+                "samples, or several rows for one record, move the sum by more than the clipping "
+                "norm"
+            )
+        if any(norms != _norms(optimizer) for _, norms in pieces):
+            raise ValueError(
+                "optimizer.max_grad_norm changed within a step, so its noise does not fit the "
+                "clipping norm. Change it after a step"
+            )
+        _refuse_norms(optimizer)
+
+    def _excess(self, unused: int) -> int:
+        return max(0, len(self.sizes) - self._ahead - unused)
+
+
+def check_batches(
+    loader: Any, optimizer: Any, sample_rate: float | Fraction, module: Any = None
+) -> None:
+    """Refuse a loader, an optimizer, or a module with a setting that is not proven.
+
+    Call it after ``make_private``, and again after ``load_checkpoint``. The accountant then counts
+    the samples that the loader draws, and every step must use one of them. It accounts for the
+    rate at which torch draws, which is a multiple of 2^-24. ``get_epsilon`` refuses to answer for
+    steps without this check.
+
+    These conditions are not checked. Opacus takes the sampling rate and the divisor from the
+    number of rows, so this number is public: neighbors have equally many rows, and the gradient
+    of one is 0. The dataset, the module, and the loss treat each row by itself, and the loss
+    reduces as ``loss_reduction`` says. Opacus computes in floating point with torch's generator.
+
+    Args:
+        loader: what ``make_private`` returned.
+        optimizer: what ``make_private`` returned, with ``accountant="neyman"``.
+        sample_rate: the rate that is accounted: ``1 / len(loader)``.
+        module: what ``make_private`` returned.
+
+    Raises:
+        ValueError: an argument of this Opacus, a type, an attribute, or a value is not proven. The
+            message names it.
+    """
+    _refuse_arguments()
+    _refuse_type("loader", loader, DPDataLoader)
+    _refuse_type("optimizer", optimizer, DPOptimizer, DPPerLayerOptimizer)
+    _refuse_type(
+        "loader.batch_sampler", loader.batch_sampler, UniformWithReplacementSampler, CountedSampler
+    )
+    _refuse_type("loader.collate_fn", loader.collate_fn, CollateFnWithEmpty)
+    _refuse_type("optimizer.step_hook", optimizer.step_hook, StepHook)
+    _refuse_type("module", module, GradSampleModule, GradSampleHooks)
+    for name, value in _settings(loader, optimizer, module).items():
+        _refuse_value(name, value)
+    _refuse_rates(loader, optimizer.step_hook.sample_rate, sample_rate)
+    _refuse_optimizer(optimizer)
+    _refuse_module(module, optimizer)
+    OpacusDraws(loader, optimizer, module)
+
+
+def _refuse_arguments() -> None:
+    for function, names in ARGUMENTS:
+        for name in signature(function).parameters:
+            if name not in names.split():
+                raise ValueError(
+                    f"{function.__qualname__} of this Opacus has the argument {name!r}: "
+                    f"{UNPROVEN}. Use an Opacus without it"
+                )
+
+
+def _refuse_type(name: str, value: Any, *kinds: type) -> None:
+    if type(value) not in kinds:
+        kind = type(value).__name__
+        reason = REASONS.get(kind, UNPROVEN)
+        raise ValueError(f"{name} is a {kind}: {reason}. Accepted: {kinds[0].__name__}")
+
+
+def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
+    """Return what is accepted by value, and what must not change between steps, by its name."""
+    sampler = loader.batch_sampler
+    values: dict[str, Any] = {
+        "loader.batch_sampler.sample_rate": sampler.sample_rate,
+        "loader.batch_sampler.num_samples": sampler.num_samples,
+        "optimizer.expected_batch_size": optimizer.expected_batch_size,
+        "optimizer.original_optimizer": type(optimizer.original_optimizer),
+        "optimizer.params": {(p.dtype, p.device.type) for p in optimizer.params},
+        "torch.get_default_dtype()": torch.get_default_dtype(),
+        "torch.initial_seed()": torch.initial_seed(),
+    }
+    if any(parameter.is_cuda for parameter in optimizer.params):
+        values["torch.cuda.initial_seed()"] = torch.cuda.initial_seed()
+    parts = (loader, loader.collate_fn, sampler, optimizer, module)
+    for (owner, accepted), part in zip(TABLES.items(), parts, strict=True):
+        for name, value in vars(part).items():
+            if name not in accepted or accepted[name] is not None:
+                values[f"{owner}.{name}"] = value
+    # What takes the place of a method of the optimizer: our count, and a learning rate scheduler.
+    own = vars(optimizer)
+    clip = own.get("clip_and_accumulate")
+    if clip is not None and type(getattr(clip, "__self__", None)) is not OpacusDraws:
+        values["optimizer.clip_and_accumulate()"] = clip
+    if "step" in own and not hasattr(own["step"], "_wrapped_by_lr_sched"):
+        values["optimizer.step()"] = own["step"]
+    return values
+
+
+def _refuse_value(full: str, value: Any) -> None:
+    owner, _, name = full.rpartition(".")
+    accepted = TABLES.get(owner, {}).get(name, ())
+    if owner == "torch" or owner == "torch.cuda":
+        _refuse_torch(full, value)
+    elif accepted == ():
+        raise ValueError(f"{full} is not an attribute of Opacus as it was read: {UNPROVEN}")
+    elif accepted and not any(type(value) is type(one) and value == one for one in accepted):
+        known = " or ".join(getattr(one, "__name__", repr(one)) for one in accepted)
+        raise ValueError(f"{full} = {value!r}: {REASONS.get(name, UNPROVEN)}. Accepted: {known}")
+
+
+def _refuse_torch(name: str, value: Any) -> None:
+    # The seed of a new torch.Generator is a constant of torch.
+    if name.endswith("seed()") and (
+        value < 2**SEED_BITS or value == torch.Generator().initial_seed()
+    ):
+        raise ValueError(
+            f"{name} = {value}: noise and samples follow from this seed, and others may know it. "
+            "Call torch.seed() after the model has its first weights"
+        )
+    if name.endswith("dtype()") and value not in BITS:
+        raise ValueError(f"{name} = {value}: samples are drawn in float32 or float64. Set one")
+
+
+def _refuse_changes(settings: dict[str, Any], now: dict[str, Any]) -> None:
+    for name in sorted(settings.keys() | now.keys()):
+        if name not in settings or name not in now or settings[name] != now[name]:
+            raise ValueError(
+                f"{name} has changed since check_batches. Set it before, and check again"
+            )
+
+
+def _refuse_rates(loader: Any, accounted: float, sample_rate: float | Fraction) -> None:
+    sampler = loader.batch_sampler
+    if not math.isclose(accounted, float(sample_rate), rel_tol=RELATIVE_ERROR):
+        raise ValueError(
+            f"sample_rate = {sample_rate}, and the optimizer's hook accounts {accounted}. Give the "
+            "rate that is accounted, which is 1 / len(loader)"
+        )
+    if not 0 < sampler.sample_rate <= accounted * (1 + RELATIVE_ERROR):
+        raise ValueError(
+            f"loader.batch_sampler.sample_rate = {sampler.sample_rate}, and sample_rate = "
+            f"{sample_rate} is accounted; account for the rate that is drawn"
+        )
+    if sampler.num_samples != len(loader.dataset):
+        raise ValueError(
+            "loader.batch_sampler.num_samples is not the number of rows of the dataset"
+        )
+
+
+def _refuse_optimizer(optimizer: Any) -> None:
+    kind = type(optimizer.original_optimizer)
+    if getattr(torch.optim, kind.__name__, None) is not kind:
+        raise ValueError(
+            f"optimizer.original_optimizer is a {kind.__name__}: another optimizer than those of "
+            "torch.optim may read gradients without noise"
+        )
+    if optimizer.loss_reduction == "mean":
+        if not optimizer.expected_batch_size:
+            raise ValueError(
+                "optimizer.expected_batch_size is not declared: a division by the actual size of a "
+                "batch reveals the size. Declare it"
+            )
+        check.positive("optimizer.expected_batch_size", optimizer.expected_batch_size)
+    check.non_negative("optimizer.noise_multiplier", optimizer.noise_multiplier)
+    _refuse_norms(optimizer)
+    sums = any(
+        parameter.summed_grad is not None and not hasattr(parameter.summed_grad, "_processed")
+        for parameter in optimizer.params
+    )
+    if optimizer._step_skip_queue or optimizer._is_last_step_skipped or sums:
+        raise ValueError(
+            "the optimizer holds gradients or skipped steps of samples before check_batches. Call "
+            "check_batches before the first step"
+        )
+    for kind, device in {(p.dtype, p.device.type) for p in optimizer.params}:
+        if kind not in BITS or device not in ("cpu", "cuda"):
+            raise ValueError(
+                f"a parameter is {kind} on {device}: sums are accepted in float32 and float64, on "
+                "cpu and cuda. In fewer bits, rounding moves a sum by more than the clipping norm"
+            )
+
+
+def _refuse_norms(optimizer: Any) -> None:
+    norms = [check.positive("optimizer.max_grad_norm", norm) for norm in _norms(optimizer)]
+    if len(norms) > 1 and math.hypot(*norms[1:]) > norms[0] * (1 + FLOAT_ERROR):
+        raise ValueError(
+            "optimizer.max_grad_norm is less than the root of the sum of squares of "
+            "optimizer.max_grad_norms, so the noise is too small. Change them together"
+        )
+
+
+def _norms(optimizer: Any) -> tuple[float, ...]:
+    """Return the clipping norm that the noise is scaled by, and those of single parameters."""
+    return (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
+
+
+def _refuse_module(module: Any, optimizer: Any) -> None:
+    inner = module._module
+    if not {id(p) for p in optimizer.params} <= {id(p) for p in inner.parameters()}:
+        raise ValueError("the optimizer's parameters are not those of module")
+    if module.loss_reduction != optimizer.loss_reduction:
+        raise ValueError(
+            f"module.loss_reduction = {module.loss_reduction!r}, and optimizer.loss_reduction = "
+            f"{optimizer.loss_reduction!r}; both must be that of the loss"
+        )
+    for layer in {type(layer) for layer in inner.modules()}:
+        sampler = GradSampleHooks.GRAD_SAMPLERS.get(layer)
+        if sampler is not None and not sampler.__module__.startswith("opacus.grad_sample."):
+            raise ValueError(
+                f"the gradients of single rows of {layer.__name__} come from "
+                f"{sampler.__module__}.{sampler.__qualname__}: {UNPROVEN}"
+            )
+    check_model(inner)
+
+
+def _chance(rate: float) -> float:
+    """Return the chance that a record is drawn: a uniform number of so many bits is below rate."""
+    kind = torch.get_default_dtype()
+    steps = 2 ** BITS[kind]
+    return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
 
 
 register_accountant("neyman", NeymanOpacusAccountant, force=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
@@ -15,7 +14,7 @@ from neyman.numerics import check
 from neyman.tradeoff.guarantees import perfect
 from neyman.tradeoff.tradeoff import Tradeoff
 
-__all__ = ["StepAccountant", "check_batches", "check_model"]
+__all__ = ["StepAccountant", "StepHook", "check_model"]
 
 FOREIGN = ("rdp", "prv", "gdp")
 MIXING = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm")
@@ -25,8 +24,9 @@ Steps = tuple[tuple[float, float, int], ...]
 class StepAccountant:
     """An accountant with the interface of Opacus that returns Neyman's certified upper bounds.
 
-    A step is Gaussian noise of the noise multiplier on a Poisson sample, under add-remove: what
-    Opacus does with ``poisson_sampling=True``. All steps are accounted as one composition, also
+    A step is Gaussian noise of the noise multiplier on a Poisson sample, under add-remove. This is
+    what Opacus does under the settings that `neyman.integrations.opacus.check_batches` accepts,
+    where the number of rows is public. All steps are accounted as one composition, also
     where the noise or the rate changes between them.
 
     Examples:
@@ -39,7 +39,26 @@ class StepAccountant:
     """
 
     def __init__(self) -> None:
-        self.history: list[tuple[float, float, int]] = []
+        self._history: list[tuple[float, float, int]] = []
+        self._hooks: list[StepHook] = []
+        self._unchecked = 0
+
+    @property
+    def history(self) -> list[tuple[float, float, int]]:
+        """Noise multiplier, sampling rate, and number of steps, in order.
+
+        A history that is assigned is a question about these numbers. It gets an answer without a
+        check of a loader, as Opacus's search for a noise multiplier needs it.
+        """
+        return self._history
+
+    @history.setter
+    def history(self, history: list[tuple[float, float, int]]) -> None:
+        self._history = history
+        self._unchecked = 0
+        for hook in self._hooks:
+            if hook.draws is not None:
+                hook.draws.forget()
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step.
@@ -54,8 +73,19 @@ class StepAccountant:
         else:
             self.history.append(one)
 
+    def record(self, hook: StepHook, *, noise_multiplier: float) -> None:
+        """Count one step that an optimizer reports through its hook."""
+        rate = hook.sample_rate if hook.draws is None else hook.draws.rate
+        self.step(noise_multiplier=noise_multiplier, sample_rate=rate)
+        self._unchecked += hook.draws is None
+
     def privacy(self) -> Mechanism:
-        """Return all steps so far as one mechanism."""
+        """Return all steps so far as one mechanism.
+
+        Raises:
+            ValueError: as for `get_epsilon`.
+        """
+        self._refuse_unchecked()
         return _mechanism(_steps(self.history))
 
     def tradeoff(self) -> Tradeoff:
@@ -71,42 +101,37 @@ class StepAccountant:
 
         Returns:
             The upper end; inf where a step has no noise. The history does not change.
+
+        Raises:
+            ValueError: an optimizer reported steps whose loader `check_batches` has not accepted,
+                or a checked loader drew samples that no step accounts for.
         """
+        self._refuse_unchecked()
         return _epsilon(_steps(self.history), check.probability("delta", delta))
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
-        """Return what Opacus calls at each step of its optimizer.
-
-        Raises:
-            ValueError: at a step that adds up several Poisson samples: a record may be in more than
-                one, so the sum moves by more than the clipping norm. `BatchMemoryManager` splits
-                one sample, and is accounted as one step.
-        """
-
-        def hook(optimizer: Any) -> None:
-            count = optimizer.accumulated_iterations
-            if count != 1:
-                raise ValueError(
-                    f"optimizer.accumulated_iterations = {count}: the step adds up {count} Poisson "
-                    "samples, and a record may be in several of them, so its clipped gradients may "
-                    "add up to more than the clipping norm. Step after each batch, or split one "
-                    "batch with BatchMemoryManager"
-                )
-            self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=sample_rate)
-
+        """Return what Opacus calls at each step of its optimizer."""
+        hook = StepHook(self, check.probability("sample_rate", sample_rate))
+        self._hooks.append(hook)
         return hook
 
     def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> Any:
-        """Return the history and the name of this accountant, in ``destination`` if it is given."""
+        """Return the history and the name of this accountant, in ``destination`` if it is given.
+
+        ``unchecked`` is the number of steps and samples for which `get_epsilon` refuses, if any.
+        """
         state: MutableMapping[str, Any] = OrderedDict() if destination is None else destination
         state["history"] = list(self.history)
         state["mechanism"] = self.mechanism()
+        if unchecked := self._unchecked + self._unaccounted():
+            state["unchecked"] = unchecked
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a state of this accountant, or of Opacus's own: "rdp", "prv", or "gdp".
 
         Their histories have the same form: noise multiplier, sampling rate, and number of steps.
+        Call `check_batches` again before the next step.
 
         Raises:
             ValueError: the state lacks its history or its mechanism, or has another mechanism.
@@ -120,7 +145,12 @@ class StepAccountant:
         if kind != self.mechanism() and kind not in FOREIGN:
             known = ", ".join((self.mechanism(), *FOREIGN))
             raise ValueError(f"state_dict['mechanism'] = {kind!r} must be one of {known}")
-        self.history = list(_steps(state_dict["history"]))
+        history = list(_steps(state_dict["history"]))
+        unchecked = check.integer("unchecked", state_dict.get("unchecked", 0))
+        self.history = history
+        self._unchecked = unchecked
+        for hook in self._hooks:
+            hook.draws = None
 
     def __len__(self) -> int:
         """Return the number of steps."""
@@ -130,6 +160,72 @@ class StepAccountant:
     def mechanism(cls) -> str:
         """Return "neyman", the name that Opacus knows this accountant by."""
         return "neyman"
+
+    def _unaccounted(self) -> int:
+        return sum(hook.draws.unaccounted for hook in self._hooks if hook.draws is not None)
+
+    def _refuse_unchecked(self) -> None:
+        if self._unchecked:
+            raise ValueError(
+                f"steps without a check of their loader: {self._unchecked}. Their noise and their "
+                "sampling are not known. Call check_batches(loader, optimizer, sample_rate, "
+                "module) after make_private or load_checkpoint, and before the next step. "
+                "accountant.history = [...] asks about any steps without a check"
+            )
+        if samples := self._unaccounted():
+            raise ValueError(
+                f"samples of the loader that no step accounts for: {samples}. Draw one sample for "
+                "each step, keep optimizer.step_hook, and look at data through another loader"
+            )
+
+
+class Draws(Protocol):
+    """What `check_batches` attaches to a hook: it counts the samples that a loader draws."""
+
+    rate: float  # the chance that a record is in a sample
+
+    @property
+    def unaccounted(self) -> int:
+        """Return the number of samples that no step accounts for."""
+        ...
+
+    def use(self, optimizer: Any) -> None:
+        """Use up one sample for a step of the optimizer, or refuse the step."""
+        ...
+
+    def forget(self) -> None:
+        """Forget the samples that no step accounts for."""
+        ...
+
+
+class StepHook:
+    """What Opacus calls at each step of its optimizer."""
+
+    def __init__(self, accountant: StepAccountant, sample_rate: float) -> None:
+        self.accountant = accountant
+        self.sample_rate = sample_rate
+        self.draws: Draws | None = None
+
+    def __call__(self, optimizer: Any) -> None:
+        """Count one step.
+
+        Raises:
+            ValueError: the step adds up several Poisson samples: a record may be in more than
+                one, so the sum moves by more than the clipping norm. `BatchMemoryManager` splits
+                one sample, and is accounted as one step. Or the loader was checked, and the step
+                does not use one sample of it, or a setting has changed since the check.
+        """
+        count = optimizer.accumulated_iterations
+        if count != 1:
+            raise ValueError(
+                f"optimizer.accumulated_iterations = {count}: the step adds up {count} Poisson "
+                "samples, and a record may be in several of them, so its clipped gradients may "
+                "add up to more than the clipping norm. Step after each batch, or split one "
+                "batch with BatchMemoryManager"
+            )
+        if self.draws is not None:
+            self.draws.use(optimizer)
+        self.accountant.record(self, noise_multiplier=optimizer.noise_multiplier)
 
 
 def check_model(model: Any) -> None:
@@ -151,40 +247,6 @@ def check_model(model: Any) -> None:
                 "examples of a batch, so one record moves the gradients of all, and clipping "
                 "bounds nothing. Use GroupNorm or LayerNorm"
             )
-
-
-def check_batches(loader: Any, optimizer: Any, sample_rate: float | Fraction) -> None:
-    """Refuse a data loader or an optimizer that does not do what is accounted.
-
-    Call it after ``make_private``.
-
-    Args:
-        loader: what ``make_private`` returned; its sampler is Opacus's Poisson sampler.
-        optimizer: a DPOptimizer, which divides by a declared batch size.
-        sample_rate: the rate that is accounted.
-
-    Raises:
-        ValueError: the sampler is no Poisson sampler of this rate, or the sum of gradients is
-            divided by no declared size.
-    """
-    sampler = getattr(loader, "batch_sampler", None)
-    if not type(sampler).__name__.endswith("UniformWithReplacementSampler"):
-        raise ValueError(
-            f"loader.batch_sampler is a {type(sampler).__name__}, and Poisson samples are "
-            "accounted: shuffled batches have no such amplification. Use "
-            "make_private(poisson_sampling=True), or mechanism.batches(rows)"
-        )
-    actual = getattr(sampler, "sample_rate", None)
-    if actual is None or not math.isclose(actual, float(sample_rate), rel_tol=1e-12):
-        raise ValueError(
-            f"loader.batch_sampler.sample_rate = {actual}, and sample_rate = {sample_rate} is "
-            "accounted; account for the rate that is drawn"
-        )
-    if getattr(optimizer, "loss_reduction", None) == "mean" and not optimizer.expected_batch_size:
-        raise ValueError(
-            "optimizer.expected_batch_size is not declared: a division by the actual size of a "
-            "batch reveals the size. Declare it"
-        )
 
 
 def _checked(sigma: float, rate: float, count: int) -> tuple[float, float, int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from neyman import notebook
+from neyman.elements import Node
 from neyman.ledger.accounts import account, admit, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
 from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of, write_checkpoint
@@ -81,7 +82,7 @@ class Ledger:
     def _repr_html_(self) -> str:
         return notebook.safe_html(self._shown, self)
 
-    def _shown(self) -> Iterator[str]:
+    def _shown(self) -> Iterator[Node]:
         """The parts of the notebook's view: each account. It writes nothing and asks no server."""
         yield notebook.title(repr(self))
         if not self._store.local:

@@ -82,7 +82,9 @@ class Bound:
         low, high = directed(self.lower, 9, up=False), directed(self.upper, 9, up=True)
         rows = [[low, high, f"{self.safe} end", self.method]]
         head = [f"At least ({kind})", f"At most ({kind})", "Safe side", "Method"]
-        return f"<div>{notebook.title(str(self))}{notebook.table(head, rows)}</div>"
+        return notebook.safe_html(
+            lambda: (notebook.title(str(self)), notebook.table(head, rows)), self
+        )
 
     def __format__(self, spec: str) -> str:
         """Format the safe end as a float, rounded toward the safe side.

@@ -23,6 +23,7 @@ from neyman import notebook
 from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
 from neyman.accounting.target import PowerBudget, at_most
+from neyman.elements import Node
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
@@ -660,7 +661,7 @@ class Plan:
     def _repr_html_(self) -> str:
         return notebook.safe_html(self._shown, self)
 
-    def _shown(self) -> Iterator[str]:
+    def _shown(self) -> Iterator[Node]:
         """The parts of the notebook's view: what is protected, and the error of each table."""
         yield notebook.title(f"Plan {self.name}")
         rows = [

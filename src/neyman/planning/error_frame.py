@@ -7,6 +7,7 @@ from fractions import Fraction
 import pandas as pd
 
 from neyman import notebook
+from neyman.elements import Node
 from neyman.numerics.bound import directed
 from neyman.plan.plan import Plan
 from neyman.planning.accuracy import errors
@@ -41,8 +42,8 @@ def error_frame(plan: Plan) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"cells": "Int64"})
 
 
-def error_table(plan: Plan) -> str:
-    """Return the errors of the first tables as HTML, rounded up."""
+def error_table(plan: Plan) -> Node:
+    """Return the errors of the first tables for a notebook, rounded up."""
     listed = errors(plan)
     rows = [
         [e.query, e.level, e.measure, f"{e.cells:,}" if e.cells is not None else ""]
@@ -55,4 +56,4 @@ def error_table(plan: Plan) -> str:
     head = ["Query", "Level", "Measure", "Cells", "Standard error", "90% interval, half width"]
     left = len(listed) - _MOST
     more = notebook.paragraph(f"{left} more tables: plan.errors()") if left > 0 else ""
-    return notebook.table(head, rows, caption="Error of each table, noise only") + more
+    return [notebook.table(head, rows, caption="Error of each table, noise only"), more]

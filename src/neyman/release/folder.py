@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from neyman import notebook
+from neyman.elements import Node
 from neyman.ledger.published_files import inside
 from neyman.ledger.throwaway import NOTICE
 from neyman.plan.plan import Plan
@@ -162,7 +163,7 @@ class Release:
     def _repr_html_(self) -> str:
         return notebook.safe_html(self._shown, self)
 
-    def _shown(self) -> Iterator[str]:
+    def _shown(self) -> Iterator[Node]:
         """The parts of the notebook's view: the guarantee, and the first rows of the tables."""
         receipt = self.receipt
         yield notebook.title(f"Release of {receipt.dataset}")

@@ -6,17 +6,18 @@ import json
 import secrets
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from html import escape
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from neyman import notebook
 from neyman.accounting.filters import Filter
+from neyman.elements import Node
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_frames import Frame
 from neyman.ledger.ledger import Ledger
@@ -141,12 +142,16 @@ class Answer:
         return "\n".join([*shown, self.note])
 
     def _repr_html_(self) -> str:
-        shown = (
-            f"<p><strong>{escape(name)}</strong></p>"
-            f"{table.slice(0, _SHOWN).to_pandas().to_html(index=False)}<p>{_more(table)}</p>"
-            for name, table in self.tables.items()
-        )
-        return "".join([*shown, f"<p>{escape(self.note)}</p>"])
+        return notebook.safe_html(self._shown, self)
+
+    def _shown(self) -> Iterator[Node]:
+        """The parts of the notebook's view: the first rows of each table, and the charge."""
+        for name, table in self.tables.items():
+            rows = table.slice(0, _SHOWN).to_pylist()
+            yield notebook.title(name)
+            yield notebook.table(table.column_names, [list(row.values()) for row in rows])
+            yield notebook.paragraph(_more(table))
+        yield notebook.paragraph(self.note)
 
 
 class Session:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from html import escape
 
+from neyman.elements import Node
 from neyman.optimality.table_gap import GAP, cell_gap
 from neyman.release.receipt_format import Receipt, TableName
 from neyman.report import html as markup
@@ -46,7 +46,7 @@ def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[TableErr
     return errors
 
 
-def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> str:
+def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
     """The margins of error, of the least accurate tables if there are many."""
     if not errors:
         return ""
@@ -55,9 +55,11 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> str:
         # A reader who sees some tables alone must not take the others to be worse.
         shown.sort(key=lambda error: error.accuracy.within[1] if error.accuracy else Fraction(2))
         shown = shown[:_MOST_TABLES]
-        left = (
-            f"<p>These are the {_MOST_TABLES} of {many(len(errors), 'table')} with the smallest "
-            'share of cells within 5%. <a href="#errors">See all tables</a>.</p>\n'
+        left = markup.paragraph(
+            f"These are the {_MOST_TABLES} of {many(len(errors), 'table')} with the smallest share "
+            "of cells within 5%. ",
+            markup.link("errors", "See all tables"),
+            ".",
         )
     rows = [
         [_named(receipt, error.entries), *(_fit(error)[i] for i in (0, 1, 3))] for error in shown
@@ -68,17 +70,24 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> str:
         key=2,
         kind="accuracy",
     )
-    return f"""<section aria-labelledby="accuracy">
-<h2 id="accuracy">Accuracy</h2>
-{table}
-{left}<p><strong>Published values are noisy.</strong> Counts can be negative and need not add up.
-{_consistent_place(receipt)}</p>
-<p class="note">A published value is within its margin of error of the value computed from the rows
-that count, after clipping, with probability at least 90%, except for ratios and quantiles of no
-rows. Each row gives the table’s median margin. It covers noise only. It does not cover rows that do
-not count, or errors in the data. “Cells within 5%” counts cells whose margin is below 5% of the
-published value.</p>
-</section>"""
+    return markup.section(
+        "accuracy",
+        "Accuracy",
+        table,
+        left,
+        markup.paragraph(
+            markup.strong("Published values are noisy."),
+            " Counts can be negative and need not add up. ",
+            _consistent_place(receipt),
+        ),
+        markup.note(
+            "A published value is within its margin of error of the value computed from the rows "
+            "that count, after clipping, with probability at least 90%, except for ratios and "
+            "quantiles of no rows. Each row gives the table’s median margin. It covers noise only. "
+            "It does not cover rows that do not count, or errors in the data. “Cells within 5%” "
+            "counts cells whose margin is below 5% of the published value."
+        ),
+    )
 
 
 def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold | None:
@@ -104,25 +113,26 @@ def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold |
         "Times the least error",
     ]
     table = markup.table(head, rows, key=3, kind="errors")
-    named = ' <a href="#contents">What each table contains</a> gives it.'
-    where = named if receipt.plan.get("query") else ""
-    note = f"""{table}
-<p class="note">Values and margins are in the unit of the table.{where} For means,
-variances, and quantiles the probability can be larger than 90%. “Cells within
-1%” counts cells whose margin is below 1% of the published value.</p>
-<p class="note">Last column: {GAP.format("this many")} It compares standard errors on the worst
-data, for releases with the zCDP guarantee of that table alone. A dash means that no bound is
-proven.</p>"""
-    return markup.Fold(
-        "errors", "Accuracy of every table", "Cells, margins, and the least error", note
+    named = [" ", markup.link("contents", "What each table contains"), " gives it."]
+    note = markup.note(
+        "Values and margins are in the unit of the table.",
+        named if receipt.plan.get("query") else "",
+        " For means, variances, and quantiles the probability can be larger than 90%. “Cells "
+        "within 1%” counts cells whose margin is below 1% of the published value.",
     )
+    last = markup.note(
+        f"Last column: {GAP.format('this many')} It compares standard errors on the worst data, "
+        "for releases with the zCDP guarantee of that table alone. A dash means that no bound is "
+        "proven."
+    )
+    title, about = "Accuracy of every table", "Cells, margins, and the least error"
+    return markup.Fold("errors", title, about, markup.blocks(table, note, last))
 
 
-def _named(receipt: Receipt, entries: Entries) -> str:
-    """A table's name, with the declared unit of its values; HTML."""
+def _named(receipt: Receipt, entries: Entries) -> Node:
+    """A table's name, with the declared unit of its values."""
     measured = unit_of_values(receipt, entries[0].query, declared=True)
-    below = f'<br><span class="note">in {escape(measured)}</span>' if measured else ""
-    return f"{name(entries)}{below}"
+    return markup.below(name(entries), f"in {measured}" if measured else "")
 
 
 def _fit(error: TableError) -> list[str]:
@@ -161,13 +171,13 @@ def _gap(receipt: Receipt, entries: Entries) -> str:
     return "–" if gap is None else words.number(gap)
 
 
-def _consistent_place(receipt: Receipt) -> str:
+def _consistent_place(receipt: Receipt) -> Node:
     """Where tables that add up are; "" if there are none."""
     if receipt.consistency is None:
         return "This release has no consistent tables."
     nonnegative = receipt.consistency.method != "least-squares"
     also = ", without negative counts" if nonnegative else ""
-    return f"Tables that add up{also} are in {markup.code('tables/consistent/')}."
+    return [f"Tables that add up{also} are in ", markup.code("tables/consistent/"), "."]
 
 
 _METHODS = {
@@ -187,22 +197,19 @@ def adding_up(receipt: Receipt) -> markup.Fold | None:
         return None
 
     def listed(tables: Sequence[TableName]) -> str:
-        return "; ".join(f"{escape(t.query)}, {place(t.level)}" for t in tables)
+        return "; ".join(f"{t.query}, {place(t.level)}" for t in tables)
 
     exact, out = consistency.invariants, consistency.left_out
-    notes = "".join(
-        f"<p>{text}</p>"
-        for text in (
-            f"Invariants: {listed(exact)}. These totals were declared public. The guarantee does "
-            "not cover them, or what follows from them alone."
-            if exact
-            else "",
-            f"Left out: {listed(out)}." if out else "",
-        )
-        if text
+    what = markup.paragraph(
+        markup.code("tables/consistent/"),
+        " holds the same tables, adjusted so that places and keys add up to their totals. "
+        f"{_METHODS[consistency.method]} The adjustment uses only published numbers, so it reveals "
+        "nothing more.",
     )
-    body = f"""<p>{markup.code("tables/consistent/")} holds the same tables, adjusted so that places
-and keys add up to their totals. {_METHODS[consistency.method]} The adjustment uses only published
-numbers, so it reveals nothing more.</p>
-{notes}"""
+    totals = markup.paragraph(
+        f"Invariants: {listed(exact)}. These totals were declared public. The guarantee does not "
+        "cover them, or what follows from them alone."
+    )
+    left = markup.paragraph(f"Left out: {listed(out)}.")
+    body = markup.blocks(what, totals if exact else "", left if out else "")
     return markup.Fold("adding", "Consistent tables", "The same tables, which add up", body)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from html import escape
 from typing import TypeAlias
 
 import numpy as np
 
+from neyman.elements import Node, element
 from neyman.release.receipt_format import Ends, PosteriorPoint, PowerPoint, Receipt, Scenario
 from neyman.report import html as markup
 from neyman.report.receipt_view import chosen, number, place, proportion, unit
@@ -60,14 +60,16 @@ def section(receipt: Receipt) -> markup.Fold | None:
         if receipt.neighboring == "add-remove"
         else "claims about anything in a record"
     )
-    body = f"""<p>The limits above cover {covered}. These cover one
-attribute, so they count only the tables that it can change.</p>
-<p>{escape(_sentence(receipt, scenarios, levels))}</p>
-{table}
-<figure>
-{_figure(receipt, scenarios)}
-</figure>
-<p class="note">{_notes(receipt)}</p>"""
+    body = markup.blocks(
+        markup.paragraph(
+            f"The limits above cover {covered}. These cover one attribute, so they count only the "
+            "tables that it can change."
+        ),
+        markup.paragraph(_sentence(receipt, scenarios, levels)),
+        table,
+        element("figure", "\n", _figure(receipt, scenarios), "\n"),
+        markup.note(_notes(receipt)),
+    )
     title = f"Risk for one {_heading(subject, scenarios)}"
     return markup.Fold("attributes", title, "Claims about one attribute alone", body)
 
@@ -88,7 +90,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
         points = {(p.attacker, _epsilon(p)): p.upper for p in posterior}
         asked = [("arbitrary-prior", factor) for factor in factors]
         asked.append(("knows-the-rest", _TENFOLD))
-        rows.append([escape(label), *(_often(proportion(points[a])) for a in asked)])
+        rows.append([label, *(_often(proportion(points[a])) for a in asked)])
     table = markup.table(
         [
             f"One {subject}’s",
@@ -102,17 +104,22 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
         kind="scenarios",
     )
     worst = max(scenarios, key=_tenfold)
-    said = "".join(f"<p>{escape(text)}</p>" for text in belief_sentences(worst, subject))
-    people = words.plural(subject)
-    body = f"""<p>This section compares an attacker’s belief after the release with the belief they
-would hold if this value had been left out and predicted from the rest. Both include group patterns:
-what the tables say about everyone, including this {escape(subject)}.</p>
-{said}
-{table}
-<p class="note">For a true value, the attacker may be uncertain about other {escape(people)}. For a
-given statement, true or false, they know every other record. Chances are averages over a
-calibrated prior: one whose probabilities are right on average. A wrong prior can mislead an
-attacker more often.</p>"""
+    body = markup.blocks(
+        markup.paragraph(
+            "This section compares an attacker’s belief after the release with the belief they "
+            "would hold if this value had been left out and predicted from the rest. Both include "
+            "group patterns: what the tables say about everyone, including this "
+            f"{subject}."
+        ),
+        [markup.paragraph(text) for text in belief_sentences(worst, subject)],
+        table,
+        markup.note(
+            f"For a true value, the attacker may be uncertain about other {words.plural(subject)}. "
+            "For a given statement, true or false, they know every other record. Chances are "
+            "averages over a calibrated prior: one whose probabilities are right on average. A "
+            "wrong prior can mislead an attacker more often."
+        ),
+    )
     title = "Effect on an attacker’s beliefs"
     return markup.Fold("beliefs", title, "How much a belief can grow", body)
 
@@ -146,7 +153,7 @@ def _epsilon(point: PosteriorPoint) -> Fraction:
 
 
 def name(scenario: Scenario) -> str:
-    """What a scenario is about, in plain text: "county within a known state"."""
+    """What a scenario is about: "county within a known state"."""
     names = " and ".join(scenario.attributes)
     within = scenario.within
     return names if within is None else f"{names} within a known {within}"
@@ -161,18 +168,18 @@ def power_points(powers: Iterable[PowerPoint], rho: Ends) -> list[tuple[Fraction
 
 def _row(label: str, points: Iterable[PowerPoint], rho: Ends, tables: str) -> list[str]:
     powers = [words.percent(power) for _, power in power_points(points, rho)]
-    return [escape(label), *powers, words.number(rho.upper), tables]
+    return [label, *powers, words.number(rho.upper), tables]
 
 
 def _tables(listed: Sequence[str]) -> str:
-    """HTML: "race by region, by state"; a level of "all" stands for the table of everything."""
+    """As "race by region, by state"; a level of "all" stands for the table of everything."""
     if not listed:
         return "none: no risk"
     queries: dict[str, list[str]] = {}
     for each in listed:
         query, _, level = each.partition(".")
         queries.setdefault(query, []).append(place(level))
-    return "; ".join(f"{escape(query)} {', '.join(places)}" for query, places in queries.items())
+    return "; ".join(f"{query} {', '.join(places)}" for query, places in queries.items())
 
 
 def _heading(subject: str, scenarios: Sequence[Scenario]) -> str:
@@ -199,7 +206,7 @@ def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[
     return words.concerning(worst.attributes, level, power, unit(receipt)[0], worst.within)
 
 
-def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> str:
+def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
     """The whole release and the scenarios with the largest risk; equal curves share a line."""
     merged: list[tuple[Points, list[str]]] = []
     known = [(_points(each.curve), name(each)) for each in scenarios]
@@ -229,9 +236,8 @@ def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> str:
             curves.insert(0, ("whole record", "release", record_curve))
     shown = [{"name": name, "kind": kind, "points": points} for name, kind, points in curves]
     alike = "; ".join(", ".join(names) for names in groups if len(names) > 1)
-    caption = f"These share a line: {alike}." if alike else ""
-    same = f'<figcaption class="note">{escape(caption)}</figcaption>' if caption else ""
-    return markup.chart("beside", {"curves": shown, "last": last}) + same
+    same = element("figcaption", f"These share a line: {alike}.", class_="note") if alike else ""
+    return [markup.chart("beside", {"curves": shown, "last": last}), same]
 
 
 def _points(powers: Iterable[PowerPoint]) -> Points:
@@ -259,7 +265,7 @@ def _comparable(receipt: Receipt) -> bool:
 
 
 def _notes(receipt: Receipt) -> str:
-    subject = escape(unit(receipt)[0])
+    subject, _ = unit(receipt)
     text = "All numbers are upper bounds, each for one claim by itself."
     if _comparable(receipt):
         text += (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 import numpy as np
 
+from neyman.elements import Node
 from neyman.report import html as markup
 from neyman.report.table_accuracy import Table
 
@@ -17,8 +17,8 @@ __all__ = ["first_rows"]
 _MOST_ROWS, _MOST_LETTERS = 3, 40  # of a table, and of a cell
 
 
-def first_rows(name: str, tables: Mapping[str, Table]) -> str:
-    """The first rows of a table as HTML; "" if it is not there or empty.
+def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
+    """The first rows of a table; "" if it is not there or empty.
 
     Args:
         name: "query.level".
@@ -37,7 +37,7 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> str:
     columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
     text = [i for i, column in enumerate(columns) if any(isinstance(x, str) for x in column)]
     rounded = any(isinstance(x, float) for column in columns for x in column)
-    rows = [[escape(_short(value)) for value in row] for row in zip(*columns, strict=True)]
+    rows = [[_short(value) for value in row] for row in zip(*columns, strict=True)]
     digits = " (fractions are rounded; the files have every digit)" if rounded else ""
     return markup.table(
         names, rows, caption=f"First rows of {name}{digits}", left=text, kind="first"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
+from neyman.elements import Node, joined
 from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.expression_words import words as expression_words
 from neyman.plan.query import ALL
@@ -23,7 +23,7 @@ def method(receipt: Receipt) -> markup.Fold:
     subject, rows = unit(receipt)
     noisy = tables_of(receipt)
     change = words.change(receipt.neighboring, subject, rows)
-    facts = [
+    facts: list[tuple[str, Node]] = [
         ("Noisy tables", listing(noisy) or "none"),
         ("Noise", _noise(receipt) if noisy else ""),
         ("Filter", _filters(receipt)),
@@ -31,7 +31,7 @@ def method(receipt: Receipt) -> markup.Fold:
         ("Derived columns", _computed(receipt)),
         ("Contribution bounds", _bounds(receipt)),
         ("Noisy clips", _searched(receipt)),
-        ("Neighboring datasets", f"this dataset, and the same {escape(change)}"),
+        ("Neighboring datasets", f"this dataset, and the same {change}"),
     ]
     title = "How the tables were made"
     about = "Noise, filters, joins, derived columns, and bounds"
@@ -58,32 +58,29 @@ def _noise(receipt: Receipt) -> str:
             "sensitivity)"
         )
     text = "; ".join(texts)
-    return escape(
-        f"{text[0].upper()}{text[1:]}. The draws come from the operating system, without a seed."
-    )
+    return f"{text[0].upper()}{text[1:]}. The draws come from the operating system, without a seed."
 
 
-def _filters(receipt: Receipt) -> str:
+def _filters(receipt: Receipt) -> Node:
     """Which rows take part; nothing where all do."""
     plan = receipt.plan
-    texts: list[str] = []
+    texts: list[Node] = []
     if plan.get("where") is not None:
-        texts.append(f"only rows where {escape(expression_words(str(plan['where'])))}")
+        texts.append(f"only rows where {expression_words(str(plan['where']))}")
     for query in plan.get("query", ()):
         if query.get("where") is not None:
-            condition = escape(expression_words(str(query["where"])))
+            condition = expression_words(str(query["where"]))
             texts.append(
-                f"for <strong>{escape(str(query['name']))}</strong>, only rows where {condition}"
+                ["for ", markup.strong(str(query["name"])), f", only rows where {condition}"]
             )
-    if not texts:
-        return ""
-    return (
-        "<br>".join(texts) + ".<br>A row with a missing value in the condition does not count. The "
-        "number of rows that count is protected."
+    return markup.with_last_line(
+        texts,
+        "A row with a missing value in the condition does not count. The number of rows that count "
+        "is protected.",
     )
 
 
-def _joined(receipt: Receipt) -> str:
+def _joined(receipt: Receipt) -> Node:
     """The tables that have one row per unit, one a line."""
     plan = receipt.plan
     tables: Mapping[str, Any] = plan.get("tables", {})
@@ -98,51 +95,54 @@ def _joined(receipt: Receipt) -> str:
         several = f"A {receipt.unit.protects} with several rows in {name} {rule}."
         names = ", ".join(part.get("join", ()))
         what = f"{names} from {name} to each row of {plan['table']}. " if names else ""
-        texts.append(escape(what + several))
-    return "<br>".join(texts)
+        texts.append(what + several)
+    return markup.lines(texts)
 
 
-def _computed(receipt: Receipt) -> str:
+def _computed(receipt: Receipt) -> Node:
     """The derived columns, one a line."""
     derived: Mapping[str, Any] = receipt.plan.get("derive", {})
-    texts = [f"<strong>{escape(name)}</strong> {_rule(part)}" for name, part in derived.items()]
+    texts = [[markup.strong(name), f" {_rule(part)}"] for name, part in derived.items()]
     lookups: Mapping[str, Any] = receipt.plan.get("lookup", {})
     texts += [
-        f"<strong>{escape(name)}</strong> from a public list of {many(len(part['keys']), 'value')} "
-        f"of {escape(expression_words(str(part['column'])))}"
+        [
+            markup.strong(name),
+            f" from a public list of {many(len(part['keys']), 'value')} "
+            f"of {expression_words(str(part['column']))}",
+        ]
         for name, part in lookups.items()
     ]
-    return "<br>".join(texts)
+    return markup.lines(texts)
 
 
 def _rule(part: Mapping[str, Any]) -> str:
     if "cut" in part:
         edges = ", ".join(str(edge) for edge in part["edges"])
-        return f"from {escape(expression_words(str(part['cut'])))}, cut at {escape(edges)}"
+        return f"from {expression_words(str(part['cut']))}, cut at {edges}"
     if "map" in part:
         mapped = many(len(part["to"]), "text")
-        return f"from {escape(expression_words(str(part['map'])))}, {mapped} mapped"
+        return f"from {expression_words(str(part['map']))}, {mapped} mapped"
     if "case" in part:
         cases = [f"{label} if {expression_words(str(text))}" for text, label in part["case"]]
-        return escape("; ".join(cases))
+        return "; ".join(cases)
     ends = part.get("range")
     clipped = f", clipped to {ends[0]} to {ends[1]}" if ends else ""
-    return escape(f"{expression_words(str(part['expression']))}{clipped}")
+    return f"{expression_words(str(part['expression']))}{clipped}"
 
 
-def _bounds(receipt: Receipt) -> str:
+def _bounds(receipt: Receipt) -> Node:
     """The contribution bounds; nothing if a unit is a row."""
     subject, rows = unit(receipt)
     plan = receipt.plan
     if plan.get("unit", {}).get("id") is None:
         return ""
     tables: Mapping[str, Any] = plan.get("tables", {})
-    texts = [f"at most {many(rows, 'record')} of each {escape(subject)} counted"]
+    texts: list[Node] = [f"at most {many(rows, 'record')} of each {subject} counted"]
     if tables:
         bounds = {str(plan["table"]): plan["unit"]["rows"]}
         bounds |= {name: part["rows"] for name, part in tables.items()}
-        each_table = [f"{bound:,} in {escape(name)}" for name, bound in bounds.items()]
-        texts = [f"of the records of each {escape(subject)}, at most {', '.join(each_table)}"]
+        each_table = [f"{bound:,} in {name}" for name, bound in bounds.items()]
+        texts = [f"of the records of each {subject}, at most {', '.join(each_table)}"]
     for query in plan.get("query", ()):
         groups, each = query.get("groups"), query.get("rows_per_group")
         parts: list[str] = []
@@ -151,29 +151,26 @@ def _bounds(receipt: Receipt) -> str:
         if each is not None:
             parts.append(f"at most {each:,} to a cell")
         if parts:
-            texts.append(f"for <strong>{escape(str(query['name']))}</strong> {', '.join(parts)}")
-    return (
-        "; ".join(texts) + ".<br>Records over a bound were dropped at random. How many is not "
-        "published: that would be one more answer about the data."
+            texts.append(["for ", markup.strong(str(query["name"])), f" {', '.join(parts)}"])
+    return markup.with_last_line(
+        [joined("; ", texts)],
+        "Records over a bound were dropped at random. How many is not published: that would be one "
+        "more answer about the data.",
     )
 
 
-def _searched(receipt: Receipt) -> str:
+def _searched(receipt: Receipt) -> Node:
     """The bounds that noisy histograms led to."""
-    if not receipt.clips:
-        return ""
-    texts = [
-        f"<strong>{escape(part.bounds)}</strong> "
-        + (
-            f"at most {escape(part.clip[-1])} records counted of each"
+    texts: list[Node] = []
+    for part in receipt.clips:
+        bound = (
+            f"at most {part.clip[-1]} records counted of each"
             if part.histogram == f"{ROWS_TABLE}.{ALL}"
-            else f"values from {escape(part.clip[0])} to {escape(part.clip[-1])}"
+            else f"values from {part.clip[0]} to {part.clip[-1]}"
         )
-        + f", from {markup.code(part.histogram)}"
-        for part in receipt.clips
-    ]
-    return (
-        "<br>".join(texts)
-        + ".<br>These follow from published noisy histograms. Values outside are "
-        "clipped to the bound. No margin of error covers that."
+        texts.append([markup.strong(part.bounds), f" {bound}, from ", markup.code(part.histogram)])
+    return markup.with_last_line(
+        texts,
+        "These follow from published noisy histograms. Values outside are clipped to the bound. No "
+        "margin of error covers that.",
     )

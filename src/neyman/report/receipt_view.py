@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
+from neyman.elements import Node
 from neyman.release.receipt_format import Budget, MechanismPart, Receipt
+from neyman.report import html as markup
 from neyman.semantics import digits
 from neyman.semantics import sentences as words
 from neyman.semantics.digits import many
@@ -115,13 +116,13 @@ def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
 
 
 def place(level: str) -> str:
-    """The level of a table in words; HTML."""
-    return "overall" if level == "all" else f"by {escape(level)}"
+    """The level of a table in words."""
+    return "overall" if level == "all" else f"by {level}"
 
 
 def name(entries: Entries) -> str:
-    """The name of a table; HTML."""
-    return f"{escape(entries[0].query)}, {place(entries[0].level)}"
+    """The name of a table."""
+    return f"{entries[0].query}, {place(entries[0].level)}"
 
 
 def size(entries: Entries) -> str:
@@ -130,8 +131,8 @@ def size(entries: Entries) -> str:
     return "–" if cells is None else words.number(cells)
 
 
-def listing(tables: Iterable[Entries], most: int | None = None) -> str:
-    """Tables by query, one a line: "total by state (5 cells), by county (437 cells)"; HTML.
+def listing(tables: Iterable[Entries], most: int | None = None) -> Node:
+    """Tables by query, one a line: "total by state (5 cells), by county (437 cells)".
 
     Args:
         tables: entries of each.
@@ -143,15 +144,14 @@ def listing(tables: Iterable[Entries], most: int | None = None) -> str:
         cells = "discovered keys" if number is None else many(number, "cell")
         listed = queries.setdefault(entries[0].query, [])
         listed.append(f"{place(entries[0].level)} ({cells})")
-    lines = [
-        f"<strong>{escape(query)}</strong> {', '.join(places[:most])}"
-        + (f", and {len(places[most:]):,} more" if most and len(places) > most else "")
-        for query, places in list(queries.items())[:most]
-    ]
+    lines: list[Node] = []
+    for query, places in list(queries.items())[:most]:
+        more = f", and {len(places[most:]):,} more" if most and len(places) > most else ""
+        lines.append([markup.strong(query), f" {', '.join(places[:most])}{more}"])
     if most and len(queries) > most:
         left = sum(len(places) for places in list(queries.values())[most:])
         lines.append(f"and {many(left, 'more table')}")
-    return "<br>".join(lines)
+    return markup.lines(lines)
 
 
 def unit(receipt: Receipt) -> tuple[str, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from html import escape
 
+from neyman.elements import Element, Node, element, joined
 from neyman.planning.allocation import Split
 from neyman.release.receipt_format import Receipt
 from neyman.release.table_files import MOST_CSV_CELLS
@@ -28,11 +28,11 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
     costs = _costs(spent, "zcdp") or _costs(spent, "share")
     total = sum(costs, Fraction(0))
     if total == 0:
-        text = "<p>The cost is zero: no table depends on the data.</p>"
+        text = markup.paragraph("The cost is zero: no table depends on the data.")
     else:
         printed = words.shares([cost / total for cost in costs])
         head = ["Table", "Cells", "", "Share of the budget"]
-        rows = [
+        rows: list[list[Node]] = [
             [name(entries), size(entries), markup.bar(cost / total), f"{share}%"]
             for entries, cost, share in zip(spent, costs, printed, strict=True)
         ]
@@ -40,22 +40,25 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
         known = [size for size in sizes if size is not None]
         every = words.number(sum(known)) if known == sizes else "–"
         rows.append(["All", every, "", "100%"])
-        reasons = measured = ""
+        reasons: Node = ""
+        measured = ""
         if split is not None:
             weights = {(part.query, part.level): plain(part.weight) for part in split.parts}
             texts = [weights[e[0].query, e[0].level] for e in spent]
             for row, weight in zip([head, *rows], ["Weight", *texts, ""], strict=True):
                 row.insert(2, weight)
             command = "neyman plan split"
-            texts = escape(" ".join(split.standing())).replace(command, markup.code(command))
-            reasons = f"<p>{texts}</p>"
-            measured = escape(" " + split.measured(unit(receipt)[0]))
-        text = (
-            markup.table(head, rows, key=len(head) - 1)
-            + f'{reasons}<p class="note">A larger share means less noise. Shares of the zCDP cost '
-            "are rounded to 0.1% and sum to 100%."
-            f"{measured}</p>"
-        )
+            parts = " ".join(split.standing()).split(command)
+            reasons = markup.paragraph(joined(markup.code(command), parts))
+            measured = f" {split.measured(unit(receipt)[0])}"
+        text = [
+            markup.table(head, rows, key=len(head) - 1),
+            reasons,
+            markup.note(
+                "A larger share means less noise. Shares of the zCDP cost are rounded to 0.1% and "
+                f"sum to 100%.{measured}"
+            ),
+        ]
     title = "Privacy budget by table"
     return markup.Fold("budget", title, "Share of the budget that each table takes", text)
 
@@ -63,7 +66,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
 def checking(receipt: Receipt) -> markup.Fold:
     """What identifies the release, and the command that recomputes its guarantee."""
     ledger = receipt.ledger
-    charged = f"{words.number(ledger.charged)} ({escape(ledger.currency)})"
+    charged = f"{words.number(ledger.charged)} ({ledger.currency})"
     if words.value("charged_delta", ledger.charged_delta):
         charged += f", with delta {words.delta(ledger.charged_delta)}"
     facts = [
@@ -72,34 +75,38 @@ def checking(receipt: Receipt) -> markup.Fold:
         ("Part", markup.code(str(part)) if (part := receipt.plan.get("part")) else ""),
         (
             "Ledger",
-            f"account {markup.code(ledger.account)}, entry {markup.code(ledger.entry)}",
+            ["account ", markup.code(ledger.account), ", entry ", markup.code(ledger.entry)],
         ),
         ("Charged", charged),
     ]
-    large = [
-        f"{escape(one.query)}, {place(one.level)}" for one in receipt.tables if one.without_csv
-    ]
-    left = (
-        f"<p>Tables of more than {MOST_CSV_CELLS:,} cells ({'; '.join(large)}) are published as "
-        "Parquet only. They are too large for a spreadsheet.</p>"
-        if large
-        else ""
+    large = [f"{one.query}, {place(one.level)}" for one in receipt.tables if one.without_csv]
+    left = markup.paragraph(
+        f"Tables of more than {MOST_CSV_CELLS:,} cells ({'; '.join(large)}) are published as "
+        "Parquet only. They are too large for a spreadsheet."
     )
-    body = f"""<p>Anyone can recompute the guarantee from {markup.code("receipt.json")} without the
-data, and check that the tables are the published ones. Verification cannot show that the numbers
-come from the data.</p>
-<p>{markup.code("neyman verify receipt.json")}</p>
-{left}{markup.facts(facts)}"""
+    body = markup.blocks(
+        markup.paragraph(
+            "Anyone can recompute the guarantee from ",
+            markup.code("receipt.json"),
+            " without the data, and check that the tables are the published ones. Verification "
+            "cannot show that the numbers come from the data.",
+        ),
+        markup.paragraph(markup.code("neyman verify receipt.json")),
+        left if large else "",
+        markup.facts(facts),
+    )
     return markup.Fold("check", "Verify this release", "Plan, dataset, and ledger entry", body)
 
 
-def footer(receipt: Receipt) -> str:
+def footer(receipt: Receipt) -> Element:
     """How numbers are rounded, and what they were made with."""
     versions = ", ".join(f"{name} {version}" for name, version in receipt.versions.items())
-    return (
-        "<footer><p>Risks are rounded up. Accuracy is rounded down. The receipt has every digit, "
-        f"with a proven lower and upper bound.</p><p>Made with {escape(versions)}.</p></footer>"
+    rounded = (
+        "Risks are rounded up. Accuracy is rounded down. The receipt has every digit, with a "
+        "proven lower and upper bound."
     )
+    software = markup.paragraph(f"Made with {versions}.")
+    return element("footer", markup.paragraph(rounded), software)
 
 
 def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from neyman.elements import element
 from neyman.plan.plan import Plan, PlanError
 from neyman.planning.allocation import MOMENT, best_split
 from neyman.release.receipt_format import Receipt
@@ -73,7 +74,7 @@ def page_from(
         folder: what a link to a file of the release begins with, such as "release/".
 
     Returns:
-        HTML text, the same for the same input. All text from the receipt is escaped.
+        HTML text, the same for the same input.
 
     Raises:
         ValueError: the receipt has another schema, lacks a field, or a number in it is none.
@@ -100,22 +101,19 @@ def page_from(
         release_section.checking(receipt),
     ]
     rest = [fold for fold in folds if fold]
-    body = "\n".join(
-        [
-            opening_section.opening(receipt, plan),
-            risk_section.headline(receipt),
-            accuracy_section.accuracy(receipt, errors),
-            risk_section.findings(receipt),
-            opening_section.caveats(receipt),
-            opening_section.contents_line(rest),
-            '<div class="rest">',
-            *map(str, rest),
-            "</div>",
-        ]
+    more = markup.blocks(*(fold.element for fold in rest))
+    body = markup.blocks(
+        opening_section.opening(receipt, plan),
+        risk_section.headline(receipt),
+        accuracy_section.accuracy(receipt, errors),
+        risk_section.findings(receipt),
+        opening_section.caveats(receipt),
+        opening_section.contents_line(rest),
+        element("div", "\n", more, "\n", class_="rest"),
     )
     title = f"Privacy report: {receipt.plan.get('name', 'a release')}"
-    footer = release_section.footer(receipt)
-    return markup.document(title, f"<main>\n{body}\n</main>\n{footer}")
+    main = element("main", "\n", body, "\n")
+    return markup.document(title, main, release_section.footer(receipt))
 
 
 def _plan_of(receipt: Receipt) -> Plan | None:

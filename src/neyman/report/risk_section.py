@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
-from html import escape
 
+from neyman.elements import Element, Node, element
 from neyman.release.receipt_format import Ends, EpsilonPoint, OutrightPart, Receipt, RoutePart
 from neyman.report import html as markup
 from neyman.report.receipt_view import chosen, limit_curve, number, proportion, unit
@@ -23,30 +23,33 @@ _PRIORS = tuple(
 )  # the places of the slider
 
 
-def headline(receipt: Receipt) -> str:
+def headline(receipt: Receipt) -> Element:
     """The one sentence that matters, and what it is about."""
     subject, rows = unit(receipt)
     level, power = chosen(receipt)
     adds = receipt.neighboring == "add-remove"
     confirm = "" if adds else "To confirm a claim is to report it as true. "
-    return f"""<section aria-labelledby="reveals">
-<h2 id="reveals">Disclosure risk for one {escape(subject)}</h2>
-<p class="sentence">{escape(words.power(level, power, subject, receipt.neighboring))}</p>
-{_assumed(receipt)}
-<p class="note">{confirm}{escape(words.claim(receipt.neighboring, subject, rows))} The limit covers
-attackers with unlimited computing power who know the plan and everyone else’s records. It excludes
-group patterns that appear without this {escape(subject)}.</p>
-<p class="note">Disclosure has three kinds. Identity disclosure: an attacker recognizes a person in
-the release. Attribute disclosure: they learn a value in a person’s record. Inferential disclosure:
-they infer either one with high probability. {_kinds(adds)}</p>
-<p class="note">Chosen limit: {escape(words.budget(receipt.budget.to_dict()))}.</p>
-{_budget_warnings(receipt)}</section>"""
-
-
-def _assumed(receipt: Receipt) -> str:
-    """A paragraph for what the limit assumes about the rows of one unit."""
+    sentence = words.power(level, power, subject, receipt.neighboring)
     assumed = one_row_each(receipt.unit.protects, receipt.plan.get("unit", {}).get("id"))
-    return f"<p><strong>{escape(assumed)}</strong></p>" if assumed else ""
+    return markup.section(
+        "reveals",
+        f"Disclosure risk for one {subject}",
+        markup.paragraph(sentence, class_="sentence"),
+        markup.paragraph(markup.strong(assumed)) if assumed else "",
+        markup.note(
+            f"{confirm}{words.claim(receipt.neighboring, subject, rows)} The limit covers "
+            "attackers with unlimited computing power who know the plan and everyone else’s "
+            f"records. It excludes group patterns that appear without this {subject}."
+        ),
+        markup.note(
+            "Disclosure has three kinds. Identity disclosure: an attacker recognizes a person in "
+            "the release. Attribute disclosure: they learn a value in a person’s record. "
+            "Inferential disclosure: they infer either one with high probability. "
+            f"{_kinds(adds)}"
+        ),
+        markup.note(f"Chosen limit: {words.budget(receipt.budget.to_dict())}."),
+        *_budget_warnings(receipt),
+    )
 
 
 def _kinds(adds: bool) -> str:
@@ -62,7 +65,7 @@ def _kinds(adds: bool) -> str:
     )
 
 
-def _budget_warnings(receipt: Receipt) -> str:
+def _budget_warnings(receipt: Receipt) -> list[Element]:
     """A paragraph for each way in which the budget protects almost nothing."""
     budget = receipt.budget
     fields = {
@@ -74,18 +77,16 @@ def _budget_warnings(receipt: Receipt) -> str:
         "delta": budget.delta,
     }
     numbers = {name: Fraction(text) for name, text in fields.items() if text}
-    return "".join(
-        f'<p class="warning">{escape(warning)}</p>\n' for warning in budget_warnings(numbers)
-    )
+    return [markup.paragraph(warning, class_="warning") for warning in budget_warnings(numbers)]
 
 
-def findings(receipt: Receipt) -> str:
+def findings(receipt: Receipt) -> Element:
     """How often a positive result is correct, by how likely the claim was before."""
     level, power = chosen(receipt)
     claims = 10_000
     while level * claims < 20 and claims < 10**12:
         claims *= 10
-    rows: list[list[str]] = []
+    rows: list[list[Node]] = []
     for prior in words.PRIORS:
         true = prior * claims
         right = words.posterior(level, power, prior)
@@ -115,16 +116,24 @@ def findings(receipt: Receipt) -> str:
     )
     even = words.finding(level, power, Fraction(1, 2))
     share = words.percent(power)
-    return f"""<section aria-labelledby="findings">
-<h2 id="findings">Reading a positive result</h2>
-<p class="warning"><strong>{share} is not the chance that a positive result is correct.</strong> It
-bounds the share of true claims that the test confirms. Correctness also depends on the prior: how
-likely the claim was before the test. {escape(even)}</p>
-{table}
-<p class="note">This is for a test with a false positive rate of {words.percent(level, up=False)}. A
-stricter test confirms fewer claims, but its positive results can be correct more often:
-<a href="#levels">see other false positive rates</a>.</p>
-</section>"""
+    return markup.section(
+        "findings",
+        "Reading a positive result",
+        markup.paragraph(
+            markup.strong(f"{share} is not the chance that a positive result is correct."),
+            " It bounds the share of true claims that the test confirms. Correctness also depends "
+            f"on the prior: how likely the claim was before the test. {even}",
+            class_="warning",
+        ),
+        table,
+        markup.note(
+            "This is for a test with a false positive rate of "
+            f"{words.percent(level, up=False)}. A stricter test confirms fewer claims, but its "
+            "positive results can be correct more often: ",
+            markup.link("levels", "see other false positive rates"),
+            ".",
+        ),
+    )
 
 
 def figure(receipt: Receipt) -> markup.Fold:
@@ -145,39 +154,51 @@ def figure(receipt: Receipt) -> markup.Fold:
         markup.key("release", "this release: a certified upper bound"),
         markup.key("guessing", "guessing: perfect privacy"),
     ]
-    beside = ""
+    beside: Node = ""
     if limit_power and one_line(limit_power, curve):
         limit = None
-        beside = (
-            "<p>The chosen limit and the blue curve are one line here. No point of one is farther "
-            "from the other than half a percent of the figure’s width and height.</p>\n"
+        beside = markup.paragraph(
+            "The chosen limit and the blue curve are one line here. No point of one is farther "
+            "from the other than half a percent of the figure’s width and height."
         )
     if limit:
         through = ", through the chosen point" if budget.kind == "at_most" else ""
         keys.insert(1, markup.key("limit", f"the chosen limit{through}"))
     chart = markup.chart("tradeoff", {"level": float(level), "limit": limit or []})
-    rows = "".join(_curve_row(x, y, subject, receipt.neighboring) for x, y in curve)
-    body = f"""<p>An attacker can choose a strict or a lenient test. The blue curve bounds the true
-positive rate at each false positive rate. The diagonal is guessing (perfect privacy). A curve
-nearer the upper left corner reveals more.</p>
-{beside}<figure>
-{chart}
-<ul class="legend">{"".join(keys)}</ul>
-<div class="reading" hidden data-priors="{escape(json.dumps(priors))}">
-<label for="walk">False positive rate (level)</label>
-<input id="walk" type="range" min="0" max="1" step="1" value="0">
-<label for="prior">Prior probability of the claim</label>
-<input id="prior" type="range" min="0" max="1" step="1" value="0">
-<output for="walk prior" aria-live="polite"></output>
-</div>
-<details><summary>The numbers behind the curve</summary>
-<div class="scroll" tabindex="0" role="region" aria-label="Numbers behind the curve"><table>
-<thead><tr><th scope="col">False positive rate</th>
-<th scope="col">True positive rate (at most)</th></tr></thead>
-<tbody>{rows}</tbody></table></div></details>
-</figure>"""
+    head = ("False positive rate", "True positive rate (at most)")
+    numbers = element(
+        "table",
+        element("thead", element("tr", *(element("th", text, scope="col") for text in head))),
+        element("tbody", *(_curve_row(x, y, subject, receipt.neighboring) for x, y in curve)),
+    )
+    reading = markup.blocks(
+        *_slider("walk", "False positive rate (level)"),
+        *_slider("prior", "Prior probability of the claim"),
+        element("output", for_="walk prior", aria_live="polite"),
+    )
+    parts = markup.blocks(
+        chart,
+        element("ul", *keys, class_="legend"),
+        element("div", reading, class_="reading", hidden=True, data_priors=json.dumps(priors)),
+        element(
+            "details",
+            element("summary", "The numbers behind the curve"),
+            markup.scroll("Numbers behind the curve", numbers),
+        ),
+    )
+    said = markup.paragraph(
+        "An attacker can choose a strict or a lenient test. The blue curve bounds the true "
+        "positive rate at each false positive rate. The diagonal is guessing (perfect privacy). A "
+        "curve nearer the upper left corner reveals more."
+    )
+    body = markup.blocks(said, beside, element("figure", parts))
     about = "The limit at every false positive rate, with your own prior"
     return markup.Fold("curve", "Trade-off curve", about, body)
+
+
+def _slider(ident: str, label: str) -> tuple[Element, Element]:
+    ends = {"min": "0", "max": "1", "step": "1", "value": "0"}
+    return element("label", label, for_=ident), element("input", id=ident, type="range", **ends)
 
 
 def levels(receipt: Receipt) -> markup.Fold:
@@ -207,10 +228,10 @@ def levels(receipt: Receipt) -> markup.Fold:
         key=2,
         here=here,
     )
-    body = (
-        "<p>A stricter test confirms fewer claims, but its positive results can be correct more "
-        f"often.</p>\n{table}"
+    said = markup.paragraph(
+        "A stricter test confirms fewer claims, but its positive results can be correct more often."
     )
+    body = markup.blocks(said, table)
     title = "Risk at other false positive rates"
     return markup.Fold("levels", title, "Stricter and more lenient tests", body)
 
@@ -220,13 +241,12 @@ def vocabularies(receipt: Receipt) -> markup.Fold:
     guarantee = receipt.guarantee
     subject, rows_each = unit(receipt)
     change = words.change(receipt.neighboring, subject, rows_each)
-    rows: list[list[str]] = []
+    rows: list[list[Node]] = []
     for index, point in enumerate(guarantee.epsilon):
         delta = point.delta
         text = words.epsilon(point.upper, delta, change)
-        rows.append([f"epsilon, delta {words.delta(delta)}", _value(point), escape(text)])
-        if index:
-            rows[-1][2] = escape(text.replace(f", {change}.", "."))
+        said = text.replace(f", {change}.", ".") if index else text
+        rows.append([f"epsilon, delta {words.delta(delta)}", _value(point), said])
     rows += [
         ["mu (Gaussian)", _value(guarantee.mu), words.gdp(guarantee.mu.upper)],
         ["rho (zCDP)", _value(guarantee.rho), words.zcdp(guarantee.rho.upper)],
@@ -239,42 +259,44 @@ def vocabularies(receipt: Receipt) -> markup.Fold:
     table = markup.table(
         ["Measure", "At most", "In words"], rows, key=1, left=(2,), kind="vocabulary"
     )
-    body = f"""<p>All rows describe this one release. Do not add them up.</p>
-{table}
-{_outright(guarantee.outright, subject)}
-{_route(guarantee.zcdp_route)}"""
+    body = markup.blocks(
+        markup.paragraph("All rows describe this one release. Do not add them up."),
+        table,
+        _outright(guarantee.outright, subject),
+        _route(guarantee.zcdp_route),
+    )
     title = "Guarantee in standard definitions"
     return markup.Fold("vocabulary", title, "Epsilon and delta, mu, rho, and total variation", body)
 
 
-def _outright(failing: OutrightPart | None, subject: str) -> str:
+def _outright(failing: OutrightPart | None, subject: str) -> Node:
     """What discovered keys add: a chance that a key reveals its only owner outright."""
     if not failing:
         return ""
-    return (
-        f"<p>A discovered key is published if enough {words.plural(subject)} have it. A key that "
-        f"only one {escape(subject)} has is still published with probability at most "
-        f"{words.chance(failing.delta)}, for all the keys and tables of one {escape(subject)} "
+    return markup.paragraph(
+        f"A discovered key is published if enough {words.plural(subject)} have it. A key that "
+        f"only one {subject} has is still published with probability at most "
+        f"{words.chance(failing.delta)}, for all the keys and tables of one {subject} "
         "together. That would reveal it outright. All numbers in this report include this "
         "probability. Because of it, no finite rho or mu describes the whole release. Without it, "
-        f"rho is {words.number(failing.rho)}.</p>"
+        f"rho is {words.number(failing.rho)}."
     )
 
 
-def _route(route: RoutePart | None) -> str:
+def _route(route: RoutePart | None) -> Node:
     if not route:
         return ""
     ratio = words.value("variance_ratio", route.variance_ratio)
     if ratio <= 1:
         return ""
-    return (
-        "<p>The noise was calibrated to the exact guarantee. Accounting with zCDP alone needs "
+    return markup.paragraph(
+        "The noise was calibrated to the exact guarantee. Accounting with zCDP alone needs "
         f"{words.number(ratio, up=False)} times the noise variance for the same guarantee "
-        f"({escape(route.promise)}).</p>"
+        f"({route.promise})."
     )
 
 
-def _curve_row(level: float, power: float, subject: str, neighboring: str) -> str:
+def _curve_row(level: float, power: float, subject: str, neighboring: str) -> Element:
     """A row of the numbers behind the curve, with what the page's script says of it."""
     shown, share = words.percent(level, up=False), words.percent(power)
     if 0 < level < 1:
@@ -283,17 +305,16 @@ def _curve_row(level: float, power: float, subject: str, neighboring: str) -> st
     else:
         says = f"At a false positive rate of {shown}, the true positive rate is at most {share}."
         right = []
-    return (
-        f'<tr data-level="{level!r}" data-power="{power!r}" data-says="{escape(says)}" '
-        f'data-right="{" ".join(right)}"><td>{shown}</td><td>{share}</td></tr>'
-    )
+    cells = element("td", shown), element("td", share)
+    data = {"data-level": repr(level), "data-power": repr(power)}
+    return element("tr", *cells, **data, data_says=says, data_right=" ".join(right))
 
 
-def _value(bound: Ends | EpsilonPoint) -> str:
+def _value(bound: Ends | EpsilonPoint) -> Node:
     """A bound's upper end; both ends where they differ by more than a hundredth."""
     lower = words.value("lower", bound.lower)
     upper = words.value("upper", bound.upper)
     text = words.number(upper)
     if upper == lower or (isinstance(upper, Fraction) and upper - lower <= upper / 100):
         return text
-    return f'{text}<br><span class="note">at least {words.number(lower, up=False)}</span>'
+    return markup.below(text, f"at least {words.number(lower, up=False)}")

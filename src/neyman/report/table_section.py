@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any, cast
 
+from neyman.elements import Node, element, joined
 from neyman.plan.expression_words import words as expression_words
 from neyman.plan.plan import Plan
 from neyman.planning.missing_values import missing_by_sentence
@@ -49,7 +49,7 @@ def contents(
     if not queries:
         return None
     room = _MOST_SHOWN
-    blocks: list[str] = []
+    blocks: list[Node] = []
     for query in queries:
         name = str(query["name"])
         levels = [e[0].level for e in _entries(receipt) if e[0].query == name]
@@ -61,13 +61,12 @@ def contents(
                 *_details(receipt, query, folder, missing.get(name)),
             ]
         )
-        blocks.append(f"<h3>{escape(name)}</h3>\n{facts}\n{''.join(rows)}")
-    body = "\n".join(blocks)
+        blocks.append(markup.blocks(element("h3", name), facts, rows))
     return markup.Fold(
         "contents",
         "What each table contains",
         "Measure, unit, groups, bounds, missing values, files, and first rows",
-        body,
+        markup.blocks(*blocks),
     )
 
 
@@ -75,35 +74,34 @@ def _entries(receipt: Receipt) -> Sequence[Entries]:
     return [*tables_of(receipt, public=True), *tables_of(receipt)]
 
 
-def _measure(receipt: Receipt, query: Mapping[str, Any]) -> str:
-    """What is measured, of which column, and for which groups; HTML."""
+def _measure(receipt: Receipt, query: Mapping[str, Any]) -> Node:
+    """What is measured, of which column, and for which groups."""
     subject, _ = unit(receipt)
     measure = str(query["measure"])
     text = _MEASURES.get(measure, measure)
     if measure == "units":
         text = f"Number of {words.plural(subject)}"
-    text = escape(text)
-    if query.get("column"):
-        text += f" of {markup.code(query['column'])}"
-    if query.get("over"):
-        text += f" over {markup.code(query['over'])}"
+    said: list[Node] = [text]
+    for link, name in (("of", "column"), ("over", "over")):
+        if query.get(name):
+            said += [f" {link} ", markup.code(query[name])]
     if query.get("quantiles"):
-        text += f" at {escape(', '.join(map(str, query['quantiles'])))}"
+        said.append(f" at {', '.join(map(str, query['quantiles']))}")
     groups = [markup.code(name) for name in query.get("by", ())]
     if groups:
-        text += f", by {', '.join(groups)}"
+        said += [", by ", joined(", ", groups)]
     levels = query.get("at", ())
     if levels:
-        text += f", {', '.join(place(str(level)) for level in levels)}"
-    return text
+        said.append(f", {', '.join(place(str(level)) for level in levels)}")
+    return said
 
 
 def _details(
     receipt: Receipt, query: Mapping[str, Any], folder: str, missing: str | None
-) -> list[tuple[str, str]]:
-    """Terms, each with HTML; "" for what the query does not have."""
+) -> list[tuple[str, Node]]:
+    """Terms; "" for what the query does not have."""
     clips = [
-        f"{markup.code(query[name])} {escape(clip)}"
+        [markup.code(query[name]), f" {clip}"]
         for name, field in (("column", "clip"), ("over", "clip_over"))
         if query.get(name) and (clip := _clip(receipt, query, field)) is not None
     ]
@@ -111,7 +109,7 @@ def _details(
     bins = ""
     if edges is not None:
         listed = isinstance(edges, Sequence) and not isinstance(edges, str)
-        bins = escape(_edges(_values(edges)) if listed else f"{edges}")
+        bins = _edges(_values(edges)) if listed else f"{edges}"
     conditions = [text for text in (receipt.plan.get("where"), query.get("where")) if text]
     bounds = [("groups", "cells"), ("rows_per_group", "rows in each cell")]
     most = [f"at most {query[f]:,} {what}" for f, what in bounds if query.get(f) is not None]
@@ -122,25 +120,25 @@ def _details(
     ]
     files = [markup.file_link(t.path, folder) for t in receipt.tables if t.query == query["name"]]
     return [
-        ("Unit of the values", escape(unit_of_values(receipt, str(query["name"])))),
+        ("Unit of the values", unit_of_values(receipt, str(query["name"]))),
         ("Privacy unit", "; ".join([_protected(receipt, query), *most])),
-        ("Coverage", "<br>".join(_coverage(receipt, query))),
-        ("Clip", "<br>".join(clips)),
+        ("Coverage", markup.lines(_coverage(receipt, query))),
+        ("Clip", markup.lines(clips)),
         ("Bins", bins),
-        ("Filter", " and ".join(escape(expression_words(str(text))) for text in conditions)),
-        ("Missing values", escape(missing) if missing else "<br>".join(_missing(receipt, query))),
-        ("Threshold of discovered keys", "<br>".join(thresholds)),
-        ("Files", ", ".join(files)),
+        ("Filter", " and ".join(expression_words(str(text)) for text in conditions)),
+        ("Missing values", missing or markup.lines(_missing(receipt, query))),
+        ("Threshold of discovered keys", markup.lines(thresholds)),
+        ("Files", joined(", ", files)),
     ]
 
 
 def _protected(receipt: Receipt, query: Mapping[str, Any]) -> str:
-    """The privacy unit, with the most of its rows that count in the query's table; HTML."""
+    """The privacy unit, with the most of its rows that count in the query's table."""
     tables: Mapping[str, Any] = receipt.plan.get("tables", {})
     own = receipt.plan.get("unit", {}).get("rows", receipt.unit.rows)
     rows = tables.get(str(query.get("table")), {}).get("rows", own)
     count = receipt.unit.rows if isinstance(rows, str) else int(rows)
-    return f"one {escape(receipt.unit.protects)}, with at most {many(count, 'row')} in this table"
+    return f"one {receipt.unit.protects}, with at most {many(count, 'row')} in this table"
 
 
 def _clip(receipt: Receipt, query: Mapping[str, Any], field: str) -> str | None:
@@ -159,14 +157,14 @@ def _edges(edges: Sequence[Any]) -> str:
     return f"{many(len(edges) - 1, 'bin')} from {edges[0]} to {edges[-1]}"
 
 
-def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[str]:
-    """Which keys a table covers, and what happens to the other values; HTML."""
+def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
+    """Which keys a table covers, and what happens to the other values."""
     columns = declared_columns(receipt)
-    lines: list[str] = []
+    lines: list[Node] = []
     for name in query.get("by", ()):
         column = columns.get(name, {})
         if column.get("discover"):
-            lines.append(f"{markup.code(name)}: discovered keys; missing values are dropped")
+            lines.append([markup.code(name), ": discovered keys; missing values are dropped"])
             continue
         keys = column.get("keys")
         size = (
@@ -174,36 +172,36 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[str]:
             if isinstance(keys, Sequence)
             else "listed keys"
         )
-        lines.append(f"{markup.code(name)}: {size}{_others(column)}")
+        lines.append([markup.code(name), f": {size}", _others(column)])
     hierarchy: Mapping[str, Any] = receipt.plan.get("hierarchy", {})
     for name, part in hierarchy.items():
         if set(query.get("at", ())) & set(part.get("levels", ())):
-            lines.append(f"{markup.code(name)}: listed places{_others(part)}")
+            lines.append([markup.code(name), ": listed places", _others(part)])
     return lines
 
 
-def _missing(receipt: Receipt, query: Mapping[str, Any]) -> list[str]:
-    """What a missing value of each measured column counts as, from a part of a plan; HTML."""
+def _missing(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
+    """What a missing value of each measured column counts as, from a part of a plan."""
     columns = declared_columns(receipt)
     return [
-        f"{markup.code(name)}: {_replacement(columns[name]['unknown'])}"
+        [markup.code(name), ": ", _replacement(columns[name]["unknown"])]
         for name in filter(None, (query.get("column"), query.get("over")))
         if "unknown" in columns.get(name, {})
     ]
 
 
-def _others(column: Mapping[str, Any]) -> str:
-    """What a value that is not listed counts as; HTML."""
-    return f"; other values: {_replacement(value)}" if (value := column.get("unknown")) else ""
+def _others(column: Mapping[str, Any]) -> Node:
+    """What a value that is not listed counts as."""
+    return ["; other values: ", _replacement(value)] if (value := column.get("unknown")) else ""
 
 
-def _replacement(value: Any) -> str:
-    """What a missing or unlisted value counts as; HTML."""
+def _replacement(value: Any) -> Node:
+    """What a missing or unlisted value counts as."""
     if value == "drop":
         return "the row is dropped"
     if isinstance(value, Sequence) and not isinstance(value, str):
         value = " / ".join(map(str, _values(value)))
-    return f"counted as {markup.code(value)}"
+    return ["counted as ", markup.code(value)]
 
 
 def _values(values: Any) -> list[Any]:

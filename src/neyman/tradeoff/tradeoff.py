@@ -19,6 +19,7 @@ import numpy as np
 
 from neyman import notebook
 from neyman.divergences.divergence import renyi_divergence, zcdp_above
+from neyman.elements import Node
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
 from neyman.numerics import check
@@ -685,7 +686,7 @@ class Tradeoff:
     def _repr_html_(self) -> str:
         return notebook.safe_html(self._shown, self)
 
-    def _shown(self) -> Iterator[str]:
+    def _shown(self) -> Iterator[Node]:
         """The parts of the notebook's view: the curve and the main numbers."""
         powers = [min(power.upper, 1.0) for power in self.powers(SHOWN_LEVELS)]
         yield notebook.title(repr(self))
