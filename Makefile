@@ -161,7 +161,7 @@ record-durations: $(VENV)/.dev
 
 # The golden file: certified numbers of many cases. Rewrite it only with a reason.
 record-golden: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python tests/golden/record.py
+	$(BIN)/python tests/golden/record.py --write
 
 # The pictures of the explorer and the report in docs/screens.
 record-screens: $(VENV)/.dev
