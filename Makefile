@@ -7,6 +7,7 @@ ONLY ?=
 PYTEST := -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 BIN := $(VENV)/bin
 TESTS := OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
+LONG := -o faulthandler_timeout=0  # a case may take hours
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 INSTALL := bin/python -m pip install --quiet --disable-pip-version-check
 
@@ -47,13 +48,13 @@ docs: $(VENV)/.dev  ## Build the documentation.
 SIZE ?= 5
 attack: $(VENV)/.dev  ## Attack the product, and summarize what held (docs/trust.md).
 	.ci/packages
-	NEYMAN_ATTACK=$(SIZE) $(TESTS) -m attack
+	NEYMAN_ATTACK=$(SIZE) $(TESTS) -m attack $(LONG)
 
 # Plans, receipts and ledgers changed at random, curves of random mechanisms, and every test that
 # Hypothesis draws examples for; more than an hour.
 INPUTS ?= 50000
 fuzz: $(VENV)/.dev  ## Draw new random inputs for hours.
-	NEYMAN_FUZZ=$(INPUTS) $(TESTS) -m random
+	NEYMAN_FUZZ=$(INPUTS) $(TESTS) -m random $(LONG)
 
 # 200 faults, one at a time, in the certified core, the noise, the ledger, and the release.
 SEED ?= 1
@@ -131,17 +132,17 @@ test-coverage: $(VENV)/.dev
 # Each table of tests/shelf from each source, with all rows, by each group: an hour of one core.
 test-shelf: $(VENV)/.dev
 	.ci/packages
-	NEYMAN_SHELF=all $(TESTS) tests/shelf
+	NEYMAN_SHELF=all $(TESTS) tests/shelf $(LONG)
 
 # Operations of each public question of each public mechanism: an hour or so. CI asks some of them.
 test-questions: $(VENV)/.dev
-	NEYMAN_QUESTIONS=all $(TESTS) tests/golden/test_operations.py
+	NEYMAN_QUESTIONS=all $(TESTS) tests/golden/test_operations.py $(LONG)
 
 # The coverage of audits, by 20,000 simulated ones, planted faults that audits find, and releases
 # of other libraries that are known to be wrong, each in an environment of its own.
 PEERS ?= .venv-peers
 test-audits: $(VENV)/.dev $(PEERS)/.installed
-	NEYMAN_AUDITS=20000 NEYMAN_PEERS=$(CURDIR)/$(PEERS) $(TESTS) tests/auditing tests/with_peers
+	NEYMAN_AUDITS=20000 NEYMAN_PEERS=$(CURDIR)/$(PEERS) $(TESTS) tests/auditing tests/with_peers $(LONG)
 
 $(PEERS)/.installed: Makefile
 	$(PYTHON) -m venv $(PEERS)/diffprivlib-0.6.6

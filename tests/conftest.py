@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
@@ -21,6 +22,11 @@ from postgres_server import PostgresServer
 # The Java of a test ends before its second compiler has paid off: half the time of Spark's tests.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+
+# A run in the background, or below nohup, inherits that Ctrl-C is ignored, and so would the programs
+# that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Warnings of libraries about each other: Ibis calls DuckDB, and PySpark pandas, by names that newer
 # versions announce to go away, and PySpark leaves it to Python to close a socket after use.

@@ -6,6 +6,7 @@ root, so for root it runs as the user `postgres` or `nobody`.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import re
@@ -25,6 +26,8 @@ INSTALL = (
     " out with -k 'not postgres'"
 )
 SHARED = "dynamic_shared_memory_type=mmap"  # in its folder: nothing is left of a killed server
+LIBC = ctypes.CDLL(None)
+END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux: no server outlives a run that was killed
 HBA = "local all guarded,sentinel scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
 
 
@@ -131,6 +134,7 @@ class PostgresServer:
         """
 
         def limit() -> None:
+            LIBC.prctl(END_WITH_PARENT, signal.SIGKILL)
             if largest is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 

@@ -1,6 +1,6 @@
 """Errors of private regressions on scikit-learn's data, beside those of diffprivlib.
 
-    make regression                                               # needs the network once
+    make study-regression                                               # needs the network once
     python -m reproductions.regression.compare --python PATH --runs 100
 
 Noise comes from secure bits in both libraries, so no seed repeats the runs: the file holds what one

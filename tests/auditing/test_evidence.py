@@ -1,6 +1,6 @@
 """An audit never refutes a true claim more often than stated, and its numbers are the exact ones.
 
-`NEYMAN_AUDITS` is the number of simulated audits: 2,000 here, 20,000 in `make audits`. Each
+`NEYMAN_AUDITS` is the number of simulated audits: 2,000 here, 20,000 in `make test-audits`. Each
 coverage test fails by chance at most once in a million runs.
 """
 

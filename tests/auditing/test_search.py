@@ -1,6 +1,6 @@
 """A search finds ten planted faults, and accuses none of ten correct programs.
 
-`NEYMAN_AUDITS` of 20,000 (`make audits`) asks for 100,000 runs; the default asks for few.
+`NEYMAN_AUDITS` of 20,000 (`make test-audits`) asks for 100,000 runs; the default asks for few.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from shelf_tables import SHELF
 import neyman as ny
 
 EVERY = bool(os.environ.get("NEYMAN_SHELF"))
-"""Whether all pairs of a table and a source are compared, with all rows (make shelf)."""
+"""Whether all pairs of a table and a source are compared, with all rows (make test-shelf)."""
 MOST = None if EVERY else 2_000
 PAIRS = [
     (name, source)

@@ -1,4 +1,4 @@
-"""These tests need other libraries (`make audits`). Elsewhere they are not collected."""
+"""These tests need other libraries (`make test-audits`). Elsewhere they are not collected."""
 
 import os
 
