@@ -23,7 +23,7 @@ from postgres_server import PostgresServer
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
-# A run in the background, or below nohup, inherits that Ctrl-C is ignored, and so would the programs
+# A run in the background, or below nohup, inherits that Ctrl-C is ignored. So would the programs
 # that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -82,10 +82,9 @@ def pytest_collection_choose(config: pytest.Config, items: list[pytest.Item]) ->
     """Take the cases of the tier, the longest group first."""
     durations, largest = tiers.Durations.read(), config.getoption("tier")
     if largest != "night":
-        tier_of = durations.tiers(items)
-        inside = tiers.TIERS[: tiers.TIERS.index(largest) + 1]
-        config.hook.pytest_deselected(items=[one for one in items if tier_of[one] not in inside])
-        items[:] = [one for one in items if tier_of[one] in inside]
+        chosen = durations.chosen(items, largest)
+        config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
+        items[:] = chosen
     if config.getoption("dist", "no") == "loadgroup":
         items[:] = tiers.in_order(items, durations)
     if config.getoption("reverse"):

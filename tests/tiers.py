@@ -32,9 +32,12 @@ NEEDS = {"java": "spark", "postgresql": "postgresql", "chromium": "browser", "st
 """What a mark `needs` asks for, and the group of such tests."""
 
 
-def _name(item: pytest.Item) -> tuple[str, str, str]:
+PROGRAMS = tuple({**NEEDS, **SERVERS, "mount": "mount"}.values())
+
+
+def _name(node: str) -> tuple[str, str, str]:
     """The file below tests/, the test, and its case."""
-    path, _, rest = item.nodeid.partition("::")
+    path, _, rest = node.partition("::")
     test, bracket, case = rest.partition("[")
     return path.removeprefix("tests/"), test, bracket + case
 
@@ -64,29 +67,38 @@ class Durations:
             return measured.get(case, min(measured.values()))
         return measured
 
-    def tiers(self, items: list[pytest.Item]) -> dict[pytest.Item, Tier]:
-        """Return the smallest tier of each case."""
-        by_test: dict[tuple[str, str], list[tuple[float, pytest.Item]]] = defaultdict(list)
-        tiers: dict[pytest.Item, Tier] = {}
-        for item in items:
-            file, test, case = _name(item)
+    def tiers(self, nodes: Iterable[str]) -> dict[str, Tier]:
+        """Return the smallest tier of each case, by the names that pytest gives them."""
+        by_test: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+        tiers: dict[str, Tier] = {}
+        for node in nodes:
+            file, test, case = _name(node)
             seconds = self.seconds(file, test, case)
             if seconds is None:
-                tiers[item] = "test"
+                tiers[node] = "test"
                 continue
-            by_test[file, test].append((seconds, item))
-            tiers[item] = next(tier for tier in TIERS if seconds <= LARGEST_SECONDS[tier])
-            if tiers[item] == "fast" and group_of(item) != file:
-                tiers[item] = "test"
+            by_test[file, test].append((seconds, node))
+            tiers[node] = next(tier for tier in TIERS if seconds <= LARGEST_SECONDS[tier])
         for cases in by_test.values():
-            cheapest = min(cases, key=lambda case: case[0])[1]
+            cheapest = min(cases)[1]
             if tiers[cheapest] != "fast":
                 tiers[cheapest] = "test"
         return tiers
 
-    def total(self, items: Iterable[pytest.Item]) -> float:
+    def chosen(self, items: list[pytest.Item], largest: Tier) -> list[pytest.Item]:
+        """Return the cases of a tier and of the smaller ones; those of `fast` need no server."""
+        tiers = self.tiers(item.nodeid for item in items)
+        inside = TIERS[: TIERS.index(largest) + 1]
+        return [
+            item
+            for item in items
+            if tiers[item.nodeid] in inside
+            and (largest != "fast" or not group_of(item).startswith(PROGRAMS))
+        ]
+
+    def total(self, nodes: Iterable[str]) -> float:
         """Return the CPU seconds of cases; those without a measurement count as nothing."""
-        return sum(self.seconds(*_name(item)) or 0.0 for item in items)
+        return sum(self.seconds(*_name(node)) or 0.0 for node in nodes)
 
 
 def group_of(item: pytest.Item) -> str:
@@ -104,7 +116,7 @@ def group_of(item: pytest.Item) -> str:
             return group
     if "postgresql" in parameters:
         return "postgresql"
-    file = _name(item)[0]
+    file = _name(item.nodeid)[0]
     return "browser" if file.startswith("browser/") else file
 
 
@@ -115,14 +127,16 @@ def in_order(items: list[pytest.Item], durations: Durations) -> list[pytest.Item
         group = group_of(item)
         item.add_marker(pytest.mark.xdist_group(group))
         groups[group].append(item)
-    longest = sorted(groups.values(), key=lambda group: -durations.total(group))
-    return [item for group in longest for item in group]
+    totals = {group: durations.total(item.nodeid for item in groups[group]) for group in groups}
+    return [
+        item for group in sorted(groups, key=lambda group: -totals[group]) for item in groups[group]
+    ]
 
 
 def _without_group(node: str) -> str:
     """The name of a case without the group that pytest-xdist adds to it."""
     name, _, group = node.rpartition("@")
-    return name if group.endswith(".py") or group in {*NEEDS.values(), *SERVERS.values()} else node
+    return name if group.endswith(".py") or group in PROGRAMS else node
 
 
 # ---- measurement ------------------------------------------------------------------------------
@@ -190,16 +204,27 @@ class Recorder:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workerinput"):
             return
-        new = self.measured(Durations.read())
+        old = Durations.read()
+        new = self.measured(old)
         FILE.write_text(json.dumps(new.by_file, indent=0, sort_keys=True) + "\n")
+        self.report(old.tiers(self.by_case), new.tiers(self.by_case))
+
+    def report(self, old: dict[str, Tier], new: dict[str, Tier]) -> None:
+        """Print the sum of each tier, and the cases that have moved to another."""
+        for node, tier in new.items():
+            if tier != old[node]:
+                print(f"{old[node]} -> {tier}  {self.by_case[node]:.2f} s  {node}")
+        for index, tier in enumerate(TIERS):
+            inside = [node for node in new if new[node] in TIERS[: index + 1]]
+            seconds = sum(self.by_case[node] for node in inside)
+            print(f"{tier:6} {len(inside):6} cases {seconds:8.0f} s of CPU")
 
     def measured(self, old: Durations) -> Durations:
         """Return the measurements of this run, and the old ones of the tests that it left out."""
         by_test: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
         for node, seconds in self.by_case.items():
-            path, _, rest = node.partition("::")
-            test, bracket, case = rest.partition("[")
-            by_test[path.removeprefix("tests/"), test][bracket + case] = seconds
+            file, test, case = _name(node)
+            by_test[file, test][case] = seconds
         by_file: dict[str, dict[str, float | dict[str, float]]]
         by_file = {file: dict(tests) for file, tests in old.by_file.items()}
         for (file, test), cases in by_test.items():
