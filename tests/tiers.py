@@ -108,7 +108,8 @@ def group_of(item: pytest.Item) -> str:
             if need in NEEDS:
                 return NEEDS[need]
     names = getattr(item, "fixturenames", ())
-    parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+    values = getattr(getattr(item, "callspec", None), "params", {}).values()
+    parameters = {value for value in values if isinstance(value, str)}
     if "spark" in parameters:
         return "spark"
     for fixture, group in SERVERS.items():
