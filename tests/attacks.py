@@ -118,6 +118,8 @@ ATTACKS = {
             "release/test_spill.py::*",
             "fuzz/test_fuzz_ledgers.py::test_hostile_*",
             "fuzz/test_fuzz_releases.py::test_*",
+            "release/test_databases.py::test_no_code_of_*",
+            "release/test_databases.py::test_a_domain_of_*",
             "release/test_ledger_attack.py::test_whatever_is_named_*",
         ),
     ),
