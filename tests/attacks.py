@@ -85,6 +85,10 @@ ATTACKS = {
             "release/test_postgres_attack.py::*",
             "release/test_postgres.py::test_the_database_refuses_*",
             "release/test_postgres.py::test_changed_*",
+            "training/test_train.py::test_an_older_copy_*",
+            "training/test_train.py::test_one_of_two_equal_copies_*",
+            "training/test_train.py::test_a_copy_that_draws_*",
+            "training/test_train.py::test_a_publication_that_fails_*",
         ),
     ),
     "neighboring data, by brute force": Attack(
