@@ -53,6 +53,8 @@ ATTACKS = {
         (
             "release/test_faults_kills.py::*",
             "release/test_ledger_location.py::test_confirming_killed_*",
+            "release/test_session.py::test_a_process_that_is_killed_*",
+            "release/test_session.py::test_what_a_killed_process_left_*",
             "release/test_spill.py::test_*_kill*",
             "release/test_faults.py::test_a_spark_driver_that_is_killed_*",
             "release/test_ledger_faults.py::test_a_writer_killed_*",
@@ -106,6 +108,7 @@ ATTACKS = {
         (
             "release/test_verify.py::*",
             "release/test_verify_files.py::*",
+            "release/test_ssh_signature.py::test_a_signed_release_has_both_signatures_*",
             "release/test_signing.py::test_any_change_*",
             "release/test_ledger_chain.py::test_*change*",
             "release/test_ledger_chain.py::test_a_chain_written_anew_*",
@@ -117,6 +120,8 @@ ATTACKS = {
     "hostile plans, files and names": Attack(
         "inputs",
         (
+            "release/test_table_files.py::test_what_csv_shows_*",
+            "show/test_cli.py::test_no_text_of_others_*",
             "release/test_data_files.py::*",
             "release/test_key_files.py::*",
             "release/test_spill.py::*",

@@ -432,5 +432,5 @@ def test_no_text_of_others_reaches_the_terminal_as_a_command(capsys):
         assert unicodedata.bidirectional(letter)[:2] not in ("LR", "RL", "PD", "FS") or kind != "Cf"
     assert "\\u001b" in printed.out
     assert "\\u001b" in printed.err
-    start = printed.out.index("{")
+    start = printed.out.rindex("{\n")
     assert json.loads(printed.out[start:]) == {hostile: hostile}
