@@ -552,11 +552,11 @@ def stop(parameters, rows):
 
 def stopped_at(tmp_path, step, ledger):
     """A run whose process ends in its gradient of a step; the steps before it are done."""
-    seen = []
+    steps = []
 
     def failing(parameters, rows):
         state, _ = load(tmp_path / "out")
-        seen.append(state.begun)
+        steps.append(state.begun)
         if state.begun > step:
             raise Stop
         return gradient(parameters, rows)
@@ -565,7 +565,7 @@ def stopped_at(tmp_path, step, ledger):
         warnings.simplefilter("ignore")
         with pytest.raises(Stop):
             call(tmp_path, ledger, function=failing)
-    assert load(tmp_path / "out")[0].begun == step + 1 == seen[-1]
+    assert load(tmp_path / "out")[0].begun == step + 1 == steps[-1]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -601,15 +601,15 @@ def test_an_older_copy_of_a_folder_draws_no_step_again(tmp_path, any_books, how)
             with open(out / CHECKPOINT, "r+b") as file:
                 file.write(older)
                 file.truncate()
-    drawn = []
+    batches = []
 
     def watched(parameters, rows):
-        drawn.append(rows)
+        batches.append(rows)
         return gradient(parameters, rows)
 
     with pytest.raises(LedgerError, match="holds step 4 of a run that has begun step 7"):
         call(tmp_path, any_books, name, function=watched)
-    assert not drawn
+    assert not batches
     assert any_books.verify().problems == ()
     call(tmp_path, any_books, "new", charge_again=True)
     assert any_books.verify().problems == ()

@@ -98,10 +98,10 @@ def count_steps(write: Writer, asked: Entry | int, before: int | None, after: in
     )
 
 
-def _drop_pieces(write: Writer, entry_id: int, kept: str = "") -> None:
+def _drop_pieces(write: Writer, entry_id: int, but: str = "") -> None:
     where = "FROM piece WHERE entry = ? AND attempt <> ?"
-    if write.db.rows(f"SELECT 1 {where} LIMIT 1", entry_id, kept):
-        write.db.run(f"DELETE {where}", entry_id, kept)
+    if write.db.rows(f"SELECT 1 {where} LIMIT 1", entry_id, but):
+        write.db.run(f"DELETE {where}", entry_id, but)
 
 
 def _reading(write: Writer, asked: Entry | int) -> Entry:

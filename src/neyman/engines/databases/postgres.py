@@ -292,14 +292,14 @@ class PostgresTable(DatabaseTable):
 
 def _with_schemas(table: Any, backend: Any) -> Any:
     """The same Ibis table, each of whose tables has the schema in which its connection finds it."""
-    found = (
+    query = (
         "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
         " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
         " WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass(pg_catalog.quote_ident(%s))"
     )
     places: dict[Any, Any] = {}
     for node in table.op().find(ops.DatabaseTable):
-        row = node.namespace.database or backend.con.execute(found, (node.name,)).fetchone()
+        row = node.namespace.database or backend.con.execute(query, (node.name,)).fetchone()
         if row and not node.namespace.database:
             places[node] = node.copy(namespace=ops.Namespace(database=row[0]))
     return table.op().replace(places).to_expr()
