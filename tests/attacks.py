@@ -53,6 +53,8 @@ ATTACKS = {
         (
             "release/test_faults_kills.py::*",
             "release/test_ledger_location.py::test_confirming_killed_*",
+            "release/test_session.py::test_a_process_that_is_killed_*",
+            "release/test_session.py::test_what_a_killed_process_left_*",
             "release/test_spill.py::test_*_kill*",
             "release/test_faults.py::test_a_spark_driver_that_is_killed_*",
             "release/test_ledger_faults.py::test_a_writer_killed_*",
@@ -85,6 +87,10 @@ ATTACKS = {
             "release/test_postgres_attack.py::*",
             "release/test_postgres.py::test_the_database_refuses_*",
             "release/test_postgres.py::test_changed_*",
+            "training/test_train.py::test_an_older_copy_*",
+            "training/test_train.py::test_one_of_two_equal_copies_*",
+            "training/test_train.py::test_a_copy_that_draws_*",
+            "training/test_train.py::test_a_publication_that_fails_*",
         ),
     ),
     "neighboring data, by brute force": Attack(
@@ -102,6 +108,7 @@ ATTACKS = {
         (
             "release/test_verify.py::*",
             "release/test_verify_files.py::*",
+            "release/test_ssh_signature.py::test_a_signed_release_has_both_signatures_*",
             "release/test_signing.py::test_any_change_*",
             "release/test_ledger_chain.py::test_*change*",
             "release/test_ledger_chain.py::test_a_chain_written_anew_*",
@@ -113,11 +120,15 @@ ATTACKS = {
     "hostile plans, files and names": Attack(
         "inputs",
         (
+            "release/test_table_files.py::test_what_csv_shows_*",
+            "show/test_cli.py::test_no_text_of_others_*",
             "release/test_data_files.py::*",
             "release/test_key_files.py::*",
             "release/test_spill.py::*",
             "fuzz/test_fuzz_ledgers.py::test_hostile_*",
             "fuzz/test_fuzz_releases.py::test_*",
+            "release/test_databases.py::test_no_code_of_*",
+            "release/test_databases.py::test_a_domain_of_*",
             "release/test_ledger_attack.py::test_whatever_is_named_*",
             "show/test_hostile_texts.py::*",
             "browser/test_hostile_pages.py::*",

@@ -68,10 +68,11 @@ was 0.923 on average, and 0.911 at least. The
 loop draws the batches that `mechanism` describes. It clips each gradient in integers, adds exact
 rounded Gaussian noise, and divides by the declared batch size. The ledger is charged before the
 first batch. `trained.receipt` and `trained.report` state the guarantee and its conditions. A
-killed run stays charged, and the same call goes on with it. `piece=512` computes 512 gradients per
-call, and the receipt then states the assumption that rows do not depend on each other. With
-`piece=1` it is not needed. Certificate [TR](certificates/training.md) has the proof. Exact noise
-for 10⁶ parameters takes 14 to 52 ms on one core under light load, by sigma, and
+killed run stays charged, and the same call goes on with it. The folder may be moved. Of two copies
+one goes on, because the ledger counts the steps that have begun. `piece=512` computes 512
+gradients per call, and the receipt then states the assumption that rows do not depend on each
+other. With `piece=1` it is not needed. Certificate [TR](certificates/training.md) has the proof.
+Exact noise for 10⁶ parameters takes 14 to 52 ms on one core under light load, by sigma, and
 floating-point noise 11 to 19 ms."""
 
 

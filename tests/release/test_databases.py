@@ -362,16 +362,15 @@ def _decoded(value):
 
 
 def test_keys_of_types_that_only_a_server_has_are_their_values(server):
-    """character(n) without its padding, numeric without a scale as its number, enums as text."""
+    """character(n) without its padding, numeric without a scale as its number."""
     columns = {
         "code": {"keys": ["1", "x", "1e0"]},
-        "mood": {"keys": ["Glad", "sad"]},
         "free": {"keys": [0, 1]},
     }
-    query = [{"name": n, "measure": "count", "by": [n], "share": "1/4"} for n in columns]
+    query = [{"name": n, "measure": "count", "by": [n], "share": "1/3"} for n in columns]
     columns["cents"] = {"decimals": 2}
     query.append(
-        {"name": "c", "measure": "sum", "column": "cents", "clip": [-1, 2], "share": "1/4"}
+        {"name": "c", "measure": "sum", "column": "cents", "clip": [-1, 2], "share": "1/3"}
     )
     plan = small(query, columns)
     source = at(server).replace("hospital.people", "hospital.kinds")
@@ -383,7 +382,6 @@ def test_keys_of_types_that_only_a_server_has_are_their_values(server):
     exact = counted(plan, as_source(source))
     texts = [row["t"] and row["t"][:4].rstrip(" ") for row in ROWS]
     assert exact["code", "all", "count"] == [texts.count(k) for k in ("1", "x", "1e0")]
-    assert exact["mood", "all", "count"] == [len(ROWS), 0]
     numbers = [row["n"] for row in ROWS]
     assert exact["free", "all", "count"] == [numbers.count(0), 0]
     cents = [0 if n is None else min(max(n, -100), 200) for n in numbers]
@@ -458,7 +456,11 @@ def test_a_role_that_may_only_read_makes_a_release_and_its_password_is_nowhere(
         (lambda url: url.replace("host=", "host=/nowhere"), "cannot be reached"),
         (lambda url: url.replace("user=reader", "user=nobody_here"), "does not exist"),
         (lambda url: url.replace("hospital.people", "hospital.none"), "no such table"),
-        (lambda url: url.replace("hospital.people", "none"), "has no table 'none'"),
+        (
+            lambda url: url.replace("hospital.people", "none"),
+            "has no table 'none' in the schema public",
+        ),
+        (lambda url: url.replace("hospital.people", "people"), r"\?table=hospital\.people"),
         (lambda url: url.replace("hospital.people", "a.b.c"), "must name one table"),
         (lambda url: url.replace("table=", "tabel="), "does not know"),
         (lambda url: url.replace("hospital.people", "hospital.closed"), "SELECT on the table"),
@@ -660,18 +662,116 @@ def test_rows_that_a_policy_hides_are_refused_and_not_left_out(server, ledger, t
 
 
 def test_a_run_says_which_table_of_a_server_it_reads(server, ledger, tmp_path):
-    """With its schema, which a URL may leave to the search path of the role."""
-    with psycopg.connect(
-        server.url().replace("/postgres?", "/clinic?"), autocommit=True
-    ) as connection:
+    """A name without a schema is in the schema public, whatever the search path of the role."""
+    owner = at(server, user="neyman").partition("&table=")[0]
+    with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute("ALTER ROLE reader SET search_path = hospital")
+        connection.execute("CREATE VIEW public.people AS SELECT 'A' AS s")
+        connection.execute("GRANT USAGE ON SCHEMA public TO reader")
+        connection.execute("GRANT SELECT ON public.people TO reader")
     stages = []
     try:
         url = at(server, "people")
+        assert counted(small(), as_source(url))["s", "all", "count"] == [0, 1]
         ny.run(
             small(), {"people": url}, ledger, tmp_path / "out", progress=lambda *s: stages.append(s)
         )
     finally:
-        with psycopg.connect(server.url(), autocommit=True) as connection:
+        with psycopg.connect(owner, autocommit=True) as connection:
             connection.execute("ALTER ROLE reader RESET search_path")
-    assert "the table is hospital.people" in [name for name, _ in stages]
+            connection.execute("DROP VIEW public.people")
+            connection.execute("REVOKE USAGE ON SCHEMA public FROM reader")
+    assert "the table is public.people" in [name for name, _ in stages]
+
+
+CODE = """
+CREATE SCHEMA trap;
+GRANT USAGE ON SCHEMA trap TO reader;
+CREATE TABLE trap.calls (by text);
+GRANT INSERT ON trap.calls TO reader;
+CREATE TYPE trap.mood AS ENUM ('a', 'A');
+CREATE TYPE trap.citext AS (word text);
+CREATE TYPE trap.span AS RANGE (subtype = int4);
+CREATE DOMAIN trap.of_mood AS trap.mood;
+CREATE FUNCTION trap.alarm() RETURNS boolean LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'code of the owner runs as %', current_user; END $$;
+CREATE FUNCTION trap.cast_mood(trap.mood) RETURNS text LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM trap.alarm(); RETURN 'a'; END $$;
+CREATE FUNCTION trap.cast_word(trap.citext) RETURNS text LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM trap.alarm(); RETURN 'a'; END $$;
+CREATE CAST (trap.mood AS text) WITH FUNCTION trap.cast_mood;
+CREATE CAST (trap.citext AS text) WITH FUNCTION trap.cast_word;
+CREATE TABLE trap.people (s text, mood trap.mood, word trap.citext, span trap.span,
+    of_mood trap.of_mood, list text[]);
+INSERT INTO trap.people VALUES ('a', 'a', ROW('a'), '[1,2)', 'a', ARRAY['a']);
+GRANT SELECT ON trap.people TO reader;
+CREATE VIEW trap.admitted AS SELECT CAST(CAST(s AS varchar) AS text) AS s FROM trap.people;
+GRANT SELECT ON trap.admitted TO reader
+"""
+
+
+@pytest.fixture
+def trap(server):
+    """A schema whose types, functions, and operators raise when they run."""
+    owner = at(server, user="neyman").partition("&table=")[0]
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute("SET lock_timeout = '5s'")
+        for statement in CODE.split(";\n"):
+            connection.execute(statement)
+        yield connection
+        connection.execute("DROP SCHEMA trap CASCADE")
+
+
+@pytest.mark.parametrize("column", ["mood", "word", "span", "of_mood", "list"])
+def test_no_code_of_the_owner_of_a_type_runs(server, trap, ledger, tmp_path, column):
+    """A type that is not built in is refused before the charge, and a cast of it never runs."""
+    query = [{"name": "s", "measure": "count", "by": [column], "share": 1}]
+    plan = small(query, {column: {"keys": ["a"]}})
+    url = at(server, "trap.people")
+    with pytest.raises(
+        DataError, match=rf'CREATE VIEW .* CAST\("{column}" AS text\).*trap\.people'
+    ):
+        ny.run(plan, url, ledger, tmp_path / "out")
+    assert spent(ledger) == 0
+    for other in ("trap.people", "trap.admitted"):  # the other columns change nothing
+        assert counted(small(), as_source(at(server, other)))["s", "all", "count"] == [1, 0]
+
+
+def test_a_domain_of_a_built_in_type_is_read_and_its_check_and_operators_do_not_run(server, trap):
+    """A check is of what is stored, and an operator of a domain is not in the search path."""
+    for statement in (
+        "CREATE DOMAIN trap.whole AS bigint",
+        "CREATE DOMAIN trap.word AS varchar",
+        "CREATE TABLE trap.stored (s trap.word, n trap.whole)",
+        "INSERT INTO trap.stored VALUES ('a', 1), ('A', 2)",
+        "ALTER DOMAIN trap.whole ADD CHECK (trap.alarm()) NOT VALID",
+        "ALTER DOMAIN trap.word ADD CHECK (trap.alarm()) NOT VALID",
+        "CREATE FUNCTION trap.same(trap.word, text) RETURNS boolean LANGUAGE sql AS"
+        " 'SELECT trap.alarm()'",
+        "CREATE FUNCTION trap.alike(varchar, varchar) RETURNS boolean LANGUAGE sql AS"
+        " 'SELECT trap.alarm()'",
+        "CREATE OPERATOR trap.= (LEFTARG = trap.word, RIGHTARG = text, FUNCTION = trap.same)",
+        "CREATE OPERATOR trap.= (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = trap.alike)",
+        "CREATE OPERATOR trap.<> (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = trap.alike)",
+        "GRANT SELECT ON trap.stored TO reader",
+        "ALTER ROLE reader SET search_path = trap, pg_catalog",
+    ):
+        trap.execute(statement)
+    query = [
+        {"name": "s", "measure": "count", "by": ["s"], "share": "1/2"},
+        {"name": "n", "measure": "sum", "column": "n", "clip": [0, 9], "share": "1/2"},
+    ]
+    plan = small(query, {"s": {"keys": ["a", "A"]}, "n": {"integer": True}})
+    backend = ibis.postgres.connect(
+        host=str(server.folder), user="reader", database="clinic", schema="trap"
+    )
+    try:
+        for source in (at(server, "trap.stored"), backend.table("stored")):
+            exact = counted(plan, as_source(source))
+            assert exact["s", "all", "count"] == [1, 1]
+            assert exact["n", "all", "sum"] == [3]
+        with pytest.raises(psycopg.errors.RaiseException, match="runs as reader"):
+            backend.con.execute("SELECT count(*) FROM trap.stored WHERE s = CAST('a' AS varchar)")
+    finally:
+        backend.disconnect()
+        trap.execute("ALTER ROLE reader RESET search_path")

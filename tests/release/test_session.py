@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 from fractions import Fraction
 from pathlib import Path
@@ -334,7 +337,9 @@ def test_threads_that_ask_at_once_never_exceed_the_cap(tmp_path):
     assert ledger.verify().problems == ()
 
 
-def test_a_process_that_is_killed_between_questions_or_in_one_loses_no_charge(tmp_path):
+def test_a_process_that_is_killed_between_questions_or_in_one_loses_no_charge(
+    tmp_path, monkeypatch
+):
     """At most one charge for each question, and none is lost, wherever it is killed."""
     ledger = registered(tmp_path)
     file = tmp_path / "people.parquet"
@@ -345,11 +350,13 @@ def test_a_process_that_is_killed_between_questions_or_in_one_loses_no_charge(tm
         answer = asking.ask(ny.count(), **FIRST)
         tell(answer.entry)
 
-    states = set()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    states, left = set(), set()
     steps = len(forked(work, None, tmp_path).steps)
     for step in (*range(1, steps, steps // 10), None):
         before = ledger.account("people@1").spent
         said = forked(work, step, tmp_path)
+        left |= {path.name[:11] for path in tmp_path.glob("neyman-*-*")}
         after = ledger.account("people@1").spent
         last = ledger.entries("people@1", 1)
         states.add(last[0].state if after > before else "none")
@@ -358,3 +365,29 @@ def test_a_process_that_is_killed_between_questions_or_in_one_loses_no_charge(tm
         assert after - before in (0, Fraction(1, 1000))
         assert ledger.verify().problems == ()
     assert {"none", "reading", "released"} <= states
+    assert "neyman-answ" in left  # of the killed, until the next start
+    assert list(tmp_path.glob("neyman-*-*")) == []
+
+
+def test_what_a_killed_process_left_of_a_throwaway_ledger_is_removed_at_the_next_start(
+    tmp_path, monkeypatch
+):
+    """The folder of a process that lives stays, and so does one without the mark of ours."""
+    code = """if True:
+        import os, signal, neyman as ny
+        ledger = ny.throwaway(1)
+        ledger.register("t@1", protects="person", neighboring="add-remove", rows=1)
+        os.kill(os.getpid(), signal.SIGKILL)"""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "neyman-throwaway-abcdefg1").mkdir()
+    (tmp_path / "neyman-throwaway-abcdefg1" / "letter.txt").write_text("mine")
+    alive = ny.throwaway(1)
+    alive.register("t@1", protects="person", neighboring="add-remove", rows=1)
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False
+    )
+    assert len(list(tmp_path.glob("neyman-throwaway-*"))) == 3
+    ny.throwaway(1)
+    gc.collect()
+    assert len(list(tmp_path.glob("neyman-throwaway-*"))) == 2
+    assert alive.account("t@1").left == 1

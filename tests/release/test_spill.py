@@ -12,7 +12,8 @@ import pytest
 
 from neyman.engines import duckdb
 from neyman.engines.csv_reader import DataError
-from neyman.engines.spill import spill_folder, sweep
+from neyman.engines.spill import spill_folder
+from neyman.storage.private_folder import sweep
 
 SPILLING = """
 import sys, time, warnings

@@ -131,7 +131,11 @@ def test_a_signed_release_has_both_signatures_and_fails_if_one_is_of_another_rec
         return [check.name for check in checks if not check.ok]
 
     assert failures() == []
+    assert [check.name for check in verify(out) if not check.ok] == []
     (out / SSH_SIGNATURE).write_bytes(ssh_sign(content, keys / "other"))
     assert failures() == ["signature"]
+    (both,) = (check for check in verify(out) if not check.ok)  # also where no key is given
+    assert both.name == "signature"
+    assert "two signatures are by two keys" in both.detail
     (out / SSH_SIGNATURE).write_bytes(ssh_sign(content + b" ", keys / "custodian"))
     assert failures() == ["signature"]

@@ -3,6 +3,8 @@
 import csv
 import hashlib
 import json
+import re
+import unicodedata
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +27,7 @@ from plans import release
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 RACES = ["=1+1", "-x", "a", "@b", "+c", "'=d", "'t Zand", "-1", "+2.5", "\te"]
+TURNING = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 PLAN = {
     "schema": 1,
     "name": "awkward",
@@ -150,25 +153,44 @@ def test_a_spreadsheet_takes_no_key_for_a_formula_and_numbers_stay_numbers(place
         "'t Zand",
         "-1",
         "+2.5",
-        "'\te",
+        "\\u0009e",
     ]
     assert any(float(row[1]) < 0 and row[1].startswith("-") for row in rows)
     assert failed(place / "out") == []
 
 
 @settings(derandomize=True, deadline=None)
-@given(st.text(alphabet="'=+-@\t\r\n1.a ", max_size=6))
+@given(st.text(alphabet="'=+-@\t\r\n1.a \\u005c\x1b\x9b\x7f\u202e", max_size=9))
+@example("\\u001b\x1b\\\\u001b\\u")
 @example("'")
 @example("'''=")
 @example("-1.")
 def test_what_csv_shows_of_a_key_tells_which_key_it_is(key):
-    """Taking one apostrophe off a text that needs one gives the key; no formula is left."""
+    """Taking one apostrophe off a text that needs one, and reading its codes, gives the key."""
     shown = csv_form(pa.table({"key": [key]})).column("key")[0].as_py()
     stripped = shown.lstrip("'")
-    formula = stripped[:1] in tuple("=+-@\t\r\n")
+    formula = stripped[:1] in tuple("=+-@")
     number = shown.lstrip("+-").replace(".", "", 1).isdigit()
     assert shown.startswith("'") or not formula or number
-    assert key == (shown[1:] if formula and shown.startswith("'") else shown)
+    assert not any(unicodedata.category(letter) == "Cc" for letter in shown)
+    assert not set(shown) & set(TURNING)
+    plain = shown[1:] if formula and shown.startswith("'") else shown
+    assert key == re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), plain)
+
+
+def test_a_release_whose_csv_has_control_characters_as_they_are_verifies_still(place):
+    """Earlier versions wrote them so: the tab of one key is put back, and the receipt fits."""
+    make(place)
+    path = place / "out" / "tables" / "age.all.csv"
+    older = path.read_bytes().replace(b"\\u0009e", b"'\te")
+    assert older != path.read_bytes()
+    path.write_bytes(older)
+    content = json.loads((place / "out" / "receipt.json").read_text())
+    for listed in content["tables"]:
+        if listed["path"] == "tables/age.all.csv":
+            listed["sha256"] = hashlib.sha256(older).hexdigest()
+    (place / "out" / "receipt.json").write_text(json.dumps(content))
+    assert failed(place / "out") == []
 
 
 def test_a_table_too_large_for_csv_says_so_everywhere(place, monkeypatch):

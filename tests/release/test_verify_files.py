@@ -7,12 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from function_calls import function_calls
 from neyman.ledger.ledger import Ledger
 from neyman.plan.document import PlanError
 from neyman.plan.plan import Plan
@@ -139,6 +142,69 @@ def test_a_row_that_is_repeated_a_hundred_million_times_is_refused_by_its_footer
     assert "tables/job.all.parquet" in names
     assert used < 400e6
     assert "memory = '4GB'" in failed(folder)["tables/job.all.parquet"]
+
+
+DISCOVERY = {
+    **PLAN,
+    "columns": {"a": {"discover": True}, "b": {"keys": ["x", "y"]}, "c": {"discover": True}},
+    "query": [
+        {"name": "ab", "measure": "units", "by": ["a", "b"], "delta": "1/100000", "share": "1/2"},
+        {"name": "ac", "measure": "units", "by": ["a", "c"], "delta": "1/100000", "share": "1/2"},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def discovery(tmp_path_factory):
+    """A release of two tables whose keys were found in the data: one row each."""
+    folder = tmp_path_factory.mktemp("found")
+    people = pa.table({"a": ["1"] * 999, "b": ["x"] * 999, "c": ["2"] * 999, "who": range(999)})
+    with Ledger(folder / "l.db") as book:
+        book.create(
+            "people@1", protects="person", neighboring="add-remove", cap=2, delta_cap="1/100"
+        )
+        release(Plan.from_dict(DISCOVERY), people, book, folder / "out")
+    return folder / "out"
+
+
+def with_keys(discovery, tmp_path, name, columns):
+    """The release with other keys, whose rows are all as its one row."""
+    folder = tmp_path / "forged"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(discovery, folder)
+    table = pq.read_table(folder / f"tables/{name}.all.parquet")
+    rows = len(columns[0])
+    numbers = [table.column(k).take(np.zeros(rows, int)) for k in range(2, 6)]
+    put(folder, f"{name}.all", pa.table([*columns, *numbers], table.schema), store_schema=False)
+    return folder
+
+
+def test_keys_that_were_found_are_in_the_order_of_their_bytes_each_once(discovery, tmp_path):
+    """All pairs of rows are tried, held against Python's own order of tuples of bytes."""
+    keys = list(product(["a", "\u00e4"], ["x", "y", "z"]))
+    right = 0
+    for pair in product(keys, repeat=2):
+        columns = [pa.array(column) for column in zip(*pair, strict=True)]
+        folder = with_keys(discovery, tmp_path, "ab", columns)
+        refusal = "tables/ab.all.parquet" in failed(folder)
+        one, other = (tuple(key.encode() for key in row) for row in pair)
+        expected = one < other and {row[1] for row in pair} <= {"x", "y"}
+        assert refusal is not expected, pair
+        right += expected
+    assert right == 6
+
+
+def test_a_million_rows_of_a_thousand_keys_take_no_work_row_by_row(discovery, tmp_path):
+    """Some kilobytes of keys can stand for many rows, and objects for each would take minutes."""
+    keys, numbers = [f"{k:04}" for k in range(1000)], np.arange(1000, dtype=np.int32)
+    columns = [
+        pa.DictionaryArray.from_arrays(np.repeat(numbers, 1000), keys),
+        pa.DictionaryArray.from_arrays(np.tile(numbers, 1000), keys),
+    ]
+    folder = with_keys(discovery, tmp_path, "ac", [column.cast(pa.string()) for column in columns])
+    checks = []
+    assert function_calls(lambda: checks.append(failed(folder))) < 300_000
+    assert "tables/ac.all.parquet" not in checks[0]
 
 
 def test_a_codec_that_no_release_uses_is_refused(folder):

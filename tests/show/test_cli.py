@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -403,3 +404,33 @@ def test_importing_the_package_imports_no_extras_and_no_slow_part_of_scipy():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_no_text_of_others_reaches_the_terminal_as_a_command(capsys):
+    """A key or a message can hold any characters; codes stand for those that a terminal obeys."""
+    from rich.text import Text
+
+    from neyman.cli import terminal
+
+    letters = [chr(code) for code in (*range(256), 0x61C, *range(0x2000, 0x2070))]
+    hostile = "".join(letters).replace("\n", "")
+    table = terminal.columns("a", hostile)
+    table.add_row(hostile, Text(hostile))
+    for write in (
+        lambda: terminal.out.print(hostile, markup=False),
+        lambda: terminal.out.print(table),
+        lambda: terminal.warn(hostile),
+        lambda: terminal.answer({hostile: hostile}, True, lambda: None),
+    ):
+        write()
+    with pytest.raises(SystemExit):
+        terminal.failed(2, hostile, as_json=False)
+    printed = capsys.readouterr()
+    for letter in printed.out + printed.err:
+        kind = unicodedata.category(letter)
+        assert letter == "\n" or kind != "Cc", hex(ord(letter))
+        assert unicodedata.bidirectional(letter)[:2] not in ("LR", "RL", "PD", "FS") or kind != "Cf"
+    assert "\\u001b" in printed.out
+    assert "\\u001b" in printed.err
+    start = printed.out.rindex("{\n")
+    assert json.loads(printed.out[start:]) == {hostile: hostile}

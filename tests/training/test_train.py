@@ -3,9 +3,12 @@
 import json
 import math
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import traceback
 import warnings
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 import neyman as ny
+from neyman.ledger.records import LedgerError
 from neyman.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
 from neyman.training.clipping import clipped_sum, grid_rows
 from neyman.training.terms import price
@@ -496,6 +500,30 @@ def test_a_run_without_its_folder_is_refused_and_a_second_charge_is_asked_for(tm
     assert ledger.account("toy@1").entries == 2
 
 
+@pytest.mark.parametrize(
+    "kind", [ValueError, LedgerError, CheckpointError, OSError, "ChargedError"]
+)
+@pytest.mark.parametrize("where", ["call", "array"])
+def test_an_error_of_a_gradient_is_not_shown(tmp_path, kind, where):
+    """Its message may hold a row: neither the error nor what it leads back to has it."""
+    ledger = books(tmp_path)
+    kind = ny_charged() if kind == "ChargedError" else kind
+
+    class Later:
+        def __array__(self, dtype=None, copy=None):
+            raise kind("row 2 holds secret 777")
+
+    def failing(parameters, rows):
+        if where == "array":
+            return Later()
+        raise kind("row 2 holds secret 777")
+
+    with pytest.raises(ny_charged(), match=f"raised {kind.__name__}, and the charge st") as caught:
+        call(tmp_path, ledger, function=failing)
+    assert caught.value.__context__ is caught.value.__cause__ is None
+    assert "777" not in "".join(traceback.format_exception(caught.value))
+
+
 def test_checkpoints_of_other_terms_other_ledgers_or_with_damage_are_refused(tmp_path):
     ledger = books(tmp_path)
     with pytest.raises(Stop):
@@ -520,6 +548,152 @@ def test_checkpoints_of_other_terms_other_ledgers_or_with_damage_are_refused(tmp
 
 def stop(parameters, rows):
     raise Stop
+
+
+def stopped_at(tmp_path, step, ledger):
+    """A run whose process ends in its gradient of a step; the steps before it are done."""
+    steps = []
+
+    def failing(parameters, rows):
+        state, _ = load(tmp_path / "out")
+        steps.append(state.begun)
+        if state.begun > step:
+            raise Stop
+        return gradient(parameters, rows)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(Stop):
+            call(tmp_path, ledger, function=failing)
+    assert load(tmp_path / "out")[0].begun == step + 1 == steps[-1]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_books(request, tmp_path):
+    """A ledger in a file, and one on a server."""
+    if request.param == "sqlite":
+        return books(tmp_path)
+    server = request.getfixturevalue("postgres")
+    ledger = ny.Ledger(server.url("steps_" + os.urandom(4).hex()))
+    terms = {"currency": "renyi:8", "cap": 1000}
+    ledger.create("toy@1", protects="person", neighboring="add-remove", **terms)
+    return ledger
+
+
+@pytest.mark.parametrize("how", ["copy", "renamed", "in place", "hard link"])
+def test_an_older_copy_of_a_folder_draws_no_step_again(tmp_path, any_books, how):
+    """Whichever way it comes back, the ledger has counted the steps that the run began since."""
+    out, copy = tmp_path / "out", tmp_path / "copy"
+    stopped_at(tmp_path, 3, any_books)
+    shutil.copytree(out, copy, copy_function=os.link if how == "hard link" else shutil.copy2)
+    stopped_at(tmp_path, 6, any_books)
+    name = "out"
+    if how == "copy":
+        name = "copy"
+    elif how == "renamed":
+        out.rename(tmp_path / "gone")
+        copy.rename(out)
+    else:
+        older = (copy / CHECKPOINT).read_bytes()
+        if how == "hard link":
+            os.replace(copy / CHECKPOINT, out / CHECKPOINT)
+        else:
+            with open(out / CHECKPOINT, "r+b") as file:
+                file.write(older)
+                file.truncate()
+    batches = []
+
+    def watched(parameters, rows):
+        batches.append(rows)
+        return gradient(parameters, rows)
+
+    with pytest.raises(LedgerError, match="holds step 4 of a run that has begun step 7"):
+        call(tmp_path, any_books, name, function=watched)
+    assert not batches
+    assert any_books.verify().problems == ()
+    call(tmp_path, any_books, "new", charge_again=True)
+    assert any_books.verify().problems == ()
+
+
+def test_one_of_two_equal_copies_goes_on_and_the_other_is_refused(tmp_path, any_books):
+    """So a folder may be moved, also to another disk, and the run that went on ends as usual."""
+    stopped_at(tmp_path, 3, any_books)
+    shutil.copytree(tmp_path / "out", tmp_path / "moved")
+    with pytest.warns(UserWarning, match="1 of 10 steps"):
+        trained = call(tmp_path, any_books, "moved")
+    assert trained.receipt["steps"] == {"run": 9, "lost": 1}
+    assert any_books.verify().problems == ()
+    with pytest.raises(LedgerError, match="does not hold its result"):
+        call(tmp_path, any_books)
+
+
+def test_a_copy_that_draws_at_the_same_time_is_found_out_at_its_next_step(tmp_path):
+    """The count is a comparison with what the process has seen, in one transaction."""
+    ledger = books(tmp_path)
+    calls = []
+
+    def beside(parameters, rows):
+        calls.append(rows)
+        if len(calls) == 1:
+            (entry,) = ledger.entries("toy@1")
+            ledger.count_steps(entry, 1, 2)
+        return gradient(parameters, rows)
+
+    with pytest.raises(LedgerError, match="another process has begun steps"):
+        call(tmp_path, ledger, function=beside)
+    assert load(tmp_path / "out")[0].begun == 2 == ledger.steps(1)
+
+
+def test_a_publication_that_fails_leaves_the_count(tmp_path, monkeypatch):
+    """Killed after its files are stored and before they count: an older copy is refused."""
+    from neyman.ledger.events import Writer
+
+    ledger, real = books(tmp_path), Writer.finish
+    stopped_at(tmp_path, 3, ledger)
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+
+    def killed(*arguments, **more):
+        raise Stop
+
+    monkeypatch.setattr(Writer, "finish", killed)
+    with pytest.warns(UserWarning, match="1 of 10 steps"), pytest.raises(Stop):
+        call(tmp_path, ledger)
+    monkeypatch.setattr(Writer, "finish", real)
+    assert ledger.steps(1) == 10
+    with pytest.raises(LedgerError, match="begun step 10"):
+        call(tmp_path, ledger, "copy")
+    assert call(tmp_path, ledger).receipt["steps"] == {"run": 9, "lost": 1}
+    assert ledger.verify().problems == ()
+    assert ledger.steps(1) is None
+
+
+def test_a_folder_of_before_the_count_goes_on(tmp_path):
+    """A run that an earlier version began has no count in the ledger: its first step makes one."""
+    ledger = books(tmp_path)
+    with pytest.raises(Stop):
+        call(tmp_path, ledger, function=stop)
+    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        connection.execute("DELETE FROM piece")
+    connection.close()
+    assert ledger.steps(1) is None
+    with pytest.warns(UserWarning, match="1 of 10 steps"):
+        assert call(tmp_path, ledger).receipt["steps"] == {"run": 9, "lost": 1}
+
+
+def test_nobody_else_can_read_a_run(tmp_path):
+    """The folder is for its owner, and so is each file, whatever the umask is."""
+    ledger = books(tmp_path)
+    before = os.umask(0)
+    try:
+        stopped_at(tmp_path, 3, ledger)
+        half = [tmp_path / "out", *(tmp_path / "out").iterdir()]
+        modes = [path.stat().st_mode & 0o777 for path in half]
+        with pytest.warns(UserWarning, match="1 of 10 steps"):
+            call(tmp_path, ledger)
+    finally:
+        os.umask(before)
+    assert modes == [0o700, 0o600]
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o600}
 
 
 def test_a_checkpoint_holds_no_state_of_randomness(tmp_path):

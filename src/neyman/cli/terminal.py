@@ -15,10 +15,12 @@ from typing import IO, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 
 from neyman.extras import advice
 from neyman.numerics.bound import Bound
+from neyman.storage.visible_text import visible
 
 __all__ = [
     "CHARGED",
@@ -52,7 +54,11 @@ CODES = {
 
 
 class _Paper(Console):
-    """A console whose reader may leave, as after ``| head -1``."""
+    """A console whose reader may leave, as after ``| head -1``, and obeys no text of others."""
+
+    def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
         _unread(self.file)
@@ -94,7 +100,7 @@ def answer(value: Any, as_json: bool, show: Callable[[], None]) -> None:
 def _document(value: Any) -> None:
     plain = (sys.stdout.encoding or "").lower() != "utf-8"
     text = json.dumps(value, ensure_ascii=plain, indent=1, allow_nan=False)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(visible(text) + "\n")
 
 
 def _unread(stream: IO[str]) -> None:
@@ -224,7 +230,7 @@ def failing(
             if code == 1 and isinstance(error, charged):
                 failed(1, str(error), as_json)
             if code == 1:
-                traceback.print_exception(error)
+                sys.stderr.write(visible("".join(traceback.format_exception(error))))
                 failed(1, f"{type(error).__name__}: {error} (this is an error of ours)", as_json)
             failed(code, _text(error), as_json)
 

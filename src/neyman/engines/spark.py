@@ -33,7 +33,8 @@ from ibis.formats.pyarrow import PyArrowType
 from neyman.engines.column_types import plain_form, plain_type
 from neyman.engines.csv_reader import DataError
 from neyman.engines.duckdb import check_memory
-from neyman.engines.spill import SpillFolder, spill_folder
+from neyman.engines.spill import spill_folder
+from neyman.storage.private_folder import PrivateFolder
 
 __all__ = ["close", "connect", "installed", "of_session", "parquet", "registered", "with_zones"]
 
@@ -123,7 +124,7 @@ def _started(master: str, memory: str | None) -> Any:
         for name in ("spark.driver.bindAddress", "spark.driver.host"):
             del settings[name]
     # A Java process uses the folder that it began with, so the folder stays as long as it does.
-    existing: SpillFolder | None = getattr(SparkContext._gateway, "neyman_folder", None)
+    existing: PrivateFolder | None = getattr(SparkContext._gateway, "neyman_folder", None)
     folder = existing or spill_folder(_local_dirs())
     settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = str(folder.path)
     conf = SparkConf().setMaster(master).setAppName("neyman").setAll(list(settings.items()))
@@ -152,7 +153,7 @@ def _local_dirs() -> str | None:
     return os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None
 
 
-def _launch(conf: Any, said: Any, folder: SpillFolder) -> None:
+def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
     """Start Java so that only this user can read what it writes, in our folder alone."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -168,7 +169,7 @@ def _launch(conf: Any, said: Any, folder: SpillFolder) -> None:
     SparkContext._ensure_initialized(gateway=java)
 
 
-def _check_folder(session: Any, folder: SpillFolder) -> None:
+def _check_folder(session: Any, folder: PrivateFolder) -> None:
     """Refuse a Spark of ours that would write private rows elsewhere.
 
     Raises:

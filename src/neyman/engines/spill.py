@@ -1,161 +1,30 @@
-"""Folders for private rows that do not fit in memory. None of them outlives the next start.
-
-A folder has permissions 0700, and what an engine writes in it 0600 (folders 0700). It holds a mark,
-and the process that uses it holds a lock on it. A process that is killed cannot remove its folder.
-So whoever makes a folder first removes each one beside it that belongs to the same user, has the
-mark, and is not locked.
-"""
+"""Folders for private rows that do not fit in memory. None of them outlives the next start."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import struct
 import tempfile
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from neyman.engines.csv_reader import DataError
-from neyman.storage.locks import lock, names
+from neyman.storage.private_folder import PrivateFolder, private_folder
 
-__all__ = ["SpillFolder", "spill_folder", "sweep"]
-
-_PREFIX = "neyman-spill-"
-_NAME = re.compile(re.escape(_PREFIX) + "[a-z0-9_]{8}")
-_MARK = "neyman-spill"
-_TRIES = 100
-# An access control list that files in a folder begin with: all for the owner, none for others.
-# Tag, permissions, and an id that these tags do not have: ACL_USER_OBJ, ACL_GROUP_OBJ, ACL_OTHER.
-_OWNER_ONLY = struct.pack("<I", 2) + b"".join(
-    struct.pack("<HHI", tag, permissions, 0xFFFFFFFF)
-    for tag, permissions in ((0x01, 7), (0x04, 0), (0x20, 0))
-)
+__all__ = ["spill_folder"]
 
 
-@dataclass(frozen=True)
-class SpillFolder:
-    """A folder for the private rows of one engine.
-
-    Args:
-        path: where it is.
-        handle: its lock, or None where folders cannot be locked.
-        process: the process that made it. A fork of it leaves the folder alone.
-    """
-
-    path: Path
-    handle: int | None
-    process: int
-
-    def clear(self) -> None:
-        """Remove what is in the folders of this folder, which stay, as Spark expects."""
-        for below in self.path.glob("*/*"):
-            shutil.rmtree(below, ignore_errors=True)
-            with suppress(OSError):  # a file
-                below.unlink()
-
-    def remove(self) -> None:
-        """Remove the folder with all that is in it, and give the lock back."""
-        if os.getpid() != self.process:
-            return
-        if self.handle is None:
-            shutil.rmtree(self.path, ignore_errors=True)
-            return
-        with suppress(OSError):
-            _remove(self.path, self.handle)
-        os.close(self.handle)
-
-
-def spill_folder(above: str | Path | None = None) -> SpillFolder:
-    """Make a folder for private rows, once those of killed processes are removed.
+def spill_folder(above: str | Path | None = None) -> PrivateFolder:
+    """Make a folder for private rows; see `private_folder`.
 
     Args:
         above: where to make it; the system's temporary folder if left out.
-
-    Returns:
-        The folder. Nobody but this user can look inside.
 
     Raises:
         DataError: the folder cannot be made.
     """
     above = Path(tempfile.gettempdir() if above is None else above).absolute()
-    sweep(above)
     try:
-        for _ in range(_TRIES):
-            folder = _locked(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=above)))
-            if folder is not None:
-                break
-        else:
-            raise OSError(0, "other processes remove each new folder")
-        try:
-            handle = os.open(folder.path / _MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            os.close(handle)
-            # Without such lists, as on some file systems, the folder itself keeps others out.
-            if hasattr(os, "setxattr"):
-                with suppress(OSError):
-                    os.setxattr(folder.path, "system.posix_acl_default", _OWNER_ONLY)
-        except BaseException:
-            folder.remove()
-            raise
+        return private_folder("spill", above)
     except OSError as error:
         raise DataError(
             f"the temporary folder {str(above)!r} cannot hold rows that do not fit in memory "
             f"({error.strerror}); set TMPDIR to a folder that this user can write"
         ) from None
-    return folder
-
-
-def _locked(path: Path) -> SpillFolder | None:
-    """A new folder with its lock; None if another process has swept it before it was locked."""
-    try:
-        handle = lock(path)
-    except (BlockingIOError, FileNotFoundError):
-        return None
-    if handle is not None and not names(path, handle):
-        os.close(handle)
-        return None
-    return SpillFolder(path, handle, os.getpid())
-
-
-def sweep(above: Path) -> None:
-    """Remove the folders that killed processes of this user left.
-
-    Folders of running processes, of other users, and without the mark stay, and so do links.
-    """
-    if os.name == "nt":  # without locks nobody knows whether a folder is in use
-        return
-    with suppress(OSError), os.scandir(above) as entries:
-        for entry in entries:
-            if _NAME.fullmatch(entry.name):
-                with suppress(OSError):
-                    _sweep_one(Path(entry.path))
-
-
-def _sweep_one(path: Path) -> None:
-    handle = lock(path)  # refuses links
-    if handle is None:
-        return
-    try:
-        if os.fstat(handle).st_uid == os.geteuid() and names(path, handle):
-            _remove(path, handle)
-    finally:
-        os.close(handle)
-
-
-def _remove(path: Path, handle: int) -> None:
-    """Remove a locked folder if it is empty or has the mark, and the mark last.
-
-    So a folder that is not empty yet when this process is killed keeps its mark.
-    """
-    present = os.listdir(handle)
-    if present and _MARK not in present:
-        return
-    for name in present:
-        if name != _MARK:
-            shutil.rmtree(name, ignore_errors=True, dir_fd=handle)
-            with suppress(OSError):  # a file
-                os.unlink(name, dir_fd=handle)
-    if os.listdir(handle) == [_MARK]:
-        os.unlink(_MARK, dir_fd=handle)
-    os.rmdir(path)

@@ -202,6 +202,7 @@ class Release:
         receipt = self._draft()
         bits = SecureBits()
         entry = self._charged(receipt)
+        failure = ""
         try:
             outcome = compute(bits)
             receipt["result"] = dict(published(outcome))
@@ -209,17 +210,18 @@ class Release:
             if self.ledger is not None and entry is not None:
                 text = json.dumps(receipt, indent=2, sort_keys=True) + "\n"
                 self.ledger.finish(entry, {RECEIPT: text.encode()})
+            return outcome, receipt
         except LedgerError:
             raise
         except Exception as error:
-            kind = type(error).__name__  # the message may hold something of the data
-            if entry is None:
-                raise RuntimeError(f"{self.name}: the {self.kind} failed ({kind})") from None
-            raise ChargedError(
-                f"{self.name}: failed after the charge, which stands (entry {entry.id} of "
-                f"{self.dataset}): {kind}"
-            ) from None
-        return outcome, receipt
+            failure = type(error).__name__  # the message may hold something of the data
+        # Raised out here so that nothing leads back from it to the error and its values.
+        if entry is None:
+            raise RuntimeError(f"{self.name}: the {self.kind} failed ({failure})")
+        raise ChargedError(
+            f"{self.name}: failed after the charge, which stands (entry {entry.id} of "
+            f"{self.dataset}): {failure}"
+        )
 
     def _charged(self, receipt: Mapping[str, Any]) -> LedgerEntry | None:
         """Charge the release, durably, and mark its entry as reading."""

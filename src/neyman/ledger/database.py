@@ -17,6 +17,7 @@ The tables, which `TABLES` makes:
   that finished or voided it.
 - ``publication``: the entry whose files count for a key, and the attempt that stored them.
 - ``piece``: a file's contents, at most 1 MiB each; ``zipped`` is 1 where zlib made it smaller.
+  Until an entry is released, an empty piece may count its steps; see `Ledger.count_steps`.
 
 The rules, which triggers keep (`sqlite_rules` has them in SQLite's words):
 

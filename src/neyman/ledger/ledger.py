@@ -19,7 +19,7 @@ from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of,
 from neyman.ledger.database import VERSION, Reservation, Transaction
 from neyman.ledger.entries import entries_of, entry_of, hashes_of, meant, publisher_of
 from neyman.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
-from neyman.ledger.publication import publish
+from neyman.ledger.publication import count_steps, publish, steps_of
 from neyman.ledger.published_files import StoredFiles
 from neyman.ledger.records import Account, Entry, LedgerError
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field, typed_rows
@@ -382,6 +382,37 @@ class Ledger:
                 raise LedgerError(f"entry {entry.id} of {entry.dataset} {why[entry.state]}")
             write.begin(entry.id)
             return entry_of(write.db, entry.id)
+
+    def steps(self, entry: Entry | int) -> int | None:
+        """Return how many steps of an entry have begun; None before the first count.
+
+        Args:
+            entry: one that is reading, or its number. One that is released has no count.
+        """
+        asked = _named(entry)
+        with self._reading(self._checkpoint_path) as db:
+            return steps_of(db, meant(db, asked).id)
+
+    def count_steps(self, entry: Entry | int, before: int | None, after: int) -> None:
+        """Count steps of an entry durably, before the first random bit of them is drawn.
+
+        A run of many steps, such as a training run, keeps its state in a folder. Of two copies of
+        the folder only one has the number that the ledger has, so that no step is drawn twice.
+
+        Args:
+            entry: one that is reading, or its number.
+            before: what `steps` returned, or the last count.
+            after: the number of steps that have begun from now on, above ``before``.
+
+        Raises:
+            LedgerError: the entry is not reading, or the ledger has another number than
+                ``before``. Then nothing is counted.
+        """
+        asked = _named(entry)
+        least = 1 if before is None else check.integer("before", before) + 1
+        number = check.integer("after", after, least)
+        with self._writing() as write:
+            count_steps(write, asked, before, number)
 
     def void(self, entry: Entry | int, why: str = "by the operator") -> Entry:
         """Cancel an entry that never began reading and restore its charge.

@@ -9,13 +9,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from neyman.ledger.database import Transaction
 from neyman.ledger.entries import entry_of, hashes_of, meant, publisher_of
 from neyman.ledger.events import Writer
 from neyman.ledger.published_files import check_files, pieces
 from neyman.ledger.records import Entry, LedgerError
+from neyman.ledger.rows import typed_rows
 
-__all__ = ["publish"]
+__all__ = ["count_steps", "publish", "steps_of"]
 
+_STEPS = "steps"  # the attempt and the path of an empty piece whose number is that of the steps
 _BATCH = 8  # pieces stored in one transaction, so that other writers get their turn
 
 
@@ -40,7 +43,7 @@ def publish(
     with writing() as write:
         entry = _reading(write, asked)
         first = publisher_of(write.db, entry.dataset, entry.key)
-        _drop_pieces(write, entry.id)
+        _drop_pieces(write, entry.id, _STEPS)
     if first is None:
         for batch in _batches(pieces(files, hashes)):
             with writing() as write:
@@ -56,6 +59,7 @@ def publish(
         _reading(write, entry)
         first = publisher_of(write.db, entry.dataset, entry.key)
         if first is None:
+            write.db.run("DELETE FROM piece WHERE entry = ? AND attempt = ?", entry.id, _STEPS)
             query = "SELECT count(*) FROM piece WHERE entry = ?"
             own = write.db.rows(f"{query} AND attempt = ?", entry.id, attempt)
             if own != [(stored,)] or write.db.rows(query, entry.id) != own:
@@ -71,9 +75,33 @@ def publish(
         return entry_of(write.db, published)
 
 
-def _drop_pieces(write: Writer, entry_id: int) -> None:
-    if write.db.rows("SELECT 1 FROM piece WHERE entry = ? LIMIT 1", entry_id):
-        write.db.run("DELETE FROM piece WHERE entry = ?", entry_id)
+def steps_of(db: Transaction, entry_id: int) -> int | None:
+    """See `Ledger.steps`."""
+    query = "SELECT number FROM piece WHERE entry = ? AND attempt = ?"
+    rows = typed_rows(db, (int,), query, entry_id, _STEPS)
+    return max((number for (number,) in rows), default=None)
+
+
+def count_steps(write: Writer, asked: Entry | int, before: int | None, after: int) -> None:
+    """See `Ledger.count_steps`."""
+    entry = _reading(write, asked)
+    if steps_of(write.db, entry.id) != before:
+        raise LedgerError(
+            f"another process has begun steps of entry {entry.id} of {entry.dataset} since this one"
+            " looked; it draws none, and one of the two goes on"
+        )
+    _drop_pieces(write, entry.id)
+    write.db.run(
+        "INSERT INTO piece (entry, attempt, path, number, zipped, content)"
+        " VALUES (?, ?, ?, ?, 0, ?)",
+        *(entry.id, _STEPS, _STEPS, after, b""),
+    )
+
+
+def _drop_pieces(write: Writer, entry_id: int, but: str = "") -> None:
+    where = "FROM piece WHERE entry = ? AND attempt <> ?"
+    if write.db.rows(f"SELECT 1 {where} LIMIT 1", entry_id, but):
+        write.db.run(f"DELETE {where}", entry_id, but)
 
 
 def _reading(write: Writer, asked: Entry | int) -> Entry:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import weakref
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account
 from neyman.ledger.validation import account_terms
+from neyman.storage.private_folder import private_folder
 
 __all__ = ["NOTICE", "Throwaway", "throwaway"]
 
@@ -46,9 +43,9 @@ class Throwaway(Ledger):
             "trial@1", "person", "replace-one", 1, currency, cap, delta_cap, ()
         )  # refuses what `create` would refuse later
         self._terms = currency, Fraction(terms["cap"]), Fraction(terms["delta_cap"])
-        folder = tempfile.mkdtemp(prefix="neyman-throwaway-")
-        super().__init__(Path(folder) / "ledger.db")
-        weakref.finalize(self, _remove, folder, os.getpid())
+        folder = private_folder("throwaway")
+        super().__init__(folder.path / "ledger.db")
+        weakref.finalize(self, folder.remove)
 
     def __repr__(self) -> str:
         currency, cap, _ = self._terms
@@ -90,9 +87,3 @@ def throwaway(cap: Any, *, currency: str = "zcdp", delta_cap: Any = 0) -> Throwa
         its process, and nothing limits what all sessions together reveal. Do not publish this.>
     """
     return Throwaway(cap, currency=currency, delta_cap=delta_cap)
-
-
-def _remove(folder: str, process: int) -> None:
-    """Remove the ledger's folder, by the process that made it; a fork leaves it alone."""
-    if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)

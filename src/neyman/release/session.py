@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from neyman.release.receipt import composed
 from neyman.release.receipt_format import Receipt
 from neyman.release.run import FirstRun, Remedy, Source, copy_published
 from neyman.semantics.unchecked_claims import rows_not_stated
+from neyman.storage.private_folder import private_folder
 
 if TYPE_CHECKING:
     from neyman.tradeoff.tradeoff import Tradeoff
@@ -282,9 +282,13 @@ class Session:
         check_key_files(plan, self._data)
         terms = {**self._unit, "to": self._account, "part": "", "again": False}
         run = FirstRun(plan, self._source, self.ledger, terms, self.currency, None, {}, _REMEDY)
-        temporary = tempfile.TemporaryDirectory(prefix="neyman-answer-", ignore_cleanup_errors=True)
-        with temporary as folder:
-            release = run.make(resolved(Path(folder) / "answer"), lambda stage, part: None)
+        folder = private_folder("answer")
+        try:
+            above = folder.path / "release"  # a run locks the folder above its own
+            above.mkdir()
+            release = run.make(resolved(above / "answer"), lambda stage, part: None)
+        finally:
+            folder.remove()
         entry = int(release.receipt.ledger.entry)
         try:
             return self.answer(entry)

@@ -4,14 +4,15 @@ A table is written a part at a time, so that its size is bounded by the disk and
 more cells than a spreadsheet holds no CSV is written; receipt and report say so.
 
 In CSV, and there only, a text that a spreadsheet would take for a formula has an apostrophe in
-front: one that begins with ``=``, ``+``, ``-``, ``@``, a tab or an end of line, be it after
-apostrophes of its own, and is no plain number. Taking one apostrophe off such a text gives the key.
+front: one that begins with ``=``, ``+``, ``-``, or ``@``, be it after apostrophes of its own, and
+is no plain number. Taking one apostrophe off such a text gives the key. There, too, a control
+character is as ``\\u001b``, since a terminal would obey it: see `escaped`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,9 +22,10 @@ import pyarrow.parquet
 
 from neyman.release.folder import Hashed, Staging
 from neyman.release.receipt_format import TablePart
+from neyman.storage.visible_text import escaped
 from neyman.tables.forms import Form
 
-__all__ = ["CHUNK", "MOST_CSV_CELLS", "csv_form", "listing", "parts", "write"]
+__all__ = ["CHUNK", "MOST_CSV_CELLS", "csv_form", "formula_free", "listing", "parts", "write"]
 
 CHUNK = 1 << 20
 """The cells that are in memory at a time, and the rows of a row group."""
@@ -88,26 +90,38 @@ def _writer(file: Any, path: str, schema: pa.Schema) -> Any:
     return pyarrow.parquet.ParquetWriter(file, schema, store_schema=False)
 
 
-def csv_form(table: pa.Table) -> pa.Table:
-    """A table as CSV shows it: texts that look like formulas have an apostrophe in front."""
-    columns = [_shown(column) for column in table.columns]
-    return pa.Table.from_arrays(columns, names=[_safe(name) for name in table.column_names])
+def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Table:
+    """A table as CSV shows it.
+
+    Args:
+        table: as in Parquet.
+        safe: how a text is shown; `formula_free` in releases of before control characters were
+            escaped.
+    """
+    safe = safe or _safe
+    columns = [_shown(column, safe) for column in table.columns]
+    return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])
 
 
-def _shown(column: Any) -> Any:
+def _shown(column: Any, safe: Callable[[str], str]) -> Any:
     kind = column.type
     if pa.types.is_dictionary(kind):
         parts = [
-            pa.DictionaryArray.from_arrays(chunk.indices, _shown(chunk.dictionary))
+            pa.DictionaryArray.from_arrays(chunk.indices, _shown(chunk.dictionary, safe))
             for chunk in column.chunks
         ]
         return pa.chunked_array(parts, kind)
     if not pa.types.is_string(kind):
         return column
-    texts = [text if text is None else _safe(text) for text in column.to_pylist()]
+    texts = [text if text is None else safe(text) for text in column.to_pylist()]
     return pa.array(texts, pa.string())
 
 
 def _safe(text: str) -> str:
+    return formula_free(escaped(text))
+
+
+def formula_free(text: str) -> str:
+    """Return a text with an apostrophe in front if a spreadsheet would take it for a formula."""
     formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
     return f"'{text}" if formula else text

@@ -299,7 +299,8 @@ def _private_integer(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(
-            f"{name} is a {type(value).__name__}; it must be an int, such as .distance and .steps "
-            "of what ny.distance_to_instability returns"
-        ) from None
+        pass  # raised out here, the error leads back to nothing
+    raise TypeError(
+        f"{name} is a {type(value).__name__}; it must be an int, such as .distance and .steps "
+        "of what ny.distance_to_instability returns"
+    )

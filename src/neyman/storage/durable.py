@@ -10,7 +10,7 @@ __all__ = ["replace_file", "sync_folder"]
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file in place of the one of that name, in one step, durably.
+    """Write a file in place of the one of that name, in one step, durably, for its owner alone.
 
     Whoever reads the name meanwhile, or after a crash, gets the old content or the new one.
 
@@ -23,12 +23,16 @@ def replace_file(path: Path, content: bytes) -> None:
     """
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)  # a killed writer's, or a link that leads elsewhere
-    with open(new, "xb") as file:
+    with open(new, "xb", opener=_for_the_owner) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, path)
     sync_folder(path.parent)
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def sync_folder(folder: Path) -> None:

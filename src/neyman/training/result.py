@@ -41,7 +41,7 @@ CONDITIONS = (
     "The gradient raises an error for no row, and stores nothing.",
     "The first parameters, the terms, and the code are chosen without the data, or are paid for.",
     "Each person has at most one row.",
-    "Nobody restores an older checkpoint of this run, or copies its folder and lets both go on.",
+    "Nobody restores an older copy of the ledger, which counts the steps that have begun.",
     "Nobody sees the batches, the exact sums, or the times of the steps.",
 )
 TOGETHER = (

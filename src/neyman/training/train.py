@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ from neyman.training.result import PARAMETERS, RECEIPT, REPORT, Trained, draft, 
 from neyman.training.terms import Terms, price
 
 __all__ = ["MixedRows", "train"]
+
+_log = logging.getLogger(__name__)
 
 WAIT = 60.0  # seconds for another run of the same terms
 APART = 1e-3  # of a gradient's norm: what a row may differ by from itself in a call alone
@@ -72,8 +75,10 @@ def train(
     The guarantee includes floating-point arithmetic, under the conditions in the receipt.
 
     A killed run stays charged. The same call with the same ``out`` goes on with it: steps that had
-    begun without a durable result are lost, and are never drawn again. The same call after the end
-    returns the same result at no charge. Another ``out`` for the same terms is refused.
+    begun without a durable result are lost, and are never drawn again. The folder may be moved. Of
+    its copies one goes on, because the ledger counts the steps that have begun, and the others are
+    refused. The same call after the end returns the same result at no charge. Another ``out`` for
+    the same terms is refused.
 
     Args:
         gradient: called with the parameters and row numbers; returns one gradient per row, of shape
@@ -150,18 +155,24 @@ def train(
         report(draft(terms, 0, paid.protects, unpaid, b""))
         rounded_gaussian(terms.sigma_squared, 1, SecureBits())
         state, parameters = _begin(terms, book, paid, folder, beside, charge_again)
-        job = _Run(terms, gradient, many, folder, every)
+        failure = ""
+        job = _Run(terms, gradient, many, folder, every, book)
         try:
             state, parameters = job.finish(state, parameters)
             return _publish(terms, book, paid, folder, state, parameters, sign)
         except (ChargedError, LedgerError, CheckpointError):
             raise
+        except OSError as error:
+            failure = str(error)  # about files of ours
         except Exception as error:
-            raise ChargedError(
-                f"failed after the charge, which stands (entry {state.entry} of {dataset}): "
-                f"{type(error).__name__}. The same call with out = {str(folder)!r} goes on; steps "
-                "that had begun are lost"
-            ) from error
+            failure = type(error).__name__
+            _log.debug("failed after the charge", exc_info=True)
+        # Raised out here so that nothing leads back from it to the error and its values.
+        raise ChargedError(
+            f"failed after the charge, which stands (entry {state.entry} of {dataset}): {failure}. "
+            f"The same call with out = {str(folder)!r} goes on; steps that had begun are lost. "
+            "The error is logged at debug level only: it may hold values of the data"
+        )
 
 
 @dataclass(frozen=True)
@@ -174,6 +185,7 @@ class _Run:
         rows: the actual number of rows.
         folder: where checkpoints go.
         every: number of steps between checkpoints.
+        book: the ledger, which counts the steps that have begun.
     """
 
     terms: Terms
@@ -181,6 +193,7 @@ class _Run:
     rows: int
     folder: Path
     every: int
+    book: Ledger
 
     def finish(self, state: State, parameters: Floats) -> tuple[State, Floats]:
         """Run all steps that have not begun."""
@@ -199,10 +212,13 @@ class _Run:
         batches = mechanism.batches(self.rows, after=first)
         bits = SecureBits()
         noise = np.empty(parameters.size, np.int64)
+        counted = self.book.steps(state.entry)
         while state.done < steps:
             ahead = min(state.done + self.every, steps)
             # Durable before the first random bit of these steps [TR-4].
             save(self.folder, replace(state, begun=ahead), parameters)
+            self.book.count_steps(state.entry, counted, ahead)
+            counted = ahead
             for step in range(state.done, ahead):
                 total = self._sum(parameters, next(batches))
                 # Exact: for a whole x, round(x + Z) = x + round(Z) [TR-2].
@@ -226,9 +242,7 @@ class _Run:
 
     def _gradients(self, parameters: Floats, rows: NDArray[np.int64]) -> Floats:
         """Return what the user's function gives, one row per record."""
-        given = self.gradient(parameters.copy(), rows.copy())
-        detach = getattr(given, "detach", None)  # a torch tensor
-        array = np.asarray(detach().cpu() if detach else given)
+        array = self._given(parameters, rows)
         expected = (rows.size, *parameters.shape)
         if array.shape != expected:
             raise ChargedError(
@@ -241,6 +255,22 @@ class _Run:
                 "stands"
             )
         return np.asarray(array, np.float64).reshape(rows.size, -1)
+
+    def _given(self, parameters: Floats, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the array of the user's function, whose errors have their type alone."""
+        failure = ""
+        try:
+            given = self.gradient(parameters.copy(), rows.copy())
+            detach = getattr(given, "detach", None)  # a torch tensor
+            return np.asarray(detach().cpu() if detach else given)
+        except Exception as error:
+            failure = type(error).__name__
+            _log.debug("the gradient failed", exc_info=True)
+        raise ChargedError(
+            f"the gradient raised {failure}, and the charge stands. The same call with out = "
+            f"{str(self.folder)!r} goes on; steps that had begun are lost. The error is logged at "
+            "debug level only: it may hold values of the data"
+        )
 
     def _check_alone(self, parameters: Floats, rows: NDArray[np.int64], values: Floats) -> None:
         """Refuse a gradient that mixes rows, as batch normalization or a mean over a call does.
@@ -300,6 +330,13 @@ def _begin(
             )
         if entry.state == "reserved":
             book.begin(entry)
+        if (book.steps(entry) or 0) > state.begun:
+            raise LedgerError(
+                f"out = {str(folder)!r} holds step {state.begun} of a run that has begun step "
+                f"{book.steps(entry)} by the ledger: it is a copy or an older state, and its steps "
+                "would be drawn twice. Give the folder in which the run went on, or a new folder "
+                "with charge_again=True"
+            )
         return state, parameters
     if others := [path.name for path in folder.iterdir() if not path.name.startswith(".")]:
         raise CheckpointError(
@@ -382,7 +419,8 @@ def _finished(folder: Path, receipt: bytes) -> Trained:
 def _folder(out: Path) -> Iterator[Path]:
     """Hold the output folder, so that one process at a time runs in it."""
     folder = out.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     try:
         handle = lock(folder)
     except BlockingIOError:

@@ -8,6 +8,10 @@ to read the table, and no other.
 Only what the types say can raise here. The columns are read in plain types: text of every kind as
 ``text`` that compares by its bytes, ``numeric`` without a scale as one with 21 decimals, and dates
 and timestamps outside the years 1 to 9999, and NaN of a ``numeric``, as missing.
+
+Casts, functions, and operators come from ``pg_catalog`` alone: the search path has no other schema,
+and a column has one of the built-in types that this module lists by number. An owner of any other
+type can give it casts that run their code with the rights of the reader.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ __all__ = ["PostgresTable", "is_url"]
 _SCHEMES = ("postgresql://", "postgres://")
 _HOW = "postgresql://role@host:5432/database?table=schema.name"
 _SETTINGS = (
-    "SET LOCAL search_path = pg_catalog",
+    "SET LOCAL search_path = pg_catalog, pg_temp",  # pg_temp would be first if it were left out
     "SET LOCAL standard_conforming_strings = on",
     "SET LOCAL DateStyle = 'ISO, YMD'",
     "SET LOCAL TimeZone = 'UTC'",
@@ -78,26 +82,26 @@ class _Server(Backend):
     def __init__(self, connection: Any, shown: str) -> None:
         super().__init__()
         self.con, self.shown, self._can_reconnect = connection, shown, False
-        self.path: Sequence[str] = ()
 
-    def schema_of(self, table: str) -> str:
-        """The schema of the search path that has a table.
+    def check_public(self, table: str) -> None:
+        """Refuse a name without a schema that is not in the schema ``public``.
 
         Raises:
-            DataError: none has it.
+            DataError: it is not; the message has the schemas that it is in.
         """
-        schemas = self.asked(
+        rows = self.asked(
             "SELECT nspname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
-            " WHERE relname = %s AND nspname = ANY(%s)"
-            " ORDER BY array_position(%s::name[], nspname) LIMIT 1",
-            (table, list(self.path), list(self.path)),
+            " WHERE relname = %s AND relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY nspname",
+            (table,),
         )
-        if not schemas:
-            raise DataError(
-                f"data: {self.shown} has no table {table!r} in the schemas {list(self.path)}; name"
-                " it as ?table=schema.name, in the case that it has"
-            )
-        return schemas[0][0]
+        schemas = [schema for (schema,) in rows]
+        if "public" in schemas:
+            return
+        named = " or ".join(f"?table={schema}.{table}" for schema in schemas[:3])
+        raise DataError(
+            f"data: {self.shown} has no table {table!r} in the schema public, which a name without"
+            f" a schema stands for; name it as {named or '?table=schema.name, in the case it has'}"
+        )
 
     def asked(self, query: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows that a query gives."""
@@ -148,18 +152,18 @@ class _Server(Backend):
 class _Place:
     """A server and a login, with the connection that is open to it."""
 
-    def __init__(self, shown: str, parameters: dict[str, Any], path: str) -> None:
-        self._shown, self._parameters, self._path = shown, parameters, path
+    def __init__(self, shown: str, parameters: dict[str, Any]) -> None:
+        self._shown, self._parameters = shown, parameters
         self._server: _Server | None = None
 
     def is_same(self, other: _Place) -> bool:
-        """Return True for the same server, login, and search path."""
-        return (self._parameters, self._path) == (other._parameters, other._path)
+        """Return True for the same server and login."""
+        return self._parameters == other._parameters
 
     def server(self) -> _Server:
         """The open connection."""
         if self._server is None or self._server.con.closed:
-            self._server = _connected(self._shown, self._parameters, self._path)
+            self._server = _connected(self._shown, self._parameters)
         return self._server
 
 
@@ -171,7 +175,6 @@ class PostgresTable(DatabaseTable):
         parameters: what libpq is given.
         relation: the schema, if given, and the name of the table.
         query: SQL that gives the rows, in place of a table.
-        path: the search path of the query.
     """
 
     def __init__(
@@ -180,10 +183,9 @@ class PostgresTable(DatabaseTable):
         parameters: dict[str, Any],
         relation: Sequence[str] = (),
         query: str | None = None,
-        path: str = "",
     ) -> None:
         self.shown, self._relation, self._query = shown, tuple(relation), query
-        self._place = _Place(shown, parameters, path)
+        self._place = _Place(shown, parameters)
 
     def __repr__(self) -> str:
         return f"PostgresTable({self.shown!r})"
@@ -234,8 +236,7 @@ class PostgresTable(DatabaseTable):
         info = backend.con.info
         parameters: dict[str, Any] = {**info.get_parameters(), "password": info.password or None}
         shown = f"postgresql://{quote(info.user)}@{info.host}:{info.port}/{quote(info.dbname)}"
-        path = backend.con.execute("SELECT current_setting('search_path')").fetchone()[0]
-        return cls(shown, parameters, query=backend.compile(table), path=path)
+        return cls(shown, parameters, query=backend.compile(_with_schemas(table, backend)))
 
     def share(self, other: DatabaseTable) -> None:
         """Use the connection of another table, if it is on the same server with the same login."""
@@ -254,17 +255,20 @@ class PostgresTable(DatabaseTable):
             described = server.con.execute(f"SELECT * FROM {source} LIMIT 0").description or []
         present = [column.name for column in described]
         check_names(present, columns or ())
-        named = _own_types(server, described)
         wanted = [column for column in described if columns is None or column.name in columns]
         picked: dict[str, tuple[str, str]] = {}
         for column in wanted:
-            plain = _plain(column, named)
+            plain = _plain(column)
             if plain is None and columns is not None:
                 kind = server.asked("SELECT format_type(%s, NULL)", (column.type_code,))[0][0]
+                own = _quoted(column.name)
                 raise DataError(
                     f"data column {column.name!r} has type {kind}: a column that a plan uses holds"
                     " text, numbers (decimals of at most 38 digits), true/false, dates or"
-                    " timestamps; convert it first, as in a view"
+                    " timestamps, in a type that is built into PostgreSQL. The cast of another type"
+                    " can be its owner's code. Name a view of an administrator who trusts it"
+                    f" in place of the table: CREATE VIEW ... AS SELECT CAST({own} AS text)"
+                    f" AS {own}, ... FROM {self.name or 'the table'}"
                 )
             picked[column.name] = plain or (_RAW, "CAST(NULL AS BYTEA)")
         chosen = ", ".join(f"{text} AS {_quoted(name)}" for name, (_, text) in picked.items())
@@ -279,13 +283,29 @@ class PostgresTable(DatabaseTable):
     def _source(self, server: _Server) -> str:
         if self._query is not None:
             return f"({self._query}) AS asked"
-        name = self._relation[-1]
-        schema = self._relation[0] if len(self._relation) == 2 else server.schema_of(name)
+        schema, name = self._relation if len(self._relation) == 2 else ("public", self._relation[0])
+        if len(self._relation) == 1:
+            server.check_public(name)
         self.name = f"{schema}.{name}"
         return f"{_quoted(schema)}.{_quoted(name)}"
 
 
-def _connected(shown: str, parameters: dict[str, Any], path: str) -> _Server:
+def _with_schemas(table: Any, backend: Any) -> Any:
+    """The same Ibis table, each of whose tables has the schema in which its connection finds it."""
+    query = (
+        "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
+        " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
+        " WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass(pg_catalog.quote_ident(%s))"
+    )
+    places: dict[Any, Any] = {}
+    for node in table.op().find(ops.DatabaseTable):
+        row = node.namespace.database or backend.con.execute(query, (node.name,)).fetchone()
+        if row and not node.namespace.database:
+            places[node] = node.copy(namespace=ops.Namespace(database=row[0]))
+    return table.op().replace(places).to_expr()
+
+
+def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
     """A server with its transaction begun.
 
     Raises:
@@ -303,11 +323,8 @@ def _connected(shown: str, parameters: dict[str, Any], path: str) -> _Server:
     try:
         with _in_words(shown):
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            server.path = server.asked("SELECT current_schemas(false)")[0][0]
             for setting in _SETTINGS:
                 connection.execute(setting)  # pyright: ignore[reportArgumentType]
-            if path:
-                server.asked("SELECT set_config('search_path', %s, true)", (f"pg_catalog, {path}",))
             encoding = server.asked("SELECT current_setting('server_encoding')")[0][0]
         if encoding != "UTF8":
             raise DataError(
@@ -325,16 +342,7 @@ def _connected(shown: str, parameters: dict[str, Any], path: str) -> _Server:
     return server
 
 
-def _own_types(server: _Server, described: Sequence[Any]) -> set[int]:
-    """The types that the database's users made and that are read as their text."""
-    rows = server.asked(
-        "SELECT oid FROM pg_type WHERE oid = ANY(%s) AND (typtype = 'e' OR typname = 'citext')",
-        ([column.type_code for column in described],),
-    )
-    return {oid for (oid,) in rows}
-
-
-def _plain(column: Any, texts: set[int]) -> tuple[str, str] | None:
+def _plain(column: Any) -> tuple[str, str] | None:
     """The Ibis type that a column is read as, and the SQL that reads it; None for no such type."""
     name, kind = _quoted(column.name), column.type_code
     if kind == _FLOAT8:
@@ -343,7 +351,7 @@ def _plain(column: Any, texts: set[int]) -> tuple[str, str] | None:
         return "float64", f"CASE WHEN {tiny} THEN SIGN({name}) * {_TINY} ELSE {name} END"
     if kind in _PLAIN:
         return _PLAIN[kind], name
-    if kind in _TEXTS or kind in texts:
+    if kind in _TEXTS:
         # A cast of a character(n) leaves its padding out. An empty text is missing.
         return "string", f"NULLIF(CAST({name} AS TEXT) COLLATE \"C\", '')"
     if kind == _DATE:

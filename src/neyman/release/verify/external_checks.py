@@ -46,6 +46,11 @@ class Signed:
         """What was found, if the signatures are right or none was asked for."""
         text = self._checked(case, SIGNATURE, check_signature)
         ssh = self._checked(case, SSH_SIGNATURE, check_ssh_signature)
+        if text and ssh and text != ssh:
+            raise Differs(
+                f"its two signatures are by two keys: {SIGNATURE} is {text};"
+                f" {SSH_SIGNATURE} is {ssh}"
+            )
         if text is None and self.key is not None:
             raise Differs(f"there is no {SIGNATURE}: {self.key} has not signed this release")
         return text or ssh or _UNSIGNED

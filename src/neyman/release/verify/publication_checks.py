@@ -12,7 +12,6 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,14 @@ from neyman.release.folder import Release
 from neyman.release.receipt import versions
 from neyman.release.signing import SIGNATURE
 from neyman.release.ssh_signature import SSH_SIGNATURE
-from neyman.release.table_files import CHUNK, csv_form
-from neyman.release.verify.size_limits import MemoryLimit, same_texts, texts_size, with_texts
+from neyman.release.table_files import CHUNK, csv_form, formula_free
+from neyman.release.verify.size_limits import (
+    MemoryLimit,
+    codes,
+    same_texts,
+    texts_size,
+    with_texts,
+)
 from neyman.semantics.digits import many
 from neyman.storage.reading import open_file, read_file
 from neyman.tables.forms import Form, as_published, integers
@@ -196,19 +201,26 @@ def _check_discovered(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
     plan, query = form.plan, form.query
     names = plan.key_columns(query, form.level)
     memory.check_texts(table)
-    columns = [[str(key) for key in table.column(name).to_pylist()] for name in names]
-    rows = list(zip(*columns, strict=True))
-    texts = [tuple(key.encode("utf-8", "surrogatepass") for key in row) for row in rows]
-    if any(one >= other for one, other in pairwise(texts)):
-        raise Differs("its keys are not in the order of their bytes, each once")
+    # As ranks of the distinct keys: a few of them can stand for millions of rows.
+    columns = [_ranked(table.column(name)) for name in names]
     depth = len(names) - len(query.by)
-    if (
-        plan.hierarchy
-        and depth
-        and not {row[:depth] for row in rows} <= set(plan.hierarchy.paths(form.level))
-    ):
-        raise Differs("a place is not one of the public ones")
-    for name, keys in zip(query.by, columns[depth:], strict=True):
+    same_so_far, rising = (np.full(max(len(table) - 1, 0), first) for first in (True, False))
+    new_place = np.full(len(table), len(table) > 0)
+    for position, (ranks, _) in enumerate(columns):
+        rising |= same_so_far & (ranks[:-1] < ranks[1:])
+        same_so_far &= ranks[:-1] == ranks[1:]
+        if position + 1 == depth:
+            new_place[1:] = ~same_so_far
+    if not rising.all():
+        raise Differs("its keys are not in the order of their bytes, each once")
+    if plan.hierarchy and depth:
+        paths, first = set(plan.hierarchy.paths(form.level)), np.flatnonzero(new_place)
+        places = zip(
+            *([keys[r] for r in ranks[first]] for ranks, keys in columns[:depth]), strict=True
+        )
+        if len(first) > len(paths) or not set(places) <= paths:
+            raise Differs("a place is not one of the public ones")
+    for name, (_, keys) in zip(query.by, columns[depth:], strict=True):
         column = plan.column(name)
         if not column.discover and not set(keys) <= {key_text(key) for key in column.keys}:
             raise Differs(f"a key in column {name!r} is not one of the public ones")
@@ -216,6 +228,20 @@ def _check_discovered(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
     least = threshold(sigma_squared, entry.delta or Fraction(0), rounded=entry.rounded)
     if form.shown is entry and len(table) and table.column("value").to_numpy().min() < least:
         raise Differs(f"a value is below the threshold, {least}")
+
+
+def _ranked(column: pa.ChunkedArray) -> tuple[Any, list[str]]:
+    """The rank of each row's key in the order of bytes, and the distinct keys in this order."""
+    if column.null_count:
+        raise Differs("a key is missing")
+    numbers, keys = codes(
+        column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    )
+    used, numbers = np.unique(np.asarray(numbers, dtype=np.int64), return_inverse=True)
+    texts = [str(key) for key in keys.take(pa.array(used)).to_pylist()]
+    order = sorted(set(texts), key=lambda text: text.encode("utf-8", "surrogatepass"))
+    ranks = {text: rank for rank, text in enumerate(order)}
+    return np.array([ranks[text] for text in texts], dtype=np.int64)[numbers], order
 
 
 def _same_as_parquet(path: Path, file: pyarrow.parquet.ParquetFile, memory: MemoryLimit) -> str:
@@ -226,8 +252,10 @@ def _same_as_parquet(path: Path, file: pyarrow.parquet.ParquetFile, memory: Memo
     # In CSV each text is written out, so that it cannot be shorter than they are together.
     if texts_size(table) > size:
         raise Differs("it does not say what the Parquet file says")
-    shown = csv_form(with_texts(table))
-    if not _csv(read_file(path, size), shown.schema).equals(shown.combine_chunks()):
+    written, content = with_texts(table), read_file(path, size)
+    # Releases of earlier versions have control characters as they are.
+    shown = (csv_form(written, safe) for safe in (None, formula_free))
+    if not any(_csv(content, one.schema).equals(one.combine_chunks()) for one in shown):
         raise Differs("it does not say what the Parquet file says")
     return f"{many(file.metadata.num_rows, 'cell')}, as in the Parquet file"
 

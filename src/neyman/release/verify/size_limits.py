@@ -22,7 +22,7 @@ import pyarrow.parquet
 from neyman.release.field_comparison import Differs
 from neyman.storage.reading import open_file
 
-__all__ = ["MEMORY", "MemoryLimit", "same_texts", "texts_size", "with_texts"]
+__all__ = ["MEMORY", "MemoryLimit", "codes", "same_texts", "texts_size", "with_texts"]
 
 MEMORY = "4GB"
 """The default limit of what a verification may take."""
@@ -189,7 +189,7 @@ def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
         own = own.dictionary_encode()
     if len(column) != len(own) or column.null_count or own.null_count:
         return False
-    (numbers, names), (own_numbers, own_names) = _codes(column), _codes(own)
+    (numbers, names), (own_numbers, own_names) = codes(column), codes(own)
     # A text that is not among ours has no place, and then they differ.
     places = _compute.index_in(names, own_names.cast(names.type))
     if own_names.null_count or len(own_names.unique()) < len(own_names):
@@ -197,7 +197,7 @@ def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
     return places.take(numbers).equals(own_numbers.cast(places.type))
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[Any, Any]:
+def codes(column: pa.ChunkedArray) -> tuple[Any, Any]:
     """The numbers and the one dictionary of a dictionary-encoded column."""
     joint = column.unify_dictionaries().combine_chunks()
     if isinstance(joint, pa.ChunkedArray):
