@@ -44,7 +44,7 @@ settings.register_profile(
     "neyman",
     database=None,
     deadline=None,
-    derandomize=not random_laws.INPUTS,
+    derandomize=not random_laws.INPUTS and attacks.SIZE == 1,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("neyman")

@@ -122,7 +122,7 @@ def curve(mechanism):
 
 
 @pytest.mark.parametrize("name", ARROWS)
-@settings(max_examples=6, deadline=None, derandomize=True, database=None)
+@settings(max_examples=6)
 @given(mechanism=MECHANISMS)
 def test_out_and_in_again_is_never_tighter(name, mechanism):
     """What a definition keeps of a mechanism never promises more than the mechanism does."""
@@ -151,7 +151,7 @@ def test_out_and_in_again_is_never_tighter(name, mechanism):
         assert back.lower <= came.upper + 1e-9
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+@settings(max_examples=12)
 @given(rho=st.floats(1e-3, 4), order=st.floats(1.2, 60), delta=st.sampled_from(DELTAS))
 def test_named_conversions_are_never_tighter_than_the_curve(rho, order, delta):
     """Bun-Steinke, Mironov and Canonne-Kamath-Steinke, of zCDP and of one order."""

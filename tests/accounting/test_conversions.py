@@ -41,7 +41,7 @@ def number(x):
     return mp.mpf(x.numerator) / x.denominator
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.fractions(Fraction(101, 100), 500, max_denominator=100), rhos, deltas)
 def test_each_formula_lies_between_its_ends(order, epsilon, delta):
     """In 40 digits, and the ends are within 1e-12 of each other."""
@@ -56,7 +56,7 @@ def test_each_formula_lies_between_its_ends(order, epsilon, delta):
             assert result.width <= 1e-12 * (1 + result.upper)
 
 
-@settings(derandomize=True, max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rhos, deltas)
 def test_the_best_order_is_found(rho, delta):
     """No order gives less than the lower end, and the best of a fine search is the upper end."""

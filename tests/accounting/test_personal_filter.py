@@ -29,7 +29,7 @@ def total(steps: ny.PersonalFilter, vectors: Any) -> np.ndarray:
     return noisy - empty.step(np.zeros((0, noisy.size), int), Seeded(3))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.lists(st.integers(-9, 9), min_size=4, max_size=4), min_size=1, max_size=8),
     st.integers(1, 300),

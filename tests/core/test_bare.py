@@ -164,7 +164,7 @@ def implied(bounds, order):
     return min(chords, default=INF) / (order - 1)
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(orders, epsilons, min_size=1, max_size=4),
     st.dictionaries(orders, epsilons, min_size=1, max_size=4),
@@ -178,7 +178,7 @@ def test_each_order_adds_what_the_parts_imply(one, two, order):
     assert renyi(one).renyi(order).upper >= implied(one, order)
 
 
-@settings(derandomize=True, max_examples=14, deadline=None)
+@settings(max_examples=14)
 @given(
     st.lists(st.integers(1, 30), min_size=2, max_size=4),
     st.lists(st.integers(1, 30), min_size=4, max_size=4),

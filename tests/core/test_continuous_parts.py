@@ -128,7 +128,7 @@ def test_the_power_of_two_releases_agrees_with_a_double_integral(
     assert high - low < 1e-6
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     **EQUAL_LOSSES,
     share=st.floats(-0.9, 0.99),
@@ -147,7 +147,7 @@ def test_bounds_meet_those_of_a_grid(
         assert grid[0] <= mine[1] + 1e-12
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     **EQUAL_LOSSES,
     level=st.floats(-20, -0.01),

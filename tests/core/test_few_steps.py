@@ -82,7 +82,7 @@ def test_two_steps_hold_the_integral_of_mpmath(rate, sigma, epsilon, removed):
     assert high - low < 1e-7
 
 
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(12))
 @given(
     rates=st.lists(st.floats(-6, -0.7), min_size=1, max_size=2),
     sigma=st.floats(0.5, 4),
@@ -163,7 +163,7 @@ def test_a_split_gives_back_its_sum(tau, r):
     assert math.isclose(beta - alpha, r, abs_tol=1e-12 * (1 + abs(tau)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rate=st.floats(-7, -0.4), mu=st.floats(0.1, 4), tau=st.floats(-3, 3), share=st.floats(-1, 1))
 def test_growth_bounds_a_density_at_complex_places(rate, mu, tau, share):
     """FS-2 for one step, where the density is a normal law in log(e^S - 1)."""

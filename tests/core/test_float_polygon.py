@@ -36,7 +36,7 @@ def polygons(side):
 
 
 @given(polygons(-1), polygons(-1))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_test_after_another_rounded_down_lies_below_the_exact_one_and_near_it(first, second):
     exact, below = after(first, second), after_rounded(first, second, -1)
     assert all(power <= power_at(exact, level) for level, power in below)
@@ -48,7 +48,7 @@ def test_a_test_after_another_rounded_down_lies_below_the_exact_one_and_near_it(
 
 
 @given(polygons(1), polygons(1))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_test_after_another_rounded_up_lies_above_the_exact_one_and_near_it(first, second):
     exact, above = after(first, second), after_rounded(first, second, 1)
     assert all(power_at(above, level) >= power for level, power in exact)
@@ -58,7 +58,7 @@ def test_a_test_after_another_rounded_up_lies_above_the_exact_one_and_near_it(fi
 
 
 @given(polygons(1), st.sampled_from([-1, 1]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_polygon_with_fewer_corners_stays_on_its_side(polygon, side):
     fewer = thinned(polygon, side)
     assert len(fewer) <= len(polygon)

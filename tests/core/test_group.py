@@ -46,7 +46,7 @@ def test_a_group_has_at_least_one_person(size):
         ny.gdp(1).group(size)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(cv.curves(), st.integers(2, 5))
 def test_powers_are_iterated_exactly(corners, size):
     hull = cv.smallest(corners)

@@ -134,7 +134,7 @@ class Integrand:
         return base + np.where(first, np.real(-high) + gap, np.real(-low) + swapped)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(nodes(), st.floats(0.0, 2.0))
 def test_no_place_of_a_panel_exceeds_its_bound(case: tuple[StepNodes, float], share: float):
     """LS-4, the bound from which every other one follows, at 7 places of each panel."""
@@ -156,7 +156,7 @@ def test_no_place_of_a_panel_exceeds_its_bound(case: tuple[StepNodes, float], sh
         assert np.all(sizes <= bound + 1e-6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(nodes())
 def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float]):
     """The reference is a sum on the real line with a tenth of the step."""
@@ -182,7 +182,7 @@ def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float])
     assert np.all(error <= sums.bracket_error + noise)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(nodes())
 def test_the_decay_bound_holds_at_every_height(case: tuple[StepNodes, float]):
     """|F(c + iv)| from the sums is at most the bound for each u <= v (LS-5)."""
@@ -211,7 +211,7 @@ TWO = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(nodes())
 def test_moments_on_few_nodes_bracket_those_on_many(case: tuple[StepNodes, float]):
     """Nodes four times as far apart, whose sums err by e^-11 or so, and say so [LS-10]."""
@@ -275,7 +275,7 @@ FEW = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(FEW, st.booleans(), st.floats(0.1, 6.0))
 def test_few_steps_agree_with_their_density(
     parts: list[tuple[float, float, int]], removed: bool, times: float
@@ -339,7 +339,7 @@ def test_many_steps_of_each_kind_agree_with_one_line(
     assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.sampled_from(sorted(KINDS)), RATES, DISTANCES, st.integers(2, 5), st.floats(0.1, 6.0))
 def test_few_steps_of_each_kind_agree_with_a_grid(
     kind: str, q: float, mu: float, count: int, times: float

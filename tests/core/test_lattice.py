@@ -28,8 +28,8 @@ from neyman.profiles.contour_line import least_log_powers, mgf_below
 from neyman.profiles.convolution import dots_profile, exact_profile
 from neyman.profiles.lattice import LatticeProfile, Side
 
-tries = settings(max_examples=25, deadline=None, derandomize=True)
-few = settings(max_examples=8, deadline=None, derandomize=True)
+tries = settings(max_examples=25)
+few = settings(max_examples=8)
 masses = st.lists(st.integers(1, 40), min_size=2, max_size=4)
 LEVELS = (1e-300, 1e-30, 1e-12, 1e-3, 0.05, 0.3, 0.7, 0.99)
 

@@ -16,9 +16,7 @@ from neyman.tradeoff.tradeoff import Tradeoff
 from random_laws import examples
 
 SLACK = 1e-9  # relative: for curves that are read off certified intervals of some width
-tries = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+tries = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 slower = settings(tries, max_examples=10)
 
 small = st.fractions(F(1, 20), F(3), max_denominator=20)

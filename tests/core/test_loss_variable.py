@@ -15,7 +15,7 @@ import neyman as ny
 from neyman.numerics.bound import Bound
 
 mp.mp.dps = 40
-tries = settings(max_examples=40, deadline=None, derandomize=True)
+tries = settings(max_examples=40)
 
 
 def holds(bound: Bound, truth, width: float = math.inf) -> bool:

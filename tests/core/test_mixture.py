@@ -56,7 +56,7 @@ def holds(bound, truth, width):
     assert bound.upper - bound.lower <= width * truth
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(distances, st.booleans(), st.floats(0.01, 0.9), st.floats(-2.0, 6.0), st.booleans())
 def test_one_release_of_a_mixture_has_the_delta_of_its_best_test(c, zero, q, epsilon, removed):
     """In both orders, at any epsilon, with and without mass that stays in place."""

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 import neyman as ny
 from neyman.tradeoff.nearest_gaussian import PRECISE
 
-tries = settings(max_examples=25, deadline=None, derandomize=True)
+tries = settings(max_examples=25)
 GRID = np.concatenate([[0.0, 1.0], np.linspace(0, 1, 20_001), np.geomspace(1e-9, 1, 4001)])
 
 

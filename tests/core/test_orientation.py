@@ -15,7 +15,7 @@ import neyman as ny
 from neyman.tradeoff.tradeoff import Tradeoff
 
 LEVELS = [0.0, 1e-9, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95, 1.0]
-few = settings(max_examples=60, deadline=None, derandomize=True)
+few = settings(max_examples=60)
 
 
 def points(f):
@@ -62,7 +62,7 @@ def test_symmetric_is_the_convex_curve_below_both(corners):
         tight(f(level), cv.value(hull, F(level)), 2e-6)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(cv.curves(3), st.sampled_from(["mutual", "symmetric"]), st.sampled_from([2, 3]))
 def test_what_is_joined_composes_as_the_curve_that_it_is(corners, which, count):
     f = getattr(points(corners), which)() ** count

@@ -20,7 +20,7 @@ from neyman.tradeoff.mixture_curve import mixture
 from neyman.tradeoff.tradeoff import Tradeoff
 
 LEVELS = [1e-9, 0.003, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95]
-few = settings(max_examples=40, deadline=None, derandomize=True)
+few = settings(max_examples=40)
 shares = st.integers(0, 40).map(lambda n: F(n, 40))
 epsilons = st.integers(0, 12).map(lambda n: F(n, 4))
 
@@ -197,7 +197,7 @@ def test_a_seen_mixture_has_the_mean_of_the_deltas():
         assert delta.upper == pytest.approx(high, rel=1e-4)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15)
 @given(cv.curves(2), cv.curves(2), st.integers(1, 9))
 def test_seen_mixtures_compose_as_pairs_and_hidden_ones_never_exceed_them(f, g, tenths):
     w = F(tenths, 10)

@@ -53,7 +53,7 @@ def inside(epsilon, count=41):
     return [epsilon * k / count for k in range(count + 1)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ranges, st.floats(-1.2, 1.0))
 def test_one_release_has_the_largest_delta_over_all_ranges(epsilon, share):
     """No t exceeds the interval, and t = (s + epsilon) / 2 is in it."""
@@ -69,7 +69,7 @@ def test_one_release_has_the_largest_delta_over_all_ranges(epsilon, share):
         assert high - low < 1e-9 or truth < 1e-12
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ranges, st.floats(-30.0, -1e-6))
 def test_one_release_multiplies_the_odds(epsilon, log_level):
     """The power is the largest over t, attained where both pieces meet."""
@@ -121,7 +121,7 @@ def test_the_decay_bounds_the_characteristic_function(tilt):
         assert np.all(np.real(k) <= bound[j] + 1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from([F(1, 10**5), F(1, 10), F(1), F(8), F(300)]),
     st.sampled_from([-4.0, -1.3, -0.6, -1e-4, 1e-5, 0.2, 1.0, 1.5, 7.0, 1e3, 1e6]),

@@ -98,7 +98,7 @@ def test_a_billion_users_are_no_slower_to_trust():
     assert results[0][0] > results[1][1] > results[1][0] > results[2][1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(users=st.integers(1, 10**6), local=st.floats(0.01, 20), share=st.floats(0, 1))
 def test_a_crowd_only_hides(users, local, share):
     """Shuffling never tells more than the report alone, and three categories tell less than any."""

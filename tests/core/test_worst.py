@@ -19,7 +19,7 @@ from neyman.tradeoff.tradeoff import Tradeoff, by_decreasing_mu, supremum
 SHIFTS = [[(5,), (4, 3), (3, 3, 2)], [(2,), (1, 1)], [(7,), (1, 6), (5, 5), (4, 4, 4)]]
 
 
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(max_examples=15)
 @given(
     st.sampled_from(SHIFTS),
     st.sampled_from(SHIFTS),

@@ -62,7 +62,7 @@ def three_valued(epsilon, a):
     return lambda z: mp.log((a + mp.cosh(e * (z + 0.5))) / (a + mp.cosh(e / 2)))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(EPSILONS)
 def test_pure_laplace_and_ranged_releases_have_the_rho_of_their_worst_order(epsilon):
     """Order 1 is the worst of all, and 15 digits are right."""
@@ -90,7 +90,7 @@ def test_pure_laplace_and_ranged_releases_have_the_rho_of_their_worst_order(epsi
         assert truth <= exactly(rho(epsilon)) <= truth * (1 + mp.mpf("1.1e-14"))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(EPSILONS, st.one_of(st.integers(3, 60), st.integers(2, 15).map(lambda n: 10**n)))
 def test_responses_have_the_rho_of_their_worst_order(epsilon, categories):
     """Also where many categories move the worst order away from 1."""
@@ -100,7 +100,7 @@ def test_responses_have_the_rho_of_their_worst_order(epsilon, categories):
     is_sharp(three_values_rho(epsilon), three_valued(epsilon, mp.cosh(e / 2)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.fractions(F(1, 30), 1000, max_denominator=100), st.integers(1, 60))
 def test_discrete_laplace_noise_has_the_rho_of_its_own_law(scale, shift):
     """Summed over the noise, at every order."""
@@ -121,7 +121,7 @@ def test_discrete_laplace_noise_has_the_rho_of_its_own_law(scale, shift):
         assert k(-1 - z) <= rho * z * (z + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 40), min_size=2, max_size=5),
     st.lists(st.integers(0, 40), min_size=2, max_size=5),
@@ -185,7 +185,7 @@ def test_the_sharp_rho_of_sums_is_attained():
 
 
 @given(st.fractions(0, 10**5), st.integers(0, 1000), st.integers(2, 10**6))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_no_rho_is_above_what_earlier_versions_charged(epsilon, shift, categories):
     """So a stored charge is at least the sharp one."""
     old = epsilon**2 / 2

@@ -27,7 +27,7 @@ ANY = st.floats(allow_nan=True, allow_infinity=True)
     arrays(np.float64, 3, elements=ANY),
     st.sampled_from([2**4, 2**12, 2**24]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_sum_moves_by_at_most_the_stated_norm_for_any_doubles(rows, other, grid):
     total = ball_mean.clipped_total(rows, 0.7, grid).astype(object)
     without = ball_mean.clipped_total(rows[1:], 0.7, grid).astype(object)

@@ -70,7 +70,7 @@ def test_the_width_of_gradients_is_at_least_what_a_search_finds_and_close_to_it(
     assert gradient_width(1e9) <= 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_replacing_a_record_moves_the_computed_fit_by_at_most_the_shift(data):
     """In exact units of the grid; wild rows, labels, sizes, and penalties."""
@@ -186,7 +186,7 @@ def test_the_stated_noise_is_that_of_fresh_releases_and_no_other_error_is_stated
         releases[0].interval()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_replacing_a_record_moves_the_curvature_by_at_most_the_shift(data):
     """In exact integers; wild rows, labels, and coefficients. The squares count both sums."""

@@ -98,7 +98,7 @@ def test_off_diagonal_noise_has_half_the_variance_and_is_symmetric():
     assert np.abs(ratio / np.where(np.eye(3) == 1, 1.0, 0.5) - 1).max() < 5.5 * math.sqrt(2 / 2000)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.integers(0, 12), max_size=12),
     st.sampled_from([F(1, 2), F(1, 8), F(9, 10)]),

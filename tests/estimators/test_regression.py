@@ -41,7 +41,7 @@ def noisy(x, y, radius, bound, intercept, mu):
     return (total + noise).astype(float), math.sqrt(variance)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(ANY, ANY, ANY), min_size=1, max_size=6),
     st.floats(1e-3, 1e3),
@@ -59,7 +59,7 @@ def test_a_row_of_any_floats_has_at_most_the_stated_length(rows, radius, bound, 
             assert 0 <= z[0] <= GRID
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(ANY, ANY, ANY), min_size=2, max_size=9))
 def test_a_row_is_the_same_in_any_company(rows):
     data = np.array(rows)
@@ -68,7 +68,7 @@ def test_a_row_is_the_same_in_any_company(rows):
     assert (together == np.array(alone)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(ANY, ANY, ANY), min_size=1, max_size=5),
     st.tuples(ANY, ANY, ANY),

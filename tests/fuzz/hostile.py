@@ -264,9 +264,6 @@ def fuzzed(share: float) -> Callable[[Callable[..., None]], Callable[..., None]]
     def law(test: Callable[..., None]) -> Callable[..., None]:
         @settings(
             max_examples=examples,
-            deadline=None,
-            derandomize=FIXED,
-            database=None,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate],  # an input takes long, and making it small takes minutes
             print_blob=not FIXED,

@@ -123,7 +123,7 @@ def test_p_values_are_sums_over_counts_and_noise(curve, null):
         assert float(both) == pytest.approx(2 * min(greater, 1 - greater), abs=1e-8)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     curve=st.sampled_from(CURVES),
     n=st.integers(1, 300),

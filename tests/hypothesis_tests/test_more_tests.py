@@ -27,7 +27,7 @@ def greater_tail(noise, n, p, place):
     return float(binom.pmf(x, n, p) @ (1 - noise.cdf(float(place) - x)))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(first=st.integers(-20, 70), second=st.integers(-20, 80), share=st.floats(0.05, 0.95))
 def test_the_p_value_of_two_groups_is_no_less_than_at_any_common_proportion(first, second, share):
     """Where both confidence sets have the proportion: against another computation of each part."""

@@ -8,7 +8,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import neyman as ny
@@ -32,7 +32,6 @@ def factors(draw: Any) -> tuple[list[list[F]], list[F]]:
     return lower, [draw(small) for _ in range(size)]
 
 
-@settings(deadline=None)
 @given(factors())
 def test_a_listed_shift_has_the_norm_that_forward_substitution_finds(pair):
     """With S = L L', d' S^-1 d is |x|^2 where L x = d, all in fractions."""

@@ -182,7 +182,7 @@ def test_json_batch_and_relations():
         ny.Mechanism.from_dict(bad)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     others=st.lists(st.floats(-0.5, 0.5), min_size=3, max_size=4),
     values=st.sampled_from([(-0.5, 0.5), (0.5, -0.5), (0.0, 0.5), (0.3, -0.2)]),
@@ -224,7 +224,7 @@ def test_no_attack_on_a_sample_of_clients_beats_the_curve(others, values, size, 
             assert best <= f.delta(epsilon=epsilon).upper + 1e-6
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     rate=st.sampled_from([0.2, 0.7, 1.0]),
     gain=st.sampled_from([-3.0, -1.0, 0.0, 1.0, 5.0]),

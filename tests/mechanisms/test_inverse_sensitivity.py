@@ -197,7 +197,7 @@ def test_releases_by_group_stay_within_the_curve_of_their_shifts(groups):
         assert tight > 0.4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 9), max_size=12),
     st.sampled_from([*LEVELS, F(1, 100)]),
@@ -216,7 +216,7 @@ def test_runs_have_the_distance_of_each_of_their_points(table, q, below, above):
     assert [t for t, _ in points] == list(range(-below, above + 1))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2**40)), min_size=1, max_size=6),
     st.sampled_from([F(1, 1000), F(1), F(7, 3), F(40)]),

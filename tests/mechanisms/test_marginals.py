@@ -73,7 +73,7 @@ def problems(draw):
 
 
 @given(problems())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_rho_is_that_of_the_worst_pair_of_records(problem):
     """rho agrees with the largest shift over all records, or all pairs, of the full table."""
     sizes, weights, objective, relation = problem
@@ -87,7 +87,7 @@ def test_rho_is_that_of_the_worst_pair_of_records(problem):
 
 
 @given(small, relations, st.data())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_one_record_moves_a_part_by_the_stated_whole_number(sizes, relation, data):
     """The squared norm of every shift of every part is the formula's, for every pair of records."""
     part = data.draw(st.sampled_from([p for p in moves.subsets(tuple(sizes)) if p]))
@@ -146,7 +146,7 @@ def test_largest_shifts_bound_what_cannot_be_tried(monkeypatch):
 
 
 @given(problems())
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 def test_variances_are_those_of_dense_least_squares(problem):
     """A cell's variance is that of generalized least squares on all parts, from whole matrices."""
     sizes, weights, objective, relation = problem
@@ -166,7 +166,7 @@ def test_variances_are_those_of_dense_least_squares(problem):
 
 
 @given(problems())
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 def test_the_bound_is_below_and_the_choice_near_it(problem):
     """The gap is proven to be within 2e-4, and never negative."""
     sizes, weights, objective, relation = problem

@@ -93,7 +93,7 @@ WEIGHTS = st.lists(st.integers(-9, 9), min_size=1, max_size=7)
 
 
 @given(WEIGHTS, st.integers(1, 7), st.integers(1, 4), st.integers(1, 5))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_no_pattern_moves_a_toeplitz_strategy_further(weights, n, k, b):
     """Every pattern and sign by enumeration; exact where that is claimed."""
     weights = [abs(weights[0]) + 1, *weights[1:]][:n]
@@ -108,7 +108,7 @@ def test_no_pattern_moves_a_toeplitz_strategy_further(weights, n, k, b):
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_no_pattern_moves_a_triangular_strategy_further(data):
     """Every pattern and sign by enumeration; exact for one step, and for a band of at most b."""
     n, k, b = (data.draw(st.integers(1, most)) for most in (7, 4, 5))
@@ -170,7 +170,7 @@ def test_vectors_move_no_further_than_numbers_may(strategy):
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 6), st.integers(1, 9))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_more_participation_moves_more(n, band, k, b):
     """Never less for another step, never more for another step of separation."""
     for strategy in (square_root(n, band), Tree(n), Binned(n)):
@@ -372,7 +372,7 @@ def test_optimized_strategies_for_other_queries():
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_no_strategy_is_better_than_the_bound(seed, k, b):
     """Random and given strategies, their exact sensitivity by enumeration."""
     generator = np.random.default_rng(seed)

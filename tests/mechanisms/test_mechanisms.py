@@ -20,7 +20,7 @@ from neyman.losses.laplace import LaplaceLoss
 from neyman.mechanisms.base import Composed
 from neyman.tradeoff.tradeoff import Tradeoff
 
-tries = settings(max_examples=60, deadline=None, derandomize=True)
+tries = settings(max_examples=60)
 numbers = st.one_of(
     st.floats(0.05, 50),
     st.integers(1, 20),

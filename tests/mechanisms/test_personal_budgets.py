@@ -32,7 +32,7 @@ def released(budgets, present, rates, t):
     return np.array([odd, 1 - odd])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from([0.25, 0.5, 1.0, 2.0]), min_size=1, max_size=4),
     st.data(),

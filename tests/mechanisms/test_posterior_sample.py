@@ -49,7 +49,7 @@ def test_gaussian_posteriors_attain_the_curve():
     holds(f, p, q)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     convexity=st.floats(0.3, 3),
     lipschitz=st.floats(0.1, 2),
@@ -91,7 +91,7 @@ def test_a_replaced_logistic_term_is_below_the_curve():
     assert attained(p, q, 0) < f.advantage().upper == pytest.approx(0.31084, abs=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     lipschitz=st.sampled_from([0.3, 1.0, 2.0]),
     distance=st.sampled_from([1e-6, 1e-3, 0.02, 0.1]),
@@ -136,7 +136,7 @@ def test_the_curve_of_a_chain_is_below_the_best_proven_one(mu, v):
     assert f.delta(epsilon=top + 50).upper >= float(flat)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     lipschitz=st.sampled_from([0.3, 1.0]),
     distance=st.sampled_from([0.05, 0.4]),

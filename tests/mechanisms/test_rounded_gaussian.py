@@ -33,7 +33,7 @@ def deltas(sigma, shift, epsilon):
     return mp.fsum(max(mass(x - shift) - e * mass(x), 0) for x in range(-reach, reach + 1))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SIGMAS, st.integers(1, 4), st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.5]))
 def test_one_coordinate_is_exact(sigma, shift, epsilon):
     """Against the sum over all whole numbers, for small noise and one shift."""
@@ -45,7 +45,7 @@ def test_one_coordinate_is_exact(sigma, shift, epsilon):
         assert bound.width <= 1e-3 * bound.upper + 1e-9
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(20))
 @given(st.fractions(F(1, 2), 40, max_denominator=10), st.integers(1, 6))
 def test_its_curve_is_certified_to_be_at_least_the_gaussians(sigma, squared):
     """For one coordinate and for any vector, also of the numbers that it prints."""

@@ -45,7 +45,7 @@ def covers(f, p, q, slack=SLACK):
     assert worst <= f.pure().upper + 100 * slack
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(scores, moves, st.booleans(), st.sampled_from([0.3, 1.0, 2.0]))
 def test_exponential_mechanisms_never_exceed_their_range(u, moved, monotone, epsilon):
     """Random scores that move by at most one, all the same way if monotone."""
@@ -77,7 +77,7 @@ UPPER = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_compositions_of_exponential_mechanisms_never_exceed(data):
     """Two or three real ones, scores chosen anew after each answer, all outcomes enumerated."""
@@ -269,7 +269,7 @@ def test_a_subset_of_a_sample_is_a_smaller_subset():
         RandomSubset(2, 10).subsample(rate=0.1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 20), min_size=2, max_size=5), st.floats(0.05, 2.0), st.data())
 def test_local_randomizers_cover_every_channel(weights, epsilon, data):
     """Any two answers' laws within e^epsilon of each other are at most as far apart."""

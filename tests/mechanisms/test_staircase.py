@@ -50,7 +50,7 @@ def profile(epsilon, gamma, shift, at):
     return total
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+@settings(max_examples=12)
 @given(EPSILONS, GAMMAS, st.floats(0, 1))
 def test_the_curve_is_that_of_the_density_and_its_shift(epsilon, gamma, share):
     at = share * float(epsilon)
@@ -61,7 +61,7 @@ def test_the_curve_is_that_of_the_density_and_its_shift(epsilon, gamma, share):
     assert bound.width <= 1e-9
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+@settings(max_examples=12)
 @given(EPSILONS, GAMMAS, st.fractions(0, 1, max_denominator=30), st.floats(0, 1))
 def test_a_smaller_shift_is_never_easier_to_detect(epsilon, gamma, shift, share):
     at = share * float(epsilon)

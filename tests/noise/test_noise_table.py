@@ -151,7 +151,7 @@ def test_all_strings_of_few_bits_have_the_exact_law(law, parameter, slack):
     assert depths == {4, 8, 12, 16}, "every stage decides something"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.fractions(0, 1, max_denominator=64), max_size=6),
     st.integers(2, 6),

@@ -123,7 +123,7 @@ def test_weights_are_enclosed_and_so_is_what_lies_beyond_the_last(a, b):
         assert mpmath.ldexp(exact[n], 192) <= bounds[-1][2] < 2**64
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["gaussian", "laplace"]),
     st.sampled_from(PARAMETERS[2:]),

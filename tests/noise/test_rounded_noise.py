@@ -28,7 +28,7 @@ def distribution(sigma_squared, k):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(VARIANCES, st.integers(0, 12_000), st.integers(2, 200))
 def test_probabilities_are_enclosed_within_two_units(sigma_squared, k, precision):
     with mpmath.workprec(precision + 100):

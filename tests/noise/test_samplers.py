@@ -416,7 +416,6 @@ def test_a_draw_outside_64_bits_raises_rather_than_wraps(injected, monkeypatch):
         rejection.discrete_laplace(Fraction(2**53), 3, injected(0))
 
 
-@settings(deadline=None)
 @given(st.fractions(Fraction(1, 1000), 2000), st.integers(0, 300), st.integers(0, 2**32))
 def test_equal_bits_give_equal_noise_of_both_signs(injected, parameter, size, seed):
     for draw in ENGINES.values():

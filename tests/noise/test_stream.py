@@ -13,7 +13,7 @@ SIGMA = Fraction(10**6)
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 def test_a_window_weighs_the_last_steps(data):
     """Rows of any lengths, against sums in plain Python."""
     n = data.draw(st.integers(1, 12))
@@ -29,7 +29,7 @@ def test_a_window_weighs_the_last_steps(data):
 
 
 @given(st.integers(1, 4), st.integers(1, 120))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 def test_blocks_weigh_past_steps_by_their_middle(fine, n):
     """At each step, the largest block that is far enough back, by its definition."""
     weights = np.arange(1000, 1000 - n, -1)

@@ -32,7 +32,7 @@ def acceptance(law, x):
     return real(law.most) * w / law.counts[strip]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SIGMAS, st.booleans())
 def test_cells_cover_the_weights_of_their_strips_and_the_tail(sigma, rounded):
     """No acceptance exceeds 1, so that the law is that of the weights."""
@@ -49,7 +49,7 @@ def test_cells_cover_the_weights_of_their_strips_and_the_tail(sigma, rounded):
         assert top <= (law.counts[-1] << law.width) * (1 - ratio)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(SIGMAS, st.booleans())
 def test_each_cell_picks_its_strip_and_accepts_no_more_than_is_right(sigma, rounded):
     """The first stage decides by a bound below the acceptance at the far end of the strip."""
@@ -73,7 +73,7 @@ def test_each_cell_picks_its_strip_and_accepts_no_more_than_is_right(sigma, roun
         assert not law.guide[CELLS : CELLS + law.counts[0]].any()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(PLACES)
 def test_bounds_of_the_second_stage_hold_at_both_ends_of_what_is_known(case):
     sigma, rounded, random = case
@@ -94,7 +94,7 @@ def test_bounds_of_the_second_stage_hold_at_both_ends_of_what_is_known(case):
     assert [int(x[0]) for x in tail] == [0, 0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(PLACES, st.sampled_from([-1, 0, 1]))
 def test_the_last_stage_decides_next_to_the_truth(case, beside):
     """64 bits of V just below the acceptance accept, and just above refuse."""

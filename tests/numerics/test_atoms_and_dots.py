@@ -15,7 +15,7 @@ from neyman.numerics.atoms import Atoms, common_step, compose, power
 from neyman.numerics.discretization import Discretization, contract, contract_dense, spread
 from neyman.profiles.lattice import LatticeProfile
 
-tries = settings(max_examples=60, deadline=None, derandomize=True)
+tries = settings(max_examples=60)
 
 
 def atoms(weights, step=F(1), start=0):

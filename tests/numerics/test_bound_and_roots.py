@@ -16,7 +16,7 @@ from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.roots import falls_to, least
 
-tries = settings(max_examples=300, deadline=None, derandomize=True)
+tries = settings(max_examples=300)
 reals = st.floats(1e-300, 1e15)
 
 

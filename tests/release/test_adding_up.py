@@ -15,7 +15,7 @@ from neyman.consistency.margins import Margin, Margins
 from neyman.consistency.nonnegative import nonnegative
 from neyman.consistency.tree import Tree
 
-exactly = settings(derandomize=True, deadline=None, max_examples=60)
+exactly = settings(max_examples=60)
 seeds = st.integers(0, 2**32 - 1)
 
 

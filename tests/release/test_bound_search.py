@@ -76,7 +76,7 @@ def test_each_value_is_in_the_cell_of_the_least_candidate_that_holds_it(signed):
         assert low == (-high if signed else 0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(-(10**9), 10**9), min_size=13, max_size=13), st.booleans())
 def test_every_noisy_histogram_leads_to_a_candidate(counts, signed):
     """Negative counts too; the next smaller candidate leaves too much outside."""

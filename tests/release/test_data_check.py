@@ -84,7 +84,7 @@ def test_a_list_of_lines_is_bounded_for_each_reason_and_the_count_is_not(tmp_pat
     assert faults(path, most=0).listed == ()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(LINES, max_size=12),
     st.sampled_from([b"\n", b"\r\n"]),

@@ -352,9 +352,6 @@ def test_the_rules_taken_off_are_found(ledger_file: Path, tmp_path: Path):
 
 @settings(
     max_examples=120 * SIZE,
-    deadline=None,
-    derandomize=SIZE == 1,
-    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())

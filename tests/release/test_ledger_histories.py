@@ -229,9 +229,6 @@ def test_any_history_agrees_with_fractions_and_verifies(place: str, attempts):
             # PostgreSQL makes a schema for each.
             max_examples=SIZE * (25 if "/ledger.db" in place else 8),
             stateful_step_count=25,
-            deadline=None,
-            derandomize=SIZE == 1,
-            database=None,
             suppress_health_check=[HealthCheck.too_slow],
         ),
     )

@@ -51,7 +51,7 @@ def test_sums_are_told_in_the_units_of_the_plan():
 
 
 @given(st.floats(-20, 100), st.sampled_from([1000, 10_000]))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_a_published_mean_states_no_more_than_was_told(value, rows):
     """At every true mean the stated error is at most the one told, which the clip's end reaches."""
     fields = {n: (error, half) for n, error, half in ERRORS["mean age.all"].by_rows}[rows]
@@ -66,7 +66,7 @@ def test_a_published_mean_states_no_more_than_was_told(value, rows):
 
 
 @given(st.lists(st.integers(0, 50_000), min_size=2, max_size=2), st.floats(0, 1))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_a_published_variance_states_no_more_than_was_told(values, part):
     """For every two-valued column the stated error is at most the one told."""
     rows = 10_000

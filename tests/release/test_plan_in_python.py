@@ -193,7 +193,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(plans())
 def test_any_plan_has_the_same_hash_in_python(data):
     """TOML's dictionary, to a plan, to Python's constructor; relative shares too."""

@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_refused_without_being_quoted(url: str):
         error = error.__cause__
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=300)
 @given(st.text("aZ9@:/?#%&=[]+ ,\u00e9\n", max_size=12).map(lambda text: f"ann:{text}hunter2@h/db"))
 def test_no_password_is_printed_whatever_it_is_made_of(rest: str):
     """Read or refused: neither the address nor the refusal has the password's last letters."""

@@ -761,7 +761,7 @@ def refused(text):
     return None
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(st.lists(expressions("boolean", 3), min_size=3, max_size=6), expressions("number", 2))
 def test_generated_expressions_have_one_answer_or_are_refused(texts, number):
     """What the language takes gives plain Python's answer on hostile rows, and words."""

@@ -126,9 +126,6 @@ def test_a_key_with_changed_bytes_is_refused_in_words(key: Path, tmp_path: Path)
 
 @settings(
     max_examples=100 * SIZE,
-    deadline=None,
-    derandomize=SIZE == 1,
-    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())

@@ -78,7 +78,7 @@ def test_a_signature_names_its_key_and_refuses_another(keys):
         check_ssh_signature(RECEIPT, signature, keys / "other.pub")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_a_changed_bit_is_refused_unless_the_text_means_the_same(keys, place, bit):
     """White space and nothing else may change: it is no part of what the lines encode."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neyman.ledger.ledger import Ledger
@@ -159,7 +159,6 @@ def test_a_spreadsheet_takes_no_key_for_a_formula_and_numbers_stay_numbers(place
     assert failed(place / "out") == []
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.text(alphabet="'=+-@\t\r\n1.a \\u005c\x1b\x9b\x7f\u202e", max_size=9))
 @example("\\u001b\x1b\\\\u001b\\u")
 @example("'")

@@ -343,7 +343,7 @@ def test_no_json_makes_it_raise(honest, tmp_path_factory, attempts):
     folder = tmp_path_factory.mktemp("junk")
     shutil.copytree(honest, folder, dirs_exist_ok=True)
 
-    @settings(max_examples=16 * SIZE, deadline=None, derandomize=SIZE == 1, database=None)
+    @settings(max_examples=16 * SIZE)
     @given(broken(content))
     def check(receipt):
         (folder / "receipt.json").write_text(json.dumps(receipt))

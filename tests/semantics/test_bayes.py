@@ -177,7 +177,7 @@ def check(world, guarantee, attacker, both=False):
                 assert below <= bound.upper
 
 
-laws_of = settings(derandomize=True, max_examples=25, deadline=None)
+laws_of = settings(max_examples=25)
 
 
 @laws_of
@@ -233,7 +233,7 @@ def test_approximate_dp_bounds_posteriors_through_its_own_curve(world):
         assert ratio.upper <= delta / -math.expm1(-1.0) * (1 + 1e-8)
 
 
-@settings(derandomize=True, max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(worlds(), st.floats(0.01, 0.99))
 def test_no_independent_world_exceeds_the_chance_of_a_posterior(world, share):
     """The prior moves to the posterior no more often than the bound says."""

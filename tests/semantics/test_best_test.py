@@ -22,7 +22,7 @@ def laws(draw):
     return tuple([F(x, sum(v)) for x in v] for v in parts)
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(laws(), st.fractions(0, 1, max_denominator=40))
 def test_its_level_is_as_asked_and_its_power_is_the_sum_over_its_verdicts(pair, level):
     """Yes falls with the likelihood ratio, ties share one probability, the level is used up."""
@@ -37,7 +37,7 @@ def test_its_level_is_as_asked_and_its_power_is_the_sum_over_its_verdicts(pair, 
             assert yes == (test.tie if ratio == test.threshold else expected)
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(laws(), st.fractions(0, 1, max_denominator=40))
 def test_no_test_of_its_level_has_more_power(pair, level):
     """The optimum of a linear programme over tests is at one with at most one random verdict."""
@@ -56,7 +56,7 @@ def test_no_test_of_its_level_has_more_power(pair, level):
         assert power + max(extra, default=F(0)) <= best
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(laws(), st.sampled_from(LEVELS))
 def test_its_power_is_that_of_the_curve(pair, level):
     """`between` answers with the better of the two tests, roles exchanged."""

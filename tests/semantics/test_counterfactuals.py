@@ -13,7 +13,7 @@ from neyman.semantics.bayes import posterior_ratio, posterior_ratios
 from neyman.semantics.statistical_distance import posterior_distance
 from neyman.tradeoff.tradeoff import Tradeoff
 
-laws_of = settings(derandomize=True, max_examples=3, deadline=None)
+laws_of = settings(max_examples=3)
 
 
 @st.composite

@@ -15,7 +15,7 @@ NUMBERS = st.one_of(st.integers(-3, 3), st.integers(-(2**62), 2**62), st.floats(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.lists(NUMBERS, max_size=8), max_size=8).filter(any))
 def test_the_median_of_parts_is_the_median_of_all(parts):
     """With all in memory it is NumPy's; by counting it is the lower of the two in the middle."""

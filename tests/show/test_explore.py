@@ -518,7 +518,7 @@ TABLE = st.recursive(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(TABLE)
 def test_toml_says_what_it_was_made_of(sections):
     """Whatever TOML can say is read back as it was, with decimal numbers digit by digit."""

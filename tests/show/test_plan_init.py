@@ -153,7 +153,7 @@ def test_what_is_wrong_is_named(tmp_path, file, more, says):
     assert says in json.loads(asked(*init, *more, "--json", code=2))["error"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.text(max_size=80),
     st.lists(st.tuples(st.text(max_size=9), st.sampled_from(KINDS)), max_size=6),

@@ -446,7 +446,6 @@ def test_many_scenarios_keep_a_small_figure_readable():
     assert "one person’s attributes" in reader.text
 
 
-@settings(deadline=None)
 @given(st.lists(st.fractions(0, 1, max_denominator=10**6), min_size=1, max_size=40))
 def test_shares_add_up_to_a_hundred(parts):
     """Printed shares add up to exactly 100, each within a tenth of its own."""
@@ -462,7 +461,7 @@ def test_shares_add_up_to_a_hundred(parts):
         assert abs(part / total * 100 - share) <= Fraction(1, 10)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(1e-9, 0.999), st.floats(0, 1), st.floats(0, 1))
 def test_no_number_on_the_page_favors_the_release(level, above, tv):
     """For any level and power: the printed powers, posteriors and points are upper bounds."""
@@ -900,7 +899,7 @@ def test_curves_that_agree_at_stored_points_alone_are_two_lines():
     assert not one_line(kink, [points[0], points[2]])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.floats(0.05, 3), st.floats(0.05, 3))
 def test_one_line_is_never_said_of_curves_that_are_farther_apart(mu, other):
     """Against a brute-force distance on a finer grid: each point has a near one on the other."""

@@ -66,7 +66,7 @@ def test_the_published_check_values():
     assert round((d + 1) * beta + shift, 4) == 0.7464
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.floats(0.1, 30), st.floats(1e-4, 2), st.floats(1e-3, 3), st.floats(-1, 1), st.floats(0.01, 1)
 )

@@ -72,7 +72,7 @@ RACES = ("a", "b", "c")
 SMALL = st.lists(st.integers(0, 12), min_size=12, max_size=12)
 
 
-@settings(derandomize=True, database=None, max_examples=200)
+@settings(max_examples=200)
 @given(SMALL, st.integers(2, 6))
 def test_whatever_follows_by_subtraction_is_true(numbers, k):
     """For any counts: groups are large wherever they can be, and what is recovered is right."""

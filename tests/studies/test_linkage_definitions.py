@@ -13,7 +13,7 @@ from reproductions.linkage.definitions import anonymity, closeness, difference, 
 ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ROWS)
 def test_each_property_is_what_its_definition_says_of_every_group(rows):
     """By counting again: sizes, distinct values, and the largest gap over all sets of values."""
@@ -31,7 +31,7 @@ def test_each_property_is_what_its_definition_says_of_every_group(rows):
     assert closeness(rows) == max(gaps)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(ROWS, st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")))
 def test_the_difference_of_two_tables_is_the_newcomer(rows, newcomer):
     """Whatever the tables are, subtraction recovers the record with certainty."""

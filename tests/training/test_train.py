@@ -58,7 +58,7 @@ def call(tmp_path, ledger, out="out", function=gradient, **change):
 floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=9), elements=floats),
     st.sampled_from([1e-300, 1e-3, 1.0, 7.5, 1e300]),

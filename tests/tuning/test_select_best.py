@@ -116,7 +116,7 @@ class Finite(ny.Mechanism):
 masses = st.lists(st.integers(1, 40), min_size=3, max_size=6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(masses, st.data(), st.sampled_from(LAWS))
 def test_no_score_and_no_tie_beats_the_curve(first, data, runs):
     second = data.draw(st.lists(st.integers(1, 40), min_size=len(first), max_size=len(first)))

@@ -1,6 +1,6 @@
 """A search refutes public releases of other libraries that are known to be wrong.
 
-`make test-audits` installs each release in an environment of its own, below the folder NEYMAN_PEERS.
+`make test-audits` installs each release in an environment of its own, below NEYMAN_PEERS.
 """
 
 from __future__ import annotations
