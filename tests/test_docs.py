@@ -21,32 +21,6 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "site"))
 import pages  # noqa: E402 (docs/site/pages.py, which the site's build runs too)
 
-# Pages that make releases, run commands or compute tables and figures of the literature.
-LONG = {
-    f"{name}.md"
-    for name in (
-        "compare",
-        "engineer",
-        "gallery",
-        "reproduced",
-        "reproduced/duchi",
-        "reproduced/kifer-abowd",
-        "reproduced/published",
-        "reproduced/student",
-        "reproduced/su",
-        "sharp-edges",
-        "strategies",
-        "streams",
-        "training",
-        "tutorial",
-        "howto/accuracy",
-        "howto/figures",
-        "howto/ledger",
-        "howto/verify",
-        "theory/composition",
-        "theory/shuffling",
-    )
-}
 RUN = ["../README.md", *filter(pages.computed, pages.pages())]
 # A public name of the reference, and its options.
 DIRECTIVE = r"^\.\. auto\w+:: ([\w.]+)\n((?:   :.*\n)*)"
@@ -57,9 +31,7 @@ WITHOUT_EXAMPLE = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in RUN]
-)
+@pytest.mark.parametrize("name", RUN)
 def test_the_code_of_a_page_prints_what_the_page_shows(name, tmp_path):
     """What it was made by, and every block; all figures that are drawn stand on it, no others."""
     pages.run(name, tmp_path)

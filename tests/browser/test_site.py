@@ -24,7 +24,6 @@ def site(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site):
     """Every page is there, and all that a browser fetches for one lies beside it."""
     for name in pages.pages():
@@ -40,7 +39,6 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site
             assert not re.match(r"https?:|//", url), (sheet, url)
 
 
-@pytest.mark.slow
 def test_the_search_of_the_site_works_from_the_file_system(site, look):
     """Opened as a file: it lists pages, asks no server, and leaves the console empty."""
     requests: list[str] = []

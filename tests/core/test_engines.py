@@ -139,7 +139,6 @@ def test_an_independent_library_lies_above_the_certified_lower_end(make):
         assert other <= delta.upper * 1.01
 
 
-@pytest.mark.slow
 def test_a_billion_small_losses_are_answered_within_bounds_and_memory():
     epsilon = (ny.RandomizedResponse(F(1, 10**8)) * 10**9).tradeoff().epsilon(1e-5)
     mu = mp.mpf("1e-8") * mp.sqrt(10**9)

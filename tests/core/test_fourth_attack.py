@@ -123,7 +123,6 @@ def test_an_order_that_no_float_tells_from_one_is_refused():
             convert("1." + "0" * 399 + "1", 0.1, 1e-6)
 
 
-@pytest.mark.slow
 def test_groups_of_a_guarantee_in_divergences_take_seconds():
     """Three steps of approximate zCDP: between one step and what three failures alone allow."""
     f = ny.zcdp("0.1", delta="0.01")

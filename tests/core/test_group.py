@@ -102,7 +102,6 @@ def test_actual_chains_of_people_never_exceed_the_group():
                     assert cv.power(p, q, F(level)) <= F(f.power(level).upper)
 
 
-@pytest.mark.slow
 def test_two_records_of_a_sampled_gaussian_never_exceed_the_group():
     rate, sigma = 0.1, 0.8
     f = ny.Gaussian(sigma).subsample(rate=rate).tradeoff().group(2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction as F
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -238,7 +237,6 @@ def test_pbdp_is_never_below_delta(m, epsilon):
     assert f.pbdp(epsilon).upper >= f.delta(epsilon).lower
 
 
-@pytest.mark.slow
 @settings(tries, max_examples=examples(40))
 @given(st.lists(leaves, min_size=2, max_size=3), st.floats(0, 4), levels)
 def test_delta_and_power_of_random_compositions_obey_duality(parts, epsilon, level):

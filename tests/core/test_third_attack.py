@@ -47,7 +47,6 @@ def test_a_tiny_probabilistic_delta_is_not_called_zero():
         lambda: (G(1).subsample(rate=0.01) * 100).tradeoff().epsilon(log_delta=-1e300),
     ],
 )
-@pytest.mark.slow
 def test_far_and_few_is_answered_in_little_memory(ask):
     """Rare large losses, huge orders and tiny deltas give an interval and no memory error."""
     tracemalloc.start()

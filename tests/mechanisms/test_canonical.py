@@ -343,7 +343,6 @@ def test_noise_for_a_bare_guarantee_keeps_the_curve_and_not_the_guarantee():
         noise.rho()
 
 
-@pytest.mark.slow
 def test_noise_for_a_joined_curve_is_accounted_for_as_the_joined_curve():
     """One release of joined noise is no more private than either order alone."""
     step = ny.Gaussian(1).subsample(rate=0.1).tradeoff()

@@ -96,7 +96,6 @@ def test_what_is_not_proven_is_refused():
         LocalRandomizer(301).shuffle(users=100)
 
 
-@pytest.mark.slow
 def test_releases_compose_between_both_sides():
     """Three releases are between one and what three deltas add up to, and the ends are ordered."""
     shuffled = LocalRandomizer(4.0).shuffle(users=2000)

@@ -164,7 +164,6 @@ def test_a_lattice_answers_an_epsilon_beyond_its_largest_loss_with_nothing():
     assert profile.log_delta(1.0) == (-math.inf, -math.inf)
 
 
-@pytest.mark.slow
 def test_a_long_composition_stays_within_memory():
     tracemalloc.start()
     power(atoms([0.5, 0.5]), 10**6)

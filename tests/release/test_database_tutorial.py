@@ -14,7 +14,6 @@ PAGE = "howto/from-database.md"
 URL = "postgresql://statistics@db.example/clinic?table=hospital.people"
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 def test_the_tutorial_from_a_database_does_what_it_shows(postgres, tmp_path):
     """Its statements run as the owner of the server, and its release as the role that they make."""

@@ -274,7 +274,6 @@ def test_one_table_gives_the_same_cells_wherever_it_lies(kind, bounded, right, r
     assert result == right[bounded]
 
 
-@pytest.mark.slow
 def test_spark_gives_these_cells_too(right, spark_running, tmp_path):
     """The fourth engine is held to the same cells."""
     assert counted(a_plan(), in_parquet(tmp_path), "spark") == right[False]

@@ -336,7 +336,6 @@ def test_one_row_and_one_group_are_a_table(engine):
     assert result == {("q", "all", "count"): [1], ("s", "all", "sum"): [7]}
 
 
-@pytest.mark.slow
 def test_a_hundred_thousand_groups_are_all_found(engine):
     """10^5 public keys, rows for some of them, and keys that are not public."""
     keys = [f"k{i}" for i in range(100_000)]

@@ -8,12 +8,9 @@ import itertools
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from plain_engine import counted
 
 from neyman.plan.plan import Plan
-
-pytestmark = pytest.mark.slow
 
 KINDS = [("x", "-9"), ("x", "9"), ("y", "-9"), ("y", "0.5"), (None, "9")]
 VERSIONS = [

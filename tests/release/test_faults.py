@@ -206,7 +206,6 @@ def resized(folder: Path, size: str) -> None:
     subprocess.run(["mount", "-o", f"remount,size={size}", "none", str(folder)], check=True)
 
 
-@pytest.mark.slow
 @pytest.mark.needs("mount")
 @pytest.mark.parametrize("what", ["out", "ledger"])
 def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(
@@ -353,7 +352,6 @@ def children(process: int) -> list[int]:
     return results
 
 
-@pytest.mark.slow
 @pytest.mark.needs("java")
 def test_a_spark_driver_that_is_killed_fails_the_run_as_charged(tmp_path: Path):
     """Its Java is killed as counting begins: the charge stands, and nothing is published."""

@@ -210,7 +210,6 @@ def test_a_second_run_killed_at_each_step_leaves_what_the_first_left_or_what_it_
     assert result["killed"] > 20 / share, result
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("begin", ["nothing", "reading"])
 def test_a_release_on_postgresql_killed_at_each_step(
     tmp_path: Path, postgres: Any, begin: str, share: int, attempts

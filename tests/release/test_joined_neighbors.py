@@ -12,7 +12,6 @@ import random
 from collections.abc import Iterable
 
 import numpy as np
-import pytest
 from joined_plans import SCHEMAS, TAG, a_document, a_unit, counted, data_of, plain
 
 from neyman.plan.plan import Plan
@@ -67,7 +66,6 @@ def entries(document: dict, neighboring: str) -> dict:
     return {(e.query, e.level, e.measure): e for e in plan.entries()}
 
 
-@pytest.mark.slow
 def test_tables_move_by_no_more_than_declared_when_a_unit_changes_in_all_tables(
     engine, attempts, size
 ):
@@ -98,7 +96,6 @@ def test_tables_move_by_no_more_than_declared_when_a_unit_changes_in_all_tables(
     assert moving > 50  # tables differ, or the pairs would try nothing
 
 
-@pytest.mark.slow
 def test_data_that_differ_in_one_unit_give_tables_that_differ_as_declared(engine, attempts, size):
     """Whole datasets: four units, of which one comes, goes, or changes in all tables at once."""
     draw = random.Random(2 + (engine == "spark"))

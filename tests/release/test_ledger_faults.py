@@ -258,7 +258,6 @@ def kills(folder: str, trials: str) -> object:
     return by_key
 
 
-@pytest.mark.slow
 def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, attempts, size: int):
     """After 40 kills: ledgers open, what was granted is there, nothing is half finished."""
     attempts(40 * size)
@@ -297,7 +296,6 @@ def inject(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], 
 
 
 @pytest.mark.needs("strace")
-@pytest.mark.slow
 @pytest.mark.parametrize("call", ["fdatasync", "pwrite64", "unlink"])
 def test_killed_at_each_system_call(tmp_path: Path, call: str, attempts):
     """Killed at the n-th sync, write or removal of a file: as if never, or as if done."""

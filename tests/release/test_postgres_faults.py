@@ -301,7 +301,6 @@ def work(url: str, worker: int, say: int) -> None:
         os.write(say, f"released {entry.id}\n".encode())
 
 
-@pytest.mark.slow
 def test_a_server_killed_at_any_moment_loses_nothing(server: PostgresServer, attempts):
     """Four writers, and the server killed under them twelve times: each grant is there, once."""
     url = server.url("books")

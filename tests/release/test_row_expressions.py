@@ -438,7 +438,6 @@ def test_each_rule_gives_what_plain_python_gives():
     assert len(on_engine(a_plan(derive=DERIVE, where="n >= 18"), TYPED)) == 4
 
 
-@pytest.mark.slow
 def test_spark_gives_what_plain_python_gives(spark_running):
     for table in (TABLE, TYPED):
         agree(a_plan(derive=DERIVE, lookup=LOOKUP, where=WHERE), table, "spark")
@@ -541,7 +540,6 @@ def test_the_offsets_of_a_zone_change_when_those_of_python_change():
             assert ahead == [before, after], (zone, start)
 
 
-@pytest.mark.slow
 def test_spark_gives_timestamps_the_days_and_hours_of_python(spark_running, tmp_path):
     inside = [s for s in SECONDS if s is None or FIRST + 10**5 < s < LAST - 10**5]
     for zone in (None, "America/New_York"):
@@ -668,7 +666,6 @@ def test_the_form_of_a_text_does_not_depend_on_the_version_of_unicode():
     assert normal("e\u0301\U0001e4ee") == "e\u0301\U0001e4ee"
 
 
-@pytest.mark.slow
 def test_spark_gives_each_character_the_case_that_python_gives(spark_running):
     agree(a_plan(derive=CHANGES), texts_of(POINTS[:0x2100]), "spark")
     with pytest.raises(DataError, match="Spark does not compute"):

@@ -714,7 +714,6 @@ def test_names_of_columns_need_not_fit_files(place):
     assert all(check.ok for check in verify(place / "out"))
 
 
-@pytest.mark.slow
 @pytest.mark.needs("java")
 @pytest.mark.filterwarnings("ignore")  # of Spark and its streams
 def test_a_release_made_on_spark_has_the_same_tables_but_for_the_noise(place):

@@ -76,7 +76,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("questions", [QUICK, pytest.param(OTHERS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("questions", [QUICK, OTHERS])
 def test_every_measure_can_be_asked(questions):
     """The currency pays for each; the charges add up exactly."""
     asking = session(ny.throwaway(1))

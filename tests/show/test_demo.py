@@ -72,7 +72,6 @@ def everybody(tmp_path_factory):
     return folder, done
 
 
-@pytest.mark.slow
 def test_the_demo_releases_true_tables_of_everybody_within_its_time_and_memory(everybody):
     folder, done = everybody
     content = json.loads(done.stdout)
@@ -107,7 +106,6 @@ def test_the_demo_releases_true_tables_of_everybody_within_its_time_and_memory(e
     assert (release / "report.html").stat().st_size > 10_000
 
 
-@pytest.mark.slow
 def test_the_commands_of_the_readme_run(everybody, tmp_path):
     """One after the other, in a folder that holds what the demo leaves to start from."""
     demo = tmp_path / "demo"

@@ -188,7 +188,6 @@ def test_the_description_is_of_the_descent_that_ran():
 # ---- the page ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_example_prints_what_the_page_says():
     """Its table is the page's; that the page is what the code writes: test_docs."""
     pytest.importorskip("sklearn")
