@@ -403,3 +403,88 @@ def test_importing_the_package_imports_no_extras_and_no_slow_part_of_scipy():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+STARTED = (
+    "import atexit, os, signal, sys\n"
+    "sys.argv = ['neyman', *sys.argv[1:]]\n"
+    "from neyman.cli.start import main\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [(["--version"], None), (["--help"], None), ([], "neyman pl"), ([], "neyman run --le")],
+)
+def test_version_help_and_completion_load_no_library_but_typer(args, words):
+    """Nor what typer loads to read values: a shell asks for a completion at each Tab."""
+    code = STARTED + (
+        "slow = {'numpy', 'scipy', 'duckdb', 'ibis', 'pyarrow', 'pydantic', 'rich', 'apsw'}\n"
+        "atexit.register(lambda: print(sorted(slow & {*sys.modules}), file=sys.stderr))\n"
+        "main()"
+    )
+    asked = (
+        {}
+        if words is None
+        else {
+            "_NEYMAN_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        }
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **asked},
+    )
+    assert done.stderr == "[]\n"
+    expected = {"neyman pl": "plan\n", "neyman run --le": "--ledger\n"}
+    assert done.stdout == expected[words] if words else "neyman" in done.stdout
+
+
+def test_help_of_a_command_loads_neither_numpy_nor_an_extra():
+    code = STARTED + (
+        "slow = {'numpy', 'scipy', 'duckdb', 'ibis', 'pyarrow', 'rich', 'apsw'}\n"
+        "atexit.register(lambda: print(sorted(slow & {*sys.modules}), file=sys.stderr))\n"
+        "main()"
+    )
+    for command in (["plan", "check"], ["run"], ["ledger", "show"], ["data", "check"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == "[]\n"
+        assert "Usage: neyman" in done.stdout
+
+
+def test_ctrl_c_while_the_command_line_loads_ends_with_code_4_and_one_line(tmp_path):
+    """The signal comes at an import: the first, the last, or one between."""
+    code = STARTED + (
+        "class Signals:\n"
+        "    left = int(os.environ['IMPORTS'])\n"
+        "    def find_spec(self, *_):\n"
+        "        self.left -= 1\n"
+        "        if self.left == 0: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Signals())\n"
+        "main()"
+    )
+    for number in (1, 2, 40, 150, 300, 500):
+        for more in ([], ["--json"]):
+            done = subprocess.run(
+                [sys.executable, "-c", code, "account", "Gaussian(sigma=2)", *more],
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**os.environ, "IMPORTS": str(number)},
+            )
+            assert done.returncode == 4, (number, done.stderr)
+            assert done.stderr.startswith("interrupted: ")
+            assert done.stderr.count("\n") == 1
+            if more:
+                failure = json.loads(done.stdout)
+                assert (failure["exit_code"], failure["meaning"]) == (4, "interrupted")
+                assert failure["error"] in done.stderr

@@ -64,7 +64,7 @@ _INTERRUPTED = 130  # what it gives back after Ctrl-C
 def _print_version(asked: bool) -> None:
     """Print the version and end, before anything else is read."""
     if asked:
-        out.print(f"neyman {__version__}", markup=False, highlight=False)
+        typer.echo(f"neyman {__version__}")
         raise typer.Exit
 
 
@@ -509,11 +509,29 @@ def main() -> None:
     os._exit(code if isinstance(code, int) else 1 if code else 0)
 
 
+def _keep_words(command: Any) -> None:
+    """Let a completion keep words as they are: typer loads pydantic to read them as values."""
+    parameters = command.get_params
+
+    def unread(context: Any) -> list[Any]:
+        found = parameters(context)
+        for parameter in found:
+            parameter.process_value = lambda _, value: value
+        return found
+
+    command.get_params = unread
+    for part in getattr(command, "commands", {}).values():
+        _keep_words(part)
+
+
 def _done() -> int:
     """Run the command; what typer ends by itself ends as everything else does."""
     as_json = "--json" in sys.argv
+    command = typer.main.get_command(app)
+    if "_NEYMAN_COMPLETE" in os.environ:
+        _keep_words(command)
     try:
-        code = app(prog_name="neyman", standalone_mode=False)
+        code = command(prog_name="neyman", standalone_mode=False)
     except _Usage as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()

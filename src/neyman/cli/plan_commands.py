@@ -22,7 +22,6 @@ from neyman.cli.terminal import (
     working,
     writing,
 )
-from neyman.optimality.table_gap import GAP
 from neyman.semantics.digits import many, number, plain
 
 if TYPE_CHECKING:
@@ -431,6 +430,8 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
         table.add_row(*row, *([_gap(error)] if bounded else []))
     out.print(table)
     if bounded:
+        from neyman.optimality.table_gap import GAP
+
         out.print("× least: " + GAP.format("this number of"), markup=False)
     for error in tables:
         if error.threshold is not None and error.published_from is not None:
