@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from commands import NEYMAN, neyman
 
+import neyman as ny
 from neyman.cli.expression import mechanism_from
 from neyman.cli.main import app
 from neyman.cli.terminal import CODES
@@ -392,6 +394,51 @@ def test_a_mechanism_as_text_is_read_and_never_evaluated():
     for bad in ("().__class__", "lambda: 1", "Gaussian(**{})", "Gaussian", "1", "x", "(" * 5000):
         with pytest.raises(ValueError, match="mechanism"):
             mechanism_from(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "mechanism"),
+    [
+        # The README's own mechanism.
+        (
+            "Gaussian(sigma=0.8).subsample(rate=256/60000) * 14_062",
+            ny.Gaussian(0.8).subsample(rate=Fraction(256, 60_000)) * 14_062,
+        ),
+        ("Gaussian(0.1 + 0.2)", ny.Gaussian(Fraction(3, 10))),
+        ("Gaussian(2) * (60_000 // 256) * 60", ny.Gaussian(2) * 14_040),
+        ("(6 - 2*2) * Gaussian(+4/2)", ny.Gaussian(2) * 2),
+        ("Laplace(-(-2**-1))", ny.Laplace(Fraction(1, 2))),
+        ("Gaussian(2**0.5)", ny.Gaussian(2**0.5)),
+        ("DiscreteGaussian(Fraction(1, 3))", ny.DiscreteGaussian(Fraction(1, 3))),
+    ],
+)
+def test_a_number_of_a_mechanism_may_be_arithmetic_and_is_exact(text, mechanism):
+    """Exact rational arithmetic is Python's own `Fraction`."""
+    assert mechanism_from(text) == mechanism
+    assert mechanism_from(repr(mechanism)) == mechanism
+
+
+def test_an_unknown_may_be_part_of_arithmetic():
+    assert mechanism_from("Gaussian(x / 2) * (4 / 2)", x=3.0) == ny.Gaussian(1.5) * 2
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("1/0", "(-8)**(1/3)", "9**9**9**9", "10**400", "2**(1/3)**-999", "1e200*1e200"),
+        *("'a'*3", "5%2", "2 if 1 else 3", "1<2", "~1", "1@2", "not 1"),
+        *("Fraction(1, 0)", "Fraction('1e999999999')"),
+    ],
+)
+def test_arithmetic_that_gives_no_number_is_refused_by_its_text(number):
+    """So are numbers with more digits than a description has, before they are computed."""
+    with pytest.raises(ValueError, match=r"^mechanism|^Fraction = "):
+        mechanism_from(f"Gaussian({number})")
+
+
+def test_a_count_that_comes_to_a_fraction_is_refused():
+    with pytest.raises(ValueError, match=r"count = .* must be a whole number"):
+        mechanism_from("Gaussian(2) * (5/2)")
 
 
 def test_importing_the_package_imports_no_extras_and_no_slow_part_of_scipy():
