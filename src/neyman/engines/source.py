@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 
 from neyman.engines import duckdb, spark
 from neyman.engines.column_types import check_types, plain_form, plain_table, plain_type
-from neyman.engines.csv_reader import DataError, check_names, header_of, read_csv
+from neyman.engines.csv_reader import DataError, check_names, fault, header_of, read_csv
 from neyman.engines.data_files import data_files
 from neyman.engines.data_frames import Frame, as_frame
 from neyman.engines.databases.files import file_table
@@ -351,8 +351,8 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
     try:
         held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
     except Exception as error:
-        raise DataError(
-            f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
+        raise fault(
+            error, f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
         ) from None
     check_types(held.schema, columns)
     return opening.held(plain_table(held) if opening.rows else plain_form(held.schema))

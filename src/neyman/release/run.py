@@ -44,6 +44,7 @@ from neyman.engines.source import (
     open_table,
     untyped_columns,
 )
+from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.ledger.records import Entry as Spend
@@ -142,6 +143,7 @@ class FirstRun:
     pages: Pages
     remedy: Remedy = Remedy()
 
+    @library_warnings()
     def make(self, out: Path, tell: Progress) -> Release:
         """Check, charge, read, and put the release in place."""
         plan, book = self.plan, self.book
@@ -346,6 +348,7 @@ class Source:
     others: Mapping[str, Source] = field(default_factory=dict[str, "Source"])
 
     @classmethod
+    @library_warnings()
     def of(
         cls, plan: Plan, data: Any, engine: str, memory: str | None, master: str | None
     ) -> Source:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, ChargedError, LedgerError
 from neyman.mechanisms.batches import pieces
@@ -152,7 +153,8 @@ def train(
         state, parameters = _begin(terms, book, paid, folder, beside, charge_again)
         job = _Run(terms, gradient, many, folder, every)
         try:
-            state, parameters = job.finish(state, parameters)
+            with library_warnings():
+                state, parameters = job.finish(state, parameters)
             return _publish(terms, book, paid, folder, state, parameters, sign)
         except (ChargedError, LedgerError, CheckpointError):
             raise
