@@ -7,6 +7,8 @@ folder that only this user can read and that is removed with it.
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +37,7 @@ __all__ = [
     "check_engine",
     "close_table",
     "column_names",
+    "database_at",
     "csv_files",
     "folder_columns",
     "open_table",
@@ -262,7 +265,17 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
         from neyman.engines.databases.postgres import PostgresTable
 
         return PostgresTable.at(url)
-    return file_table(url) if url.startswith(("duckdb://", "sqlite://")) else None
+    if url.startswith(("duckdb://", "sqlite://")):
+        return file_table(url)
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", url)
+    if scheme and not os.path.exists(url):
+        # Not repeated: an address can hold a password.
+        raise DataError(
+            f"data begins with {scheme[0]!r}: must be a path, or the address of a table as a text, "
+            "as postgresql://role@host/db?table=people, duckdb://people.db?table=people, or "
+            "sqlite://people.db?table=people (a Path changes an address)"
+        )
+    return None
 
 
 def _on_server(table: ibis.Table) -> Any:
