@@ -505,10 +505,32 @@ def test_every_kind_of_budget_is_met_closely_and_the_route_by_zcdp_needs_more_no
     assert route is None or route["variance_ratio"] >= 1
 
 
-def test_a_repeat_says_that_it_was_published_before_and_needs_no_data(place):
+def test_a_repeat_says_that_it_was_published_before_and_needs_no_data(place, caplog):
     first = make(place)
-    again = make(place, out="second", data="nowhere.parquet")
-    assert (first.published_before, again.published_before) == (False, True)
+    assert caplog.text == ""
+    for number, data in enumerate((None, place / "people.parquet")):
+        caplog.clear()
+        out = place / f"again{number}"
+        again = release(place / "plan.toml", data, place / "ledger.db", out)
+        assert (first.published_before, again.published_before) == (False, True)
+        assert "published before: nothing was charged, and the data were not read" in caplog.text
+        assert dict(FolderFiles(out)) == dict(first.files)
+    stages = []
+    make(place, out="told", progress=lambda stage, _: stages.append(stage))
+    assert stages[-1] == "published before: nothing was charged, and the data were not read"
+
+
+def test_a_repeat_refuses_data_that_could_not_have_been_meant(place):
+    """A missing file, and a table without the plan's columns. Without a release, so is None."""
+    with pytest.raises(DataError, match="not published yet"):
+        release(place / "plan.toml", None, place / "ledger.db", place / "none")
+    make(place)
+    other = pa.table({"colour": ["red"]})
+    for data in (place / "nowhere.parquet", other, {"people": other}):
+        with pytest.raises(DataError, match=r"This plan is published, .* give data = None"):
+            release(place / "plan.toml", data, place / "ledger.db", place / "second")
+    assert not (place / "second").exists()
+    assert spent(place) == Fraction(1, 2)
 
 
 @pytest.mark.parametrize(

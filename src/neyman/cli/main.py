@@ -259,9 +259,14 @@ def _target(
 )
 def run(
     plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
-    data: Annotated[list[str], typer.Option(help="TABLE=PATH: the file of a private table.")],
     ledger: Annotated[str, typer.Option(help="The ledger: a path, or postgresql://...")],
     into: Annotated[Path, typer.Option("--out", help="Folder for the release, new or empty.")],
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="TABLE=PATH: the file of a private table. A plan that is published needs none."
+        ),
+    ] = [],  # noqa: B006 (typer copies it)
     engine: Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")] = "duckdb",
     memory: Annotated[
         str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")
@@ -305,7 +310,7 @@ def run(
         with progress() as tell:
             release = publish(
                 read,
-                bound,
+                bound or None,
                 book,
                 into,
                 engine,

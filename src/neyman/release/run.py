@@ -394,8 +394,12 @@ class Source:
         data = [self.data, *(other.data for other in self.others.values())]
         return [one.name for one in data if isinstance(one, DatabaseTable) and one.name]
 
-    def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
-        """The forms alone, once the tables of a plan are known to follow from them."""
+    def columns(self, plan: Plan) -> Mapping[str, tuple[str, ...]]:
+        """The columns of each table that the plan reads. No engine is started.
+
+        Raises:
+            DataError: there are no such files or tables, or they lack a column.
+        """
         sources = {plan.table: self, **self.others}
         names: dict[str, list[str]] = {}
         folders: dict[str, frozenset[str]] = {}
@@ -403,8 +407,13 @@ class Source:
             with named_errors(plan, name):
                 names[name] = column_names(source.data, source.csv)
                 folders[name] = folder_columns(source.data)
+        return columns_of(plan, names, folders)
+
+    def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
+        """The forms alone, once the tables of a plan are known to follow from them."""
+        sources = {plan.table: self, **self.others}
         # What is needed alone, as it will be read: other columns may hold anything.
-        forms = self._opened(columns_of(plan, names, folders), plan, rows=False)
+        forms = self._opened(self.columns(plan), plan, rows=False)
         untyped = {
             name: untyped_columns(source.data, source.csv) for name, source in sources.items()
         }
