@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from neyman import notebook
 from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
 from neyman.plan.plan import Plan
@@ -77,7 +78,8 @@ def run(
             ledger. This run then copies the files of that one.
         pages: the pages to publish beside the tables, each computed from the release:
             ``{"report.html": page}`` if not given.
-        progress: called with a stage's name and the part done, in [0, 1].
+        progress: called with a stage's name and the part done, in [0, 1]. If not given, a notebook
+            shows them in a line.
 
     Returns:
         The release: ``.tables``, ``.receipt``, ``.tradeoff()``, and ``.published_before``, true
@@ -113,7 +115,7 @@ def run(
         >>> round(float(release.tradeoff().power(level=0.05)), 2)
         0.25
     """
-    tell = progress or (lambda stage, fraction: None)
+    tell = progress or notebook.progress_line()
     tell("checking the plan", 0.0)
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     check_key_files(plan, data)
@@ -149,7 +151,7 @@ def run(
             _check_meant(source, plan)
         copy_published(published[1], out)
     tell(_BEFORE, 1.0)
-    if progress is None:
+    if progress is None and not notebook.is_notebook():
         _log.warning("plan %s of %s was %s", plan.name, plan.dataset, _BEFORE)
     return Release.load(out, published_before=True)
 

@@ -147,12 +147,12 @@ def _calculated(node: ast.BinOp, a: Any, b: Any) -> int | float | Fraction:
             if bits * (max(1, abs(b)) if isinstance(node.op, ast.Pow) else 1) > _MOST_BITS:
                 raise OverflowError
         value = _OPERATORS[type(node.op)](a, b)
-        whole = check.finite("number", value).is_integer() and value == int(value)
+        integral = check.finite("number", value).is_integer() and value == int(value)
     except (ArithmeticError, TypeError, ValueError):
         raise ValueError(
             f"mechanism: {ast.unparse(node)[:60]!r} is no finite number, or has too many digits"
         ) from None
-    return int(value) if exact and whole else value
+    return int(value) if exact and integral else value
 
 
 def _fraction(top: Any, bottom: Any = 1) -> Fraction:

@@ -519,10 +519,10 @@ def _keep_words(command: Any) -> None:
     parameters = command.get_params
 
     def unread(context: Any) -> list[Any]:
-        found = parameters(context)
-        for parameter in found:
+        options = parameters(context)
+        for parameter in options:
             parameter.process_value = lambda _, value: value
-        return found
+        return options
 
     command.get_params = unread
     for part in getattr(command, "commands", {}).values():

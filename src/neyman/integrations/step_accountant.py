@@ -41,6 +41,9 @@ class StepAccountant:
     def __init__(self) -> None:
         self.history: list[tuple[float, float, int]] = []
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self):,} steps>"
+
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step.
 

@@ -382,9 +382,9 @@ class Composed(Mechanism):
 @cache
 def _parameters(kind: type[Mechanism]) -> tuple[str, ...]:
     """Return the names of the arguments of a mechanism; none where it takes any."""
-    found = signature(kind.__init__).parameters.values()
-    free = any(one.kind is Parameter.VAR_KEYWORD for one in found)
-    return () if free else tuple(one.name for one in found)[1:]
+    arguments = signature(kind.__init__).parameters.values()
+    free = any(one.kind is Parameter.VAR_KEYWORD for one in arguments)
+    return () if free else tuple(one.name for one in arguments)[1:]
 
 
 def _hint(kind: type[Mechanism], name: str) -> str:

@@ -22,6 +22,7 @@ from neyman.ledger.records import Account, ChargedError, LedgerError
 from neyman.mechanisms.batches import pieces
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import SecureBits, rounded_gaussian
+from neyman.notebook import progress_line
 from neyman.numerics import check
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
@@ -201,11 +202,13 @@ class _Run:
         batches = mechanism.batches(self.rows, after=first)
         bits = SecureBits()
         noise = np.empty(parameters.size, np.int64)
+        tell = progress_line()
         while state.done < steps:
             ahead = min(state.done + self.every, steps)
             # Durable before the first random bit of these steps [TR-4].
             save(self.folder, replace(state, begun=ahead), parameters)
             for step in range(state.done, ahead):
+                tell(f"training: step {step + 1} of {steps}", step / steps)
                 total = self._sum(parameters, next(batches))
                 # Exact: for a whole x, round(x + Z) = x + round(Z) [TR-2].
                 total += rounded_gaussian(terms.sigma_squared, noise.size, bits, noise)
@@ -213,6 +216,7 @@ class _Run:
                 parameters = parameters - terms.at(step) * mean.reshape(parameters.shape)
             state = replace(state, done=ahead, begun=ahead)
         save(self.folder, state, parameters)
+        tell(f"trained in {steps} steps", 1.0)
         return state, parameters
 
     def _sum(self, parameters: Floats, batch: NDArray[np.int64]) -> NDArray[np.int64]:
