@@ -38,3 +38,38 @@ def test_a_notebook_runs_and_shows_its_results(name, tmp_path):
         for kind in output.get("data", {})
     }
     assert kinds >= {"text/html", "image/png"}
+
+
+def test_a_run_shows_its_progress_in_one_line_that_changes(tmp_path):
+    """In a kernel: one output, whose last state says what was done; a repeat says so, too."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    plan = {
+        "schema": 2, "name": "small", "dataset": "d@1", "table": "t", "budget": {"zcdp": "1/2"},
+        "unit": {"protects": "person", "neighboring": "add-remove", "rows": 1},
+        "columns": {"g": {"keys": ["a", "b"]}},
+        "query": [{"measure": "count", "by": ["g"], "share": 1}],
+    }  # fmt: skip
+    setting = (
+        "import warnings, neyman as ny, pyarrow as pa\n"
+        "warnings.simplefilter('ignore')\n"
+        f"plan, data = ny.Plan.from_dict({plan!r}), pa.table({{'g': ['a', 'b']}})\n"
+        "book = ny.Ledger('ledger.db')\n"
+        "book.create('d@1', protects='person', neighboring='add-remove', cap=1);"
+    )
+    runs = [f"ny.run(plan, data, book, 'out{number}');" for number in range(2)]
+    runs.append("ny.audit.search(lambda x: x, 1, 0, claim=ny.gdp(1), runs=60, seed=1);")
+    cells = [nbformat.v4.new_code_cell(text) for text in (setting, *runs)]
+    document = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(
+        document,
+        timeout=120,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    ).execute()
+    shown = [[output["data"]["text/html"] for output in cell["outputs"]] for cell in cells[1:]]
+    before = "published before: nothing was charged, and the data were not read"
+    assert shown == [
+        ["<p>done (100%)</p>"],
+        [f"<p>{before} (100%)</p>"],
+        ["<p>audit: 60 runs are done (100%)</p>"],
+    ]

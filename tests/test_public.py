@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
+from neyman.integrations.step_accountant import StepAccountant
 
 NAN, INF = float("nan"), float("inf")
 
@@ -182,3 +183,115 @@ def test_questions_at_the_end_of_the_floats_have_answers():
     wide = ny.DiscreteGaussian(2, sensitivity=10**9).tradeoff()
     assert wide.gdp().upper == math.inf  # nothing is claimed so far out
     assert wide.advantage().upper == 1
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta", "power", "powers", "zcdp", "renyi", "loss"])
+@pytest.mark.parametrize("mechanism", [ny.Gaussian(1), ny.Laplace(2) * 3, ny.RandomSubset(1, 9)])
+def test_a_question_to_a_mechanism_is_led_to_its_curve(mechanism, name):
+    """The hint is an expression that works."""
+    with pytest.raises(AttributeError, match=rf"use \.tradeoff\(\)\.{name}$") as error:
+        getattr(mechanism, name)
+    assert hasattr(eval("mechanism" + str(error.value).split(" use ")[1].rpartition(".")[0]), name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'colour'$"):
+        mechanism.colour  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        (ny.DPSGD, "noise_multiplier", "sigma"),
+        (ny.DPSGD, "batch_size", "batch"),
+        (ny.DPSGD, "steps", "epochs"),
+        (ny.Gaussian, "std", "sigma"),
+        (ny.Gaussian, "scale", "sigma"),
+        (ny.Gaussian, "l2_sensitivity", "sensitivity"),
+        (ny.Laplace, "sigma", "scale"),
+        (ny.Federated, "noise_multiplier", "sigma"),
+        (ny.Federated, "q", "client_rate"),
+        (ny.RandomizedResponse, "eps", "epsilon"),
+        (ny.RandomizedResponse, "catgories", "categories"),
+    ],
+)
+def test_an_argument_by_the_name_of_another_library_gets_the_name_here(kind, name, meant):
+    with pytest.raises(TypeError, match=f"no argument '{name}'; it takes .*Did you mean {meant}?"):
+        kind(**{name: 1})
+
+
+@pytest.mark.parametrize("kind", [ny.Gaussian, ny.Laplace, ny.DiscreteLaplace, ny.ReportNoisyMax])
+@pytest.mark.parametrize("name", ["epsilon", "delta", "rho", "gdp"])
+def test_a_target_as_an_argument_gets_a_call_of_calibrate_that_works(kind, name):
+    with pytest.raises(TypeError, match=f"{kind.__name__} has no argument '{name}'") as error:
+        kind(**{name: 1})
+    parameter = eval(str(error.value).split(" use ")[1], {"ny": ny})
+    assert kind(parameter).tradeoff().delta(1) <= 1e-6
+
+
+def test_several_levels_are_asked_of_powers():
+    f = ny.gdp(1)
+    for ask in (f, f.power):
+        with pytest.raises(TypeError, match=r"for several levels use f\.powers\(levels\)"):
+            ask([0.05, 0.1])
+    with pytest.raises(TypeError, match=r"must be a real number$"):
+        f.power("0.05")
+    powers = eval("f.powers(levels)", {"f": f, "levels": [0.05, 0.1]})
+    assert powers == [f.power(a) for a in (0.05, 0.1)]
+
+
+def test_mixed_relations_name_both_parts_and_what_to_write():
+    """The text that is proposed is an expression whose sum with the other part works."""
+    sampled, local = ny.Gaussian(1).subsample(rate=0.1), ny.RandomizedResponse(1)
+    with pytest.raises(ValueError, match="cannot be mixed") as error:
+        sampled * 2 + ny.Laplace(3) + local
+    text = str(error.value)
+    assert repr(sampled) in text
+    assert repr(local) in text
+    proposed = text.split(" as ")[1]
+    under = eval(proposed, {"Gaussian": ny.Gaussian})
+    assert (under * 2 + ny.Laplace(3) + local).neighboring == "replace-one"
+    with pytest.raises(ValueError, match="Neither has a proof under the other relation"):
+        ny.DiscreteGaussian(2).subsample(rate=0.1) + local
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        ny.Gaussian(covariance=[[1, 0], [0, 2]], shifts=[[1, 1]]),
+        ny.DiscreteGaussian(2),
+        ny.RoundedGaussian(2),
+        ny.Staircase(1),
+        ny.GaussianMixture(1, [1, 2], [0.5, 0.5]),
+        ny.UnaryEncoding(1, 3),
+        ny.SparseVector(2, 4),
+        ny.ProposeTestRelease(ny.Laplace(1), ny.Laplace(1)),
+        ny.select_best(ny.ExponentialMechanism(1), runs=ny.Runs.geometric(mean=10)),
+        ny.DPSGD(60000, 256, 1.3, 15),
+        ny.Federated(clients=100, sigma=1, rounds=3),
+        ny.Marginals({"a": 2, "b": 3}, {("a",): Fraction(1, 3)}, neighboring="replace-one"),
+        ny.NonPrivate(0.1, "add-remove"),
+        ny.Gaussian(1).subsample(size=3, population=9) * 4,
+        ny.Gaussian(1).random_allocation(4, times=2),
+        ny.RandomizedResponse(1).shuffle(users=100),
+        ny.PersonalBudgets(ny.Laplace(1), [0.5, 1]),
+        (ny.Gaussian(1) + ny.Laplace(2)).subsample(rate=Fraction(1, 3)) * 3,
+        ny.Mechanism.nothing(),
+    ],
+    ids=lambda mechanism: type(mechanism).__name__,
+)
+def test_the_repr_of_a_mechanism_is_an_expression_of_it(mechanism):
+    names = {name: getattr(ny, name) for name in dir(ny)}
+    assert eval(repr(mechanism), names | {"Fraction": Fraction}) == mechanism
+
+
+def test_the_repr_of_evidence_is_its_numbers_and_of_an_accountant_its_steps():
+    """Rounded down, as the numbers are."""
+    rng = np.random.default_rng(1)
+    shown = ny.audit.scores(rng.normal(3, 1, 400), rng.normal(0, 1, 400))
+    text = repr(shown)
+    epsilon, mu = (float(x) for x in re.findall(r"> ([\d.]+)", text))
+    assert 0 <= shown.epsilon() - epsilon < 1e-3
+    assert 0 <= shown.gdp() - mu < 1e-3
+    assert "at confidence 19/20, from 400 + 400 runs, neighboring='any'" in text
+    accountant = StepAccountant()
+    for _ in range(1200):
+        accountant.step(noise_multiplier=1.0, sample_rate=0.01)
+    assert repr(accountant) == "<StepAccountant of 1,200 steps>"

@@ -1,5 +1,5 @@
 """``python -m neyman`` is the command line."""
 
-from neyman.cli.main import main
+from neyman.cli.start import main
 
 main()

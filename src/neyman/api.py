@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
+from neyman import notebook
+from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
 from neyman.plan.plan import Plan
 from neyman.release.folder import Release, check_folder, resolved
 from neyman.release.private_key_files import check_key_files
 from neyman.release.run import (
     WAIT,
+    DataError,
     FirstRun,
     Pages,
     Progress,
@@ -21,6 +25,9 @@ from neyman.release.run import (
 from neyman.report.report import page
 
 __all__ = ["run"]
+
+_log = logging.getLogger("neyman")
+_BEFORE = "published before: nothing was charged, and the data were not read"
 
 
 def run(
@@ -42,15 +49,19 @@ def run(
     """Run a plan: publish noisy tables, a receipt, and a report, and charge the ledger.
 
     Everything that can be checked is checked first. Then the charge is reserved in the ledger,
-    durably. Only then is the private table read. The same plan again gives the same bytes and
-    costs nothing. A run that is killed leaves no output folder.
+    durably. Only then is the private table read. A run that is killed leaves no output folder.
+
+    The same plan again gives the same bytes and costs nothing. The data are not read, also where
+    they have changed. Such a run logs that the plan was published before, and refuses data that are
+    not there or lack the plan's columns.
 
     Args:
         plan: a `Plan`, or the path of one.
         data: the private table: a path to Parquet or CSV, the URL of a table in a database
             (``postgresql://role@host/db?table=people``), an Ibis table, an Arrow table or a data
             frame; or a mapping of the plan's table name to it. A plan of several tables needs a
-            mapping that has each of them.
+            mapping that has each of them. None for a plan that is published: its files are copied
+            from the ledger without the data.
         ledger: a `Ledger`, or its path, in which the plan's dataset is registered.
         out: the folder for the release: new or empty.
         engine: "duckdb", or "spark" where the data outgrow a machine (``neyman[spark]``, Java 17);
@@ -67,7 +78,8 @@ def run(
             ledger. This run then copies the files of that one.
         pages: the pages to publish beside the tables, each computed from the release:
             ``{"report.html": page}`` if not given.
-        progress: called with a stage's name and the part done, in [0, 1].
+        progress: called with a stage's name and the part done, in [0, 1]. If not given, a notebook
+            shows them in a line.
 
     Returns:
         The release: ``.tables``, ``.receipt``, ``.tradeoff()``, and ``.published_before``, true
@@ -103,7 +115,7 @@ def run(
         >>> round(float(release.tradeoff().power(level=0.05)), 2)
         0.25
     """
-    tell = progress or (lambda stage, fraction: None)
+    tell = progress or notebook.progress_line()
     tell("checking the plan", 0.0)
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     check_key_files(plan, data)
@@ -120,17 +132,37 @@ def run(
     registered = book.check(plan.dataset, **unit, **paid_by, charge=0, delta=0)
     # Each argument is checked, even where the plan is published and the data are not read. The data
     # come last, because a stream is asked for its schema once.
-    source = Source.of(plan, data, engine, memory, master)
+    source = None if data is None else Source.of(plan, data, engine, memory, master)
     tell("waiting for other runs of this plan", 0.01)
     with book.turn(f"{plan.dataset} {plan.hash}", wait):
         # Whoever had the turn before has published by now, or has left an unfinished entry.
         published = book.published(plan.dataset, plan.hash)
         if published is None:
+            if source is None:
+                raise DataError(
+                    "data is missing, and this plan is not published yet: give its private table"
+                )
             check_folder(out, None)
             terms = {**unit, **paid_by, "again": charge_again}
             files = {"report.html": page} if pages is None else pages
             first = FirstRun(plan, source, book, terms, registered.currency, sign, files)
             return first.make(out, tell)
+        if source is not None:
+            _check_meant(source, plan)
         copy_published(published[1], out)
-    tell("published before: the same files", 1.0)
+    tell(_BEFORE, 1.0)
+    if progress is None and not notebook.is_notebook():
+        _log.warning("plan %s of %s was %s", plan.name, plan.dataset, _BEFORE)
     return Release.load(out, published_before=True)
+
+
+@library_warnings()
+def _check_meant(source: Source, plan: Plan) -> None:
+    """Refuse data that cannot be those of a plan that is published, although they are not read."""
+    try:
+        source.columns(plan)
+    except DataError as error:
+        raise DataError(
+            f"{error}. This plan is published, and its data are not read again: give data = None, "
+            "or leave --data out, to copy the release from the ledger"
+        ) from None

@@ -1,10 +1,13 @@
-"""Optional packages, and the extra of Neyman that installs each."""
+"""Optional packages: the extra of Neyman that installs each, and the warnings that they give."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 
-__all__ = ["EXTRAS", "advice", "require"]
+__all__ = ["EXTRAS", "advice", "library_warnings", "require"]
 
 EXTRAS = {
     "anywidget": "notebook",
@@ -51,3 +54,19 @@ def advice(error: ImportError) -> str:
     return (
         f"{text}: pip install 'neyman[{EXTRAS.get((error.name or '').partition('.')[0], 'all')}]'"
     )
+
+
+@contextmanager
+def library_warnings() -> Iterator[None]:
+    """Print warnings even if Python is told to raise them (``python -W error``).
+
+    A release calls libraries that warn about each other. Such a warning says nothing about the
+    data, and must not end a release whose charge stands. A warning can also depend on values, and
+    no value may decide whether there is an error. Without ``-W error`` this changes nothing.
+    """
+    with warnings.catch_warnings():
+        warnings.filters = [
+            ("default", *rest) if action == "error" else (action, *rest)
+            for action, *rest in warnings.filters
+        ]
+        yield

@@ -6,16 +6,30 @@ its colors follow those of the notebook.
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from neyman.elements import Element, Node, element
 
-__all__ = ["curve", "paragraph", "safe_html", "shortened", "table", "title"]
+__all__ = [
+    "curve",
+    "is_notebook",
+    "paragraph",
+    "progress_line",
+    "safe_html",
+    "shortened",
+    "table",
+    "title",
+]
 
 _SIDE = 160  # units of the drawing
 _MARGIN = 26
 _LONGEST = 300  # letters of a text
+_PAUSE = 0.1  # seconds between two states of a line
 
 
 def shortened(text: str, most: int = _LONGEST) -> str:
@@ -104,3 +118,32 @@ def safe_html(parts: Callable[[], Iterable[Node]], plain: object) -> str:
         return str(element("div", *parts()))
     except (ArithmeticError, OSError, ValueError) as error:
         return str(element("div", title(repr(plain)), paragraph(shortened(str(error)))))
+
+
+def is_notebook() -> bool:
+    """Return True in a process that runs the cells of a notebook."""
+    asked: Callable[[], Any] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    return hasattr(asked(), "kernel")
+
+
+def progress_line() -> Callable[[str, float], None]:
+    """Return a function that shows a stage and the part done in one line of a notebook.
+
+    The line changes in its place. Outside a notebook the function does nothing.
+    """
+    if not is_notebook():
+        return lambda stage, part: None
+    display = import_module("IPython.display")
+    handle = display.display(display.HTML(""), display_id=True)
+    shown, at = "", 0.0
+
+    def show(stage: str, part: float) -> None:
+        nonlocal shown, at
+        now = time.monotonic()
+        if stage == shown and part < 1 and now - at < _PAUSE:
+            return
+        shown, at = stage, now
+        with suppress(Exception):  # a line that cannot be shown ends no release
+            handle.update(display.HTML(str(paragraph(f"{stage} ({int(100 * part)}%)"))))
+
+    return show

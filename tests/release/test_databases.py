@@ -37,8 +37,10 @@ from test_row_expressions import (
 )
 from test_row_expressions import TABLE as TABLE_OF_TEXTS
 from test_row_expressions import a_plan as expression_plan
+from typer.testing import CliRunner
 
 import neyman as ny
+from neyman.cli.main import app
 from neyman.engines.backend_tables import fetched, row_count
 from neyman.engines.csv_reader import DataError
 from neyman.engines.row_values import prepared
@@ -774,3 +776,69 @@ def test_a_domain_of_a_built_in_type_is_read_and_its_check_and_operators_do_not_
     finally:
         backend.disconnect()
         trap.execute("ALTER ROLE reader RESET search_path")
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "duckdb", "sqlite"])
+def test_a_first_plan_of_an_address_is_valid_and_runs_on_it(kind, request, tmp_path, monkeypatch):
+    """It has the table's name and each column; the password comes from a file, as for a run."""
+    monkeypatch.chdir(tmp_path)
+    if kind == "postgresql":
+        server = request.getfixturevalue("server")
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute("CREATE ROLE sentinel LOGIN PASSWORD 'se@cret/1' IN ROLE reader")
+        request.addfinalizer(lambda: _without_sentinel(server))
+        passwords = tmp_path / "passwords"
+        passwords.write_text("*:*:clinic:sentinel:se@cret/1\n")
+        passwords.chmod(0o600)
+        monkeypatch.setenv("PGPASSFILE", str(passwords))
+        url = at(server, user="sentinel")
+    else:
+        url = {"duckdb": in_duckdb, "sqlite": in_sqlite}[kind](tmp_path)
+    done = CliRunner().invoke(app, ["plan", "init", url, "--out", "plan.toml"])
+    assert done.exit_code == 0, done.output
+    plan = ny.Plan.load("plan.toml")
+    assert (plan.name, plan.table, plan.dataset) == ("people", "people", "people@1")
+    text = (tmp_path / "plan.toml").read_text()
+    form = open_table(as_source(url), rows=False)
+    assert all(f"[columns.{name}]" in text or f"# {name}: of type" in text for name in form.columns)
+    close_table(form)
+    assert {"s", "n", "f"} <= {column.name for column in plan.columns} | {*dict(plan.rows.types)}
+    with ny.Ledger("ledger.db") as book:
+        book.create("people@1", protects="person", neighboring="replace-one", cap=1)
+        release = ny.run(plan, url, book, tmp_path / "release")
+    assert abs(release.tables["rows.all"].column("value").to_pylist()[0] - len(ROWS)) < 40
+
+
+def _without_sentinel(server):
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute("DROP ROLE sentinel")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "mysql://role:se%40cret@host/db?table=people",
+        "postgresql:/role:se%40cret@host/db?table=people",  # what a Path makes of one
+        "https://role:se%40cret@host/people.csv",
+        "postgresql://role:se%40cret@nowhere.invalid:1/db?table=a.people&x",
+        "postgresql://role:se%40cret@nowhere.invalid:1/d%20b?table=p%20q",
+    ],
+)
+def test_an_address_that_will_not_do_is_refused_without_its_password(address, tmp_path):
+    """By a run and by `plan init`; an address that is shown is shown as it was written."""
+    said = []
+    with pytest.raises(DataError) as error:
+        ny.check_data(small(), address)
+    said.append(str(error.value))
+    for command in (
+        ["plan", "init", address, "--out", str(tmp_path / "plan.toml")],
+        ["data", "check", str(tmp_path / "none.toml"), "--data", address],
+    ):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 2
+        said.append(done.output)
+    assert not (tmp_path / "plan.toml").exists()
+    assert "cret" not in "".join(said)
+    if "d%20b" in address:
+        for text in (said[0], said[1].replace("\n", "")):
+            assert "postgresql://role@nowhere.invalid:1/d%20b?table=p%20q" in text

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import re
 import tomllib
 from decimal import Decimal
 from fractions import Fraction
@@ -514,7 +515,7 @@ WORSE = [
     ("columns.sex.unknown", Decimal("0.5"), ["columns.sex.unknown = 0.5", "one of the keys"]),
     ("query.0.measure", "mean", ["query[0].measure", "'mean'", "'units', 'count'", "discovered"]),
     ("query.0.measure", "sum", ["query[0].column", "a sum needs one"]),
-    ("query.0.delta", ..., ["query[0].delta", "missing", "1e-9"]),
+    ("query.0.delta", ..., ["query[0].delta", "missing", "1e-8"]),
     ("query.0.delta", Decimal("0.6"), ["query[0].delta", "0.6", "1e-300 to 1/2"]),
     ("query.0.delta", Decimal("2e-7"), ["query[].delta", "3 keys a unit", "= 0.000001"]),
     ("query.0.rows_per_group", 2, ["query[0].rows_per_group", "counts once", "leave it out"]),
@@ -791,3 +792,58 @@ def test_a_plan_states_its_publisher_and_units_and_older_plans_keep_their_hash()
 def test_a_publisher_or_unit_that_a_report_cannot_print_is_refused(path, value, says):
     with pytest.raises(PlanError, match=says):
         Plan.from_dict(changed(path, value))
+
+
+DISCOVERED = {
+    "schema": 2, "name": "words", "dataset": "words@1", "table": "posts",
+    "unit": {"protects": "person", "neighboring": "add-remove", "id": "id", "rows": 7},
+    "columns": {"word": {"discover": True}, "tag": {"discover": True}},
+}  # fmt: skip
+
+
+def proposed(error, field):
+    """What an error about a field proposes."""
+    return re.search(rf"{field}.*, such as '?([^' ]+?)'?$", str(error), re.M)[1]
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {"power": "0.25", "level": "0.05"},
+        {"epsilon": 1, "delta": "1e-6"},
+        {"epsilon": 1, "delta": "1e-9"},
+        {"zcdp": "0.1", "delta": "1e-9"},
+        {"zcdp": "0.1", "delta": "0.3"},
+    ],
+)
+def test_the_delta_that_an_error_proposes_is_accepted(budget):
+    """For one query and for two, where it is missing and where it is too large."""
+    for columns in (["word"], ["word", "tag"]):
+        share = f"1/{len(columns)}"
+        queries = [
+            {"measure": "units", "by": [c], "name": c, "share": share, "groups": 3} for c in columns
+        ]
+        plan = DISCOVERED | {"budget": budget, "query": queries}
+        for delta in (None, "0.4"):
+            for query in queries:
+                query.pop("delta", None)
+                query.update({} if delta is None else {"delta": delta})
+            with pytest.raises(PlanError) as error:
+                Plan.from_dict(plan)
+            for query in queries:
+                query["delta"] = proposed(error.value, "delta")
+            assert Plan.from_dict(plan).queries[0].delta == Fraction(queries[0]["delta"])
+
+
+@pytest.mark.parametrize("missing", [1, 2, 3])
+def test_the_share_that_an_error_proposes_is_accepted(missing):
+    """It is what the other queries leave, in equal parts."""
+    shares = ["1/7", "2/7", "1/3"][missing:]
+    queries = [{"measure": "count", "name": f"q{i}", "by": ["sex"]} for i in range(3)]
+    for query, share in zip(queries[missing:], shares, strict=True):
+        query["share"] = share
+    plan = DISCOVERED | {"columns": {"sex": {"keys": ["f", "m"]}}, "budget": {"zcdp": 1}}
+    with pytest.raises(PlanError) as error:
+        Plan.from_dict(plan | {"query": queries})
+    share = proposed(error.value, "share")
+    assert Plan.from_dict(plan | {"query": [{"share": share} | query for query in queries]})

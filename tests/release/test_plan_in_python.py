@@ -331,3 +331,32 @@ def test_rows_that_are_stated_do_not_change_the_hash_and_a_stored_plan_loads_in_
     loaded = ny.Plan.load(tmp_path / "plan.toml")
     assert bool(loaded.rows_not_stated) == ("rows =" not in text)
     assert stored.rows_not_stated == ""
+
+
+@pytest.mark.parametrize("unordered", [set, frozenset])
+def test_no_set_gets_into_a_plan_because_its_order_would_be_in_the_hash(unordered):
+    """By `ny.keys`, and in every field that is a list."""
+    with pytest.raises(TypeError, match=r"values is a (frozen)?set .*sorted\(values\)"):
+        ny.keys(unordered(["m", "f"]))
+    for ordered in (["m", "f"], ("m", "f"), {"m": 1, "f": 2}.keys(), (x for x in "mf")):
+        assert ny.keys(ordered) == {"keys": ["m", "f"]}
+    bins = {"measure": "quantiles", "column": "n", "edges": [0, 5], "quantiles": [0.5], "share": 1}
+    columns = {"g": {"keys": ["a", "b"]}, "n": {"integer": True}}
+    plan = {
+        "name": "p", "dataset": "d@1", "table": "t", "budget": {"zcdp": 1}, "columns": columns,
+        "unit": ny.Unit("person", neighboring="add-remove", rows=1), "queries": [bins],
+    }  # fmt: skip
+    ny.Plan(**plan)
+    total = {"measure": "sum", "column": "n", "clip": [0, 1], "share": 1}
+    places = [
+        {"columns": columns | {"g": {"keys": unordered(["a", "b"])}}},
+        {"queries": [bins | {"by": unordered(["g"])}]},
+        {"queries": [bins | {"edges": unordered([0, 5])}]},
+        {"queries": [bins | {"quantiles": unordered([0.5, 0.75])}]},
+        {"queries": [total | {"clip": unordered([0, 1])}]},
+        {"hierarchy": {"place": {"levels": unordered(["s"]), "keys": [["A"]]}}},
+        {"hierarchy": {"place": {"levels": ["s"], "keys": unordered([("A",), ("B",)])}}},
+    ]
+    for change in places:
+        with pytest.raises(PlanError):
+            ny.Plan(**{**plan, **change})

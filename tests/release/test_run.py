@@ -505,10 +505,32 @@ def test_every_kind_of_budget_is_met_closely_and_the_route_by_zcdp_needs_more_no
     assert route is None or route["variance_ratio"] >= 1
 
 
-def test_a_repeat_says_that_it_was_published_before_and_needs_no_data(place):
+def test_a_repeat_says_that_it_was_published_before_and_needs_no_data(place, caplog):
     first = make(place)
-    again = make(place, out="second", data="nowhere.parquet")
-    assert (first.published_before, again.published_before) == (False, True)
+    assert caplog.text == ""
+    for number, data in enumerate((None, place / "people.parquet")):
+        caplog.clear()
+        out = place / f"again{number}"
+        again = release(place / "plan.toml", data, place / "ledger.db", out)
+        assert (first.published_before, again.published_before) == (False, True)
+        assert "published before: nothing was charged, and the data were not read" in caplog.text
+        assert dict(FolderFiles(out)) == dict(first.files)
+    stages = []
+    make(place, out="told", progress=lambda stage, _: stages.append(stage))
+    assert stages[-1] == "published before: nothing was charged, and the data were not read"
+
+
+def test_a_repeat_refuses_data_that_could_not_have_been_meant(place):
+    """A missing file, and a table without the plan's columns. Without a release, so is None."""
+    with pytest.raises(DataError, match="not published yet"):
+        release(place / "plan.toml", None, place / "ledger.db", place / "none")
+    make(place)
+    other = pa.table({"colour": ["red"]})
+    for data in (place / "nowhere.parquet", other, {"people": other}):
+        with pytest.raises(DataError, match=r"This plan is published, .* give data = None"):
+            release(place / "plan.toml", data, place / "ledger.db", place / "second")
+    assert not (place / "second").exists()
+    assert spent(place) == Fraction(1, 2)
 
 
 @pytest.mark.parametrize(
@@ -768,3 +790,64 @@ def test_columns_that_a_plan_does_not_use_take_little_time(place):
     plan = Plan.load(place / "plan.toml")
     seconds(1)
     assert seconds(3200) < 16 * seconds(400)
+
+
+WARNINGS_RAISED = """
+import pyarrow as pa, pyarrow.csv as pc, pyarrow.parquet as pq, neyman as ny
+t = pa.table({"g": ["a", "b", "a"]})
+pq.write_table(t, "t.parquet"); pc.write_csv(t, "t.csv")
+book = ny.Ledger("ledger.db")
+book.create("d@1", protects="person", neighboring="add-remove", cap=10**6)
+for number, data in enumerate([t, t.to_pandas(), "t.parquet", "t.csv"]):
+    plan = ny.Plan.from_dict({
+        "schema": 2, "name": f"small {number}", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": "add-remove", "rows": 1},
+        "columns": {"g": {"keys": ["a", "b"]}}, "budget": {"zcdp": "4000"},
+        "query": [{"measure": "count", "by": ["g"], "share": 1}],
+    })
+    done = ny.run(plan, data, book, f"out{number}")
+    print(done.tables["count.all"]["value"].to_pylist())
+    print(ny.check_data(plan, data).rows)
+"""
+
+
+def test_warnings_that_are_raised_end_no_release(tmp_path):
+    """With `python -W error`, in a process of its own: the tables are those without it."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WARNINGS_RAISED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[2, 1]\n3\n" * 4
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (DeprecationWarning("old"), DeprecationWarning),
+        (MemoryError(), MemoryError),
+        (PermissionError(13, "Permission denied"), PermissionError),
+        (ModuleNotFoundError("no module"), ModuleNotFoundError),
+        (TypeError("Jane Doe"), DataError),
+        (OSError("Couldn't deserialize"), DataError),
+    ],
+)
+def test_only_an_error_of_data_is_blamed_on_the_data_and_none_costs_a_charge(tmp_path, error, kind):
+    """A table of another library whose schema cannot be had: each reason is raised as it is."""
+
+    class Table:
+        def __arrow_c_stream__(self, requested_schema=None):
+            raise error
+
+    (tmp_path / "plan.toml").write_text(PLAN)
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create("people@1", protects="person", neighboring="replace-one", cap=1)
+    with pytest.raises(kind) as caught:
+        release(tmp_path / "plan.toml", Table(), ledger, tmp_path / "out")
+    assert ("data is a" in str(caught.value)) == (kind is DataError)
+    assert "Jane Doe" not in str(caught.value)
+    assert ledger.account("people@1").spent == 0
+    assert ledger.entries("people@1") == ()

@@ -272,7 +272,7 @@ for name in dir(neyman):
         "neyman.estimators.estimate",
         "neyman.hypothesis_tests.released_test",
     }
-    homes = neyman._MODULES.items()
+    homes = neyman._modules().items()
     needy = {name for name, home in homes if home.startswith(of_releases) and home not in light}
     assert set(answer) == {"NeymanAccountant", *needy}
     for name, said in answer.items():

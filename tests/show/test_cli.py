@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 import unicodedata
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from commands import NEYMAN, neyman
 
+import neyman as ny
 from neyman.cli.expression import mechanism_from
 from neyman.cli.main import app
 from neyman.cli.terminal import CODES
@@ -144,7 +146,7 @@ def test_a_second_release_over_the_cap_is_refused_with_code_3_and_leaves_nothing
         (("run", "plan.toml", "--data", "people", *RUN[4:]), "TABLE=PATH"),
         (("run", "plan.toml", "--data", "people=none.csv", *RUN[4:]), "none.csv"),
         ((*RUN, "--data", "people=other.csv"), "names the table 'people' twice"),
-        (("run", "plan.toml", "--json"), "'--data'"),
+        (("run", "plan.toml", "--json"), "'--ledger'"),
         (("run", "plan.toml", "--data", "persons=people.csv", *RUN[4:]), "people"),
         ((*RUN, "--engine", "dask"), "dask"),
         ((*RUN, "--master", "local[2]"), "local[2]"),
@@ -286,11 +288,13 @@ def test_a_repeat_says_that_nothing_was_charged_and_no_data_read(folder):
     assert "Released 2 cells" in first
     assert "Charged" in first
     (folder / "people.csv").unlink()
-    again = neyman(*RUN, cwd=folder).stdout
+    assert "This plan is published" in neyman(*RUN, cwd=folder, check=2).stderr
+    without = [*RUN[:2], *RUN[4:]]
+    again = neyman(*without, cwd=folder).stdout
     assert "Published before" in again
     assert "Nothing was charged" in again
     assert "the data were not read" in again
-    assert json.loads(neyman(*RUN, "--json", cwd=folder).stdout)["published_before"] is True
+    assert json.loads(neyman(*without, "--json", cwd=folder).stdout)["published_before"] is True
 
 
 def test_a_run_of_a_part_says_that_nothing_checks_that_parts_are_disjoint(folder):
@@ -395,6 +399,51 @@ def test_a_mechanism_as_text_is_read_and_never_evaluated():
             mechanism_from(bad)
 
 
+@pytest.mark.parametrize(
+    ("text", "mechanism"),
+    [
+        # The README's own mechanism.
+        (
+            "Gaussian(sigma=0.8).subsample(rate=256/60000) * 14_062",
+            ny.Gaussian(0.8).subsample(rate=Fraction(256, 60_000)) * 14_062,
+        ),
+        ("Gaussian(0.1 + 0.2)", ny.Gaussian(Fraction(3, 10))),
+        ("Gaussian(2) * (60_000 // 256) * 60", ny.Gaussian(2) * 14_040),
+        ("(6 - 2*2) * Gaussian(+4/2)", ny.Gaussian(2) * 2),
+        ("Laplace(-(-2**-1))", ny.Laplace(Fraction(1, 2))),
+        ("Gaussian(2**0.5)", ny.Gaussian(2**0.5)),
+        ("DiscreteGaussian(Fraction(1, 3))", ny.DiscreteGaussian(Fraction(1, 3))),
+    ],
+)
+def test_a_number_of_a_mechanism_may_be_arithmetic_and_is_exact(text, mechanism):
+    """Exact rational arithmetic is Python's own `Fraction`."""
+    assert mechanism_from(text) == mechanism
+    assert mechanism_from(repr(mechanism)) == mechanism
+
+
+def test_an_unknown_may_be_part_of_arithmetic():
+    assert mechanism_from("Gaussian(x / 2) * (4 / 2)", x=3.0) == ny.Gaussian(1.5) * 2
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("1/0", "(-8)**(1/3)", "9**9**9**9", "10**400", "2**(1/3)**-999", "1e200*1e200"),
+        *("'a'*3", "5%2", "2 if 1 else 3", "1<2", "~1", "1@2", "not 1"),
+        *("Fraction(1, 0)", "Fraction('1e999999999')"),
+    ],
+)
+def test_arithmetic_that_gives_no_number_is_refused_by_its_text(number):
+    """So are numbers with more digits than a description has, before they are computed."""
+    with pytest.raises(ValueError, match=r"^mechanism|^Fraction = "):
+        mechanism_from(f"Gaussian({number})")
+
+
+def test_a_count_that_comes_to_a_fraction_is_refused():
+    with pytest.raises(ValueError, match=r"count = .* must be a whole number"):
+        mechanism_from("Gaussian(2) * (5/2)")
+
+
 def test_importing_the_package_imports_no_extras_and_no_slow_part_of_scipy():
     """What takes the time is named; the time itself is measured by `make bench`."""
     code = (
@@ -434,3 +483,88 @@ def test_no_text_of_others_reaches_the_terminal_as_a_command(capsys):
     assert "\\u001b" in printed.err
     start = printed.out.rindex("{\n")
     assert json.loads(printed.out[start:]) == {hostile: hostile}
+
+
+STARTED = (
+    "import atexit, os, signal, sys\n"
+    "sys.argv = ['neyman', *sys.argv[1:]]\n"
+    "from neyman.cli.start import main\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [(["--version"], None), (["--help"], None), ([], "neyman pl"), ([], "neyman run --le")],
+)
+def test_version_help_and_completion_load_no_library_but_typer(args, words):
+    """Nor what typer loads to read values: a shell asks for a completion at each Tab."""
+    code = STARTED + (
+        "slow = {'numpy', 'scipy', 'duckdb', 'ibis', 'pyarrow', 'pydantic', 'rich', 'apsw'}\n"
+        "atexit.register(lambda: print(sorted(slow & {*sys.modules}), file=sys.stderr))\n"
+        "main()"
+    )
+    asked = (
+        {}
+        if words is None
+        else {
+            "_NEYMAN_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        }
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **asked},
+    )
+    assert done.stderr == "[]\n"
+    expected = {"neyman pl": "plan\n", "neyman run --le": "--ledger\n"}
+    assert done.stdout == expected[words] if words else "neyman" in done.stdout
+
+
+def test_help_of_a_command_loads_neither_numpy_nor_an_extra():
+    code = STARTED + (
+        "slow = {'numpy', 'scipy', 'duckdb', 'ibis', 'pyarrow', 'rich', 'apsw'}\n"
+        "atexit.register(lambda: print(sorted(slow & {*sys.modules}), file=sys.stderr))\n"
+        "main()"
+    )
+    for command in (["plan", "check"], ["run"], ["ledger", "show"], ["data", "check"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == "[]\n"
+        assert "Usage: neyman" in done.stdout
+
+
+def test_ctrl_c_while_the_command_line_loads_ends_with_code_4_and_one_line(tmp_path):
+    """The signal comes at an import: the first, the last, or one between."""
+    code = STARTED + (
+        "class Signals:\n"
+        "    left = int(os.environ['IMPORTS'])\n"
+        "    def find_spec(self, *_):\n"
+        "        self.left -= 1\n"
+        "        if self.left == 0: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Signals())\n"
+        "main()"
+    )
+    for number in (1, 2, 40, 150, 300, 500):
+        for more in ([], ["--json"]):
+            done = subprocess.run(
+                [sys.executable, "-c", code, "account", "Gaussian(sigma=2)", *more],
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**os.environ, "IMPORTS": str(number)},
+            )
+            assert done.returncode == 4, (number, done.stderr)
+            assert done.stderr.startswith("interrupted: ")
+            assert done.stderr.count("\n") == 1
+            if more:
+                failure = json.loads(done.stdout)
+                assert (failure["exit_code"], failure["meaning"]) == (4, "interrupted")
+                assert failure["error"] in done.stderr

@@ -20,6 +20,7 @@ from neyman.auditing.output_features import (
     scores_by_name,
 )
 from neyman.auditing.rate_limits import error_rates, proposed_limits
+from neyman.notebook import progress_line
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import below
@@ -30,7 +31,7 @@ __all__ = ["SearchEvidence", "searched"]
 LEAST_RUNS, MOST_RUNS = 40, 10**7
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SearchEvidence(ManyRuns):
     """Evidence from a test that was learned on other runs than those that it is tested on.
 
@@ -69,7 +70,12 @@ def searched(
     check_learner(learner)
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(number) % 2)
-    outputs = [run(data if label else neighbor) for label in labels.tolist()]
+    tell = progress_line()
+    outputs: list[object] = []
+    for label in labels.tolist():
+        tell(f"audit: {number} runs", len(outputs) / number)
+        outputs.append(run(data if label else neighbor))
+    tell(f"audit: {number} runs are done", 1.0)
     features = features_of(outputs)
     order = rng.permutation(number)
     fit, choose, test = np.split(order, [number // 4, number // 2])

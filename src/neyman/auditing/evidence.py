@@ -203,6 +203,16 @@ class ManyRuns(Evidence):
     def _refutes(self, curve: Tradeoff) -> bool:
         return any(a + b < 1 and (curve(a).lower > b or curve(b).lower > a) for a, b in self.points)
 
+    def __repr__(self) -> str:
+        shown = (
+            f"epsilon > {directed(self.epsilon(), 4, up=False)}, "
+            f"mu > {directed(self.gdp(), 4, up=False)}"
+        )
+        return (
+            f"<{type(self).__name__}: {shown} at confidence {self.confidence}, from "
+            f"{self.negatives:,} + {self.positives:,} runs, neighboring={self.neighboring!r}>"
+        )
+
     def epsilon(self, delta: float = 0.0) -> float:
         """Return the largest epsilon that is refuted at delta; 0 if none is."""
         d = _delta(delta)

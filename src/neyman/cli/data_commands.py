@@ -8,9 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
-from neyman.cli.terminal import Json, answer, bound_tables, columns, failing, out, working
+from neyman.cli.terminal import (
+    Json,
+    answer,
+    bound_tables,
+    columns,
+    failing,
+    out,
+    text_cell,
+    working,
+)
 from neyman.semantics.digits import many
 
 if TYPE_CHECKING:
@@ -125,7 +133,7 @@ def _head(text: str) -> None:
     """The head of a page, which says that the page is private."""
     from neyman.engines.private_tables import NOTICE
 
-    out.print(Text(NOTICE, style="bold red"))
+    out.print(f"[bold red]{NOTICE}[/]")
     out.print(text, markup=False)
 
 
@@ -148,7 +156,7 @@ def _show_lines(lines: Lines) -> None:
         out.print(file, markup=False)
         table = columns("line", "reason", "column")
         for fault in faults:
-            table.add_row(str(fault.line), fault.reason, Text(_quoted(fault.column)))
+            table.add_row(str(fault.line), fault.reason, text_cell(_quoted(fault.column)))
         out.print(table)
     more = sum(lines.reasons.values()) - len(lines.listed)
     if more:
@@ -203,7 +211,9 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
     table = columns("queries", "range", "below", "above")
     for clip in numbers.clips:
         ends = f"{clip.low} <= x {'<' if clip.edges else '<='} {clip.high}"
-        table.add_row(Text(", ".join(clip.queries)), ends, f"{clip.below:,}", f"{clip.above:,}")
+        table.add_row(
+            text_cell(", ".join(clip.queries)), ends, f"{clip.below:,}", f"{clip.above:,}"
+        )
     out.print(table)
 
 
@@ -245,7 +255,7 @@ def _show_frequent(frequent: Sequence[Frequent], head: str) -> None:
     table = columns(head, "rows")
     for value in frequent:
         path = " > ".join("(no value)" if part is None else _quoted(part) for part in value.value)
-        table.add_row(Text(path), f"{value.rows:,}")
+        table.add_row(text_cell(path), f"{value.rows:,}")
     out.print(table)
 
 
@@ -272,7 +282,9 @@ def _show_rows(report: DataCheck) -> None:
     for i, query in enumerate(report.queries):
         numbers = [query.taken, *(cause[i] for cause in lost.values()), query.lost, query.counted]
         for level in query.levels:
-            table.add_row(Text(query.query), Text(level), *(f"{number:,}" for number in numbers))
+            table.add_row(
+                text_cell(query.query), text_cell(level), *(f"{number:,}" for number in numbers)
+            )
     out.print(table)
     out.print(
         'The column "rows" counts the rows that the filters take. A row is lost to the first '

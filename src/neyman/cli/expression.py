@@ -1,10 +1,12 @@
-"""Mechanisms written as text on the command line: public names, numbers, + and *, nothing else."""
+"""Mechanisms written as text on the command line: public names and arithmetic, nothing else."""
 
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from fractions import Fraction
 from importlib import import_module
 from typing import Any, cast
 
@@ -12,6 +14,7 @@ import neyman
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.optimal_marginals import MarginalStrategy
 from neyman.mechanisms.registry import COMBINATORS, MODULES
+from neyman.numerics import check
 
 __all__ = ["MECHANISMS", "mechanism_from"]
 
@@ -33,13 +36,24 @@ STRATEGIES = {
 
 _KNOWN = MECHANISMS | CURVES
 _LONGEST = 10_000
+_MOST_BITS = 4096  # of a numerator or a denominator
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
 
 
 def mechanism_from(text: str, **unknowns: float) -> Mechanism:
     """The mechanism that a text describes, such as ``Gaussian(sigma=2) * 10 + Laplace(scale=20)``.
 
     Args:
-        text: mechanisms by name with numbers as arguments, joined by + and *.
+        text: mechanisms by name with numbers as arguments, joined by + and *. A number may be
+            arithmetic, such as ``256/60_000``, which is exact.
         unknowns: values of names that stand for numbers, such as ``x``.
 
     Raises:
@@ -53,7 +67,7 @@ def mechanism_from(text: str, **unknowns: float) -> Mechanism:
         raise ValueError(f"mechanism = {text!r} cannot be read; {_example()}") from None
     try:
         value = _value(tree.body, unknowns)
-    except TypeError as error:
+    except (TypeError, ZeroDivisionError) as error:
         raise ValueError(f"mechanism = {text!r}: {error}") from None
     except RecursionError:
         raise ValueError(f"mechanism = {text[:60]!r}... is nested too deeply") from None
@@ -75,8 +89,10 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
             pass
         case ast.Constant(value=int() | float() | str() as value):
             return value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-            return -value
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+            match _value(operand, unknowns):
+                case int() | float() | Fraction() as number:
+                    return -number if isinstance(sign, ast.USub) else number
         case ast.Name(id=name) if name in unknowns:
             return unknowns[name]
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
@@ -84,17 +100,10 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
         case ast.Dict(keys=keys, values=values) if None not in keys:
             pairs = zip(keys, values, strict=True)
             return {_key(k): _value(v, unknowns) for k, v in pairs if k is not None}
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            match _value(left, unknowns), _value(right, unknowns):
-                case Mechanism() as a, Mechanism() as b:
-                    return a + b
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            match _value(left, unknowns), _value(right, unknowns):
-                case (Mechanism() as a, int() | float() as count) | (
-                    int() | float() as count,
-                    Mechanism() as a,
-                ):
-                    return a * cast(int, count)  # a fraction is refused, by its name
+        case ast.BinOp(left=left, right=right):
+            combined = _combined(node, _value(left, unknowns), _value(right, unknowns))
+            if combined is not None:
+                return combined
         case ast.Call(func=function, args=args, keywords=keywords):
             call = _callable(function, unknowns)
             if call is not None and all(k.arg for k in keywords):
@@ -105,6 +114,50 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
     raise ValueError(
         f"mechanism: {ast.unparse(node)!r} is not allowed here{_meant(node)}; {_example()}"
     )
+
+
+def _combined(node: ast.BinOp, left: Any, right: Any) -> Any:
+    """Return a sum or a multiple of mechanisms, or a calculated number; None for anything else."""
+    match left, node.op, right:
+        case Mechanism(), ast.Add(), Mechanism():
+            return left + right
+        case (Mechanism() as one, ast.Mult(), int() | float() | Fraction() as count) | (
+            int() | float() | Fraction() as count,
+            ast.Mult(),
+            Mechanism() as one,
+        ):
+            return one * cast(int, count)  # a fraction is refused, by its name
+        case int() | float() | Fraction(), operation, int() | float() | Fraction():
+            return _calculated(node, left, right) if type(operation) in _OPERATORS else None
+        case _:
+            return None
+
+
+def _calculated(node: ast.BinOp, a: Any, b: Any) -> int | float | Fraction:
+    """Return what two numbers come to: exactly, but for a root and for what has an unknown.
+
+    Raises:
+        ValueError: the number is not defined, or has too many digits.
+    """
+    exact = not any(isinstance(part, ast.Name) for part in ast.walk(node))
+    try:
+        if exact:
+            a, b = check.exact("number", a), check.exact("number", b)
+            bits = sum(part.bit_length() for x in (a, b) for part in x.as_integer_ratio())
+            if bits * (max(1, abs(b)) if isinstance(node.op, ast.Pow) else 1) > _MOST_BITS:
+                raise OverflowError
+        value = _OPERATORS[type(node.op)](a, b)
+        integral = check.finite("number", value).is_integer() and value == int(value)
+    except (ArithmeticError, TypeError, ValueError):
+        raise ValueError(
+            f"mechanism: {ast.unparse(node)[:60]!r} is no finite number, or has too many digits"
+        ) from None
+    return int(value) if exact and integral else value
+
+
+def _fraction(top: Any, bottom: Any = 1) -> Fraction:
+    """Return a fraction as ``repr`` writes it."""
+    return check.exact("Fraction", top) / check.exact("Fraction", bottom)
 
 
 def _option(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
@@ -125,6 +178,8 @@ def _key(node: ast.expr) -> Any:
 def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., Any] | None:
     """What a text may call: a name, a constructor of a type, or a combinator; None if nothing."""
     match node:
+        case ast.Name(id="Fraction"):
+            return _fraction
         case ast.Name(id=name) if name in STRATEGIES:
             return getattr(import_module(STRATEGIES[name]), name)
         case ast.Name(id=name) if name in _KNOWN:

@@ -64,7 +64,7 @@ _INTERRUPTED = 130  # what it gives back after Ctrl-C
 def _print_version(asked: bool) -> None:
     """Print the version and end, before anything else is read."""
     if asked:
-        out.print(f"neyman {__version__}", markup=False, highlight=False)
+        typer.echo(f"neyman {__version__}")
         raise typer.Exit
 
 
@@ -259,9 +259,14 @@ def _target(
 )
 def run(
     plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
-    data: Annotated[list[str], typer.Option(help="TABLE=PATH: the file of a private table.")],
     ledger: Annotated[str, typer.Option(help="The ledger: a path, or postgresql://...")],
     into: Annotated[Path, typer.Option("--out", help="Folder for the release, new or empty.")],
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="TABLE=PATH: the file of a private table. A plan that is published needs none."
+        ),
+    ] = [],  # noqa: B006 (typer copies it)
     engine: Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")] = "duckdb",
     memory: Annotated[
         str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")
@@ -305,7 +310,7 @@ def run(
         with progress() as tell:
             release = publish(
                 read,
-                bound,
+                bound or None,
                 book,
                 into,
                 engine,
@@ -509,11 +514,29 @@ def main() -> None:
     os._exit(code if isinstance(code, int) else 1 if code else 0)
 
 
+def _keep_words(command: Any) -> None:
+    """Let a completion keep words as they are: typer loads pydantic to read them as values."""
+    parameters = command.get_params
+
+    def unread(context: Any) -> list[Any]:
+        options = parameters(context)
+        for parameter in options:
+            parameter.process_value = lambda _, value: value
+        return options
+
+    command.get_params = unread
+    for part in getattr(command, "commands", {}).values():
+        _keep_words(part)
+
+
 def _done() -> int:
     """Run the command; what typer ends by itself ends as everything else does."""
     as_json = "--json" in sys.argv
+    command = typer.main.get_command(app)
+    if "_NEYMAN_COMPLETE" in os.environ:
+        _keep_words(command)
     try:
-        code = app(prog_name="neyman", standalone_mode=False)
+        code = command(prog_name="neyman", standalone_mode=False)
     except _Usage as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()

@@ -22,7 +22,6 @@ from neyman.cli.terminal import (
     working,
     writing,
 )
-from neyman.optimality.table_gap import GAP
 from neyman.semantics.digits import many, number, plain
 
 if TYPE_CHECKING:
@@ -54,7 +53,13 @@ def plan_schema() -> None:
     "init", epilog="Example: neyman plan init people.parquet --id person_id --out plan.toml"
 )
 def plan_init(
-    data: Annotated[Path, typer.Argument(help="The private table, one Parquet or CSV file.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="The private table: one Parquet or CSV file, or an address as in neyman run, such "
+            "as postgresql://role@host/db?table=people."
+        ),
+    ],
     into: Annotated[Path, typer.Option("--out", help="New file for the plan, TOML.")],
     unit: Annotated[
         str | None, typer.Option("--id", help="Column that names the privacy unit.")
@@ -70,12 +75,12 @@ def plan_init(
     encoding: Annotated[str, typer.Option(help="Encoding of a CSV file.")] = "utf-8",
     as_json: Json = False,
 ) -> None:
-    """Write a first plan from the columns of a file. No row is read.
+    """Write a first plan from the columns of a file or a table. No row is read.
 
     The plan is valid as it stands, and its comments say what to add. The first line of a CSV file
     must be its column names: they get into the plan.
     """
-    from neyman.planning.first_plan import first_plan, schema_of
+    from neyman.planning.first_plan import first_plan, schema_at, schema_of
     from neyman.planning.missing_values import SQL_RULE
     from neyman.semantics.unchecked_claims import rows_not_stated
 
@@ -87,8 +92,11 @@ def plan_init(
             )
         if not protects.strip():
             raise ValueError(f"--protects {protects!r}: must not be blank")
-        schema = schema_of(data, delimiter, encoding)
-        name = data.name.partition(".")[0]
+        file = Path(data)
+        name, schema = schema_at(data) or (
+            file.name.partition(".")[0],
+            schema_of(file, delimiter, encoding),
+        )
         text = first_plan(name, schema, id=unit, protects=protects, neighboring=neighboring)
         with writing(into), into.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -431,6 +439,8 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
         table.add_row(*row, *([_gap(error)] if bounded else []))
     out.print(table)
     if bounded:
+        from neyman.optimality.table_gap import GAP
+
         out.print("× least: " + GAP.format("this number of"), markup=False)
     for error in tables:
         if error.threshold is not None and error.published_from is not None:

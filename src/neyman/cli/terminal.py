@@ -9,18 +9,20 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Annotated, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.segment import Segment
-from rich.table import Table
 
 from neyman.extras import advice
 from neyman.numerics.bound import Bound
 from neyman.storage.visible_text import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 __all__ = [
     "CHARGED",
@@ -36,6 +38,7 @@ __all__ = [
     "out",
     "progress",
     "standard_streams",
+    "text_cell",
     "warn",
     "working",
     "writing",
@@ -53,19 +56,38 @@ CODES = {
 }
 
 
-class _Paper(Console):
-    """A console whose reader may leave, as after ``| head -1``, and obeys no text of others."""
+class _Paper:
+    """A console whose reader may leave, as after ``| head -1``, and obeys no text of others.
 
-    def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+    It is made at its first use, because ``--help`` and ``--version`` do not need it.
+    """
 
-    def on_broken_pipe(self) -> None:
-        _unread(self.file)
+    def __init__(self, *, stderr: bool = False) -> None:
+        self._stderr = stderr
+
+    @cached_property
+    def console(self) -> Console:
+        from rich.console import Console
+        from rich.segment import Segment
+
+        class Paper(Console):
+            def on_broken_pipe(self) -> None:
+                _unread(self.file)
+
+            def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+                for segment in super().render(renderable, options):
+                    text = segment.text if segment.control else visible(segment.text)
+                    yield segment._replace(text=text)
+
+        # Text is text: ":b:" in a key or in an address is no picture.
+        return Paper(stderr=self._stderr, highlight=False, soft_wrap=True, emoji=False)
+
+    def print(self, *parts: Any, end: str = "\n", markup: bool = True) -> None:
+        self.console.print(*parts, end=end, markup=markup)
 
 
-out = _Paper(highlight=False, soft_wrap=True)
-_errors = _Paper(stderr=True, highlight=False, soft_wrap=True)
+out = _Paper()
+_errors = _Paper(stderr=True)
 
 
 def standard_streams() -> None:
@@ -129,10 +151,19 @@ def bound_tables(data: Sequence[str]) -> dict[str, str]:
 
 def columns(*heads: str) -> Table:
     """A table to fill; where the terminal is narrow, words go on below and are not cut off."""
+    from rich.table import Table
+
     table = Table(box=None)
     for head in heads:
         table.add_column(head, overflow="fold")
     return table
+
+
+def text_cell(text: str) -> Text:
+    """Return a cell of a table whose text is no markup."""
+    from rich.text import Text
+
+    return Text(text)
 
 
 def warn(text: str) -> None:
@@ -189,13 +220,15 @@ def ends(bound: Bound) -> dict[str, Any]:
 @contextmanager
 def progress() -> Iterator[Callable[[str, float], None]]:
     """A progress bar on stderr: call it with a stage's name and the part done."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     with Progress(
         TextColumn("{task.description:<34}"),
         BarColumn(40),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
-        console=_errors,
-        disable=not _errors.is_terminal,
+        console=_errors.console,
+        disable=not _errors.console.is_terminal,
     ) as bar:
         task = bar.add_task("starting", total=1.0)
         yield lambda stage, part: bar.update(task, description=stage, completed=part)
@@ -204,7 +237,7 @@ def progress() -> Iterator[Callable[[str, float], None]]:
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """A turning wheel on stderr, for what takes a while and cannot say how long."""
-    with _errors.status(what):
+    with _errors.console.status(what):
         yield
 
 
@@ -277,17 +310,27 @@ def failed(code: int, message: str, as_json: bool) -> NoReturn:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does, so that it can clean up."""
+    """Ctrl-C and SIGTERM interrupt a command, so that it can clean up.
+
+    Before it, Ctrl-C ends the process (``cli/start.py``). After it, the command has done its work,
+    and Ctrl-C changes nothing.
+    """
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
+    asked = signal.getsignal(signal.SIGINT)
+    ours = callable(asked) and asked is not signal.default_int_handler
     try:
         before = signal.signal(signal.SIGTERM, stop)
+        if ours:
+            signal.signal(signal.SIGINT, stop)
     except ValueError:  # not in the main thread
         yield
         return
     try:
         yield
     finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, before)

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from neyman.engines.backend_tables import fetched, fresh_key, held, put, secret_table
 from neyman.engines.bounding import first_cells, first_rows
 from neyman.engines.cells import SATURATED, Cells, added, product, ravelled, together
-from neyman.engines.csv_reader import DataError
+from neyman.engines.csv_reader import DataError, cause, fault
 from neyman.engines.data_schema import filter_column
 from neyman.engines.encoding import Axis, Coding
 from neyman.engines.expressions import bin_of, engine_of, total
@@ -385,10 +385,11 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
     except DataError:
         raise
     except Exception as error:
-        raise DataError(
+        raise fault(
+            error,
             "data of this form cannot be counted: a rehearsal without rows ended in "
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
-        ) from error
+            + cause(error),
+        ) from None
     for entry in plan.entries():
         key = (entry.query, entry.level, entry.measure)
         counted = entry.public is None and entry.cells is not None and entry.measure != "rank"

@@ -36,8 +36,10 @@ __all__ = [
     "DataError",
     "MissingColumn",
     "blocks",
+    "cause",
     "check_names",
     "decoded",
+    "fault",
     "form_of",
     "header_of",
     "opened",
@@ -59,6 +61,24 @@ _KIND = pa.dictionary(pa.int32(), pa.large_string())
 
 class DataError(ValueError):
     """Data whose form (not content) does not fit the plan: a missing file, column or type."""
+
+
+def fault(error: Exception, text: str) -> Exception:
+    """Return the error to raise in the place of one that a library raised.
+
+    A warning that is raised, a lack of memory or of a package, and a refusal of the system are no
+    faults of data: each is raised as it is. Anything else is a `DataError` with the text.
+    """
+    of_system = isinstance(error, OSError) and error.errno is not None
+    if of_system or isinstance(error, (Warning, MemoryError, ImportError)):
+        return error
+    return DataError(text)
+
+
+def cause(error: Exception) -> str:
+    """Return the type and the first line of an error that cannot have seen a private value."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
 class MissingColumn(DataError):

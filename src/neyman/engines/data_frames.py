@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from neyman.engines.column_types import PLACEHOLDER, is_plain, plain_type
-from neyman.engines.csv_reader import DataError
+from neyman.engines.csv_reader import DataError, fault
 from neyman.plan.document import PLAIN_SOURCE, SourcePart
 
 __all__ = ["Frame", "as_frame", "marked_text"]
@@ -81,8 +81,9 @@ def as_frame(source: Any) -> Any:
     except DataError:
         raise
     except Exception as error:
-        raise DataError(
-            f"data is a {_name(source)} whose columns cannot be read ({type(error).__name__})"
+        raise fault(
+            error,
+            f"data is a {_name(source)} whose columns cannot be read ({type(error).__name__})",
         ) from None
     if frame is None:
         raise DataError(

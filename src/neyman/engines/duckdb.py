@@ -19,7 +19,7 @@ from ibis.formats.pyarrow import PyArrowType
 from pyarrow.fs import LocalFileSystem
 
 from neyman.engines.column_types import PLACEHOLDER, plain_table, plain_type, reads_as_is
-from neyman.engines.csv_reader import DataError, check_names
+from neyman.engines.csv_reader import DataError, cause, check_names, fault
 from neyman.engines.spill import spill_folder
 
 __all__ = [
@@ -62,7 +62,7 @@ def connect(memory: str | None = None) -> Any:
         )
     except Exception as error:
         folder.remove()
-        raise DataError(f"DuckDB could not be started ({type(error).__name__})") from None
+        raise fault(error, f"DuckDB could not be started ({cause(error)})") from None
     with suppress(duckdb.InvalidInputException):  # in a notebook, DuckDB demands ipywidgets for it
         connection.raw_sql("SET enable_progress_bar = true")  # without it no progress is known
         connection.raw_sql("SET enable_progress_bar_print = false")
@@ -101,9 +101,10 @@ def registered(data: Any, memory: str | None = None) -> ibis.Table:
         return connection.table("people")
     except Exception as error:
         close(connection)
-        raise DataError(
+        raise fault(
+            error,
             f"data has columns that DuckDB cannot take ({type(error).__name__}); its types are "
-            f"{', '.join(sorted({str(field.type) for field in data.schema}))}"
+            f"{', '.join(sorted({str(field.type) for field in data.schema}))}",
         ) from None
 
 
@@ -180,9 +181,10 @@ def footer(file: str) -> pa.Schema:
         raise _unreadable(file, error) from None
 
 
-def _unreadable(file: str, error: Exception) -> DataError:
-    return DataError(
-        f"data = {file!r} is not readable Parquet ({type(error).__name__}); is the file whole?"
+def _unreadable(file: str, error: Exception) -> Exception:
+    return fault(
+        error,
+        f"data = {file!r} is not readable Parquet ({type(error).__name__}); is the file whole?",
     )
 
 

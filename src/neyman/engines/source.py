@@ -7,6 +7,8 @@ folder that only this user can read and that is removed with it.
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ import pyarrow.dataset as ds
 
 from neyman.engines import duckdb, spark
 from neyman.engines.column_types import check_types, plain_form, plain_table, plain_type
-from neyman.engines.csv_reader import DataError, check_names, header_of, read_csv
+from neyman.engines.csv_reader import DataError, check_names, fault, header_of, read_csv
 from neyman.engines.data_files import data_files
 from neyman.engines.data_frames import Frame, as_frame
 from neyman.engines.databases.files import file_table
@@ -36,6 +38,7 @@ __all__ = [
     "close_table",
     "column_names",
     "csv_files",
+    "database_at",
     "folder_columns",
     "open_table",
     "untyped_columns",
@@ -262,7 +265,17 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
         from neyman.engines.databases.postgres import PostgresTable
 
         return PostgresTable.at(url)
-    return file_table(url) if url.startswith(("duckdb://", "sqlite://")) else None
+    if url.startswith(("duckdb://", "sqlite://")):
+        return file_table(url)
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", url)
+    if scheme and not os.path.exists(url):
+        # Not repeated: an address can hold a password.
+        raise DataError(
+            f"data begins with {scheme[0]!r}: must be a path, or the address of a table as a text, "
+            "as postgresql://role@host/db?table=people, duckdb://people.db?table=people, or "
+            "sqlite://people.db?table=people (a Path changes an address)"
+        )
+    return None
 
 
 def _on_server(table: ibis.Table) -> Any:
@@ -351,8 +364,8 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
     try:
         held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
     except Exception as error:
-        raise DataError(
-            f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
+        raise fault(
+            error, f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
         ) from None
     check_types(held.schema, columns)
     return opening.held(plain_table(held) if opening.rows else plain_form(held.schema))

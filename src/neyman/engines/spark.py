@@ -31,7 +31,7 @@ import pyarrow as pa
 from ibis.formats.pyarrow import PyArrowType
 
 from neyman.engines.column_types import plain_form, plain_type
-from neyman.engines.csv_reader import DataError
+from neyman.engines.csv_reader import DataError, cause, fault
 from neyman.engines.duckdb import check_memory
 from neyman.engines.spill import spill_folder
 from neyman.storage.private_folder import PrivateFolder
@@ -104,7 +104,7 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
     except DataError:
         raise
     except Exception as error:
-        raise DataError(f"engine = 'spark': no session ({type(error).__name__})") from None
+        raise fault(error, f"engine = 'spark': no session ({cause(error)})") from None
     ours = active if hasattr(active, "neyman_folder") else None
     if ours is not None:
         _tables.add(connection)
@@ -246,9 +246,10 @@ def registered(data: pa.Table, memory: str | None = None, master: str | None = N
         frame.createOrReplaceTempView("people")
         return with_zones(connection.table("people"))
     except Exception as error:
-        raise DataError(
+        raise fault(
+            error,
             f"data has columns that Spark cannot take ({type(error).__name__}); its types are "
-            f"{', '.join(sorted({str(field.type) for field in data.schema}))}"
+            f"{', '.join(sorted({str(field.type) for field in data.schema}))}",
         ) from None
 
 
@@ -387,8 +388,8 @@ def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
             # What Spark lists of several paths has no name twice, so a pattern is asked by itself.
             right = right and _files(reader.parquet(paths[path])) == [path]
     except Exception as error:
-        raise DataError(
-            f"data = {files[0]!r}: Spark cannot read the files ({type(error).__name__})"
+        raise fault(
+            error, f"data = {files[0]!r}: Spark cannot read the files ({type(error).__name__})"
         ) from None
     if not right:
         raise DataError(

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from neyman.accounting.charge import charge
+from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.ledger.records import Entry as LedgerEntry
@@ -204,7 +205,8 @@ class Release:
         entry = self._charged(receipt)
         failure = ""
         try:
-            outcome = compute(bits)
+            with library_warnings():
+                outcome = compute(bits)
             receipt["result"] = dict(published(outcome))
             receipt["ledger"] = self._ledger_part(entry)
             if self.ledger is not None and entry is not None:

@@ -60,6 +60,9 @@ class StepAccountant:
             if hook.draws is not None:
                 hook.draws.forget()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self):,} steps>"
+
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step.
 

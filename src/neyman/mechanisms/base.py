@@ -7,19 +7,22 @@ import json
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fractions import Fraction
-from functools import cached_property, singledispatch
+from functools import cache, cached_property, singledispatch
+from inspect import Parameter, signature
 from itertools import combinations_with_replacement, product
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from neyman.losses.composition import Composition
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.mechanisms.registry import MODULES, combinator, load_type
 from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
-from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff, unified
+from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff
 
 __all__ = ["RELATIONS", "Composed", "Mechanism"]
 
@@ -28,6 +31,17 @@ LEAST_SHARE = 1e-300  # below, what is derived from it leaves the floats
 RELATIONS = ("any", "add-remove", "replace-one")
 # Fields whose text is no number.
 NAMES = ("type", "neighboring", "relation", "noise", "sampling", "protects", "against")
+# Names of arguments that mean one thing, here and in other libraries.
+SYNONYMS = (
+    ("sigma", "scale", "noise_multiplier", "noise_scale", "noise", "std", "stddev", "stdev", "b"),
+    ("sensitivity", "l1_sensitivity", "l2_sensitivity", "max_grad_norm", "l2_norm_clip", "clip"),
+    ("batch", "batch_size", "lot_size", "expected_batch_size"),
+    ("n", "population", "num_examples", "number_of_examples", "dataset_size", "sample_size"),
+    ("epochs", "steps", "rounds", "num_epochs", "num_steps", "iterations", "num_iterations"),
+    ("epsilon", "eps"),
+    ("rate", "client_rate", "q", "sample_rate", "sampling_rate", "sampling_probability"),
+)
+TARGETS = ("epsilon", "eps", "delta", "rho", "mu", "gdp", "zcdp", "target_epsilon", "target_delta")
 
 
 class Mechanism(ABC):
@@ -53,6 +67,23 @@ class Mechanism(ABC):
 
     def __init_subclass__(cls) -> None:
         Mechanism._kinds[cls.__name__] = cls
+
+    if not TYPE_CHECKING:  # a type checker knows the arguments and attributes by themselves
+
+        def __new__(cls, *_: object, **named: object) -> Self:
+            """Refuse an argument that does not exist, with a hint for the first mistakes."""
+            known = _parameters(cls)
+            for name in named if known else ():
+                if name not in known:
+                    raise TypeError(f"{cls.__name__} has no argument {name!r}; {_hint(cls, name)}")
+            return object.__new__(cls)
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where a question about the curve is asked."""
+            kind, hint = type(self).__name__, ""
+            if not name.startswith("_") and hasattr(Tradeoff, name):
+                hint = f"; its trade-off curve has: use .tradeoff().{name}"
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}{hint}")
 
     @property
     @abstractmethod
@@ -275,7 +306,7 @@ class Composed(Mechanism):
         key = order_key((leaf, 1))
         at = bisect_left(self._keys, key)
         total = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
-        vars(total)["_relation"] = unified(self.neighboring, leaf.neighboring)
+        vars(total)["_relation"] = _one_relation(total.parts)
         vars(total)["_keys"] = [*self._keys[:at], key, *self._keys[at:]]
         vars(total)["_distinct"] = self._distinct | {leaf}
         return total
@@ -302,10 +333,7 @@ class Composed(Mechanism):
 
     @cached_property
     def _relation(self) -> str:
-        relation = "any"
-        for mechanism, _ in self.parts:
-            relation = unified(relation, mechanism.neighboring)
-        return relation
+        return _one_relation(self.parts)
 
     def losses(self) -> tuple[Composition, ...]:
         """Every combination of what each part's loss may be.
@@ -349,6 +377,69 @@ class Composed(Mechanism):
         if not self.parts:
             return "Mechanism.nothing()"
         return " + ".join(f"{m!r} * {n}" if n > 1 else repr(m) for m, n in self.parts)
+
+
+@cache
+def _parameters(kind: type[Mechanism]) -> tuple[str, ...]:
+    """Return the names of the arguments of a mechanism; none where it takes any."""
+    arguments = signature(kind.__init__).parameters.values()
+    free = any(one.kind is Parameter.VAR_KEYWORD for one in arguments)
+    return () if free else tuple(one.name for one in arguments)[1:]
+
+
+def _hint(kind: type[Mechanism], name: str) -> str:
+    """Return what a mechanism takes, and what was probably meant by another name."""
+    known = _parameters(kind)
+    takes = f"it takes {', '.join(known)}"
+    noise = next((one for one in ("sigma", "scale") if one in known), None)
+    if name in TARGETS and noise is not None:
+        needed = (
+            one.name
+            for one in signature(kind.__init__).parameters.values()
+            if one.default is Parameter.empty and one.name not in ("self", noise)
+        )
+        given = ", ".join([*(f"{one}=..." for one in needed), f"{noise}=x"])
+        return (
+            f"{takes}. For the {noise} that meets a target, use ny.calibrate(lambda x: "
+            f"ny.{kind.__name__}({given}), ny.approximate(1, 1e-6))"
+        )
+    meant = [one for group in SYNONYMS if name in group for one in known if one in group]
+    meant = meant or get_close_matches(name, known, 1)
+    return f"{takes}. Did you mean {' or '.join(meant)}?" if meant else takes
+
+
+def _one_relation(parts: Sequence[tuple[Mechanism, int]]) -> str:
+    """Return the relation of all parts.
+
+    Raises:
+        ValueError: two parts have different ones; the message names both, and what to write.
+    """
+    relations = {m.neighboring: m for m, _ in parts if m.neighboring != "any"}
+    if len(relations) < 2:
+        return next(iter(relations), "any")
+    named = " and ".join(f"{m!r} has {relation!r}" for relation, m in relations.items())
+    raise ValueError(f"neighboring relations cannot be mixed: {named}{_remedy(parts)}")
+
+
+def _remedy(parts: Sequence[tuple[Mechanism, int]]) -> str:
+    """Return the same parts under one relation, where each part is proven under it."""
+    for relation in ("replace-one", "add-remove"):
+        changed = [_under(m, relation) for m, _ in parts]
+        if None not in changed:
+            same = [f"{m!r} as {c!r}" for (m, _), c in zip(parts, changed, strict=True) if m != c]
+            return f". Describe both under {relation!r}: write {', '.join(same)}"
+    return ". Neither has a proof under the other relation: account for each by itself"
+
+
+def _under(mechanism: Mechanism, relation: str) -> Mechanism | None:
+    """Return a mechanism under another relation; None if nothing is proven there."""
+    if mechanism.neighboring in ("any", relation):
+        return mechanism
+    with suppress(TypeError, ValueError):
+        changed = dataclasses.replace(cast(Any, mechanism), neighboring=relation)
+        _ = changed.losses()
+        return changed
+    return None
 
 
 def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:

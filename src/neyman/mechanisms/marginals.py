@@ -64,7 +64,7 @@ class Estimate:
     standard_error: float
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Marginals(Mechanism):
     """The parts of some marginals with integer noise: a Gaussian curve.
 
@@ -134,6 +134,9 @@ class Marginals(Mechanism):
                 f"noise: the least, {float(min(variances.values())):g}, is too small for tables "
                 "whose parts, finely enough, whole numbers of 64 bits must carry"
             )
+
+    def __repr__(self) -> str:
+        return f"Marginals({dict(self.sizes)}, {dict(self.noise)}, neighboring={self.relation!r})"
 
     @property
     def neighboring(self) -> str:

@@ -27,12 +27,18 @@ __all__ = [
 
 MOST_EXPONENT = 300  # of what is read exactly: about as far as floats reach
 _MOST = 10**MOST_EXPONENT
+_FOR_SEVERAL = {
+    "alpha": "; for several levels use f.powers(levels), which returns 1 minus these errors",
+    "level": "; for several levels use f.powers(levels) of a trade-off curve f",
+}
 
 
 def finite(name: str, value: object) -> float:
     """``value`` as a float; refuses what is not a finite real number."""
     if isinstance(value, (bool, str, bytes)) or not isinstance(value, (Real, Decimal)):
-        raise TypeError(f"{name} = {value!r} must be a real number")
+        several = hasattr(value, "__iter__") and not isinstance(value, (str, bytes))
+        hint = _FOR_SEVERAL.get(name, "") if several else ""
+        raise TypeError(f"{name} = {_shown(value)} must be a real number{hint}")
     try:
         number = float(value)
     except (OverflowError, ValueError):  # too large; a signaling NaN

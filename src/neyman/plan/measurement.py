@@ -17,7 +17,7 @@ from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.plan.shifts import Shifts
 from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
 
-__all__ = ["Entry", "failure", "listed", "rate_of", "together"]
+__all__ = ["Entry", "failure", "fitting_delta", "listed", "rate_of", "together"]
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,17 @@ def failure(delta: Fraction, keys: int) -> Fraction:
     context = Context(prec=40, rounding=ROUND_CEILING)
     above = context.divide(Decimal(exact.numerator), Decimal(exact.denominator))
     return min(Fraction(Context(prec=15, rounding=ROUND_CEILING).plus(above)), Fraction(1))
+
+
+def fitting_delta(limit: Fraction, keys: int) -> str:
+    """Return a delta, as a plan writes it, with which the failure of some keys fits a limit.
+
+    Args:
+        limit: on the chance that a key of a single unit is published, above 0.
+        keys: how many unknown keys one unit can have, in all tables together.
+    """
+    places = next(k for k in range(1, 301) if 2 * keys * Fraction(1, 10**k) <= limit)
+    return f"1e-{places}"
 
 
 def listed(entries: Iterable[Entry]) -> bool:

@@ -41,7 +41,7 @@ from neyman.plan.document import (
     suggest,
 )
 from neyman.plan.hierarchy import Hierarchy
-from neyman.plan.measurement import Entry, together
+from neyman.plan.measurement import Entry, fitting_delta, together
 from neyman.plan.plan_sections import plan_sections
 from neyman.plan.query import (
     ALL,
@@ -470,7 +470,8 @@ class Plan:
                 f"query[].delta: a key of a single unit is published with probability up to "
                 f"{plain(total)} ({text}), and {limit}"
                 f"{', which must be larger' if 'epsilon' in numbers else ''}; "
-                "take a smaller delta in the query"
+                "take a smaller delta in the query, such as "
+                + fitting_delta(most, sum(entry.keys for entry, _ in chances))
             )
 
     def _unlisted(self) -> Iterator[str]:

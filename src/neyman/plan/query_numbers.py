@@ -10,6 +10,7 @@ from itertools import pairwise
 from neyman.numerics import check
 from neyman.plan.clip_search import MOST_EXPONENT, ClipSearch
 from neyman.plan.document import PlanDocument, QueryPart, show, suggest
+from neyman.plan.measurement import fitting_delta
 from neyman.plan.query import LEVELS, Column, center, middle
 from neyman.semantics.digits import plain
 
@@ -91,7 +92,7 @@ def numbers_of(
     """
     problems = list(_fields(part, where, name, columns, document))
     problems += _bounds(part, where, name, document)
-    problems += _discovery(part, where, name, discovers)
+    problems += _discovery(part, where, name, discovers, document)
     column, over = columns.get(part.column or ""), columns.get(part.over or "")
     if problems or column is None or (over is None) != (part.over is None):
         return Numbers(None, None, tuple(problems))
@@ -248,7 +249,9 @@ def _bounds(part: QueryPart, where: str, name: str, document: PlanDocument) -> I
         )
 
 
-def _discovery(part: QueryPart, where: str, name: str, discovers: bool) -> Iterator[str]:
+def _discovery(
+    part: QueryPart, where: str, name: str, discovers: bool, document: PlanDocument
+) -> Iterator[str]:
     if discovers and part.measure not in ("units", "count", "sum"):
         yield (
             f"{where}.measure {name} = {part.measure!r}: must be 'units', 'count' or 'sum' for "
@@ -257,7 +260,7 @@ def _discovery(part: QueryPart, where: str, name: str, discovers: bool) -> Itera
     if discovers and part.delta is None:
         yield (
             f"{where}.delta {name} is missing; keys that are discovered need one: the chance that "
-            "a key of a single unit is published, such as 1e-9"
+            f"a key of a single unit is published{_fitting(document)}"
         )
     elif not discovers and part.delta is not None:
         yield (
@@ -266,6 +269,22 @@ def _discovery(part: QueryPart, where: str, name: str, discovers: bool) -> Itera
         )
     elif part.delta is not None and not LEAST_DELTA <= part.delta <= Fraction(1, 2):
         yield f"{where}.delta {name} = {show(part.delta)}: must be from 1e-300 to 1/2"
+
+
+def _fitting(document: PlanDocument) -> str:
+    """Return a delta that the budget has room for, in each query that needs one and has none."""
+    budget = document.budget
+    limit = Fraction(1, 10**12) if budget.delta is None else budget.delta
+    discovered = {name for name, column in document.columns.items() if column.discover}
+    keys = 0
+    for part in document.query:
+        if not discovered.isdisjoint(part.by):
+            rows = document.rows_of(part)
+            own = min(rows, part.groups or rows) * max(1, len(part.at))
+            limit -= own * (part.delta or 0)
+            keys += own if part.delta is None else 0
+    known = budget.delta is not None or budget.power is not None
+    return f", such as {fitting_delta(limit, keys)}" if known and limit > 0 else ""
 
 
 def _overflow(

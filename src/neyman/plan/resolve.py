@@ -450,6 +450,13 @@ def _searched_rows(document: PlanDocument) -> Iterable[str]:
             )
 
 
+def _unused_share(document: PlanDocument) -> str:
+    """Return the share that makes the sum 1, where a query without one is left."""
+    left = 1 - sum((part.share or Fraction(0) for part in document.query), Fraction(0))
+    open_ = sum(part.share is None for part in document.query)
+    return f", such as '{left / open_}'" if left > 0 else ""
+
+
 def budget_fields(budget: BudgetPart) -> dict[str, Fraction]:
     """The numbers of a budget that are given."""
     return {name: value for name, value in budget if value is not None}
@@ -557,7 +564,8 @@ def _query(
         problems.append(f"{where}.split {name}: {_sum_text(split.values())}")
     if measured and part.share is None:
         problems.append(
-            f"{where}.share {name} is missing; give its exact part of the budget: '1/2'"
+            f"{where}.share {name} is missing; give its exact part of the budget"
+            f"{_unused_share(document)}"
         )
     if not measured and part.share is not None:
         problems.append(f"{where}.share {name}: all its levels are public, so it takes no share")

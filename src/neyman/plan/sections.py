@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import KeysView, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias, TypedDict, Unpack
@@ -96,7 +97,8 @@ def keys(values: Any, unknown: Any = None) -> Section:
         unknown: "drop" (if not given), or the key that rows with another value go to.
 
     Raises:
-        TypeError: ``values`` is none of these.
+        TypeError: ``values`` is none of these, or a set: the hash of a plan depends on the order of
+            its keys, and the order of a set changes from one Python process to the next.
         ValueError: a Python range of more than a million numbers.
 
     Examples:
@@ -108,6 +110,11 @@ def keys(values: Any, unknown: Any = None) -> Section:
     """
     if isinstance(values, range) and len(values[: MOST_RANGE + 1]) > MOST_RANGE:
         raise ValueError(f"values = {values!r} must list at most {MOST_RANGE} keys")
+    if isinstance(values, AbstractSet) and not isinstance(values, KeysView):
+        raise TypeError(
+            f"values is a {type(values).__name__} and must be a list of keys: a set has another "
+            "order in each process, and so the plan another hash; give sorted(values)"
+        )
     try:
         plain = values if isinstance(values, (str, Mapping)) else list(values)
     except TypeError:

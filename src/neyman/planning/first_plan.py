@@ -1,4 +1,4 @@
-"""A first plan from the schema of a file: its column names and types, and never a row."""
+"""A first plan from the schema of a file or a table: column names and types, and never a row."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from neyman.engines.source import close_table, database_at, open_table
 from neyman.semantics.unchecked_claims import rows_not_stated
 
-__all__ = ["Schema", "first_plan", "schema_of"]
+__all__ = ["Schema", "first_plan", "schema_at", "schema_of"]
 
 _LONGEST = 1 << 20
 """The most bytes of a header that are read, as of any line."""
@@ -59,6 +61,39 @@ class Schema:
 
     columns: tuple[tuple[str, pa.DataType | None], ...]
     source: Mapping[str, str]
+
+
+def schema_at(url: str) -> tuple[str, Schema] | None:
+    """Read the name of a table in a database, and the names and types of its columns. Read no row.
+
+    Args:
+        url: the address of the table, as a run takes it.
+
+    Returns:
+        The name and the columns; None for the path of a file.
+
+    Raises:
+        DataError: the address cannot be read, or there is no such table. The message has no
+            password.
+        ImportError: the client of the database is not installed; the message names the extra.
+    """
+    source = database_at(url)
+    if source is None:
+        return None
+    table = open_table(source, rows=False)
+    try:
+        kinds = table.schema().to_pyarrow()
+    finally:
+        close_table(table)
+    given = parse_qsl(urlsplit(url).query)
+    name = dict(given)["table"].rpartition(".")[2]
+    return name, Schema(tuple((field.name, _usual(field.type)) for field in kinds), {})
+
+
+def _usual(kind: pa.DataType) -> pa.DataType:
+    """The type of a column; a number of a server with any number of digits is like a double."""
+    wide = pa.types.is_decimal(kind) and kind.scale > _MOST_DECIMALS
+    return pa.float64() if wide else kind
 
 
 def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8") -> Schema:

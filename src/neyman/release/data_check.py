@@ -31,6 +31,7 @@ from neyman.engines.key_matches import (
 from neyman.engines.line_faults import Lines, line_faults
 from neyman.engines.private_tables import NOTICE, Private
 from neyman.engines.source import close_table, csv_files
+from neyman.extras import library_warnings
 from neyman.plan.plan import Plan
 from neyman.release.private_key_files import check_key_files
 from neyman.release.run import Source
@@ -93,6 +94,7 @@ class DataCheck(Private):
         return {"private": NOTICE, **asdict(self)}
 
 
+@library_warnings()
 def check_data(
     plan: Plan | str | Path,
     data: Any,

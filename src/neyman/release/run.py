@@ -44,6 +44,7 @@ from neyman.engines.source import (
     open_table,
     untyped_columns,
 )
+from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.ledger.records import Entry as Spend
@@ -142,6 +143,7 @@ class FirstRun:
     pages: Pages
     remedy: Remedy = Remedy()
 
+    @library_warnings()
     def make(self, out: Path, tell: Progress) -> Release:
         """Check, charge, read, and put the release in place."""
         plan, book = self.plan, self.book
@@ -346,6 +348,7 @@ class Source:
     others: Mapping[str, Source] = field(default_factory=dict[str, "Source"])
 
     @classmethod
+    @library_warnings()
     def of(
         cls, plan: Plan, data: Any, engine: str, memory: str | None, master: str | None
     ) -> Source:
@@ -391,8 +394,12 @@ class Source:
         data = [self.data, *(other.data for other in self.others.values())]
         return [one.name for one in data if isinstance(one, DatabaseTable) and one.name]
 
-    def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
-        """The forms alone, once the tables of a plan are known to follow from them."""
+    def columns(self, plan: Plan) -> Mapping[str, tuple[str, ...]]:
+        """The columns of each table that the plan reads. No engine is started.
+
+        Raises:
+            DataError: there are no such files or tables, or they lack a column.
+        """
         sources = {plan.table: self, **self.others}
         names: dict[str, list[str]] = {}
         folders: dict[str, frozenset[str]] = {}
@@ -400,8 +407,13 @@ class Source:
             with named_errors(plan, name):
                 names[name] = column_names(source.data, source.csv)
                 folders[name] = folder_columns(source.data)
+        return columns_of(plan, names, folders)
+
+    def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
+        """The forms alone, once the tables of a plan are known to follow from them."""
+        sources = {plan.table: self, **self.others}
         # What is needed alone, as it will be read: other columns may hold anything.
-        forms = self._opened(columns_of(plan, names, folders), plan, rows=False)
+        forms = self._opened(self.columns(plan), plan, rows=False)
         untyped = {
             name: untyped_columns(source.data, source.csv) for name, source in sources.items()
         }

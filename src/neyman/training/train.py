@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, ChargedError, LedgerError
 from neyman.mechanisms.batches import pieces
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import SecureBits, rounded_gaussian
+from neyman.notebook import progress_line
 from neyman.numerics import check
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
@@ -158,7 +160,8 @@ def train(
         failure = ""
         job = _Run(terms, gradient, many, folder, every, book)
         try:
-            state, parameters = job.finish(state, parameters)
+            with library_warnings():
+                state, parameters = job.finish(state, parameters)
             return _publish(terms, book, paid, folder, state, parameters, sign)
         except (ChargedError, LedgerError, CheckpointError):
             raise
@@ -213,6 +216,7 @@ class _Run:
         bits = SecureBits()
         noise = np.empty(parameters.size, np.int64)
         counted = self.book.steps(state.entry)
+        tell = progress_line()
         while state.done < steps:
             ahead = min(state.done + self.every, steps)
             # Durable before the first random bit of these steps [TR-4].
@@ -220,6 +224,7 @@ class _Run:
             self.book.count_steps(state.entry, counted, ahead)
             counted = ahead
             for step in range(state.done, ahead):
+                tell(f"training: step {step + 1} of {steps}", step / steps)
                 total = self._sum(parameters, next(batches))
                 # Exact: for a whole x, round(x + Z) = x + round(Z) [TR-2].
                 total += rounded_gaussian(terms.sigma_squared, noise.size, bits, noise)
@@ -227,6 +232,7 @@ class _Run:
                 parameters = parameters - terms.at(step) * mean.reshape(parameters.shape)
             state = replace(state, done=ahead, begun=ahead)
         save(self.folder, state, parameters)
+        tell(f"trained in {steps} steps", 1.0)
         return state, parameters
 
     def _sum(self, parameters: Floats, batch: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -55,6 +55,9 @@ class NeymanAccountant(PrivacyAccountant):
         super().__init__(neighboring_relation)
         self._mechanism = Mechanism.nothing()
 
+    def __repr__(self) -> str:
+        return f"<NeymanAccountant of {self._mechanism!r}>"
+
     @property
     def mechanism(self) -> Mechanism:
         """Return the composed mechanism."""

@@ -22,7 +22,7 @@ from ibis.formats.pyarrow import PyArrowType
 
 from neyman.engines import duckdb as engine
 from neyman.engines.column_types import PLACEHOLDER, check_types, plain_type
-from neyman.engines.csv_reader import DataError, check_names
+from neyman.engines.csv_reader import DataError, cause, check_names, fault
 from neyman.engines.data_frames import Frame, marked_text
 from neyman.engines.databases.table import DatabaseTable
 from neyman.engines.expressions import without_empty_text
@@ -82,9 +82,10 @@ class DuckDBTable(DatabaseTable):
             arrow = table.limit(0).to_pyarrow().schema
         except Exception as error:
             engine.close(connection)
-            raise DataError(
+            raise fault(
+                error,
                 f"data = {self._url!r}: no such table, no DuckDB file, or one that another process"
-                f" writes ({type(error).__name__})"
+                f" writes ({cause(error)})",
             ) from None
         kinds = {field.name: _agreed(field.type, table.schema()[field.name]) for field in arrow}
         try:
