@@ -226,8 +226,12 @@ class Recorder:
         for node, seconds in self.by_case.items():
             file, test, case = _name(node)
             by_test[file, test][case] = seconds
-        by_file: dict[str, dict[str, float | dict[str, float]]]
-        by_file = {file: dict(tests) for file, tests in old.by_file.items()}
+        by_file: dict[str, dict[str, float | dict[str, float]]] = {}
+        for file, tests in old.by_file.items():
+            path = FILE.parent / file
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            if kept := {test: tests[test] for test in tests if test.rpartition("::")[2] in text}:
+                by_file[file] = kept
         for (file, test), cases in by_test.items():
             largest = max(cases.values())
             few = largest <= LARGEST_SECONDS["fast"] or len(cases) == 1

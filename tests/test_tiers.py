@@ -1,0 +1,67 @@
+"""Tiers follow from measured times, and no test leaves `make test`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import tiers
+from tiers import LARGEST_SECONDS, TIERS, Durations
+
+MEASURED = {
+    "a/test_a.py": {
+        "test_cheap": 0.01,
+        "test_some": {"[1]": 0.2, "[2]": 0.9, "[3]": 50.0},
+        "test_heavy": {"[1]": 70.0, "[2]": 30.0},
+    }
+}
+NODES = [
+    f"tests/a/test_a.py::{name}"
+    for name in (
+        "test_cheap",
+        *(f"test_some[{k}]" for k in (1, 2, 3)),
+        "test_heavy[1]",
+        "test_heavy[2]",
+    )
+]
+
+
+def test_a_case_is_in_the_smallest_tier_with_room_and_each_test_keeps_its_cheapest_case():
+    assert [*Durations(MEASURED).tiers(NODES).values()] == [
+        "fast",
+        "test",
+        "ci",
+        "night",
+        "night",
+        "test",
+    ]
+
+
+def test_a_test_without_a_measurement_is_in_test():
+    new = ["tests/a/test_a.py::test_new", "tests/a/test_new.py::test_cheap[x]"]
+    assert [*Durations(MEASURED).tiers(new).values()] == ["test", "test"]
+    assert Durations(MEASURED).seconds("a/test_a.py", "test_some", "[new]") == 0.2
+
+
+def test_tiers_grow_and_the_largest_has_room_for_all():
+    assert sorted(LARGEST_SECONDS.values()) == [LARGEST_SECONDS[tier] for tier in TIERS]
+    assert LARGEST_SECONDS["night"] == float("inf")
+
+
+def test_a_measurement_replaces_that_of_its_tests_and_keeps_that_of_others_that_exist():
+    recorder = tiers.Recorder()
+    recorder.by_case.update({NODES[1]: 0.02, NODES[2]: 0.01, NODES[4]: 1.5, NODES[5]: 0.4})
+    old = {**MEASURED, "test_tiers.py": {"test_tiers_grow_and_the_largest_has_room_for_all": 0.1}}
+    by_file = recorder.measured(Durations({**old, "test_skips.py": {"test_gone": 0.1}})).by_file
+    assert "test_skips.py" not in by_file
+    assert by_file["test_tiers.py"] == old["test_tiers.py"]
+    assert by_file["a/test_a.py"] == {
+        "test_some": 0.02,
+        "test_heavy": {"[1]": 1.5, "[2]": 0.4},
+    }
+
+
+def test_work_is_counted_with_the_processes_that_it_starts():
+    before = tiers.cpu_seconds()
+    subprocess.run([sys.executable, "-c", "sum(i * i for i in range(5_000_000))"], check=True)
+    assert tiers.cpu_seconds() - before > 0.1
