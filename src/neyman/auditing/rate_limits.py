@@ -32,7 +32,7 @@ LEAST = 1e-300  # what is below it counts as this
 MOST_EXACT = 2000  # trials, of which each count has a limit
 LEAST_EXACT = 1e-100  # of a chance: far from where floats end
 ROOM = 1e-5  # relative, for the errors of floats: they are below 1e-7
-SPECIAL = 4096 * UNIT  # relative error of SciPy's betaln, with room
+SPECIAL = 16 * UNIT  # relative error of SciPy's gammaln, of logarithms, and of their sums, with room
 
 
 def tail_above(most: int, trials: int, rate: float) -> float:
@@ -216,10 +216,12 @@ def anytime_limit(count: int, trials: int, chance: float) -> float:
         return 1.0
     mixed = float(betaln(count + 0.5, trials - count + 0.5)) - math.log(math.pi)
     target = -math.log(chance)
+    # betaln is a difference of three gammaln. The largest, of trials + 1, errs most.
+    terms = (trials + 1) * math.log(trials + 2)
 
     def reached(p: float) -> bool:
         hits, misses = count * math.log(p) if count else 0.0, (trials - count) * math.log1p(-p)
-        size = abs(mixed) + abs(hits) + abs(misses) + target + 1
+        size = abs(mixed) + abs(hits) + abs(misses) + target + terms + 1
         return mixed - hits - misses - SPECIAL * size >= target
 
     low, high = count / trials, math.nextafter(1.0, 0.0)

@@ -266,8 +266,10 @@ class ContourProfile(Profile):
         """Bounds on log power at many levels, by duality."""
         inside = (log_levels > -math.inf) & (log_levels < 0)
         low, high = np.where(inside, -math.inf, 0.0), np.zeros(len(log_levels))
-        low[log_levels == -math.inf] = high[log_levels == -math.inf] = _log(self._infinite)
-        # A test that ignores the data has the level as its power.
+        least_power, most_power = _plus(np.full(1, -math.inf), np.full(1, -math.inf), self._infinite)
+        low[log_levels == -math.inf], high[log_levels == -math.inf] = least_power, most_power
+        # A test that ignores the data has the level as its power. The logarithm of a level errs by
+        # 2 units of itself, as in `level_slack`, and the difference by one more.
         level = log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300))
         least = np.maximum(self._chernoff(log_levels), level)
         low = np.where(inside, np.maximum(low, least), low)
@@ -297,7 +299,7 @@ class ContourProfile(Profile):
             all_top = gained <= self._log_top - slack
             low = np.where(all_top, np.maximum(low, gained - slack), low)
             high = np.minimum(high, _plus(gained, gained, self._infinite)[1] + slack)
-        return np.maximum(low, _log(self._infinite) - 8 * UNIT), np.minimum(high, 0.0)
+        return np.maximum(low, least_power), np.minimum(high, 0.0)
 
     def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
         """Narrow bounds on log powers near 1 by the digits of 1 - power [C-10]."""
@@ -365,7 +367,11 @@ def _width(low: Any, high: Any) -> Any:
 
 
 def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
-    """Bounds on the logarithm when a mass is added."""
+    """Bounds on the logarithm when a mass is added.
+
+    The logarithm of the mass errs by 2 units of itself, the mass of a sum of losses by 6 of its
+    own, and the logarithm of the sum, which is no farther from 0, by 4 units and 2 of itself.
+    """
     if not mass:
         return low, np.minimum(high, 0.0)
     add = math.log(mass)
@@ -376,10 +382,6 @@ def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
 def _log_complement(log_miss: float) -> float:
     """log(1 - e^log_miss), up to a few units of rounding."""
     return math.log1p(-math.exp(log_miss)) if log_miss < 0 else -math.inf
-
-
-def _log(mass: float) -> float:
-    return math.log(mass) if mass > 0 else -math.inf
 
 
 def contour_profile(losses: Composition, *, release: bool = True) -> ContourProfile:
