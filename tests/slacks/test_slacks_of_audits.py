@@ -127,12 +127,3 @@ def test_a_level_under_a_polygon() -> Iterator[bool]:
     for epsilon, start, power in numbers(10, 200, (-1.0, 3.0), (0.0, 0.9), (0.2, 1.0)):
         level = polygon_level(np.array([epsilon]), np.array([start]))(power)
         yield level <= max(mpmath.exp(-mpf(epsilon)) * (mpf(power) - start), 0)
-
-
-@needed("auditing/one_run_bounds.py:Guesses.refutes")
-def test_a_claim_is_refuted_only_by_a_contradiction() -> Iterator[bool]:
-    for g, m, chance in numbers(11, 100, (3, 90), (91, 999), (1e-3, 0.1)):
-        guesses, canaries = int(g), int(m)
-        most = F(guesses, canaries) - F(chance) / canaries  # of h, where r = chance / canaries
-        level = float(most) if float(most) <= most else math.nextafter(float(most), 0.0)
-        yield not Guesses(canaries, guesses, 1, chance).refutes(lambda _, level=level: level)
