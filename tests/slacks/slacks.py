@@ -1,15 +1,16 @@
 """Rounding slacks of the certified core: each place where a bound is moved by units of rounding.
 
-A slack is one name ``UNIT`` in a module. `without` runs the library with 0 in its place, and `needed`
+A slack is one name ``UNIT`` in a module. `without` runs the library with 0 in its place. `needed`
 asks two things of a bound: the exact number lies inside, and without the slack it does not.
 """
 
 from __future__ import annotations
-
 import __future__
+
 import ast
 import importlib
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -95,23 +96,30 @@ def _replaced(file: str, statement: ast.stmt) -> Iterator[None]:
     module = importlib.import_module("neyman." + file.removesuffix(".py").replace("/", "."))
     flags = __future__.annotations.compiler_flag
     code = compile(ast.Module([statement], []), file, "exec", flags)
-    if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        known = dict(vars(module))
-        exec(code, vars(module))  # noqa: S102 (one constant of the library)
+    if isinstance(statement, ast.Assign):
+        (target,) = (node.id for node in statement.targets if isinstance(node, ast.Name))
+        old = getattr(module, target)
+        users = [m for name, m in sys.modules.items() if name.startswith("neyman.")]
+        users = [m for m in users if vars(m).get(target) is old]  # who imports the constant
+        exec(code, vars(module))
+        new = getattr(module, target)
         try:
+            for user in users:
+                setattr(user, target, new)
             yield
         finally:
-            vars(module).update(known)
+            for user in users:
+                setattr(user, target, old)
         return
     codes = {c.co_qualname: c for c in _codes(code)}
     functions = [f for f in _functions(module) if f.__qualname__ in codes]
-    old = [f.__code__ for f in functions]
+    whole = [f.__code__ for f in functions]
     try:
         for function in functions:
             function.__code__ = codes[function.__qualname__]
         yield
     finally:
-        for function, before in zip(functions, old, strict=True):
+        for function, before in zip(functions, whole, strict=True):
             function.__code__ = before
 
 

@@ -12,7 +12,6 @@ from mpmath import mpf
 
 from neyman.auditing.evidence import ManyRuns, _mu
 from neyman.auditing.one_run_bounds import (
-    Guesses,
     approximate_level,
     gaussian_level,
     polygon_level,
@@ -39,7 +38,10 @@ def test_a_power_on_the_edge_of_the_region() -> Iterator[bool]:
     for alarm, miss, level in numbers(2, 200, (0.01, 0.4), (0.01, 0.4), (0.0, 1.0)):
         exact = mpf(level)
         for a, b in ((alarm, miss), (miss, alarm)):
-            on_left, on_right = level * (1 - mpf(b)) / a, 1 - mpf(b) * (1 - mpf(level)) / (1 - mpf(a))
+            on_left, on_right = (
+                level * (1 - mpf(b)) / a,
+                1 - mpf(b) * (1 - mpf(level)) / (1 - mpf(a)),
+            )
             exact = max(exact, on_left if level <= a else on_right)
         yield shown(alarm, miss).power_at_least(level) <= exact
 
@@ -91,7 +93,10 @@ def test_chances_of_all_counts_add_up_to_the_chance() -> Iterator[bool]:
 
 @needed("auditing/rate_limits.py:SPECIAL")
 def test_a_limit_at_every_number_of_trials() -> Iterator[bool]:
-    for c, n, chance in [*numbers(7, 20, (0, 50), (100, 1e6), (1e-3, 0.4)), *numbers(8, 30, (0, 1), (1, 99), (1e-200, 0.1))]:
+    for c, n, chance in [
+        *numbers(7, 20, (0, 50), (100, 1e6), (1e-3, 0.4)),
+        *numbers(8, 30, (0, 1), (1, 99), (1e-200, 0.1)),
+    ]:
         count, trials = int(c), int(n)
         p = mpf(anytime_limit(count, trials, chance))
         log_ratio = (

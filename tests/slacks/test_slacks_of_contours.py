@@ -90,10 +90,13 @@ def test_a_mass_that_is_added_to_a_logarithm() -> Iterator[bool]:
 @needed("profiles/contour.py:ContourProfile._most", "profiles/contour.py:ContourProfile._exponents")
 def test_chernoff_by_a_few_tilts() -> Iterator[bool]:
     tilts = 2.0 ** np.arange(-8, 14)
-    for loss, epsilon in [*numbers(2, 40, (0.0, 1e-3), (1e6, 1e9)), *numbers(3, 40, (0, 9), (0, 1))]:
-        loss = round(1024 * loss) / 1024
-        exact = min(c * mpf(loss) + log_kernel(c) - c * mpf(epsilon) for c in tilts)
-        yield sure(loss)._most(np.array([epsilon]))[0] >= exact
+    for loss, epsilon in [
+        *numbers(2, 40, (0.0, 1e-3), (1e6, 1e9)),
+        *numbers(3, 40, (0, 9), (0, 1)),
+    ]:
+        short = round(1024 * loss) / 1024
+        exact = min(c * mpf(short) + log_kernel(c) - c * mpf(epsilon) for c in tilts)
+        yield sure(short)._most(np.array([epsilon]))[0] >= exact
 
 
 @needed("profiles/contour.py:ContourProfile.log_delta_above")
@@ -109,7 +112,8 @@ def test_chernoff_of_a_power() -> Iterator[bool]:
     tilts = 2.0 ** (0.5 * np.arange(-6, 13))
     for (level,) in numbers(4, 40, (-1e6, -1e3)):
         exact = min(
-            (log_kernel(c) + mpmath.log(c) + c * mpf(level)) / (1 + mpf(c)) + mpmath.log1p(1 / mpf(c))
+            (log_kernel(c) + mpmath.log(c) + c * mpf(level)) / (1 + mpf(c))
+            + mpmath.log1p(1 / mpf(c))
             for c in tilts
         )
         yield sure(0.0).log_powers_above(np.array([level]))[0] >= exact

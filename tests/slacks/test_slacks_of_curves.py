@@ -1,4 +1,4 @@
-"""Bounds of curves, losses, and questions hold exact numbers, and would not without their slacks."""
+"""Bounds of curves and losses hold exact numbers, and would not without their slacks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import cast
 
 import mpmath
 import numpy as np
+from exact_profiles import Known, Perfect
 from mpmath import mpf
 
 import neyman as ny
 from neyman.losses.composition import Composition
 from neyman.losses.finite import OffLatticeLoss
 from neyman.numerics.arrays import Array
-from neyman.profiles.profile import Interval, Profile
+from neyman.profiles.profile import Interval
 from neyman.tradeoff.curve import Curve
 from neyman.tradeoff.enclosure import _by_values, _down, _last_corner, _Places, _up
 from neyman.tradeoff.loss_variable import _chords, _complementary, _variance
@@ -24,30 +25,6 @@ from neyman.tradeoff.piecewise_linear import Polygon
 from neyman.tradeoff.queries import epsilon_at, pbdp_delta, settled
 from neyman.tradeoff.symmetry import conjugate
 from slacks import needed, numbers
-
-
-class Known(Profile):
-    """One pair whose profile is log delta = a - b epsilon, exact at a few digits."""
-
-    method = "closed form"
-
-    def __init__(self, start: float, slope: float) -> None:
-        self.start, self.slope = start, slope
-
-    def log_delta(self, epsilon: float) -> Interval:
-        exact = mpf(self.start) - mpf(self.slope) * epsilon
-        return self._ends(exact)
-
-    def _ends(self, exact: mpf) -> Interval:
-        near = float(exact)
-        low = near if near <= exact else math.nextafter(near, -math.inf)
-        return low, low if low == exact else math.nextafter(low, math.inf)
-
-    def log_power(self, log_level: float) -> Interval:
-        return self._ends(mpf(self.start) - mpf(self.slope) * log_level)
-
-    def epsilon_near(self, log_delta: float) -> float:
-        return max((self.start - log_delta) / self.slope, 0.0)
 
 
 @needed("tradeoff/queries.py:level_slack")
@@ -84,13 +61,6 @@ def test_the_conjugate_of_a_curve() -> Iterator[bool]:
         found = conjugate(cast("Curve", SimpleNamespace(profiles=[profile], method="")), slope)
         log_delta = profile.start - fall * mpmath.log(-mpf(slope))
         yield found.lower <= mpmath.expm1(log_delta) <= found.upper
-
-
-class Perfect(Known):
-    """P = Q: delta = 1 - e^epsilon, a straight line in e^epsilon."""
-
-    def log_delta(self, epsilon: float) -> Interval:
-        return self._ends(mpmath.log(-mpmath.expm1(epsilon))) if epsilon < 0 else (-math.inf,) * 2
 
 
 @needed("tradeoff/loss_variable.py:_complementary")
@@ -197,7 +167,9 @@ def test_the_corner_of_the_largest_loss() -> Iterator[bool]:
 
 def power_at(polygon: Polygon, level: mpf) -> mpf:
     """The power of a polygon of corners."""
-    corners = [(mpf(x.numerator) / x.denominator, mpf(y.numerator) / y.denominator) for x, y in polygon]
+    corners = [
+        (mpf(x.numerator) / x.denominator, mpf(y.numerator) / y.denominator) for x, y in polygon
+    ]
     for (x, y), (u, v) in pairwise(corners):
         if x <= level <= u and u > x:
             return y + (v - y) * (level - x) / (u - x)

@@ -16,10 +16,10 @@ from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
 from neyman.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.loss import NODE_WEIGHTS
 from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
 from neyman.losses.rounded_gaussian import _tail
 from neyman.losses.subsampled import SubsampledGaussianLoss
-from neyman.losses.loss import NODE_WEIGHTS
 from slacks import needed, numbers
 
 F = Fraction
@@ -68,7 +68,9 @@ def finite(x: Fraction) -> FiniteLoss:
 
 
 def of_values(values: list[float], log_p: tuple[float, ...], z: mpf) -> mpf:
-    return mpmath.log(mpmath.fsum(mpmath.exp(p + z * v) for p, v in zip(log_p, values, strict=True)))
+    return mpmath.log(
+        mpmath.fsum(mpmath.exp(p + z * v) for p, v in zip(log_p, values, strict=True))
+    )
 
 
 @needed("losses/finite.py:FiniteLoss.mgf_rounding")
@@ -84,7 +86,10 @@ def test_atoms_of_a_loss_with_few_values() -> Iterator[bool]:
         loss = finite(F(y))
         for atoms in (loss.atoms(tilt), loss.dots(tilt, 1.0)):
             error = np.max(atoms.relative)
-            for at, log_p, w in ((-y, loss.log_p[0], atoms.weight[0]), (y, loss.log_p[1], atoms.weight[-1])):
+            for at, log_p, w in (
+                (-y, loss.log_p[0], atoms.weight[0]),
+                (y, loss.log_p[1], atoms.weight[-1]),
+            ):
                 exact = mpmath.exp(mpf(log_p) + mpf(tilt) * at - atoms.log_scale)
                 yield abs(w - exact) <= error * exact
 
@@ -164,7 +169,9 @@ def test_atoms_of_a_laplace_loss() -> Iterator[bool]:
 def test_the_law_of_a_laplace_loss() -> Iterator[bool]:
     for (a,) in numbers(12, 40, (1.0, 90.0)):
         law = LaplaceLoss(F(a)).law(1.0)
-        for log_p, exact in zip(law.log_p.tolist(), (-a - mpmath.log(2), -mpmath.log(2)), strict=True):
+        for log_p, exact in zip(
+            law.log_p.tolist(), (-a - mpmath.log(2), -mpmath.log(2)), strict=True
+        ):
             yield abs(log_p - exact) <= law.relative
 
 
@@ -214,9 +221,9 @@ def test_weights_of_a_discrete_gaussian_loss() -> Iterator[bool]:
         squared = F(round(64 * v), 64)
         atoms = DiscreteGaussianLoss(squared, 1).atoms(0.0)
         s2 = mpf(squared.numerator) / squared.denominator
-        total = mpmath.fsum(mpmath.exp(-mpf(x) ** 2 / (2 * s2)) for x in range(-99, 100))
+        total = mpmath.fsum(mpmath.exp(-(mpf(x) ** 2) / (2 * s2)) for x in range(-99, 100))
         for k in (0, 3, len(atoms) // 2, len(atoms) // 3):
-            exact = mpmath.exp(-mpf(atoms.start + k) ** 2 / (2 * s2)) / total
+            exact = mpmath.exp(-(mpf(atoms.start + k) ** 2) / (2 * s2)) / total
             yield abs(atoms.weight[k] - exact) <= atoms.relative * exact
 
 
@@ -225,10 +232,17 @@ def test_a_tail_of_the_normal_law() -> Iterator[bool]:
     for (x,) in numbers(18, 60, (0.0, 30.0)):
         low, high = _tail(x, -1), _tail(x, 1)
         exact = mpmath.erfc(mpf(x) / mpmath.sqrt(2)) / 2
-        yield mpf(low.numerator) / low.denominator <= exact <= mpf(high.numerator) / high.denominator
+        yield (
+            mpf(low.numerator) / low.denominator <= exact <= mpf(high.numerator) / high.denominator
+        )
 
 
-@needed("losses/finite.py:_multinomial", "numerics/power_sums.py:power_sums", but=(2,), together=[(0, 1, 3, 4)])
+@needed(
+    "losses/finite.py:_multinomial",
+    "numerics/power_sums.py:power_sums",
+    but=(2,),
+    together=[(0, 1, 3, 4)],
+)
 def test_sums_of_a_loss_with_two_values() -> Iterator[bool]:
     for y, lost, n in numbers(19, 20, (0.1, 3.0), (0.05, 0.9), (2, 40)):
         x, count = float(F(y).limit_denominator(9)), int(n)

@@ -9,7 +9,13 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from neyman.canonical.iterates_closed_form import Exponential, Laplace, Logistic, MovedLadder, Normal
+from neyman.canonical.iterates_closed_form import (
+    Exponential,
+    Laplace,
+    Logistic,
+    MovedLadder,
+    Normal,
+)
 from slacks import needed, numbers
 
 
@@ -68,7 +74,7 @@ def test_the_logistic_law() -> Iterator[bool]:
 def test_the_density_of_the_normal_law() -> Iterator[bool]:
     for (y,) in numbers(2, 40, (-30.0, 30.0)):
         density = Normal(1.0)._log_density(np.array([y]), np.zeros(1))
-        yield around(density, -mpf(y) ** 2 / 2)
+        yield around(density, -(mpf(y) ** 2) / 2)
 
 
 @needed(
@@ -125,7 +131,9 @@ def test_steps_of_an_exponential_law() -> Iterator[bool]:
             yield law.log_c[0] <= mpmath.log((1 - mpf(d)) / (1 + e)) <= law.log_c[1]
             out = mpmath.log(mpmath.exp(log_s) - taken) - int(n) * mpf(epsilon)
             yield held(law.out(at, steps), out)
-            yield held(law.back(out_as_float(out), steps), mpmath.log(exp_of(out) * e ** int(n) + taken))
+            yield held(
+                law.back(out_as_float(out), steps), mpmath.log(exp_of(out) * e ** int(n) + taken)
+            )
             yield held(law.log_slope(at, steps), -int(n) * mpf(epsilon))
 
 

@@ -93,7 +93,8 @@ def test_a_sum_of_waves() -> Iterator[bool]:
         error = characteristic_function.rounding(place, weight, u)
         for k in (1, 7, 20, 39):
             exact = mpmath.fsum(
-                p * mpmath.expm1(1j * mpf(u[k]) * v) for p, v in ((weight[0], mpf(x)), (weight[1], mpf(y)))
+                p * mpmath.expm1(1j * mpf(u[k]) * v)
+                for p, v in ((weight[0], mpf(x)), (weight[1], mpf(y)))
             )
             yield abs(mpmath.mpc(sums[k]) - exact) <= error[k]
 
@@ -106,7 +107,9 @@ def test_a_series_at_even_angles() -> Iterator[bool]:
         sums, error = even_series(weight, start, step, 64)
         for j in (0, 17, 63):
             angle = mpf(start) + j * mpf(step)
-            exact = mpmath.fsum(mpmath.mpc(w) * mpmath.exp(-1j * k * angle) for k, w in enumerate(weight))
+            exact = mpmath.fsum(
+                mpmath.mpc(w) * mpmath.exp(-1j * k * angle) for k, w in enumerate(weight)
+            )
             yield abs(mpmath.mpc(sums[j]) - exact) <= error[j]
 
 
@@ -114,7 +117,8 @@ def test_a_series_at_even_angles() -> Iterator[bool]:
 def test_atoms_of_a_sum() -> Iterator[bool]:
     for x, y, p, q in numbers(11, 40, (-9.0, 9.0), (-9.0, 9.0), (0.1, 1.0), (0.1, 1.0)):
         one, two = (
-            Discretization(np.array([v]), np.array([w]), 0.0, 0.0, 0.0, 0.0) for v, w in ((x, p), (y, q))
+            Discretization(np.array([v]), np.array([w]), 0.0, 0.0, 0.0, 0.0)
+            for v, w in ((x, p), (y, q))
         )
         both = added([one, two], 0.0)
         yield abs(mpf(both.loss[0]) - (mpf(x) + y)) <= both.place

@@ -32,7 +32,9 @@ LEAST = 1e-300  # what is below it counts as this
 MOST_EXACT = 2000  # trials, of which each count has a limit
 LEAST_EXACT = 1e-100  # of a chance: far from where floats end
 ROOM = 1e-5  # relative, for the errors of floats: they are below 1e-7
-SPECIAL = 16 * UNIT  # relative error of SciPy's gammaln, of logarithms, and of their sums, with room
+SPECIAL = (
+    16 * UNIT
+)  # relative error of SciPy's gammaln, of logarithms, and of their sums, with room
 
 
 def tail_above(most: int, trials: int, rate: float) -> float:

@@ -322,6 +322,13 @@ class MixtureProfile(Profile):
         """The mean of the deltas."""
         brackets = np.array([p.log_deltas(epsilons) for _, p in self._parts])
         weights = np.array([w for w, _ in self._parts])[:, None, None]
+        return self._mean(brackets, weights)
+
+    def _mean(self, brackets: Array, weights: Array) -> tuple[Array, Array]:
+        """Bounds on the logarithm of a mean from logarithms, shape (parts, 2, n).
+
+        The logarithm errs by 2 units of itself, and the differences from the largest by one.
+        """
         total = np.asarray(logsumexp(brackets, b=weights, axis=0))
         slack = UNIT * (16 + len(self._parts) + 4 * np.abs(total))
         slack = np.where(np.isfinite(total), slack, 0.0)
@@ -338,9 +345,9 @@ class MixtureProfile(Profile):
             return 0.0, 0.0
         if log_level == -math.inf:
             brackets = np.array([p.log_power(log_level) for _, p in self._parts])
-            weights = np.array([[w] for w, _ in self._parts])
-            total = np.asarray(logsumexp(brackets, b=weights, axis=0))
-            return float(total[0]) - 32 * UNIT, min(float(total[1]) + 32 * UNIT, 0.0)
+            weights = np.array([w for w, _ in self._parts])[:, None, None]
+            low, high = self._mean(brackets[:, :, None], weights)
+            return float(low[0]), float(high[0])
         return log_power_by_duality(self.log_delta, log_level)
 
 

@@ -266,7 +266,9 @@ class ContourProfile(Profile):
         """Bounds on log power at many levels, by duality."""
         inside = (log_levels > -math.inf) & (log_levels < 0)
         low, high = np.where(inside, -math.inf, 0.0), np.zeros(len(log_levels))
-        least_power, most_power = _plus(np.full(1, -math.inf), np.full(1, -math.inf), self._infinite)
+        least_power, most_power = _plus(
+            np.full(1, -math.inf), np.full(1, -math.inf), self._infinite
+        )
         low[log_levels == -math.inf], high[log_levels == -math.inf] = least_power, most_power
         # A test that ignores the data has the level as its power. The logarithm of a level errs by
         # 2 units of itself, as in `level_slack`, and the difference by one more.

@@ -1,0 +1,224 @@
+"""Bounds of profiles hold exact numbers, and would not without their slacks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+from exact_profiles import Known
+from mpmath import mpf
+
+from neyman.numerics.arrays import Array
+from neyman.profiles.bounded_range_releases import EnvelopeProfile
+from neyman.profiles.closed_form import (
+    GaussianProfile,
+    LaplaceProfile,
+    MixtureProfile,
+    PerfectProfile,
+)
+from neyman.profiles.complement_line import ComplementLine, _gain, _largest
+from neyman.profiles.one_subsampled_step import SubsampledStepProfile
+from neyman.profiles.profile import Interval, log_delta_below_zero
+from slacks import needed, numbers
+
+F = Fraction
+
+
+def held(ends: Interval, exact: mpf) -> bool:
+    return ends[0] <= exact <= ends[1]
+
+
+def tail(x: mpf) -> mpf:
+    """P(N > x)."""
+    return mpmath.erfc(x / mpmath.sqrt(2)) / 2
+
+
+def gaussian(mu: mpf, epsilon: mpf) -> mpf:
+    a = epsilon / mu
+    return mpmath.log(tail(a - mu / 2) - mpmath.exp(epsilon) * tail(a + mu / 2))
+
+
+@needed("profiles/closed_form.py:ACCURACY")
+def test_delta_of_equal_laws() -> Iterator[bool]:
+    for (epsilon,) in numbers(1, 40, (-9.0, -1e-3)):
+        yield held(PerfectProfile().log_delta(epsilon), mpmath.log(-mpmath.expm1(epsilon)))
+
+
+@needed(
+    "profiles/closed_form.py:GaussianProfile.log_delta",
+    "profiles/closed_form.py:ACCURACY",
+    together=[(0, 1, 2)],
+)
+def test_delta_of_a_gaussian_pair() -> Iterator[bool]:
+    for mu, x in numbers(2, 60, (0.1, 9.0), (-4.0, 30.0)):
+        epsilon = float(mu * x)
+        yield held(GaussianProfile(mu).log_delta(epsilon), gaussian(mpf(mu), mpf(epsilon)))
+    for y in (1e6, 1e9):  # far out its place is rounded
+        epsilon = y * math.sqrt(2)
+        yield held(GaussianProfile(0.3).log_delta(epsilon), gaussian(mpf(0.3), mpf(epsilon)))
+
+
+@needed(
+    "profiles/closed_form.py:GaussianProfile.log_power",
+    "profiles/closed_form.py:ACCURACY",
+    together=[(0, 1)],
+)
+def test_the_power_of_a_gaussian_pair() -> Iterator[bool]:
+    for mu, z in numbers(3, 60, (0.1, 9.0), (-30.0, 3.0)):
+        log_level = float(mpmath.log(tail(-mpf(z))))
+        place = mpf(z)
+        for _ in range(4):
+            level = tail(-place)
+            place -= (mpmath.log(level) - log_level) * level / mpmath.npdf(place)
+        yield held(GaussianProfile(mu).log_power(log_level), mpmath.log(tail(-place - mu)))
+
+
+@needed("profiles/closed_form.py:GaussianProfile.mu")
+def test_the_mu_of_a_gaussian_pair() -> Iterator[bool]:
+    for (squared,) in numbers(4, 40, (0.1, 9.0)):
+        yield held(GaussianProfile(math.sqrt(squared)).mu(), mpmath.sqrt(squared))
+
+
+@needed(
+    "profiles/closed_form.py:LaplaceProfile.log_delta",
+    "profiles/closed_form.py:ACCURACY",
+    together=[(1, 2)],
+    but=(0,),
+)
+def test_delta_of_a_laplace_pair() -> Iterator[bool]:
+    for a, share in numbers(5, 60, (0.1, 9.0), (-1.0, 1.0)):
+        epsilon = share * a
+        exact = mpmath.log(-mpmath.expm1((mpf(epsilon) - a) / 2))
+        yield held(LaplaceProfile(F(a)).log_delta(epsilon), exact)
+
+
+@needed("profiles/closed_form.py:MixtureProfile")
+def test_the_mean_of_two_profiles() -> Iterator[bool]:
+    for x, w in numbers(6, 60, (-90.0, -0.1), (0.1, 0.9)):
+        one, two = Known(x, 0.0), Known(x / 2, 0.0)
+        profile = MixtureProfile(((w, one), (1 - w, two)))
+        exact = mpmath.log(w * mpmath.exp(x) + (1 - w) * mpmath.exp(mpf(x) / 2))
+        yield held(profile.log_delta(1.0), exact)
+        zero = MixtureProfile(((w, Certain(x)), (1 - w, Certain(x / 2))))
+        yield held(zero.log_power(-math.inf), exact)
+
+
+class Certain(Known):
+    """A pair whose power at level 0 is known."""
+
+    def __init__(self, log_power: float) -> None:
+        super().__init__(log_power, 0.0)
+
+    def log_power(self, log_level: float) -> Interval:
+        return self.start, self.start
+
+
+@needed("profiles/profile.py:log_delta_below_zero")
+def test_delta_below_zero() -> Iterator[bool]:
+    for epsilon, log_delta in numbers(7, 100, (-40.0, -1e-3), (-40.0, -0.1)):
+        ends = log_delta_below_zero(epsilon, (log_delta, log_delta))
+        exact = mpmath.log(-mpmath.expm1(epsilon) + mpmath.exp(mpf(epsilon) + log_delta))
+        yield held((float(ends[0]), float(ends[1])), exact)
+
+
+@needed(
+    "profiles/one_subsampled_step.py:SubsampledStepProfile._removed",
+    "profiles/one_subsampled_step.py:_around",
+    together=[(1, 2)],
+    but=(0,),
+)
+def test_delta_of_a_sampled_step() -> Iterator[bool]:
+    for q, epsilon, start, slope in numbers(
+        8, 100, (0.01, 0.9), (-0.01, 3.0), (-9.0, -1.0), (1e-3, 90.0)
+    ):
+        profile = SubsampledStepProfile(Known(start, slope), Known(start, slope), q, "removed")
+        if mpmath.expm1(epsilon) > -q:
+            place = mpmath.log1p(mpmath.expm1(epsilon) / q)
+            exact = mpmath.log(q) + start - mpf(slope) * place
+            yield exact > 0 or held(profile.log_delta(epsilon), exact)
+        below = math.log1p(-q) - 0.1
+        yield held(profile.log_delta(below), mpmath.log(-mpmath.expm1(below)))
+
+
+@needed("profiles/one_subsampled_step.py:SubsampledStepProfile._added", together=[(0, 1)])
+def test_delta_of_a_sampled_step_in_the_other_order() -> Iterator[bool]:
+    for q, share, start, slope in numbers(
+        9, 100, (0.01, 0.9), (0.01, 0.99), (-9.0, -1.0), (1e-3, 90.0)
+    ):
+        epsilon = -share * math.log1p(-q)
+        profile = SubsampledStepProfile(Known(start, slope), Known(start, slope), q, "added")
+        factor = q - mpmath.expm1(epsilon) * (1 - mpf(q))
+        place = mpf(epsilon) + mpmath.log(q) - mpmath.log(factor)
+        exact = mpmath.log(factor) + start - slope * place
+        yield exact > 0 or held(profile.log_delta(epsilon), exact)
+
+
+@needed("profiles/one_subsampled_step.py:SubsampledStepProfile.log_power")
+def test_the_power_of_a_sampled_step() -> Iterator[bool]:
+    for q, level, start in numbers(10, 60, (0.01, 0.9), (-90.0, -0.1), (-90.0, -0.1)):
+        profile = SubsampledStepProfile(Known(start, 0.0), Known(start, 0.0), q, "removed")
+        exact = mpmath.log(q * mpmath.exp(start) + (1 - mpf(q)) * mpmath.exp(level))
+        yield held(profile.log_power(level), exact)
+
+
+@needed(
+    "profiles/bounded_range_releases.py:EnvelopeProfile.log_delta",
+    "profiles/closed_form.py:ACCURACY",
+    together=[(0, 1, 2, 3)],
+)
+def test_delta_of_a_bounded_range() -> Iterator[bool]:
+    for a, share in numbers(14, 60, (0.1, 9.0), (-1.5, 1.0)):
+        epsilon = share * a
+        exact = mpmath.log(-mpmath.expm1(epsilon))
+        if share > -1:
+            exact = 2 * mpmath.log(-mpmath.expm1((mpf(epsilon) - a) / 2)) - mpmath.log(
+                -mpmath.expm1(-a)
+            )
+        yield held(EnvelopeProfile(F(a)).log_delta(epsilon), exact)
+
+
+@needed("profiles/complement_line.py:ComplementLine.log_complement")
+def test_a_complement_of_one_node() -> Iterator[bool]:
+    aliases = np.array([[[2.0], [-1e9], [1.0]]])
+    for c, top, epsilon, weight in numbers(
+        11, 60, (-0.9, -0.1), (0.1, 9), (100.0, 900.0), (0.1, 1)
+    ):
+        line = ComplementLine(
+            c, np.arange(2.0), np.array([weight, 0.0]), top - 950, 0.0, 0.0, aliases, 0.0
+        )
+        low, high = line.log_complement(np.array([epsilon]))
+        yield held((low[0], high[0]), min(mpmath.log(weight) + (top - 950) - mpf(c) * epsilon, 0))
+
+
+class Told:
+    """A line that knows log(1 - delta) exactly."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def near(self, epsilon: float) -> float:
+        return self.value
+
+    def log_complement(self, epsilon: Array) -> tuple[Array, Array]:
+        return np.full(len(epsilon), self.value), np.full(len(epsilon), self.value)
+
+
+@needed("profiles/complement_line.py:_gain")
+def test_a_gain_over_its_size() -> Iterator[bool]:
+    for value, level, epsilon, base in numbers(
+        12, 100, (-90.0, -1.0), (-90.0, -60.0), (-60.0, 60.0), (-60.0, -1.0)
+    ):
+        low, high = _gain(Told(value), np.array([epsilon]), level, base)  # type: ignore[arg-type]
+        exact = mpmath.exp(mpf(value) - base) - mpmath.exp(mpf(epsilon) + level - base)
+        yield held((low[0], high[0]), exact)
+
+
+@needed("profiles/complement_line.py:_largest", but=(0, 1))
+def test_the_largest_gain() -> Iterator[bool]:
+    for (x,) in numbers(13, 60, (-30.0, 0.0)):
+        size = math.exp(x)
+        gain = lambda e, size=size: (size * (1 - e * e), size * (1 - e * e))  # noqa: E731
+        yield held(_largest(gain, 0.0), mpmath.log(size))
