@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
@@ -19,9 +20,17 @@ from neyman.losses.finite import OffLatticeLoss
 from neyman.numerics.arrays import Array
 from neyman.profiles.profile import Interval
 from neyman.tradeoff.curve import Curve
-from neyman.tradeoff.enclosure import _by_values, _down, _last_corner, _Places, _up
+from neyman.tradeoff.enclosure import (
+    _by_values,
+    _down,
+    _half,
+    _last_corner,
+    _Places,
+    _up,
+)
+from neyman.tradeoff.float_polygon import after_rounded
 from neyman.tradeoff.loss_variable import _chords, _complementary, _variance
-from neyman.tradeoff.piecewise_linear import Polygon
+from neyman.tradeoff.piecewise_linear import Polygon, after, hull, rounded
 from neyman.tradeoff.queries import epsilon_at, pbdp_delta, settled
 from neyman.tradeoff.symmetry import conjugate
 from slacks import needed, numbers
@@ -184,3 +193,33 @@ def test_corners_from_logarithms_of_masses() -> Iterator[bool]:
         below, above = _by_values(loss)
         level, power = mpmath.exp(mpf(log_p[1]) - x), mpmath.exp(log_p[1])
         yield power_at(below, level) <= power <= power_at(above, level)
+
+
+@needed("tradeoff/float_polygon.py:MOVE")
+def test_a_test_after_another_stays_on_its_side() -> Iterator[bool]:
+    for x, y, u, v in numbers(15, 60, (1e-9, 0.3), (0.3, 0.9), (1e-9, 0.3), (0.3, 0.9)):
+        ends = (Fraction(0), Fraction(0)), (Fraction(1), Fraction(1))
+        one, two = (
+            rounded(hull([ends[0], (Fraction(a), Fraction(b)), ends[1]]), 1)
+            for a, b in ((x, y), (u, v))
+        )
+        exact, above = after(one, two), after_rounded(one, two, 1)
+        yield all(on_polygon(above, level) >= power for level, power in exact)
+
+
+def on_polygon(polygon: Polygon, level: Fraction) -> Fraction:
+    """The power of a polygon of corners, exactly."""
+    (x, y), (u, v) = next(pair for pair in pairwise(polygon) if level <= pair[1][0])
+    return y + (v - y) * (level - x) / (u - x)
+
+
+@needed("tradeoff/enclosure.py:_half")
+def test_lines_and_points_at_the_mass_of_infinite_losses() -> Iterator[bool]:
+    for y, n in numbers(16, 9, (-9.0, -1.0), (2, 9)):
+        mass, times = math.exp(y), int(n)
+        points, lines = _half(
+            Composition.of([(ny.approximate(1, mass).directions[0].parts[0][0], times)])
+        )
+        exact = 1 - (1 - Fraction(mass)) ** times
+        yield points[0][1] <= exact
+        yield lines[0][1] >= exact

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction as F
+from itertools import pairwise
 
 import mpmath
 import numpy as np
 from mpmath import mpf
 
+import neyman as ny
 from neyman.canonical.iterates_closed_form import (
     Exponential,
     Laplace,
@@ -16,6 +19,10 @@ from neyman.canonical.iterates_closed_form import (
     MovedLadder,
     Normal,
 )
+from neyman.canonical.polygon_noise import PolygonNoise
+from neyman.canonical.tabulated_power import TabulatedPower
+from neyman.profiles.selection import select
+from neyman.tradeoff.piecewise_linear import hull
 from slacks import needed, numbers
 
 
@@ -143,3 +150,45 @@ def out_as_float(x: mpf) -> np.ndarray:
 
 def exp_of(x: mpf) -> mpf:
     return mpmath.exp(float(x))
+
+
+@needed("canonical/tabulated_power.py:TabulatedPower.__init__")
+def test_what_is_left_beyond_the_largest_loss() -> Iterator[bool]:
+    for (y,) in numbers(7, 20, (-30.0, -2.0)):
+        delta = math.exp(y)
+        table = TabulatedPower(select(ny.approximate(1, delta).directions[0]), 1.0, delta)
+        yield table._low[-1] <= mpmath.log(delta) <= table._high[-1]
+
+
+@needed("canonical/polygon_noise.py:PolygonNoise._ladder", "canonical/polygon_noise.py:SLACK")
+def test_tails_of_the_noise_of_a_polygon() -> Iterator[bool]:
+    for x, y, start in numbers(8, 30, (0.01, 0.2), (0.3, 0.5), (-0.5, 0.5)):
+        corners = [(F(0), F(0)), (F(x), F(y)), (F(1) - F(y), F(1) - F(x)), (F(1), F(1))]
+        noise = PolygonNoise(hull(corners))
+        lows, highs = noise.tails(F(start))
+        tail = F(1, 2) - noise.density * F(start)
+        for k in range(6):
+            yield F(float(lows[k])) <= tail <= F(float(highs[k]))
+            (a, b), (c, d) = (
+                next(pair for pair in pairwise(noise.corners) if pair[0][1] <= tail <= pair[1][1])
+                if tail <= noise.corners[-1][1]
+                else ((F(0), F(0)), (F(1), F(1)))
+            )
+            tail = a + (tail - b) * (c - a) / (d - b)
+
+
+@needed("canonical/polygon_noise.py:PolygonNoise.tail_between")
+def test_tails_of_a_sum_with_the_noise_of_a_polygon() -> Iterator[bool]:
+    for x, y, place in numbers(9, 40, (0.01, 0.2), (0.3, 0.5), (-9.0, 0.0)):
+        corners = [(F(0), F(0)), (F(x), F(y)), (F(1) - F(y), F(1) - F(x)), (F(1), F(1))]
+        noise = PolygonNoise(hull(corners))
+        low, high = noise.tail_between(F(place), 0, 0)
+        start = F(place) - round(F(place))
+        tail = F(1, 2) + noise.density * start
+        for _ in range(-round(F(place))):
+            (a, b), (c, d) = next(
+                pair for pair in pairwise(noise.corners) if pair[0][1] <= tail <= pair[1][1]
+            )
+            tail = a + (tail - b) * (c - a) / (d - b)
+        exact = 1 - tail if place < 0 and round(F(place)) else tail
+        yield round(F(place)) == 0 or F(float(low[0])) <= exact <= F(float(high[0]))
