@@ -158,8 +158,8 @@ def needed(
 
     Args:
         places: a file and a function, class, or constant in it, as "profiles/duality.py:chord".
-        together: numbers of slacks, from 0 over all places, each of which covers for the others of
-            its group: without all of them at least one point fails.
+        together: groups of slacks, numbered from 0 over all places. Any one of a group covers for
+            the others: with it every point holds, and without all of them at least one fails.
         but: numbers of slacks that no point needs: the source says which roundings they cover.
     """
     every = [s for place in places for s in slacks(*place.split(":"))]
@@ -175,6 +175,9 @@ def needed(
                 for dropped in drops:
                     with without(*dropped):
                         assert not all(check()), f"no point needs {dropped}"
+                    for kept in dropped if len(dropped) > 1 else ():
+                        with without(*(slack for slack in dropped if slack != kept)):
+                            assert all(check()), f"{kept} does not cover for the others"
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
         vars(test).update(check=check, every=every, drops=drops)

@@ -165,7 +165,10 @@ def test_the_error_of_k_is_added() -> Iterator[bool]:
         yield most[0] >= -mpf(loss) / 2 + mpmath.log1p(error)
 
 
-@needed("profiles/contour_line.py:least_log_powers", together=[(0, 1, 2)])
+@needed(
+    "profiles/contour_line.py:least_log_powers",
+    together=[(0, 2), (1, 2)],
+)
 def test_a_miss_by_chernoff() -> Iterator[bool]:
     for most, level, a in numbers(11, 200, (-9.0, 0.0), (-20.0, -1e-3), (0.01, 0.99)):
         t = min((x - mpf(level)) / (1 - mpf(b)) for b, x in ((0, mpf(0)), (a, mpf(most))))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import mpmath
 import numpy as np
@@ -14,15 +15,21 @@ from mpmath import mpf
 import neyman as ny
 from neyman.accounting import compare_noise
 from neyman.accounting.literature import composition_bounds, conversions
+from neyman.auditing.one_run_bounds import Guesses
 from neyman.canonical.distribution import CanonicalLaw, _exact_variance, _geometric
 from neyman.canonical.iterates_closed_form import Exponential
-from neyman.divergences.binary_region import _moment
+from neyman.canonical.iterates_numeric import Stepwise
+from neyman.divergences.binary_region import _Asked, _moment, one_order
 from neyman.divergences.divergence import renyi_divergence
-from neyman.divergences.envelope import loss_moment
+from neyman.divergences.envelope import Ceiling, loss_moment
 from neyman.divergences.implied_profile import ImpliedProfile
 from neyman.hypothesis_tests.binomial_sums import count
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.renyi_bound import RenyiBound
+from neyman.numerics.binomial import log_half
+from neyman.semantics.bayes import _chernoff, _predicted
+from neyman.shuffling.dominating_pairs import _tail_over
 from slacks import needed, numbers
 
 F = Fraction
@@ -88,18 +95,15 @@ def test_the_variance_of_rounded_noise() -> Iterator[bool]:
 
 
 @needed(
-    "hypothesis_tests/binomial_sums.py:count",
-    "numerics/binomial.py:_log_binomial",
-    together=[(0, 1, 2, 3)],
+    "hypothesis_tests/binomial_sums.py:count", "numerics/binomial.py:_log_binomial", but=(0, 1, 2)
 )
 def test_the_number_of_successes() -> Iterator[bool]:
     for n, p in numbers(7, 20, (2, 60), (0.05, 0.95)):
-        law = count(int(n), F(p))
+        law = count.__wrapped__(int(n), F(p))  # without its cache
         for k in range(len(law.low)):
             j = law.first + k
             exact = mpmath.binomial(int(n), j) * mpf(p) ** j * (1 - mpf(p)) ** (int(n) - j)
             yield law.low[k] <= exact <= law.high[k]
-        count.cache_clear()
 
 
 @needed("canonical/distribution.py:_exact_variance", "canonical/distribution.py:_geometric")
@@ -122,7 +126,8 @@ def test_variances_of_canonical_noise() -> Iterator[bool]:
     "canonical/distribution.py:CanonicalLaw.place",
     "canonical/iterates_closed_form.py:Exponential.__init__",
     "canonical/iterates_closed_form.py:Ladder.middle",
-    together=[(0, 6), (1, 2, 6), (5, 7, 8)],
+    together=[(5, 8)],
+    but=(1, 2, 7),
 )
 def test_canonical_noise_of_a_pure_guarantee() -> Iterator[bool]:
     for epsilon, t in numbers(9, 40, (0.1, 9.0), (-0.5, 0.5)):
@@ -190,3 +195,120 @@ def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
         low, high = profile._mixed(np.array([value]), np.array([value]))
         m = mpf(profile._infinite)
         yield low[0] <= mpmath.log(m + (1 - m) * mpmath.exp(value)) <= high[0]
+
+
+@needed("divergences/binary_region.py:one_order")
+def test_delta_of_one_order() -> Iterator[bool]:
+    for a, tau, epsilon in numbers(14, 60, (1.1, 90.0), (0.1, 90.0), (0.1, 90.0)):
+        value, _ = one_order(np.array([a]), np.array([tau]), epsilon)
+        order = mpf(a)
+        kernel = order * mpmath.log1p(-1 / order) - mpmath.log(order - 1)
+        yield value >= min(tau - (order - 1) * epsilon + kernel, 0)
+
+
+@needed("divergences/envelope.py:Ceiling.below", "divergences/binary_region.py:_Asked.of", but=(1,))
+def test_a_ceiling_lies_on_its_side() -> Iterator[bool]:
+    for order, tau, slope in numbers(15, 60, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0)):
+        corner = F(order), F(tau)
+        bare = RenyiBound(F(0), (corner,), F(tau) / (corner[0] - 1), math.inf, F(slope))
+        low = Ceiling.below(bare)
+        for a in (1 + (order - 1) / 3, order + 7 / 3):
+            yield F(float(low.allowed(np.array([a]))[0])) <= bare.linear(F(a))
+        allowed = SimpleNamespace(allowed=lambda a: a / 3)
+        asked = _Asked.of(
+            (cast("Ceiling", allowed), cast("Ceiling", allowed)),
+            np.array([[tau]]),
+            np.array([[slope]]),
+        )
+        yield F(float(asked.allowed[0, 0])) >= F(tau) / 3
+
+
+@needed("divergences/implied_profile.py:ImpliedProfile.log_deltas")
+def test_an_epsilon_among_outcomes_that_both_can_produce() -> Iterator[bool]:
+    profile = object.__new__(ImpliedProfile)
+    profile._infinite, profile._reached, profile._keep = 0.0, None, 0.0
+    profile._inner = lambda e: (-1000 * e, -1000 * e)  # type: ignore[method-assign]
+    for epsilon, y in numbers(17, 60, (0.1, 90.0), (-9.0, -0.1)):
+        profile._held = math.log1p(-math.exp(y))
+        low, high = profile.log_deltas(np.array([epsilon - profile._held]))
+        exact = -1000 * (mpf(epsilon - profile._held) + profile._held)
+        yield low[0] <= exact <= high[0]
+
+
+@needed("semantics/bayes.py:_chernoff", but=(2, 3))
+def test_chances_that_a_belief_grows() -> Iterator[bool]:
+    for rho, e in numbers(18, 40, (0.1, 3.0), (3.0, 9.0)):
+        bound, epsilon = RenyiBound(F(rho)), F(e) + F(1, 3)
+        ((low, high),) = _chernoff((Composition.of([(bound, 1)]),), [epsilon])
+        exact = -((epsilon - F(rho)) ** 2) / (4 * F(rho))
+        yield F(low) <= exact <= F(high)
+
+
+@needed(
+    "semantics/bayes.py:_predicted",
+    "semantics/bayes.py:_chernoff",
+    "numerics/rounding.py:exp_up",
+    "numerics/rounding.py:exp_down",
+    together=[(0, 6), (1, 7), (2, 7), (3, 6)],
+    but=(4, 5),
+)
+def test_chances_that_the_rest_does_not_explain() -> Iterator[bool]:
+    for rho, e in numbers(19, 40, (0.1, 3.0), (3.0, 9.0)):
+        found = _predicted(ny.zcdp(rho).tradeoff(), [F(e) + F(1, 3)], "knows-the-rest")[0]
+        r, epsilon = mpf(repr(rho)), mpf(e) + mpf(1) / 3
+        yield found.lower <= mpmath.exp(-((epsilon - r) ** 2) / (4 * r) - epsilon) <= found.upper
+
+
+@needed(
+    "shuffling/dominating_pairs.py:_tail_asked",
+    "shuffling/dominating_pairs.py:_tail_over",
+    together=[(0, 1)],
+    but=(2, 3),
+)
+def test_a_tail_over_a_probability() -> Iterator[bool]:
+    c = np.arange(200, 240)[None, :]
+    for (share,) in numbers(20, 6, (0.4, 0.6)):
+        k = np.full(c.shape, int(220 * share))
+        log_pmf, error = log_half(c, k - 1)
+        ratio, wrong = _tail_over(c, k, log_pmf, error)
+        for i in (0, 7, 20, 39):
+            n, j = int(c[0, i]), int(k[0, i])
+            tail = mpmath.fsum(mpmath.binomial(n, x) for x in range(j, n + 1))
+            # The float logarithm of the probability is what the tail is divided by.
+            exact = tail / mpf(2) ** n / mpmath.exp(log_pmf[0, i])
+            yield abs(ratio[0, i] - exact) <= wrong[0, i]
+
+
+@needed(
+    "canonical/iterates_numeric.py:Stepwise.__init__",
+    "canonical/iterates_numeric.py:Stepwise._powers",
+)
+def test_the_middle_of_a_curve_that_is_asked() -> Iterator[bool]:
+    for y, mass in numbers(21, 60, (-9.0, -0.1), (-90.0, -1.0)):
+        infinite = math.exp(mass)
+        ladder = Stepwise(lambda v: (v / 3, v / 3), (y, y), infinite)
+        yield held(ladder.gap, mpmath.exp(y))
+        # The ends of the gap are known to 8 units and more.
+        ladder.gap = (gap := math.exp(y)), gap
+        yield held(ladder.log_c, mpmath.log(-mpmath.expm1(y) / 2))
+        low, high = ladder._powers(np.array([-math.inf]))
+        yield held((low[0], high[0]), mpmath.log(infinite))
+
+
+@needed(
+    "auditing/one_run_bounds.py:Guesses.chance_under",
+    "auditing/one_run_bounds.py:Guesses._tail",
+    "auditing/one_run_bounds.py:Guesses._window",
+    "auditing/rate_limits.py:tail_above",
+    "numerics/binomial.py:_log_binomial",
+    together=[(3, 4)],
+    but=(0, 1, 2),
+)
+def test_the_chance_of_as_many_correct_guesses() -> Iterator[bool]:
+    for g, share, epsilon, delta in numbers(23, 20, (5, 30), (0.6, 1.0), (0.1, 2.0), (0.0, 1e-3)):
+        n, c, m = int(g), max(int(share * int(g)), 1), 40
+        q = 1 / (1 + mpmath.exp(-mpf(epsilon)))
+        mass = [mpmath.binomial(n, k) * q**k * (1 - q) ** (n - k) for k in range(n + 1)]
+        most = max(mpmath.fsum(mass[c - i : c]) / i for i in range(1, c + 1))
+        exact = mpmath.fsum(mass[c:]) + 2 * m * mpf(delta) * most
+        yield Guesses(m, n, c, 0.05).chance_under(epsilon, delta) >= min(exact, 1)

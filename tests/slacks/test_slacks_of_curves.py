@@ -62,7 +62,10 @@ def test_no_epsilon_is_enough_only_if_the_infinite_losses_exceed_delta() -> Iter
         yield (ny.approximate(1, mass) ** count).epsilon(log_delta=target).lower < math.inf
 
 
-@needed("tradeoff/symmetry.py:conjugate", together=[(1, 2), (3, 4)])
+@needed(
+    "tradeoff/symmetry.py:conjugate",
+    but=(1, 3),
+)
 def test_the_conjugate_of_a_curve() -> Iterator[bool]:
     steep = numbers(4, 40, (-9.0, -1.1), (9.0, 90.0), (1e-3, 3.0))
     for slope, fall, below in (*steep, *numbers(5, 80, (-9.0, -1.1), (0, 1e-9), (1e-3, 9.0))):

@@ -11,6 +11,7 @@ import numpy as np
 from mpmath import mpf
 
 from neyman.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
+from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
 from neyman.losses.finite import FiniteLoss, OffLatticeLoss
@@ -240,8 +241,8 @@ def test_a_tail_of_the_normal_law() -> Iterator[bool]:
 @needed(
     "losses/finite.py:_multinomial",
     "numerics/power_sums.py:power_sums",
-    but=(2,),
-    together=[(0, 1, 3, 4)],
+    together=[(0, 4), (1, 4)],
+    but=(2, 3),
 )
 def test_sums_of_a_loss_with_two_values() -> Iterator[bool]:
     for y, lost, n in numbers(19, 20, (0.1, 3.0), (0.05, 0.9), (2, 40)):
@@ -259,3 +260,48 @@ def test_sums_of_a_loss_with_two_values() -> Iterator[bool]:
             )  # fmt: skip
             yield abs(dots.weight[k] - exact) <= relative[k] * exact
             yield abs(dots.loss[k] - (2 * ones - count) * mpf(x)) <= dots.place
+
+
+@needed(
+    "losses/bracket.py:LossBracket.mgf_rounding",
+    "losses/finite.py:FiniteLoss.mgf_rounding",
+    but=(0,),
+)
+def test_k_between_two_losses() -> Iterator[bool]:
+    for (y,) in numbers(20, 20, (0.1, 9.0)):
+        loss = finite(F(y))
+        exact = lambda z, loss=loss, y=y: of_values([-mpf(y), mpf(y)], loss.log_p, z)  # noqa: E731
+        yield near(LossBracket(loss, loss), exact)
+
+
+@needed(
+    "losses/composition.py:Composition.mgf",
+    "losses/finite.py:FiniteLoss.mgf_rounding",
+    but=(0,),
+)
+def test_k_of_a_sum() -> Iterator[bool]:
+    for y, n in numbers(21, 40, (0.1, 9.0), (2, 99)):
+        loss, z = finite(F(y)), mpf(0.3)
+        k, error = Composition.of([(loss, int(n))]).mgf(np.array([float(z)]))
+        exact = int(n) * of_values([-mpf(y), mpf(y)], loss.log_p, z)
+        yield abs(mpmath.expm1(k[0] - exact)) <= error[0]
+
+
+@needed("losses/mixture.py:MixtureLoss.dots", "losses/finite.py:FiniteLoss.dots", together=[(0, 1)])
+def test_atoms_of_a_choice_between_losses() -> Iterator[bool]:
+    for y, w, tilt in numbers(22, 40, (0.1, 9.0), (0.1, 0.9), (-1.0, 9.0)):
+        parts = (w, finite(F(y))), (1 - w, finite(F(y) / 2))
+        dots = MixtureLoss(parts).dots(tilt, 1.0)
+        share, top = mpf(w), parts[0][1].log_p[1]
+        exact = share * mpmath.exp(mpf(top) + mpf(tilt) * y - dots.log_scale)
+        yield abs(dots.weight[-1] - exact) <= np.max(dots.relative) * exact
+
+
+@needed("losses/bounded_range.py:EnvelopeLoss.dots")
+def test_nodes_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
+    for a, tilt in numbers(23, 40, (30.0, 90.0), (0.0, 3.0)):
+        dots = EnvelopeLoss(F(a)).dots(tilt, a)
+        # Two nodes of one cell: their ratio is that of the densities and of the rule's weights.
+        x, y = mpf(dots.loss[0]), mpf(dots.loss[1])
+        exact = mpmath.exp((mpf(tilt) + 0.5) * (y - x)) * NODE_WEIGHTS[1] / NODE_WEIGHTS[0]
+        yield abs(dots.weight[1] / mpf(dots.weight[0]) - exact) <= 2 * np.max(dots.relative) * exact

@@ -89,7 +89,8 @@ def test_the_density_of_the_normal_law() -> Iterator[bool]:
     "canonical/iterates_closed_form.py:MovedLadder.log_slope",
     "canonical/iterates_closed_form.py:Laplace._quantile",
     "canonical/iterates_closed_form.py:Laplace._log_tail",
-    together=[(0, 2, 3), (1, 2)],
+    together=[(0, 3)],
+    but=(2,),
 )
 def test_steps_of_a_law_that_is_moved() -> Iterator[bool]:
     for a, log_s, n in numbers(3, 60, (0.01, 9.0), (-40.0, -1e-3), (1, 1e4)):
@@ -115,7 +116,8 @@ def test_a_place_in_the_middle() -> Iterator[bool]:
     "canonical/iterates_closed_form.py:ClosedLadder.place",
     "canonical/iterates_closed_form.py:Ladder.middle",
     "canonical/iterates_closed_form.py:Exponential._units",
-    together=[(0, 1, 2, 3)],
+    together=[(0, 3)],
+    but=(1, 2),
 )
 def test_a_place_beyond_the_middle() -> Iterator[bool]:
     for epsilon, log_u in numbers(5, 60, (0.1, 3.0), (-90.0, -3.0)):

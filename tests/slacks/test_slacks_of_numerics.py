@@ -14,7 +14,7 @@ from neyman.numerics import characteristic_function, theta
 from neyman.numerics.atoms import Atoms, _trimmed, convolve
 from neyman.numerics.binomial import log_binomial, log_half
 from neyman.numerics.characteristic_function import even_series, wave_sum
-from neyman.numerics.discretization import Discretization
+from neyman.numerics.discretization import Discretization, spread
 from neyman.numerics.power_sums import added
 from neyman.numerics.rounding import exp_down, exp_up
 from slacks import needed, numbers
@@ -99,7 +99,11 @@ def test_a_sum_of_waves() -> Iterator[bool]:
             yield abs(mpmath.mpc(sums[k]) - exact) <= error[k]
 
 
-@needed("numerics/characteristic_function.py:even_series", together=[(0, 1, 2)])
+@needed(
+    "numerics/characteristic_function.py:even_series",
+    together=[(1, 2)],
+    but=(0,),
+)
 def test_a_series_at_even_angles() -> Iterator[bool]:
     n = 40
     for start, step in numbers(9, 3, (1.0, 900.0), (0.01, 1.0)):
@@ -124,3 +128,29 @@ def test_atoms_of_a_sum() -> Iterator[bool]:
         yield abs(mpf(both.loss[0]) - (mpf(x) + y)) <= both.place
         exact = mpf(p) * q
         yield abs(both.weight[0] - exact) <= np.max(both.relative) * exact
+
+
+@needed(
+    "numerics/discretization.py:spread",
+    "numerics/discretization.py:ROUNDING",
+    but=(1,),
+)
+def test_the_share_of_a_mass_that_moves_up() -> Iterator[bool]:
+    step = 0.1
+    for k, y in numbers(12, 60, (1, 999), (-30.0, -3.0)):
+        loss = int(k) * step + math.exp(y)
+        dots = Discretization(np.array([loss]), np.ones(1), 0.0, 0.0, 0.0, 0.0)
+        atoms = spread(dots, step)
+        inside = F(loss) - F(step) * atoms.start
+        exact = -mpmath.expm1(-mpf(inside.numerator) / inside.denominator) / -mpmath.expm1(
+            -mpf(step)
+        )
+        yield atoms.weight[1] >= exact
+
+
+@needed("numerics/discretization.py:_gathered")
+def test_many_masses_at_one_place() -> Iterator[bool]:
+    for n in (10, 1000, 20000):
+        dots = Discretization(np.zeros(n), np.full(n, 0.1), 0.0, 0.0, 0.0, 0.0)
+        atoms = spread(dots, 1.0)
+        yield abs(atoms.weight[0] - n * mpf(0.1)) <= (atoms.relative + 2.0**-52) * n * mpf(0.1)
