@@ -59,8 +59,8 @@ def _walk(node: ast.AST, names: tuple[str, ...]) -> Iterator[tuple[str, ast.Name
 
 @cache
 def _all(file: str) -> tuple[Slack, ...]:
-    found = _walk(ast.parse(_source(file)), ())
-    return tuple(sorted(Slack(file, at, name.lineno, name.col_offset) for at, name in found))
+    names = _walk(ast.parse(_source(file)), ())
+    return tuple(sorted(Slack(file, at, name.lineno, name.col_offset) for at, name in names))
 
 
 def slacks(file: str, place: str = "") -> list[Slack]:
@@ -113,13 +113,13 @@ def _replaced(file: str, statement: ast.stmt) -> Iterator[None]:
         return
     codes = {c.co_qualname: c for c in _codes(code)}
     functions = [f for f in _functions(module) if f.__qualname__ in codes]
-    whole = [f.__code__ for f in functions]
+    codes_before = [f.__code__ for f in functions]
     try:
         for function in functions:
             function.__code__ = codes[function.__qualname__]
         yield
     finally:
-        for function, before in zip(functions, whole, strict=True):
+        for function, before in zip(functions, codes_before, strict=True):
             function.__code__ = before
 
 
@@ -135,15 +135,15 @@ def _functions(module: Any) -> Iterator[FunctionType]:
     own = [v for v in vars(module).values() if getattr(v, "__module__", "") == module.__name__]
     for value in [w for v in own for w in (vars(v).values() if isinstance(v, type) else [v])]:
         match value:
-            case property(fget=found) | cached_property(func=found):
+            case property(fget=member) | cached_property(func=member):
                 pass
             case staticmethod() | classmethod():
-                found = value.__func__
+                member = value.__func__
             case _:
-                found = value
-        found = getattr(found, "__wrapped__", found)
-        if isinstance(found, FunctionType) and found.__module__ == module.__name__:
-            yield found
+                member = value
+        member = getattr(member, "__wrapped__", member)
+        if isinstance(member, FunctionType) and member.__module__ == module.__name__:
+            yield member
 
 
 Check = Callable[[], Iterable[Any]]
@@ -175,9 +175,9 @@ def needed(
                 for dropped in drops:
                     with without(*dropped):
                         assert not all(check()), f"no point needs {dropped}"
-                    for kept in dropped if len(dropped) > 1 else ():
-                        with without(*(slack for slack in dropped if slack != kept)):
-                            assert all(check()), f"{kept} does not cover for the others"
+                    for last in dropped if len(dropped) > 1 else ():
+                        with without(*(slack for slack in dropped if slack != last)):
+                            assert all(check()), f"{last} does not cover for the others"
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
         vars(test).update(check=check, every=every, drops=drops)

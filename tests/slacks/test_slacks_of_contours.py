@@ -65,9 +65,6 @@ class Blind(ContourProfile):
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         return np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
 
-    def _log_miss(self, log_level: float) -> tuple[float, float]:
-        return log_level, log_level
-
 
 def sure(loss: float) -> ContourProfile:
     return ContourProfile(Sure(loss), Blind, 0.0, loss, 0.0)
@@ -129,14 +126,6 @@ def test_a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss() -> I
         yield Blind(supremum=x).log_power(mass)[0] <= x + mpf(mass)
         low, high = Blind(infinite).log_power(-math.inf)
         yield low <= mpmath.log(infinite) <= high
-
-
-@needed("profiles/contour.py:ContourProfile._complement")
-def test_a_power_near_one_from_its_complement() -> Iterator[bool]:
-    for (miss,) in numbers(6, 100, (-40.0, -4.0)):
-        low, high = np.full(1, -math.inf), np.zeros(1)
-        Blind()._complement(np.array([miss]), np.array([True]), low, high)
-        yield low[0] <= mpmath.log1p(-mpmath.exp(miss)) <= high[0]
 
 
 @needed("profiles/contour_line.py:Line.log_delta")

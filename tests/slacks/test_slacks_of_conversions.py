@@ -43,18 +43,18 @@ def held(bound: Any, exact: mpf) -> bool:
 @needed("accounting/literature/composition_bounds.py:advanced")
 def test_advanced_composition() -> Iterator[bool]:
     for epsilon, slack, n in numbers(1, 40, (0.01, 1.0), (1e-9, 0.1), (2, 999)):
-        found = composition_bounds.advanced(epsilon, 0, count=int(n), slack=slack).epsilon
+        answer = composition_bounds.advanced(epsilon, 0, count=int(n), slack=slack).epsilon
         e, s = mpf(repr(epsilon)), mpf(repr(slack))
         yield held(
-            found, e * mpmath.sqrt(-2 * int(n) * mpmath.log(s)) + int(n) * e * mpmath.expm1(e)
+            answer, e * mpmath.sqrt(-2 * int(n) * mpmath.log(s)) + int(n) * e * mpmath.expm1(e)
         )
 
 
 @needed("accounting/literature/composition_bounds.py:_textbook")
 def test_the_textbook_rule() -> Iterator[bool]:
     for epsilon, delta, size in numbers(2, 40, (0.01, 1.0), (1e-9, 0.1), (0.1, 9.0)):
-        found = composition_bounds._textbook(F(epsilon), F(delta), F(size))
-        yield held(found, mpmath.sqrt(2 * mpmath.log(1.25 / mpf(delta))) * size / mpf(epsilon))
+        answer = composition_bounds._textbook(F(epsilon), F(delta), F(size))
+        yield held(answer, mpmath.sqrt(2 * mpmath.log(1.25 / mpf(delta))) * size / mpf(epsilon))
 
 
 @needed("accounting/literature/conversions.py:_sum", "accounting/literature/conversions.py:_around")
@@ -70,7 +70,7 @@ def test_sums_and_products_of_numbers_that_are_rounded() -> Iterator[bool]:
 def test_errors_of_noise() -> Iterator[bool]:
     for (scale,) in numbers(4, 60, (0.1, 90.0)):
         yield held(compare_noise._around(math.pi * scale**3), mpmath.pi * mpf(scale) ** 3)
-        # A place just above a whole number is rounded to it.
+        # A place just above a codes_before number is rounded to it.
         k = int(scale) + 1
         yield held(compare_noise._integer(float(k), float(k)), k + 1)
 
@@ -78,20 +78,20 @@ def test_errors_of_noise() -> Iterator[bool]:
 @needed("accounting/compare_noise.py:_summed")
 def test_the_variance_of_the_discrete_gaussian() -> Iterator[bool]:
     for (sigma,) in numbers(5, 6, (0.5, 3.0)):
-        found = compare_noise._summed(sigma, (0.05,)).variance
+        answer = compare_noise._summed(sigma, (0.05,)).variance
         weight = [mpmath.exp(-(mpf(k) ** 2) / (2 * mpf(sigma) ** 2)) for k in range(60)]
         total = 2 * mpmath.fsum(weight) - 1
-        yield held(found, 2 * mpmath.fsum(k * k * w for k, w in enumerate(weight)) / total)
+        yield held(answer, 2 * mpmath.fsum(k * k * w for k, w in enumerate(weight)) / total)
 
 
 @needed("accounting/compare_noise.py:_rounded", but=(0,))
 def test_the_variance_of_rounded_noise() -> Iterator[bool]:
     for (sigma,) in numbers(6, 4, (0.5, 2.0)):
-        found = compare_noise._rounded(sigma, (0.05,)).variance
+        answer = compare_noise._rounded(sigma, (0.05,)).variance
         exact = mpmath.fsum(
             (2 * k + 1) * mpmath.erfc((k + mpf(0.5)) / (sigma * mpmath.sqrt(2))) for k in range(60)
         )
-        yield held(found, exact)
+        yield held(answer, exact)
 
 
 @needed(
@@ -171,8 +171,8 @@ def test_the_moment_of_a_binary_pair() -> Iterator[bool]:
 )
 def test_the_divergence_of_a_gaussian_pair() -> Iterator[bool]:
     for v, a in numbers(11, 40, (0.01, 9.0), (1.1, 90.0)):
-        found = renyi_divergence(Composition.of([(GaussianLoss(v), 1)]), a)
-        yield held(found, mpf(a) * v / 2)
+        answer = renyi_divergence(Composition.of([(GaussianLoss(v), 1)]), a)
+        yield held(answer, mpf(a) * v / 2)
 
 
 @needed(
@@ -182,8 +182,8 @@ def test_the_divergence_of_a_gaussian_pair() -> Iterator[bool]:
 )
 def test_the_moment_of_a_gaussian_pair() -> Iterator[bool]:
     for v, a in numbers(12, 40, (0.01, 9.0), (1.1, 90.0)):
-        found = loss_moment(Composition.of([(GaussianLoss(v), 1)]), np.array([a]))
-        yield found[0] >= mpf(a) * (mpf(a) - 1) * v / 2
+        answer = loss_moment(Composition.of([(GaussianLoss(v), 1)]), np.array([a]))
+        yield answer[0] >= mpf(a) * (mpf(a) - 1) * v / 2
 
 
 @needed("divergences/implied_profile.py:ImpliedProfile._mixed")
@@ -254,9 +254,9 @@ def test_chances_that_a_belief_grows() -> Iterator[bool]:
 )
 def test_chances_that_the_rest_does_not_explain() -> Iterator[bool]:
     for rho, e in numbers(19, 40, (0.1, 3.0), (3.0, 9.0)):
-        found = _predicted(ny.zcdp(rho).tradeoff(), [F(e) + F(1, 3)], "knows-the-rest")[0]
+        answer = _predicted(ny.zcdp(rho).tradeoff(), [F(e) + F(1, 3)], "knows-the-rest")[0]
         r, epsilon = mpf(repr(rho)), mpf(e) + mpf(1) / 3
-        yield found.lower <= mpmath.exp(-((epsilon - r) ** 2) / (4 * r) - epsilon) <= found.upper
+        yield answer.lower <= mpmath.exp(-((epsilon - r) ** 2) / (4 * r) - epsilon) <= answer.upper
 
 
 @needed(

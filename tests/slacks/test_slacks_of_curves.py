@@ -48,8 +48,8 @@ def test_a_level_whose_logarithm_is_rounded() -> Iterator[bool]:
 def test_the_mass_of_infinite_losses_is_what_is_left_far_out() -> Iterator[bool]:
     for (y,) in numbers(2, 40, (-700.0, -1.0)):
         delta = math.exp(y)
-        found = ny.approximate(1, delta).log_delta(2e12)
-        yield found.lower <= mpmath.log(delta) <= found.upper
+        answer = ny.approximate(1, delta).log_delta(2e12)
+        yield answer.lower <= mpmath.log(delta) <= answer.upper
 
 
 @needed("tradeoff/tradeoff.py:Tradeoff.epsilon.search")
@@ -70,9 +70,9 @@ def test_the_conjugate_of_a_curve() -> Iterator[bool]:
     steep = numbers(4, 40, (-9.0, -1.1), (9.0, 90.0), (1e-3, 3.0))
     for slope, fall, below in (*steep, *numbers(5, 80, (-9.0, -1.1), (0, 1e-9), (1e-3, 9.0))):
         profile = Known(fall * math.log(-slope) - below, fall)
-        found = conjugate(cast("Curve", SimpleNamespace(profiles=[profile], method="")), slope)
+        answer = conjugate(cast("Curve", SimpleNamespace(profiles=[profile], method="")), slope)
         log_delta = profile.start - fall * mpmath.log(-mpf(slope))
-        yield found.lower <= mpmath.expm1(log_delta) <= found.upper
+        yield answer.lower <= mpmath.expm1(log_delta) <= answer.upper
 
 
 @needed("tradeoff/loss_variable.py:_complementary")
@@ -87,8 +87,8 @@ def test_a_probability_from_the_rest() -> Iterator[bool]:
 def test_the_mass_of_infinite_losses() -> Iterator[bool]:
     for y, n in numbers(6, 40, (-30.0, -0.1), (2, 9)):
         mass, count = math.exp(y), int(n)
-        found = (ny.approximate(1, mass) ** count).loss.infinite
-        yield found.lower <= 1 - (1 - mpf(mass)) ** count <= found.upper
+        answer = (ny.approximate(1, mass) ** count).loss.infinite
+        yield answer.lower <= 1 - (1 - mpf(mass)) ** count <= answer.upper
 
 
 class Cliff(Known):

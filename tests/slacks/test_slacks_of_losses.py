@@ -46,8 +46,8 @@ def test_k_of_a_gaussian_loss() -> Iterator[bool]:
 @needed("losses/gaussian.py:GaussianLoss.decay")
 def test_the_decay_of_a_gaussian_loss() -> Iterator[bool]:
     for v, edge in numbers(2, 60, (1e-6, 99.0), (0.1, 99.0)):
-        found = GaussianLoss(v).decay(0.0, np.array([edge]))[0]
-        yield found >= -mpf(v) * mpf(edge) ** 2 / 2
+        answer = GaussianLoss(v).decay(0.0, np.array([edge]))[0]
+        yield answer >= -mpf(v) * mpf(edge) ** 2 / 2
 
 
 def laplace(a: float, z: mpf) -> mpf:

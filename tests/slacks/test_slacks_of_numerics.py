@@ -16,7 +16,7 @@ from neyman.numerics.binomial import log_binomial, log_half
 from neyman.numerics.characteristic_function import even_series, wave_sum
 from neyman.numerics.discretization import Discretization, spread
 from neyman.numerics.power_sums import added
-from neyman.numerics.rounding import exp_down, exp_up
+from neyman.numerics.rounding import exp_down, exp_up, log_complement
 from slacks import needed, numbers
 
 F = Fraction
@@ -31,25 +31,32 @@ def test_powers_of_e_of_a_logarithm_that_is_rounded() -> Iterator[bool]:
         yield exp_up(y) >= mpmath.exp(y * (1 - unit))
 
 
+@needed("numerics/rounding.py:log_complement")
+def test_the_logarithm_of_what_is_left_of_one() -> Iterator[bool]:
+    for (y,) in [*numbers(13, 100, (-40.0, -0.7)), *numbers(14, 100, (-0.8, -1e-9)), (-1e-18,)]:
+        low, high = log_complement(y, y)
+        yield low <= mpmath.log(-mpmath.expm1(y)) <= high
+
+
 @needed("numerics/atoms.py:convolve", together=[(0, 1)])
 def test_weights_of_a_convolution() -> Iterator[bool]:
     for n, work in ((3, 1e9), (40, 1e9), (64, 0.0)):
         a, b = (np.array([v for (v,) in numbers(k, n, (0.0, 1.0))]) for k in (2, 3))
-        found = convolve(Atoms(ONE, F(0), 0, a), Atoms(ONE, F(0), 0, b), work)
+        answer = convolve(Atoms(ONE, F(0), 0, a), Atoms(ONE, F(0), 0, b), work)
         p, q = ([F(x) for x in v.tolist()] for v in (a, b))
-        for k in range(len(found)):
+        for k in range(len(answer)):
             exact = sum(p[i] * q[k - i] for i in range(max(0, k - n + 1), min(k, n - 1) + 1))
-            error = F(found.relative) * exact + F(found.absolute)
-            yield abs(F(float(found.weight[k])) - exact) <= error
+            error = F(answer.relative) * exact + F(answer.absolute)
+            yield abs(F(float(answer.weight[k])) - exact) <= error
 
 
 @needed("numerics/atoms.py:_trimmed")
 def test_weights_of_another_scale() -> Iterator[bool]:
     for y, scale in numbers(4, 40, (-690.0, -250.0), (-9.0, 9.0)):
         weight = math.exp(y)
-        found = _trimmed(Atoms(ONE, F(0), 0, np.array([weight]), scale))
-        exact, near = weight * mpmath.exp(scale), found.weight[0] * mpmath.exp(found.log_scale)
-        yield abs(near - exact) <= found.relative * exact
+        answer = _trimmed(Atoms(ONE, F(0), 0, np.array([weight]), scale))
+        exact, near = weight * mpmath.exp(scale), answer.weight[0] * mpmath.exp(answer.log_scale)
+        yield abs(near - exact) <= answer.relative * exact
 
 
 @needed("numerics/binomial.py:log_half")
@@ -77,12 +84,12 @@ def test_a_binomial_law() -> Iterator[bool]:
 def test_k_of_the_discrete_gaussian() -> Iterator[bool]:
     for v, c in numbers(7, 12, (0.1, 9.0), (0.1, 9.0)):
         z = np.array([c])
-        found = float(theta.log_mgf(v, 1, z)[0])
+        answer = float(theta.log_mgf(v, 1, z)[0])
         near = [mpf(x) for x in range(-150, 150)]
         total = mpmath.fsum(mpmath.exp(-x * x / (2 * mpf(v))) for x in near)
         moved = mpmath.fsum(mpmath.exp(-((x + c) ** 2) / (2 * mpf(v))) for x in near)
         exact = mpf(c) * (mpf(c) + 1) / (2 * mpf(v)) + mpmath.log(moved / total)
-        yield abs(found - exact) <= theta.rounding(v, 1, z)[0]
+        yield abs(answer - exact) <= theta.rounding(v, 1, z)[0]
 
 
 @needed("numerics/characteristic_function.py:rounding")

@@ -136,13 +136,17 @@ def test_delta_below_zero() -> Iterator[bool]:
 
 @needed(
     "profiles/one_subsampled_step.py:SubsampledStepProfile._removed",
+    "profiles/one_subsampled_step.py:SubsampledStepProfile._scaled",
     "profiles/one_subsampled_step.py:_around",
-    but=(0, 2),
+    but=(0,),
 )
 def test_delta_of_a_sampled_step() -> Iterator[bool]:
-    for q, epsilon, start, slope in numbers(
-        8, 100, (0.01, 0.9), (-0.01, 3.0), (-9.0, -1.0), (1e-3, 90.0)
-    ):
+    near_the_end = [
+        (q, math.log1p(q * math.expm1(place)), slope * place - 0.5, slope)
+        for q, place, slope in numbers(8, 60, (0.1, 0.9), (-12.0, -3.0), (0.1, 1.0))
+    ]
+    far = numbers(9, 60, (0.01, 0.9), (0.01, 3.0), (-700.0, -100.0), (0.0, 1e-20))
+    for q, epsilon, start, slope in (*near_the_end, *far):
         profile = SubsampledStepProfile(Known(start, slope), Known(start, slope), q, "removed")
         if mpmath.expm1(epsilon) > -q:
             place = mpmath.log1p(mpmath.expm1(epsilon) / q)
@@ -154,12 +158,13 @@ def test_delta_of_a_sampled_step() -> Iterator[bool]:
 
 @needed(
     "profiles/one_subsampled_step.py:SubsampledStepProfile._added",
-    but=(1,),
+    "profiles/one_subsampled_step.py:SubsampledStepProfile._scaled",
 )
 def test_delta_of_a_sampled_step_in_the_other_order() -> Iterator[bool]:
-    for q, share, start, slope in numbers(
-        9, 100, (0.01, 0.9), (0.01, 0.99), (-9.0, -1.0), (1e-3, 90.0)
-    ):
+    near_the_end = numbers(9, 60, (0.01, 0.9), (0.999, 0.99999), (-9.0, -1.0), (0.0, 1.0))
+    steep = numbers(11, 60, (1e-12, 1e-9), (0.0, 0.02), (-9.0, -1.0), (90.0, 900.0))
+    far = numbers(10, 60, (0.01, 0.9), (0.01, 0.5), (-700.0, -100.0), (0.0, 1e-20))
+    for q, share, start, slope in (*near_the_end, *steep, *far):
         epsilon = -share * math.log1p(-q)
         profile = SubsampledStepProfile(Known(start, slope), Known(start, slope), q, "added")
         factor = q - mpmath.expm1(epsilon) * (1 - mpf(q))
@@ -206,7 +211,7 @@ def test_a_complement_of_one_node() -> Iterator[bool]:
         yield held((low[0], high[0]), min(mpmath.log(weight) + (top - 950) - mpf(c) * epsilon, 0))
 
 
-class Told:
+class ExactLine:
     """A line that knows log(1 - delta) exactly."""
 
     def __init__(self, value: float) -> None:
@@ -224,7 +229,7 @@ def test_a_gain_over_its_size() -> Iterator[bool]:
     for value, level, epsilon, base in numbers(
         12, 100, (-90.0, -1.0), (-90.0, -60.0), (-60.0, 60.0), (-60.0, -1.0)
     ):
-        low, high = _gain(Told(value), np.array([epsilon]), level, base)  # type: ignore[arg-type]
+        low, high = _gain(ExactLine(value), np.array([epsilon]), level, base)  # type: ignore[arg-type]
         exact = mpmath.exp(mpf(value) - base) - mpmath.exp(mpf(epsilon) + level - base)
         yield held((low[0], high[0]), exact)
 
@@ -293,9 +298,9 @@ def test_chernoff_of_bounded_ranges() -> Iterator[bool]:
     profile = object.__new__(BoundedRangeProfile)
     profile._losses = cast("Composition", Sure())
     for c, epsilon in numbers(19, 80, (0.1, 90.0), (0.0, 90.0)):
-        found = profile._exponents(np.array([epsilon]), np.array([[c]]))[0, 0]
+        answer = profile._exponents(np.array([epsilon]), np.array([[c]]))[0, 0]
         kernel = c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log1p(c)
-        yield found >= kernel - mpf(c) * epsilon
+        yield answer >= kernel - mpf(c) * epsilon
 
 
 @needed("profiles/bounded_range_releases.py:BoundedRangeProfile._by_orders")
@@ -304,8 +309,8 @@ def test_infinite_losses_beside_bounded_ranges() -> Iterator[bool]:
     profile._orders = np.array([1.0])
     for epsilon, y in numbers(20, 60, (0.0, 90.0), (-90.0, -1.0)):
         profile._losses = cast("Composition", Sure(math.exp(y)))
-        found = profile._by_orders(np.array([epsilon]))[0]
-        yield found >= mpmath.log(mpmath.exp(-epsilon) / 4 + math.exp(y))
+        answer = profile._by_orders(np.array([epsilon]))[0]
+        yield answer >= mpmath.log(mpmath.exp(-epsilon) / 4 + math.exp(y))
 
 
 class OneLine:
@@ -318,15 +323,17 @@ class OneLine:
         return np.full(len(epsilon), self.value), np.full(len(epsilon), self.value)
 
 
-@needed(
-    "profiles/bracket_sum.py:Telescope.log_delta",
-    but=(0,),
-)
+@needed("profiles/bracket_sum.py:Telescope.log_delta", but=(1,))
 def test_lines_that_add_up() -> Iterator[bool]:
     for x, y in numbers(21, 60, (-90.0, -1.0), (-90.0, -1.0)):
         both = Telescope((cast("Line", OneLine(x)), cast("Line", OneLine(y))), ())
         low, high = both.log_delta(np.zeros(1))
         yield held((low[0], high[0]), mpmath.log(mpmath.exp(x) + mpmath.exp(y)))
+    for tilt, epsilon in numbers(22, 60, (1e3, 1e6), (0.1, 3.0)):
+        log_f = tilt * epsilon
+        high = Telescope((), ((tilt, log_f),)).log_delta(np.array([epsilon]))[1]
+        kernel = tilt * mpmath.log(tilt) - (mpf(tilt) + 1) * mpmath.log1p(tilt)
+        yield high[0] >= log_f - mpf(tilt) * epsilon + kernel
 
 
 @needed("profiles/lattice.py:LatticeProfile._with_infinite")
@@ -362,8 +369,8 @@ def test_delta_of_a_step_with_moved_noise() -> Iterator[bool]:
     "profiles/closed_form.py:GaussianMixtureProfile",
     "profiles/closed_form.py:GaussianProfile.log_delta",
     "profiles/closed_form.py:ACCURACY",
-    together=[(0, 1, 4, 5, 7, 9), (0, 2, 4, 5, 7, 9), (0, 2, 5, 7, 8, 9)],
-    but=(3, 6),
+    together=[(0, 1, 3, 4, 6, 8), (0, 1, 4, 6, 7, 8)],
+    but=(2, 5),
 )
 def test_delta_of_a_mixture_of_normal_laws() -> Iterator[bool]:
     for mu, q, epsilon in numbers(25, 20, (0.3, 3.0), (0.05, 0.9), (0.01, 2.0)):
@@ -381,8 +388,8 @@ def test_delta_of_a_mixture_of_normal_laws() -> Iterator[bool]:
 def test_a_miss_from_the_reversed_pair() -> Iterator[bool]:
     for level, size in numbers(26, 20, (-0.7, -0.01), (0.5, 3.0)):
         log_level = level * 1e-3
-        found = _from_reverse(Known(-0.1, size), log_level, 0.0)
+        answer = _from_reverse(Known(-0.1, size), log_level, 0.0)
         share, a, b = -mpmath.expm1(log_level), mpf(-0.1), mpf(size)
         # e^x (share - e^{a + b x}) is largest where share = (1 + b) e^{a + b x}.
         x = (mpmath.log(share / (1 + b)) - a) / b
-        yield found[0] <= x + mpmath.log(share - mpmath.exp(a + b * x)) <= found[1]
+        yield answer[0] <= x + mpmath.log(share - mpmath.exp(a + b * x)) <= answer[1]

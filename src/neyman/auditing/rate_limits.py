@@ -64,6 +64,7 @@ def tail_above(most: int, trials: int, rate: float) -> float:
         if last < 1 and term * last / (1 - last) < 1e-17 * total:
             total += term * last / (1 - last)
             break
+    # A term errs by 6 units for each ratio before it, and the sum by one for each term.
     slack = (steps + 16) * 8 * UNIT
     first = max(math.exp(float(log_first[0] + error[0])), LEAST)
     return min(first * total * (1 + slack), 1.0)
@@ -88,7 +89,7 @@ def clopper_pearson(count: int, trials: int, chance: float) -> float:
     limit = float(betaincinv(count + 1, trials - count, 1 - chance))
     if not 0 < limit < 1:
         limit = count / trials
-    step = 16 * UNIT * limit
+    step = 16 * UNIT * limit  # the first of a search: the tail decides where it ends
     below = limit * (1 - 2.0**-20) if tail_above(count, trials, limit) <= chance else limit
     while tail_above(count, trials, limit) > chance:
         below, limit, step = limit, limit + step, 2 * step

@@ -60,6 +60,7 @@ class Ceiling:
         """At most what the guarantee allows [RB-4].
 
         A non-decreasing function whose corners move to the right falls, so orders are rounded up.
+        Values and slope are 8 units less, because `allowed` takes 6 roundings of either.
         """
         orders = np.array([1.0, *(above(a) for a, _ in bare.corners)])
         values = np.array([0.0, *(below(tau) for _, tau in bare.corners)]) * (1 - 8 * UNIT)

@@ -13,7 +13,7 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.rounding import above
+from neyman.numerics.rounding import above, log_complement
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.complement_line import HIGH, ComplementLine, log_type_two_error
 from neyman.profiles.contour_line import (
@@ -306,9 +306,8 @@ class ContourProfile(Profile):
     def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
         """Narrow bounds on log powers near 1 by the digits of 1 - power [C-10]."""
         for k in np.nonzero(asked)[0]:
-            miss = self._log_miss(float(log_levels[k]))
-            low[k] = max(low[k], (1 + 4 * UNIT) * _log_complement(miss[1]))
-            high[k] = min(high[k], (1 - 4 * UNIT) * _log_complement(miss[0]))
+            below, above = log_complement(*self._log_miss(float(log_levels[k])))
+            low[k], high[k] = max(low[k], below), min(high[k], above)
 
     def _log_miss(self, log_level: float) -> Interval:
         """Bounds on log(1 - power) [C-10]."""
@@ -379,11 +378,6 @@ def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
     add = math.log(mass)
     slack = 4 * UNIT * (4 + abs(add))
     return np.logaddexp(low, add) - slack, np.minimum(np.logaddexp(high, add) + slack, 0.0)
-
-
-def _log_complement(log_miss: float) -> float:
-    """log(1 - e^log_miss), up to a few units of rounding."""
-    return math.log1p(-math.exp(log_miss)) if log_miss < 0 else -math.inf
 
 
 def contour_profile(losses: Composition, *, release: bool = True) -> ContourProfile:
