@@ -29,7 +29,7 @@ from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics.binomial import log_half
 from neyman.semantics.bayes import _chernoff, _predicted
-from neyman.shuffling.dominating_pairs import _tail_over
+from neyman.shuffling.dominating_pairs import BinaryShuffleProfile, _tail_over
 from slacks import needed, numbers
 
 F = Fraction
@@ -312,3 +312,43 @@ def test_the_chance_of_as_many_correct_guesses() -> Iterator[bool]:
         most = max(mpmath.fsum(mass[c - i : c]) / i for i in range(1, c + 1))
         exact = mpmath.fsum(mass[c:]) + 2 * m * mpf(delta) * most
         yield Guesses(m, n, c, 0.05).chance_under(epsilon, delta) >= min(exact, 1)
+
+
+@needed("divergences/envelope.py:Ceiling.above", but=(2, 3, 4, 5, 6, 7, 8))
+def test_a_ceiling_from_above() -> Iterator[bool]:
+    for order, tau, slope, v in numbers(24, 90, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0), (0.1, 9.0)):
+        corner = F(order), F(tau)
+        bare = RenyiBound(F(0), (corner,), F(tau) / (corner[0] - 1), math.inf, F(slope))
+        high = Ceiling.above(bare)
+        for a in (1 + (order - 1) / 3, order + 7 / 3):
+            yield F(float(high.allowed(np.array([a]))[0])) >= bare.linear(F(a))
+        known = Composition(((GaussianLoss(v), 3),))
+        yield F(Ceiling.above(bare, known).rho) >= 3 * F(GaussianLoss(v).rho)
+
+
+@needed(
+    "shuffling/dominating_pairs.py:BinaryShuffleProfile._inside",
+    "numerics/binomial.py:_log_binomial",
+    together=[(0, 2, 4), (0, 3, 4)],
+    but=(1,),
+)
+def test_delta_of_shuffled_binary_reports() -> Iterator[bool]:
+    for n, top, share in numbers(25, 12, (20, 60), (0.1, 3.0), (0.9, 1.0)):
+        others, epsilon = int(n), share * top
+        b = 1 / (mpmath.exp(top) + 1)
+        mass = [
+            mpmath.binomial(others, k) * b**k * (1 - b) ** (others - k) for k in range(others + 1)
+        ]
+        gap, more = (
+            b * mpmath.exp(epsilon) * mpmath.expm1(mpf(top) - epsilon),
+            mpmath.expm1(epsilon),
+        )
+        exact = max(
+            gap * mass[k] - more * tail
+            for k in range(others + 1)
+            for tail in (mpmath.fsum(mass[k + 1 :]), mpmath.fsum(mass[:k]))
+        )
+        low, high = BinaryShuffleProfile(others + 1, top)._inside(
+            np.array([epsilon]), ("P, Q", "Q, P")
+        )
+        yield exact <= 0 or low[0] <= mpmath.log(exact) <= high[0]
