@@ -249,7 +249,7 @@ def _rounded(sigma: float, levels: tuple[float, ...]) -> Alike:
     at = [_integer(-sigma * _normal(p) - 0.5, -sigma * _normal(p) - 0.5) for p in levels]
     if sigma > SUMMED:
         mean = sigma * math.sqrt(2 / math.pi)
-        means = _around(mean, 16 + 0.25 / sigma**2 / UNIT, "integral")
+        means = _around(mean, 16 + 0.25 / sigma**2 / UNIT, "integral")  # an error [EE-8], in units
         return _row("rounded Gaussian", sigma, _around(sigma**2 + 1 / 12), means, levels, at)
     k = np.arange(math.ceil(REACH * sigma) + 8, dtype=float)[::-1]
     x = (k + 0.5) / sigma

@@ -61,7 +61,7 @@ class Guesses:
             return False
         r, h = t * c / m * SHORT, t * (g - c) / m * SHORT
         s = t * g / (m * (g - c + 1)) * SHORT * SHORT
-        most = g / m * (1 + 8 * UNIT)
+        most = g / m * (1 + 8 * UNIT)  # a quotient, a product, and r + h: 3 units
         for j in range(c - 1, -1, -1):
             needed = level(r)
             if needed <= h + NO_GROWTH * h:
@@ -82,9 +82,11 @@ class Guesses:
         Source: Steinke, Nasr and Jagielski 2023, corollary 5.4.
         """
         beta, alpha = self._tail(epsilon), self._window(epsilon) if delta else 0.0
+        # Three products and a sum: 4 units.
         return min((beta + 2 * self.canaries * delta * alpha) * (1 + 8 * UNIT), 1.0)
 
     def _tail(self, epsilon: float) -> float:
+        # A power of e errs by 2 units; then a sum, a quotient, and a product: 5 units.
         wrong = 1 / (1 + math.exp(min(epsilon, 700.0))) * (1 - 8 * UNIT)
         return tail_above(self.guesses - self.correct, self.guesses, wrong)
 
@@ -96,6 +98,7 @@ class Guesses:
         while True:
             misses = np.arange(g - c + 1, g - c + 1 + length)
             logs, errors = log_binomial(g, wrong, 1 - wrong, misses, 8.0)
+            # Each power errs by 2 units, and each sum by one: at most length + 2 units.
             sums = np.cumsum(np.exp(logs + errors)) * (1 + 8 * UNIT * length)
             largest = float(np.max(np.minimum(sums, 1.0) / np.arange(1, length + 1)))
             if length == c or largest * length >= 1:
@@ -194,6 +197,7 @@ def approximate_level(epsilon: float, delta: float) -> Level:
     slope, other = math.exp(-epsilon) * (1 - 8 * UNIT), math.exp(epsilon) * (1 + 8 * UNIT)
 
     def level(power: float) -> float:
+        # Powers of e err by 2 units. Differences and products add one each, of at most 1 + other.
         steep = 1 - delta - other * (1 - power) - 8 * UNIT * (1 + other)
         return max(slope * (power - delta) * SHORT, steep, 0.0)
 
@@ -222,6 +226,6 @@ def polygon_level(epsilons: Array, deltas: Array) -> Level:
                 if value < best:
                     break
                 place, best = place + nearby, value
-        return max(best * (1 - 4 * UNIT) - 4 * UNIT * slopes[place] * starts[place], 0.0)
+        return max(best * (1 - 4 * UNIT), 0.0)  # a difference and a product: 2 units
 
     return level

@@ -32,7 +32,9 @@ LEAST = 1e-300  # what is below it counts as this
 MOST_EXACT = 2000  # trials, of which each count has a limit
 LEAST_EXACT = 1e-100  # of a chance: far from where floats end
 ROOM = 1e-5  # relative, for the errors of floats: they are below 1e-7
-SPECIAL = 4096 * UNIT  # relative error of SciPy's betaln, with room
+SPECIAL = (
+    16 * UNIT
+)  # relative error of SciPy's gammaln, of logarithms, and of their sums, with room
 
 
 def tail_above(most: int, trials: int, rate: float) -> float:
@@ -62,6 +64,7 @@ def tail_above(most: int, trials: int, rate: float) -> float:
         if last < 1 and term * last / (1 - last) < 1e-17 * total:
             total += term * last / (1 - last)
             break
+    # A term errs by 6 units for each ratio before it, and the sum by one for each term.
     slack = (steps + 16) * 8 * UNIT
     first = max(math.exp(float(log_first[0] + error[0])), LEAST)
     return min(first * total * (1 + slack), 1.0)
@@ -86,7 +89,7 @@ def clopper_pearson(count: int, trials: int, chance: float) -> float:
     limit = float(betaincinv(count + 1, trials - count, 1 - chance))
     if not 0 < limit < 1:
         limit = count / trials
-    step = 16 * UNIT * limit
+    step = 16 * UNIT * limit  # the first of a search: the tail decides where it ends
     below = limit * (1 - 2.0**-20) if tail_above(count, trials, limit) <= chance else limit
     while tail_above(count, trials, limit) > chance:
         below, limit, step = limit, limit + step, 2 * step
@@ -216,10 +219,12 @@ def anytime_limit(count: int, trials: int, chance: float) -> float:
         return 1.0
     mixed = float(betaln(count + 0.5, trials - count + 0.5)) - math.log(math.pi)
     target = -math.log(chance)
+    # betaln is a difference of three gammaln. The largest, of trials + 1, errs most.
+    terms = (trials + 1) * math.log(trials + 2)
 
     def reached(p: float) -> bool:
         hits, misses = count * math.log(p) if count else 0.0, (trials - count) * math.log1p(-p)
-        size = abs(mixed) + abs(hits) + abs(misses) + target + 1
+        size = abs(mixed) + abs(hits) + abs(misses) + target + terms + 1
         return mixed - hits - misses - SPECIAL * size >= target
 
     low, high = count / trials, math.nextafter(1.0, 0.0)

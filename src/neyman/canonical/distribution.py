@@ -76,7 +76,7 @@ class CanonicalLaw:
     @property
     def c(self) -> Bound:
         """The fixed point c = f(c), in (0, 1/2)."""
-        low, high = (math.exp(v) for v in self.ladder.log_c)
+        low, high = (math.exp(v) for v in self.ladder.log_c)  # to 2 units, and a product
         return Bound(low * (1 - 4 * UNIT), high * (1 + 4 * UNIT), "lower", self.curve.method)
 
     def log_tail(self, x: Array) -> Arrays:

@@ -77,8 +77,9 @@ class TabulatedPower:
         nodes = np.concatenate([nodes, far + step * 2.0 ** np.arange(9)])
         low, high = profile.log_deltas(np.concatenate([[0.0], nodes]))
         ended = np.concatenate([[0.0], nodes]) >= supremum
-        low = np.where(ended, (math.log(infinite) if infinite else -math.inf) - 2 * UNIT, low)
-        high = np.where(ended, low + 4 * UNIT, high)
+        end = math.log(infinite) if infinite else -math.inf
+        slack = 4 * UNIT * (4 + abs(end)) if infinite else 0.0  # its rounding is relative
+        low, high = np.where(ended, end - slack, low), np.where(ended, end + slack, high)
         below = log_delta_below_zero(-nodes, (low[1:], high[1:]))
         self._epsilon = np.concatenate([-nodes[::-1], [0.0], nodes])
         self._low = np.concatenate([below[0][::-1], low])

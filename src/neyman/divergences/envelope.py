@@ -60,6 +60,7 @@ class Ceiling:
         """At most what the guarantee allows [RB-4].
 
         A non-decreasing function whose corners move to the right falls, so orders are rounded up.
+        Values and slope are 8 units less, because `allowed` takes 6 roundings of either.
         """
         orders = np.array([1.0, *(above(a) for a, _ in bare.corners)])
         values = np.array([0.0, *(below(tau) for _, tau in bare.corners)]) * (1 - 8 * UNIT)
@@ -77,7 +78,9 @@ class Ceiling:
     def above(bare: RenyiBound, known: Composition | None = None) -> Ceiling:
         """At least what the guarantee and the known losses' finite part allow together [RB-3].
 
-        Values at any orders, joined by chords, lie above a convex function.
+        Values at any orders, joined by chords, lie above a convex function. Values, slope, and what
+        known losses add are 8 units more, because `allowed` takes 6 roundings of each. Sums and
+        products here take at most 4.
         """
         top, rho = below(bare.top), above(bare.exact_rho)
         orders = {1.0, *(min(below(a), top) for a, _ in bare.corners)}

@@ -61,6 +61,7 @@ def count(n: int, p: Fraction | float) -> Count:
     first = max(math.floor(n * share - half), 0)
     last = min(math.ceil(n * share + half), n)
     value, error = log_binomial(n, share, rest, np.arange(first, last + 1), 0.0)
+    # A sum of logarithms errs by a unit of it, a power of e by 2 units, and a product by one.
     error = error + 4 * UNIT * (1 + np.abs(value))
     outside = 0.0
     for low, high in ((0, first - 1), (last + 1, n)):

@@ -258,7 +258,7 @@ class LossBracket(Part):
         return 0.5 * (low + high)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """For real z, half of what the ends are apart."""
+        """For real z, half of what the ends are apart, and a unit for each end and their mean."""
         low, high = self._ends(np.real(np.atleast_1d(z)).astype(float))
         return 0.5 * (high - low) + 2 * UNIT * (np.abs(low) + np.abs(high))
 

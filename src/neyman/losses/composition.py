@@ -262,6 +262,7 @@ class Composition:
                     if np.count_nonzero(there) < 0.7 * len(alive):
                         total[alive[~there]] += NOTHING
                         alive = alive[there]
+        # A product for each part, and a sum of len(parts) terms.
         grown = np.minimum(grown + (len(self.parts) + 4) * UNIT * reach, 700.0 - size)
         small = np.minimum(grown, 1.0)
         error = np.where(grown < 1, np.exp(size) * np.expm1(small), np.exp(size + grown))

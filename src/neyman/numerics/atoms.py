@@ -124,13 +124,17 @@ def _trimmed(a: Atoms) -> Atoms:
     if not 0 < total < math.inf:
         return a
     if not 1e-100 < total < 1e100:
+        moved = math.log(total)
+        scale = a.log_scale + moved
+        # The logarithm errs by 2 units of itself, the scale by one, and a quotient by one.
+        sizes = 4 + 2 * abs(moved) + abs(scale)
         a = replace(
             a,
             weight=a.weight / total,
             tail=a.tail / total,
             absolute=a.absolute / total,
-            log_scale=a.log_scale + math.log(total),
-            relative=a.relative + 4 * UNIT,
+            log_scale=scale,
+            relative=a.relative + UNIT * sizes,
         )
         total = 1.0
     # A transform's rounding leaves noise where there is nothing: it is not worth carrying.

@@ -133,6 +133,7 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
         end = min(first + block, count)
         sums[first:end] = np.conj(chirp[: end - first]) * product[: end - first]
     norm = float(np.linalg.norm(weight)) * math.sqrt(n + block)
+    # Three transforms and a product, as in `convolve` [ES-4].
     transforms = (24 * math.log2(size) + 16) * UNIT * norm
     phases = (8 + 2 * abs(step) * (n * n + block * block + len(k) ** 2)) * UNIT
     error = transforms + phases * float(np.abs(weight).sum())

@@ -7,7 +7,17 @@ from fractions import Fraction
 
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["above", "below", "down", "exp_down", "exp_up", "log_add", "log_of", "up"]
+__all__ = [
+    "above",
+    "below",
+    "down",
+    "exp_down",
+    "exp_up",
+    "log_add",
+    "log_complement",
+    "log_of",
+    "up",
+]
 
 
 def above(value: Fraction | float) -> float:
@@ -46,6 +56,17 @@ def log_add(x: float, y: float) -> float:
     """Return log(e^x + e^y), to the nearest float or so."""
     top = max(x, y)
     return top if math.isinf(top) else top + math.log1p(math.exp(min(x, y) - top))
+
+
+def log_complement(low: float, high: float) -> tuple[float, float]:
+    """Return bounds on log(1 - x) from bounds on log x, which err by 6 units [RO-1]."""
+    return (1 + 8 * UNIT) * _log_complement(high), (1 - 8 * UNIT) * _log_complement(low)
+
+
+def _log_complement(value: float) -> float:
+    if value >= 0:
+        return -math.inf
+    return math.log1p(-math.exp(value)) if value < -0.7 else math.log(-math.expm1(value))
 
 
 def up(x: float, steps: int = 2) -> float:

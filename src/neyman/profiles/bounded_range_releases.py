@@ -48,6 +48,7 @@ class EnvelopeProfile(Profile):
         if epsilon <= -a:
             value = -math.expm1(epsilon)
             return value_interval(value, ACCURACY + 4 * UNIT * (abs(epsilon) + a) / value)
+        # The difference errs by a unit of itself: what is left is at least about that.
         value = max(-math.expm1((epsilon - a) / 2), UNIT * (abs(epsilon) + a))
         low, high = value_interval(value, ACCURACY + 2 * UNIT * (abs(epsilon) + a) / value)
         total = math.log(-math.expm1(-a))

@@ -398,7 +398,10 @@ class Telescope:
             low, high = np.logaddexp(low, below), np.logaddexp(high, above)
         for tilt, log_f in self.rest:
             kernel = float(log_kernel(np.array([tilt]))[0])
-            high = np.logaddexp(high, np.maximum(log_f - tilt * epsilon + kernel, -1e300))
+            # Both terms of log kappa are about c log c.
+            size = 1 + abs(log_f) + tilt * (np.abs(epsilon) + abs(math.log(tilt)))
+            most = log_f - tilt * epsilon + kernel + 8 * UNIT * size
+            high = np.logaddexp(high, np.maximum(most, -1e300))
         slack = 4 * UNIT * (len(self.lines) + len(self.rest) + 1) * (1 + np.abs(epsilon))
         slack = slack + 8 * UNIT * np.where(np.isfinite(high), np.abs(high), 0.0)
         return low - slack, np.minimum(high + slack, 0.0)

@@ -120,7 +120,7 @@ class GaussianProfile(Profile):
         z_error = ACCURACY * (1 + abs(z)) * (1 + abs(log_level) / max(abs(z), 1.0))
         x = z + self._mu
         value = float(log_ndtr(x))
-        moved = z_error + 2 * UNIT * (abs(z) + self._mu)
+        moved = z_error + 2 * UNIT * (abs(z) + self._mu)  # a sum
         slope = max(-x, 0.0) + 1.0  # of log Phi, an upper bound
         if x - moved > 1:  # there Phi > 0.84, so phi / Phi < 1.2 phi
             slope = 0.48 * math.exp(-0.5 * (x - moved) ** 2)
@@ -177,6 +177,7 @@ class LaplaceProfile(Profile):
         if Fraction(epsilon) >= self._exact:
             return -math.inf, -math.inf
         exponent = (epsilon - a) / 2 if epsilon > -a else epsilon
+        # The difference errs by a unit of itself: what is left is at least about that.
         value = max(-math.expm1(exponent), UNIT * (abs(epsilon) + a))
         error = ACCURACY + 2 * UNIT * (abs(epsilon) + a) / value
         return value_interval(value, error)
@@ -233,6 +234,7 @@ class GaussianMixtureProfile(Profile):
         # delta >= 1 - e^epsilon, with equality below every loss.
         with np.errstate(divide="ignore"):
             line = np.log(-np.expm1(np.minimum(epsilons, 0.0)))
+        # expm1 errs by 2 units, and the logarithm by 2 units of itself.
         slack = np.where(epsilons < 0, 8 * UNIT * (1 + np.minimum(np.abs(line), 800.0)), 0.0)
         least = np.maximum(least, line - slack)
         most = np.minimum(np.maximum(most, line + slack), 0.0)
@@ -295,8 +297,10 @@ class GaussianMixtureProfile(Profile):
         total = np.asarray(logsumexp(terms, axis=-1))
         # At the far end all mass but that at distance 0 is distinguished, or nothing is.
         end = math.log1p(-self._left) if removed and self._left < 1 else -math.inf
-        least = np.where(np.isfinite(y), total[0] - 16 * UNIT, -math.inf)
-        return least, np.where(np.isfinite(y), total[1] + 16 * UNIT, end + 4 * UNIT)
+        # The sums of logarithms before, and the logarithm, err by a unit or two of themselves.
+        slack = 16 * UNIT * (1 + np.abs(np.maximum(total, -1e300)))
+        least = np.where(np.isfinite(y), total[0] - slack[0], -math.inf)
+        return least, np.where(np.isfinite(y), total[1] + slack[1], end * (1 - 4 * UNIT))
 
     def log_power(self, log_level: float) -> Interval:
         """By duality."""
@@ -322,6 +326,13 @@ class MixtureProfile(Profile):
         """The mean of the deltas."""
         brackets = np.array([p.log_deltas(epsilons) for _, p in self._parts])
         weights = np.array([w for w, _ in self._parts])[:, None, None]
+        return self._mean(brackets, weights)
+
+    def _mean(self, brackets: Array, weights: Array) -> tuple[Array, Array]:
+        """Bounds on the logarithm of a mean from logarithms, shape (parts, 2, n).
+
+        The logarithm errs by 2 units of itself, and the differences from the largest by one.
+        """
         total = np.asarray(logsumexp(brackets, b=weights, axis=0))
         slack = UNIT * (16 + len(self._parts) + 4 * np.abs(total))
         slack = np.where(np.isfinite(total), slack, 0.0)
@@ -338,9 +349,9 @@ class MixtureProfile(Profile):
             return 0.0, 0.0
         if log_level == -math.inf:
             brackets = np.array([p.log_power(log_level) for _, p in self._parts])
-            weights = np.array([[w] for w, _ in self._parts])
-            total = np.asarray(logsumexp(brackets, b=weights, axis=0))
-            return float(total[0]) - 32 * UNIT, min(float(total[1]) + 32 * UNIT, 0.0)
+            weights = np.array([w for w, _ in self._parts])[:, None, None]
+            low, high = self._mean(brackets[:, :, None], weights)
+            return float(low[0]), float(high[0])
         return log_power_by_duality(self.log_delta, log_level)
 
 

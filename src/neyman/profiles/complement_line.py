@@ -202,7 +202,8 @@ def _largest(gain: Gain, star: float) -> Interval:
     before, after = star - DISTANCES, star + DISTANCES
     left, right = gain(before), gain(after)
     sure = (left[1] <= low) & (right[1] <= low)
-    # The chord through a neighbor and the point, continued as far as the other neighbor.
+    # The chord through a neighbor and the point, continued as far as the other neighbor. The ratio
+    # errs by 5 units (expm1 twice, and a quotient), the difference and the product by one each.
     ratio = chord_ratio(before, star, after)
     rise = np.maximum((high - left[0]) * ratio, (high - right[0]) / ratio) * (1 + 16 * UNIT)
     most = np.where(sure, high + rise, math.inf).min() * (1 + 4 * UNIT)

@@ -31,7 +31,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, compose, convolve
 from neyman.numerics.discretization import contract, contract_dense, spread
 from neyman.numerics.roots import falls_to
-from neyman.numerics.rounding import above
+from neyman.numerics.rounding import above, log_complement
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.contour import ContourProfile, contour_profile
 from neyman.profiles.contour_line import Sum, log_kernel, rough_epsilon, saddle
@@ -409,9 +409,9 @@ class PartsContour(ContourProfile):
                 return least, np.zeros(1)
             miss = self._log_miss(float(log_levels[0]))
             narrow = miss[1] - miss[0] <= FAIR and miss[1] <= NEARLY_ONE
-            low = max(float(least[0]), (1 + 4 * UNIT) * _log_complement(miss[1]))
+            below, high = log_complement(*miss)
+            low = max(float(least[0]), below)
             if narrow or low > -BEYOND_DIGITS:
-                high = (1 - 4 * UNIT) * _log_complement(miss[0])
                 return np.array([low]), np.array([high])
         return super().log_powers(log_levels)
 
@@ -449,11 +449,6 @@ def _near_thresholds(
     ]
     low, high = np.array(ends).T
     return low, high
-
-
-def _log_complement(log_miss: float) -> float:
-    """log(1 - e^log_miss), up to a few units of rounding."""
-    return math.log1p(-math.exp(log_miss)) if log_miss < 0 else EMPTY
 
 
 def _threshold(losses: Sum, log_level: float, largest: float) -> tuple[float, float]:
@@ -515,8 +510,10 @@ class ContinuousPartsProfile(ContourProfile):
         if self._rest is not None:
             rest = self._rest.log_deltas(at)
             below, above = np.logaddexp(below, rest[0]), np.logaddexp(above, rest[1])
-        low[inside] = below - 4 * UNIT
-        high[inside] = np.minimum(above + 4 * UNIT, self._log_total)
+        # The sum of two logarithms errs by 2 units, and by 2 of itself.
+        size = np.where(np.isfinite(above), np.abs(above), 0.0)
+        low[inside] = below - 4 * UNIT * (1 + np.abs(below))
+        high[inside] = np.minimum(above + 4 * UNIT * (1 + size), self._log_total)
         return np.minimum(low, high), high
 
     def _tilts_of(self, epsilons: Array) -> Array:

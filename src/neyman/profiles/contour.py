@@ -13,7 +13,7 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.rounding import above
+from neyman.numerics.rounding import above, log_complement
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.complement_line import HIGH, ComplementLine, log_type_two_error
 from neyman.profiles.contour_line import (
@@ -266,8 +266,12 @@ class ContourProfile(Profile):
         """Bounds on log power at many levels, by duality."""
         inside = (log_levels > -math.inf) & (log_levels < 0)
         low, high = np.where(inside, -math.inf, 0.0), np.zeros(len(log_levels))
-        low[log_levels == -math.inf] = high[log_levels == -math.inf] = _log(self._infinite)
-        # A test that ignores the data has the level as its power.
+        least_power, most_power = _plus(
+            np.full(1, -math.inf), np.full(1, -math.inf), self._infinite
+        )
+        low[log_levels == -math.inf], high[log_levels == -math.inf] = least_power, most_power
+        # A test that ignores the data has the level as its power. The logarithm of a level errs by
+        # 2 units of itself, as in `level_slack`, and the difference by one more.
         level = log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300))
         least = np.maximum(self._chernoff(log_levels), level)
         low = np.where(inside, np.maximum(low, least), low)
@@ -297,14 +301,13 @@ class ContourProfile(Profile):
             all_top = gained <= self._log_top - slack
             low = np.where(all_top, np.maximum(low, gained - slack), low)
             high = np.minimum(high, _plus(gained, gained, self._infinite)[1] + slack)
-        return np.maximum(low, _log(self._infinite) - 8 * UNIT), np.minimum(high, 0.0)
+        return np.maximum(low, least_power), np.minimum(high, 0.0)
 
     def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
         """Narrow bounds on log powers near 1 by the digits of 1 - power [C-10]."""
         for k in np.nonzero(asked)[0]:
-            miss = self._log_miss(float(log_levels[k]))
-            low[k] = max(low[k], (1 + 4 * UNIT) * _log_complement(miss[1]))
-            high[k] = min(high[k], (1 - 4 * UNIT) * _log_complement(miss[0]))
+            below, above = log_complement(*self._log_miss(float(log_levels[k])))
+            low[k], high[k] = max(low[k], below), min(high[k], above)
 
     def _log_miss(self, log_level: float) -> Interval:
         """Bounds on log(1 - power) [C-10]."""
@@ -365,21 +368,16 @@ def _width(low: Any, high: Any) -> Any:
 
 
 def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
-    """Bounds on the logarithm when a mass is added."""
+    """Bounds on the logarithm when a mass is added.
+
+    The logarithm of the mass errs by 2 units of itself, the mass of a sum of losses by 6 of its
+    own, and the logarithm of the sum, which is no farther from 0, by 4 units and 2 of itself.
+    """
     if not mass:
         return low, np.minimum(high, 0.0)
     add = math.log(mass)
     slack = 4 * UNIT * (4 + abs(add))
     return np.logaddexp(low, add) - slack, np.minimum(np.logaddexp(high, add) + slack, 0.0)
-
-
-def _log_complement(log_miss: float) -> float:
-    """log(1 - e^log_miss), up to a few units of rounding."""
-    return math.log1p(-math.exp(log_miss)) if log_miss < 0 else -math.inf
-
-
-def _log(mass: float) -> float:
-    return math.log(mass) if mass > 0 else -math.inf
 
 
 def contour_profile(losses: Composition, *, release: bool = True) -> ContourProfile:

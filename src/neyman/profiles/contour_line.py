@@ -205,7 +205,8 @@ def log_chernoff(losses: Sum, epsilon: float) -> float:
     c = np.array([far])
     k, error = losses.mgf(c)
     exponent = k + np.log1p(error) - c * epsilon
-    slack = 8 * UNIT * (np.abs(k) + c * epsilon)
+    # Both terms of log kappa are about c log c.
+    slack = 8 * UNIT * (np.abs(k) + c * epsilon + c * np.log(c))
     return min(float((exponent + log_kernel(c) + slack)[0]), 0.0)
 
 

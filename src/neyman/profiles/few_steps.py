@@ -331,7 +331,8 @@ class FewStepsProfile(ContourProfile):
         offset = -self._log_a if self._removed else -s[open_]
         # D falls and G rises with the threshold.
         lower, upper = (below[1], above[0]) if self._removed else (below[0], above[1])
-        slack = 8 * UNIT * (1 + np.abs(offset)) + error[open_]
+        size = np.abs(offset) + np.where(np.isfinite(upper), np.abs(upper), 0.0)
+        slack = 8 * UNIT * (1 + size) + error[open_]  # a sum, and an offset that is rounded
         low[open_], high[open_] = lower + offset - slack, np.minimum(upper + offset + slack, 0.0)
         return low, high
 

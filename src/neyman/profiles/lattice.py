@@ -26,6 +26,7 @@ from scipy.special import erfcx, ndtri
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.rounding import log_complement
 from neyman.profiles.contour_line import (
     LEAST_MISS,
     Sum,
@@ -590,7 +591,7 @@ class LatticeProfile(Profile):
                     return least, 0.0
                 least, most = self._log_miss(log_level, tilt)
                 if most - least <= NARROW:
-                    return _log_complement(most), _log_complement(least)
+                    return log_complement(least, most)
         if threshold is None:
             threshold = self._threshold(log_level, tilt)
         low, high = self._power_beyond(threshold, log_level)
@@ -604,8 +605,8 @@ class LatticeProfile(Profile):
             if most - least > (EXACT if self._few else WIDE):
                 other = self._log_miss(log_level, -0.5)
                 least, most = max(least, other[0]), min(most, other[1])
-            low = max(low, _log_complement(most))
-            high = min(high, _log_complement(least))
+            below, above = log_complement(least, most)
+            low, high = max(low, below), min(high, above)
         return low, min(high, gained + slack)
 
     def _moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -746,11 +747,6 @@ def _distance(sides: tuple[Side, Side], epsilon: Any) -> Any:
 def _reach(sides: tuple[Side, Side]) -> float:
     """The distance within which other sides know no more."""
     return 5.0 if sides[0].absolute or sides[0].tail > 1e-60 else 12.0
-
-
-def _log_complement(log_miss: float) -> float:
-    """log(1 - miss)."""
-    return math.log1p(-math.exp(log_miss)) if log_miss < 0 else EMPTY
 
 
 def _below(weight: Array) -> Array:

@@ -78,10 +78,9 @@ class SubsampledStepProfile(Profile):
             return _around(math.log(-math.expm1(epsilon)), epsilon)
         # The quotient errs by a few units of itself: place by that over 1 + quotient.
         error = 8 * UNIT * (abs(place) + (abs(math.expm1(min(-place, 700.0))) + 1))
-        low = self._pair.log_delta(place + error)[0] + math.log(q)
-        high = self._pair.log_delta(place - error)[1] + math.log(q)
-        slack = 8 * UNIT * (1 + abs(math.log(q)))
-        return low - slack, min(high + slack, 0.0)
+        low, high = self._pair.log_delta(place + error)[0], self._pair.log_delta(place - error)[1]
+        log_q = math.log(q)
+        return self._scaled(low, log_q, -1), min(self._scaled(high, log_q, 1), 0.0)
 
     def _added(self, epsilon: float) -> Interval:
         q = self._rate
@@ -98,11 +97,18 @@ class SubsampledStepProfile(Profile):
         slack = 8 * UNIT * (1 + abs(first))
         # Delta falls with its place, and the factor rises with what is kept.
         high = self._reverse.log_delta(first - math.log(high_factor) - slack)[1]
-        high += math.log(high_factor) + slack
+        high = self._scaled(high, math.log(high_factor), 1)
         if not low_factor:
             return -math.inf, min(high, 0.0)
         low = self._reverse.log_delta(first - math.log(low_factor) + slack)[0]
-        return low + math.log(low_factor) - slack, min(high, 0.0)
+        return self._scaled(low, math.log(low_factor), -1), min(high, 0.0)
+
+    @staticmethod
+    def _scaled(log_delta: float, log_factor: float, side: int) -> float:
+        """A sum of logarithms, moved to its side: they err by 2 units, and the sum by one."""
+        if log_delta == -math.inf:
+            return log_delta
+        return log_delta + log_factor + side * 8 * UNIT * (1 + abs(log_delta) + abs(log_factor))
 
     def log_power(self, log_level: float) -> Interval:
         """(1 - q) level + q power for (M, Q); by duality for the others."""

@@ -422,6 +422,7 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
         for c in pairs:
             k: Array = np.real(c.log_mgf(flat))
             error = sum((n * loss.mgf_rounding(flat) for loss, n in c.parts), np.zeros(len(flat)))
+            # A product and a sum for each part; below, two products and a difference.
             each.append(k + error + 16 * UNIT * (1 + len(c.parts)) * np.abs(k))
         return np.max(each, axis=0).reshape(z.shape) - z * at[:, None] * (1 - 8 * UNIT)
 

@@ -435,10 +435,13 @@ class BinaryShuffleProfile(Profile):
                 np.where(good, np.log(np.where(good, value, 1.0)) + log_pmf - error, -np.inf)
             )
             value = np.where(known, most - rest * (1 - 1e-9) * np.exp(-error), most)
+            # Where rounding took all, what is left is below a unit of the larger term.
             highs.append(np.log(np.maximum(value, UNIT * most)) + log_pmf + error)
-        high = np.max(highs, axis=(0, 2)) + 1e-15
+        low, high = np.max(lows, axis=(0, 2)), np.max(highs, axis=(0, 2))
+        # A logarithm and two sums err by 4 units of what they are.
+        low, high = low - 8 * UNIT * (1 + np.abs(low)), high + 8 * UNIT * (1 + np.abs(high))
         # With more users a rounded place may be more than one away from the best.
-        return np.max(lows, axis=(0, 2)) - 1e-15, high if n <= MOST_PLACED else np.zeros(len(high))
+        return low, high if n <= MOST_PLACED else np.zeros(len(high))
 
     def log_power(self, log_level: float) -> Interval:
         """By duality, from below."""
@@ -479,6 +482,7 @@ def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Ar
     runs = change.reshape(rows, -1, RUN)
     total = start[..., None] + np.cumsum(runs, axis=2)
     size = start[..., None] + np.cumsum(np.abs(runs), axis=2)
+    # A sum of RUN terms; then a quotient, a power of e (2 units), and a difference.
     wrong = (start * start_error)[..., None] + (RUN * UNIT) * size
     total = total.reshape(rows, -1)[:, :width]
     moved = (size - start[..., None]).reshape(rows, -1)[:, :width]

@@ -282,6 +282,7 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         below = (at[0] - ahead) / np.expm1(right - x) - error
         above = (behind - at[0]) / -np.expm1(left - x) + error
+    # expm1 errs by 2 units, and quotient and product by one each: the error before has room for it.
     below = np.where(right > x, below, 0.0) * (1 - 16 * UNIT)
     above = np.where(left < x, above, np.inf) * (1 + 16 * UNIT)
     slope = max(float(np.nanmax(below)), 0.0) * size, float(np.nanmin(above)) * size
@@ -311,7 +312,7 @@ def _variance(c: Composition, mean: Bound) -> Interval:
         error = each + 16 * UNIT * ((1 + len(c.parts)) * np.abs(k) + np.abs(z * m))
         if not (np.all(np.isfinite(away)) and np.all(np.abs(away) < 50) and np.all(error < 0.1)):
             continue
-        value = np.expm1(away)
+        value = np.expm1(away)  # to 2 units; weights and their products add 4
         error = np.expm1(error) * (1 + value) * 1.001 + 4 * UNIT * np.abs(value)
         value, error = value.reshape(2, -1).sum(axis=0), error.reshape(2, -1).sum(axis=0)
         for n in range(1, NODES + 1):

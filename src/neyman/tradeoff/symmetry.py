@@ -82,7 +82,8 @@ def conjugate(f: Curve, slope: float) -> Bound:
     error = 4 * UNIT * (1 + abs(epsilon))
     low = max(p.log_delta(epsilon + error)[0] for p in f.profiles)
     high = max(p.log_delta(epsilon - error)[1] for p in f.profiles)
-    # f*(y) >= y - f(1) and f(1) = 0; f*(y) >= -f(0) [TC-8].
+    # f*(y) >= y - f(1) and f(1) = 0; f*(y) >= -f(0) [TC-8]. expm1 errs by 2 units of at most 1, and
+    # the product before it moves it by less than one.
     least = max(math.expm1(low * (1 + 2 * UNIT)) - 4 * UNIT, slope, -1.0)
     most = min(math.expm1(min(high, 0.0) * (1 - 2 * UNIT)) + 4 * UNIT, 0.0)
     return Bound(min(least, max(most, slope)), max(most, slope), "upper", f.method)

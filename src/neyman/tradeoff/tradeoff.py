@@ -320,7 +320,8 @@ class Tradeoff:
             # epsilon is enough.
             if within(losses.infinite, delta, target):
                 return epsilon_at(profile, target, losses.supremum)
-            certain = log_of(losses.least.infinite) * (1 - 8 * UNIT)
+            # The mass errs by 6 units of itself, and each logarithm by 2 units of itself.
+            certain = log_of(losses.least.infinite)
             if certain > target + 8 * UNIT * (1 - target):
                 return math.inf, math.inf
             return epsilon_at(profile, target, math.inf)

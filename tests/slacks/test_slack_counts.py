@@ -1,0 +1,43 @@
+"""The page on rounding counts the slacks, and those that a test shows to be necessary."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from pathlib import Path
+
+from slacks import every_slack, slacks
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "certificates" / "rounding.md"
+DERIVED = (
+    "accounting/compare_noise.py:_wide",
+    "auditing/one_run_bounds.py:Guesses.refutes",
+    "matrix_mechanism/strategy.py:Strategy.reading",
+    "profiles/contour_line.py:Line._sums",
+    "profiles/contour_line.py:_built",
+    "profiles/lattice.py:LatticeProfile._finite_power",
+    "tradeoff/tradeoff.py:Tradeoff._power_at.ask",
+    "tradeoff/tradeoff.py:Tradeoff.epsilon.ask",
+)
+"""Places without a test, of which a comment counts the roundings."""
+
+
+def test_the_page_on_rounding_counts_the_slacks_of_each_package():
+    shown, asked = set(), {s for place in DERIVED for s in slacks(*place.split(":"))}
+    for file in sorted(HERE.glob("test_slacks_of_*.py")):
+        for test in vars(importlib.import_module(file.stem)).values():
+            if hasattr(test, "drops"):
+                shown |= {slack for dropped in test.drops for slack in dropped}
+                asked |= set(test.every)
+    counts: dict[str, Counter[str]] = {}
+    for slack in every_slack():
+        state = "shown" if slack in shown else "derived" if slack in asked else "open"
+        counts.setdefault(slack.file.partition("/")[0], Counter())[state] += 1
+    counts["all"] = sum(counts.values(), Counter())
+    rows = [
+        f"|{name}|{count.total()}|{count['shown']}|{count['derived']}|{count['open']}|"
+        for name, count in counts.items()
+    ]
+    table = [line for line in PAGE.read_text().splitlines() if line.startswith("|")][2:]
+    assert table == rows, "\n".join(rows)

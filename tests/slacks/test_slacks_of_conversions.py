@@ -1,0 +1,354 @@
+"""Rules, counts, and divergences hold exact numbers, and would not without their slacks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, cast
+
+import mpmath
+import numpy as np
+from mpmath import mpf
+
+import neyman as ny
+from neyman.accounting import compare_noise
+from neyman.accounting.literature import composition_bounds, conversions
+from neyman.auditing.one_run_bounds import Guesses
+from neyman.canonical.distribution import CanonicalLaw, _exact_variance, _geometric
+from neyman.canonical.iterates_closed_form import Exponential
+from neyman.canonical.iterates_numeric import Stepwise
+from neyman.divergences.binary_region import _Asked, _moment, one_order
+from neyman.divergences.divergence import renyi_divergence
+from neyman.divergences.envelope import Ceiling, loss_moment
+from neyman.divergences.implied_profile import ImpliedProfile
+from neyman.hypothesis_tests.binomial_sums import count
+from neyman.losses.composition import Composition
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.renyi_bound import RenyiBound
+from neyman.numerics.binomial import log_half
+from neyman.semantics.bayes import _chernoff, _predicted
+from neyman.shuffling.dominating_pairs import BinaryShuffleProfile, _tail_over
+from slacks import needed, numbers
+
+F = Fraction
+
+
+def held(bound: Any, exact: mpf) -> bool:
+    low, high = (bound.lower, bound.upper) if hasattr(bound, "lower") else bound
+    return low <= exact <= high
+
+
+@needed("accounting/literature/composition_bounds.py:advanced")
+def test_advanced_composition() -> Iterator[bool]:
+    for epsilon, slack, n in numbers(1, 40, (0.01, 1.0), (1e-9, 0.1), (2, 999)):
+        answer = composition_bounds.advanced(epsilon, 0, count=int(n), slack=slack).epsilon
+        e, s = mpf(repr(epsilon)), mpf(repr(slack))
+        yield held(
+            answer, e * mpmath.sqrt(-2 * int(n) * mpmath.log(s)) + int(n) * e * mpmath.expm1(e)
+        )
+
+
+@needed("accounting/literature/composition_bounds.py:_textbook")
+def test_the_textbook_rule() -> Iterator[bool]:
+    for epsilon, delta, size in numbers(2, 40, (0.01, 1.0), (1e-9, 0.1), (0.1, 9.0)):
+        answer = composition_bounds._textbook(F(epsilon), F(delta), F(size))
+        yield held(answer, mpmath.sqrt(2 * mpmath.log(1.25 / mpf(delta))) * size / mpf(epsilon))
+
+
+@needed("accounting/literature/conversions.py:_sum", "accounting/literature/conversions.py:_around")
+def test_sums_and_products_of_numbers_that_are_rounded() -> Iterator[bool]:
+    for x, y in numbers(3, 60, (-9.0, 9.0), (0.1, 9.0)):
+        yield held(
+            conversions._sum((math.exp(x), math.log(y) + 9), ""), mpmath.exp(x) + mpmath.log(y) + 9
+        )
+        yield held(conversions._around(math.exp(x) * y, ""), mpmath.exp(x) * y)
+
+
+@needed("accounting/compare_noise.py:_around", "accounting/compare_noise.py:_integer")
+def test_errors_of_noise() -> Iterator[bool]:
+    for (scale,) in numbers(4, 60, (0.1, 90.0)):
+        yield held(compare_noise._around(math.pi * scale**3), mpmath.pi * mpf(scale) ** 3)
+        # A place just above a codes_before number is rounded to it.
+        k = int(scale) + 1
+        yield held(compare_noise._integer(float(k), float(k)), k + 1)
+
+
+@needed("accounting/compare_noise.py:_summed")
+def test_the_variance_of_the_discrete_gaussian() -> Iterator[bool]:
+    for (sigma,) in numbers(5, 6, (0.5, 3.0)):
+        answer = compare_noise._summed(sigma, (0.05,)).variance
+        weight = [mpmath.exp(-(mpf(k) ** 2) / (2 * mpf(sigma) ** 2)) for k in range(60)]
+        total = 2 * mpmath.fsum(weight) - 1
+        yield held(answer, 2 * mpmath.fsum(k * k * w for k, w in enumerate(weight)) / total)
+
+
+@needed("accounting/compare_noise.py:_rounded", but=(0,))
+def test_the_variance_of_rounded_noise() -> Iterator[bool]:
+    for (sigma,) in numbers(6, 4, (0.5, 2.0)):
+        answer = compare_noise._rounded(sigma, (0.05,)).variance
+        exact = mpmath.fsum(
+            (2 * k + 1) * mpmath.erfc((k + mpf(0.5)) / (sigma * mpmath.sqrt(2))) for k in range(60)
+        )
+        yield held(answer, exact)
+
+
+@needed(
+    "hypothesis_tests/binomial_sums.py:count", "numerics/binomial.py:_log_binomial", but=(0, 1, 2)
+)
+def test_the_number_of_successes() -> Iterator[bool]:
+    for n, p in numbers(7, 20, (2, 60), (0.05, 0.95)):
+        law = count.__wrapped__(int(n), F(p))  # without its cache
+        for k in range(len(law.low)):
+            j = law.first + k
+            exact = mpmath.binomial(int(n), j) * mpf(p) ** j * (1 - mpf(p)) ** (int(n) - j)
+            yield law.low[k] <= exact <= law.high[k]
+
+
+@needed("canonical/distribution.py:_exact_variance", "canonical/distribution.py:_geometric")
+def test_variances_of_canonical_noise() -> Iterator[bool]:
+    for (epsilon,) in numbers(8, 40, (0.1, 9.0)):
+        e = mpf(epsilon)
+        q = mpmath.exp(-e)
+        d = (1 - q) / (1 + q)
+        exact = 4 * (mpf(1) / 16 - d / 24 + q / (1 - q) ** 2 / 2 - q / (1 - q) * d / 12)
+        yield held(_exact_variance(Exponential(epsilon, 0.0)), exact)
+        r = mpf(epsilon / 10)
+        sum_of_squares = 9 + 6 * r / (1 - r) + r * (1 + r) / (1 - r) ** 2
+        yield _geometric(2.0, epsilon / 10) >= sum_of_squares
+
+
+@needed(
+    "canonical/distribution.py:CanonicalLaw._middle",
+    "canonical/distribution.py:CanonicalLaw.c",
+    "canonical/distribution.py:CanonicalLaw.log_density",
+    "canonical/distribution.py:CanonicalLaw.place",
+    "canonical/iterates_closed_form.py:Exponential.__init__",
+    "canonical/iterates_closed_form.py:Ladder.middle",
+    together=[(5, 8)],
+    but=(1, 2, 7),
+)
+def test_canonical_noise_of_a_pure_guarantee() -> Iterator[bool]:
+    for epsilon, t in numbers(9, 40, (0.1, 9.0), (-0.5, 0.5)):
+        law = CanonicalLaw(ny.pure(epsilon))
+        e = mpmath.exp(epsilon)
+        c = 1 / (1 + e)
+        yield held(law.c, c)
+        s = c * (mpf(0.5) + t) + (1 - c) * (mpf(0.5) - t)
+        _, low, high = law._middle(np.array([abs(t)]))
+        yield held(
+            (low[0], high[0]), mpmath.log(c * (mpf(0.5) + abs(t)) + (1 - c) * (mpf(0.5) - abs(t)))
+        )
+        law.ladder.gap = (near := float(1 - 2 * c)), near
+        low, high = law.log_density(np.array([abs(t)]))
+        yield held((low[0], high[0]), mpmath.log(near))
+        if 0 < t < 0.49:
+            log_u = float(mpmath.log(s))
+            low, high = law.place(np.array([log_u]))
+            yield held((low[0], high[0]), (mpf(0.5) - mpmath.exp(log_u)) / near)
+
+
+@needed("divergences/binary_region.py:_moment")
+def test_the_moment_of_a_binary_pair() -> Iterator[bool]:
+    for x, y, a in numbers(10, 60, (-9.0, -0.7), (-9.0, -0.7), (1.1, 90.0)):
+        ly, lx = x, y
+        my, mx = math.log1p(-math.exp(x)), math.log1p(-math.exp(y))
+        value, error, _ = _moment(
+            np.array([a]), (np.array([ly]), np.array([my])), (np.array([lx]), np.array([mx]))
+        )
+        exact = mpmath.log(
+            mpmath.exp(ly + (mpf(a) - 1) * (mpf(ly) - lx))
+            + mpmath.exp(my + (mpf(a) - 1) * (mpf(my) - mx))
+        )
+        yield abs(value[0] - exact) <= error[0]
+
+
+@needed(
+    "divergences/divergence.py:renyi_divergence",
+    "losses/gaussian.py:GaussianLoss.mgf_rounding",
+    together=[(0, 1)],
+)
+def test_the_divergence_of_a_gaussian_pair() -> Iterator[bool]:
+    for v, a in numbers(11, 40, (0.01, 9.0), (1.1, 90.0)):
+        answer = renyi_divergence(Composition.of([(GaussianLoss(v), 1)]), a)
+        yield held(answer, mpf(a) * v / 2)
+
+
+@needed(
+    "divergences/envelope.py:loss_moment",
+    "losses/gaussian.py:GaussianLoss.mgf_rounding",
+    together=[(0, 1)],
+)
+def test_the_moment_of_a_gaussian_pair() -> Iterator[bool]:
+    for v, a in numbers(12, 40, (0.01, 9.0), (1.1, 90.0)):
+        answer = loss_moment(Composition.of([(GaussianLoss(v), 1)]), np.array([a]))
+        yield answer[0] >= mpf(a) * (mpf(a) - 1) * v / 2
+
+
+@needed("divergences/implied_profile.py:ImpliedProfile._mixed")
+def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
+    profile = object.__new__(ImpliedProfile)
+    for y, value in numbers(13, 60, (-90.0, -0.1), (-90.0, -0.1)):
+        profile._infinite = math.exp(y)
+        profile._keep = math.log1p(-profile._infinite)
+        low, high = profile._mixed(np.array([value]), np.array([value]))
+        m = mpf(profile._infinite)
+        yield low[0] <= mpmath.log(m + (1 - m) * mpmath.exp(value)) <= high[0]
+
+
+@needed("divergences/binary_region.py:one_order")
+def test_delta_of_one_order() -> Iterator[bool]:
+    for a, tau, epsilon in numbers(14, 60, (1.1, 90.0), (0.1, 90.0), (0.1, 90.0)):
+        value, _ = one_order(np.array([a]), np.array([tau]), epsilon)
+        order = mpf(a)
+        kernel = order * mpmath.log1p(-1 / order) - mpmath.log(order - 1)
+        yield value >= min(tau - (order - 1) * epsilon + kernel, 0)
+
+
+@needed("divergences/envelope.py:Ceiling.below", "divergences/binary_region.py:_Asked.of", but=(1,))
+def test_a_ceiling_lies_on_its_side() -> Iterator[bool]:
+    for order, tau, slope in numbers(15, 60, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0)):
+        corner = F(order), F(tau)
+        bare = RenyiBound(F(0), (corner,), F(tau) / (corner[0] - 1), math.inf, F(slope))
+        low = Ceiling.below(bare)
+        for a in (1 + (order - 1) / 3, order + 7 / 3):
+            yield F(float(low.allowed(np.array([a]))[0])) <= bare.linear(F(a))
+        allowed = SimpleNamespace(allowed=lambda a: a / 3)
+        asked = _Asked.of(
+            (cast("Ceiling", allowed), cast("Ceiling", allowed)),
+            np.array([[tau]]),
+            np.array([[slope]]),
+        )
+        yield F(float(asked.allowed[0, 0])) >= F(tau) / 3
+
+
+@needed("divergences/implied_profile.py:ImpliedProfile.log_deltas")
+def test_an_epsilon_among_outcomes_that_both_can_produce() -> Iterator[bool]:
+    profile = object.__new__(ImpliedProfile)
+    profile._infinite, profile._reached, profile._keep = 0.0, None, 0.0
+    profile._inner = lambda e: (-1000 * e, -1000 * e)  # type: ignore[method-assign]
+    for epsilon, y in numbers(17, 60, (0.1, 90.0), (-9.0, -0.1)):
+        profile._held = math.log1p(-math.exp(y))
+        low, high = profile.log_deltas(np.array([epsilon - profile._held]))
+        exact = -1000 * (mpf(epsilon - profile._held) + profile._held)
+        yield low[0] <= exact <= high[0]
+
+
+@needed("semantics/bayes.py:_chernoff", but=(2, 3))
+def test_chances_that_a_belief_grows() -> Iterator[bool]:
+    for rho, e in numbers(18, 40, (0.1, 3.0), (3.0, 9.0)):
+        bound, epsilon = RenyiBound(F(rho)), F(e) + F(1, 3)
+        ((low, high),) = _chernoff((Composition.of([(bound, 1)]),), [epsilon])
+        exact = -((epsilon - F(rho)) ** 2) / (4 * F(rho))
+        yield F(low) <= exact <= F(high)
+
+
+@needed(
+    "semantics/bayes.py:_predicted",
+    "semantics/bayes.py:_chernoff",
+    "numerics/rounding.py:exp_up",
+    "numerics/rounding.py:exp_down",
+    together=[(0, 6), (1, 7), (2, 7), (3, 6)],
+    but=(4, 5),
+)
+def test_chances_that_the_rest_does_not_explain() -> Iterator[bool]:
+    for rho, e in numbers(19, 40, (0.1, 3.0), (3.0, 9.0)):
+        answer = _predicted(ny.zcdp(rho).tradeoff(), [F(e) + F(1, 3)], "knows-the-rest")[0]
+        r, epsilon = mpf(repr(rho)), mpf(e) + mpf(1) / 3
+        yield answer.lower <= mpmath.exp(-((epsilon - r) ** 2) / (4 * r) - epsilon) <= answer.upper
+
+
+@needed(
+    "shuffling/dominating_pairs.py:_tail_asked",
+    "shuffling/dominating_pairs.py:_tail_over",
+    together=[(0, 1)],
+    but=(2, 3),
+)
+def test_a_tail_over_a_probability() -> Iterator[bool]:
+    c = np.arange(200, 240)[None, :]
+    for (share,) in numbers(20, 6, (0.4, 0.6)):
+        k = np.full(c.shape, int(220 * share))
+        log_pmf, error = log_half(c, k - 1)
+        ratio, wrong = _tail_over(c, k, log_pmf, error)
+        for i in (0, 7, 20, 39):
+            n, j = int(c[0, i]), int(k[0, i])
+            tail = mpmath.fsum(mpmath.binomial(n, x) for x in range(j, n + 1))
+            # The float logarithm of the probability is what the tail is divided by.
+            exact = tail / mpf(2) ** n / mpmath.exp(log_pmf[0, i])
+            yield abs(ratio[0, i] - exact) <= wrong[0, i]
+
+
+@needed(
+    "canonical/iterates_numeric.py:Stepwise.__init__",
+    "canonical/iterates_numeric.py:Stepwise._powers",
+)
+def test_the_middle_of_a_curve_that_is_asked() -> Iterator[bool]:
+    for y, mass in numbers(21, 60, (-9.0, -0.1), (-90.0, -1.0)):
+        infinite = math.exp(mass)
+        ladder = Stepwise(lambda v: (v / 3, v / 3), (y, y), infinite)
+        yield held(ladder.gap, mpmath.exp(y))
+        # The ends of the gap are known to 8 units and more.
+        ladder.gap = (gap := math.exp(y)), gap
+        yield held(ladder.log_c, mpmath.log(-mpmath.expm1(y) / 2))
+        low, high = ladder._powers(np.array([-math.inf]))
+        yield held((low[0], high[0]), mpmath.log(infinite))
+
+
+@needed(
+    "auditing/one_run_bounds.py:Guesses.chance_under",
+    "auditing/one_run_bounds.py:Guesses._tail",
+    "auditing/one_run_bounds.py:Guesses._window",
+    "auditing/rate_limits.py:tail_above",
+    "numerics/binomial.py:_log_binomial",
+    together=[(3, 4)],
+    but=(0, 1, 2),
+)
+def test_the_chance_of_as_many_correct_guesses() -> Iterator[bool]:
+    for g, share, epsilon, delta in numbers(23, 20, (5, 30), (0.6, 1.0), (0.1, 2.0), (0.0, 1e-3)):
+        n, c, m = int(g), max(int(share * int(g)), 1), 40
+        q = 1 / (1 + mpmath.exp(-mpf(epsilon)))
+        mass = [mpmath.binomial(n, k) * q**k * (1 - q) ** (n - k) for k in range(n + 1)]
+        most = max(mpmath.fsum(mass[c - i : c]) / i for i in range(1, c + 1))
+        exact = mpmath.fsum(mass[c:]) + 2 * m * mpf(delta) * most
+        yield Guesses(m, n, c, 0.05).chance_under(epsilon, delta) >= min(exact, 1)
+
+
+@needed("divergences/envelope.py:Ceiling.above", but=(2, 3, 4, 5, 6, 7, 8))
+def test_a_ceiling_from_above() -> Iterator[bool]:
+    for order, tau, slope, v in numbers(24, 90, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0), (0.1, 9.0)):
+        corner = F(order), F(tau)
+        bare = RenyiBound(F(0), (corner,), F(tau) / (corner[0] - 1), math.inf, F(slope))
+        high = Ceiling.above(bare)
+        for a in (1 + (order - 1) / 3, order + 7 / 3):
+            yield F(float(high.allowed(np.array([a]))[0])) >= bare.linear(F(a))
+        known = Composition(((GaussianLoss(v), 3),))
+        yield F(Ceiling.above(bare, known).rho) >= 3 * F(GaussianLoss(v).rho)
+
+
+@needed(
+    "shuffling/dominating_pairs.py:BinaryShuffleProfile._inside",
+    "numerics/binomial.py:_log_binomial",
+    together=[(0, 2, 4), (0, 3, 4)],
+    but=(1,),
+)
+def test_delta_of_shuffled_binary_reports() -> Iterator[bool]:
+    for n, top, share in numbers(25, 12, (20, 60), (0.1, 3.0), (0.9, 1.0)):
+        others, epsilon = int(n), share * top
+        b = 1 / (mpmath.exp(top) + 1)
+        mass = [
+            mpmath.binomial(others, k) * b**k * (1 - b) ** (others - k) for k in range(others + 1)
+        ]
+        gap, more = (
+            b * mpmath.exp(epsilon) * mpmath.expm1(mpf(top) - epsilon),
+            mpmath.expm1(epsilon),
+        )
+        exact = max(
+            gap * mass[k] - more * tail
+            for k in range(others + 1)
+            for tail in (mpmath.fsum(mass[k + 1 :]), mpmath.fsum(mass[:k]))
+        )
+        low, high = BinaryShuffleProfile(others + 1, top)._inside(
+            np.array([epsilon]), ("P, Q", "Q, P")
+        )
+        yield exact <= 0 or low[0] <= mpmath.log(exact) <= high[0]

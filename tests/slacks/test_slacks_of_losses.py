@@ -1,0 +1,307 @@
+"""K, laws, and atoms of losses hold exact numbers, and would not without their slacks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+from mpmath import mpf
+
+from neyman.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
+from neyman.losses.bracket import LossBracket
+from neyman.losses.composition import Composition
+from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.losses.finite import FiniteLoss, OffLatticeLoss
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.loss import NODE_WEIGHTS
+from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
+from neyman.losses.rounded_gaussian import _tail
+from neyman.losses.subsampled import SubsampledGaussianLoss
+from slacks import needed, numbers
+
+F = Fraction
+TILTS = (-0.9, -0.3, 0.2, 1.0, 3.7, 20.0, 300.0)
+
+
+def near(loss: object, exact: Callable[[mpf], mpf], tilts: tuple[float, ...] = TILTS) -> bool:
+    """Whether K is within its stated rounding at each tilt."""
+    for c in tilts:
+        z = np.array([c])
+        k, error = float(loss.log_mgf(z)[0]), float(loss.mgf_rounding(z)[0])  # type: ignore[attr-defined]
+        if abs(k - exact(mpf(c))) > error:
+            return False
+    return True
+
+
+@needed("losses/gaussian.py:GaussianLoss.mgf_rounding")
+def test_k_of_a_gaussian_loss() -> Iterator[bool]:
+    for (v,) in numbers(1, 20, (1e-6, 99.0)):
+        yield near(GaussianLoss(v), lambda z, v=v: z * (z + 1) * v / 2)
+
+
+@needed("losses/gaussian.py:GaussianLoss.decay")
+def test_the_decay_of_a_gaussian_loss() -> Iterator[bool]:
+    for v, edge in numbers(2, 60, (1e-6, 99.0), (0.1, 99.0)):
+        answer = GaussianLoss(v).decay(0.0, np.array([edge]))[0]
+        yield answer >= -mpf(v) * mpf(edge) ** 2 / 2
+
+
+def laplace(a: float, z: mpf) -> mpf:
+    ends = mpmath.exp(a * z) / 2 + mpmath.exp(-a * (1 + z)) / 2
+    return mpmath.log(ends + (mpmath.exp(a * z) - mpmath.exp(-a * (z + 1))) / (4 * z + 2))
+
+
+@needed("losses/laplace.py:_mgf_rounding")
+def test_k_of_a_laplace_loss() -> Iterator[bool]:
+    for (y,) in numbers(3, 20, (-9.0, 3.0)):
+        loss = LaplaceLoss(F(math.exp(y)))
+        yield near(loss, lambda z, loss=loss: laplace(loss.epsilon, z))
+
+
+def finite(x: Fraction) -> FiniteLoss:
+    e = float(x)
+    log_p = (-e - math.log1p(math.exp(-e)), -math.log1p(math.exp(-e)))
+    return FiniteLoss(x, (-1, 1), log_p, 0.0, 0.0, None)
+
+
+def of_values(values: list[float], log_p: tuple[float, ...], z: mpf) -> mpf:
+    return mpmath.log(
+        mpmath.fsum(mpmath.exp(p + z * v) for p, v in zip(log_p, values, strict=True))
+    )
+
+
+@needed("losses/finite.py:FiniteLoss.mgf_rounding")
+def test_k_of_a_loss_with_few_values() -> Iterator[bool]:
+    for (y,) in numbers(4, 20, (0.1, 9.0)):
+        loss = finite(F(y))
+        yield near(loss, lambda z, loss=loss, y=y: of_values([-mpf(y), mpf(y)], loss.log_p, z))
+
+
+@needed("losses/finite.py:FiniteLoss.atoms", "losses/finite.py:FiniteLoss.dots")
+def test_atoms_of_a_loss_with_few_values() -> Iterator[bool]:
+    for y, tilt in numbers(5, 40, (0.1, 9.0), (-1.0, 9.0)):
+        loss = finite(F(y))
+        for atoms in (loss.atoms(tilt), loss.dots(tilt, 1.0)):
+            error = np.max(atoms.relative)
+            for at, log_p, w in (
+                (-y, loss.log_p[0], atoms.weight[0]),
+                (y, loss.log_p[1], atoms.weight[-1]),
+            ):
+                exact = mpmath.exp(mpf(log_p) + mpf(tilt) * at - atoms.log_scale)
+                yield abs(w - exact) <= error * exact
+
+
+def off_lattice(x: float) -> OffLatticeLoss:
+    log_p = (-x - math.log1p(math.exp(-x)), -math.log1p(math.exp(-x)))
+    return OffLatticeLoss((-x, x), log_p, 0.0)
+
+
+@needed("losses/finite.py:OffLatticeLoss.mgf_rounding", but=(1,))
+def test_k_of_a_loss_with_any_values() -> Iterator[bool]:
+    for (y,) in numbers(6, 30, (0.1, 9.0)):
+        loss = off_lattice(y)
+        yield near(loss, lambda z, loss=loss: of_values(list(loss.values), loss.log_p, z))
+
+
+@needed("losses/finite.py:OffLatticeLoss.dots")
+def test_atoms_of_a_loss_with_any_values() -> Iterator[bool]:
+    for y, tilt in numbers(7, 40, (0.1, 9.0), (-1.0, 9.0)):
+        loss = off_lattice(y)
+        dots = loss.dots(tilt, 1.0)
+        for v, log_p, w in zip(loss.values, loss.log_p, dots.weight.tolist(), strict=True):
+            exact = mpmath.exp(mpf(log_p) + mpf(tilt) * v - dots.log_scale)
+            yield abs(w - exact) <= np.max(dots.relative) * exact
+
+
+def log_sinhc(x: mpf) -> mpf:
+    return mpmath.log(mpmath.sinh(x) / x) if x else mpf(0)
+
+
+@needed("losses/bounded_range.py:EnvelopeLoss.mgf_rounding")
+def test_k_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
+    for (y,) in numbers(8, 20, (-9.0, 3.0)):
+        loss = EnvelopeLoss(F(math.exp(y)))
+        a = mpf(loss.epsilon)
+        yield near(loss, lambda z, a=a: log_sinhc(a * (z + 0.5)) - log_sinhc(a / 2))
+
+
+@needed("losses/bounded_range.py:BoundedRangeLoss.mgf_rounding")
+def test_k_of_a_bounded_range() -> Iterator[bool]:
+    for (y,) in numbers(9, 20, (-9.0, 3.0)):
+        loss = BoundedRangeLoss(F(math.exp(y)))
+        a = mpf(float(loss.exact_epsilon)) / 2
+        tilts = (0.2, 1.0, 3.7, 20.0, 300.0)
+        yield near(
+            loss,
+            lambda z, a=a: (z + 1) * log_sinhc(a * (z + 1)) - z * log_sinhc(a * z) - log_sinhc(a),
+            tilts,
+        )
+
+
+@needed("losses/gaussian.py:GaussianLoss.dots")
+def test_nodes_of_a_gaussian_loss() -> Iterator[bool]:
+    for (v,) in numbers(10, 6, (0.1, 9.0)):
+        dots = GaussianLoss(v).dots(0.0, 0.25)
+        # In one panel the weights are the densities times those of the rule.
+        nodes = len(NODE_WEIGHTS)
+        width = float(dots.loss[nodes] - dots.loss[0])
+        for k in (0, 1, len(dots.loss) // 2, len(dots.loss) - 1):
+            density = mpmath.npdf(dots.loss[k], mpf(v) / 2, mpmath.sqrt(v))
+            exact = density * width * NODE_WEIGHTS[k % nodes]
+            # The width is known to a unit of the largest loss.
+            off = 4 * 2.0**-53 * float(np.abs(dots.loss[nodes])) / width
+            yield abs(dots.weight[k] - exact) <= (dots.relative + (off if k else 0)) * exact
+
+
+@needed("losses/laplace.py:LaplaceLoss.dots")
+def test_atoms_of_a_laplace_loss() -> Iterator[bool]:
+    for a, tilt in numbers(11, 40, (1.0, 90.0), (0.0, 3.0)):
+        dots = LaplaceLoss(F(a)).dots(tilt, a)
+        for k, exponent in ((0, -mpf(a) * (1 + mpf(tilt))), (-1, mpf(a) * tilt)):
+            exact = mpmath.exp(exponent - dots.log_scale) / 2
+            yield abs(dots.weight[k] - exact) <= dots.relative * exact
+
+
+@needed("losses/laplace.py:LaplaceLoss.law")
+def test_the_law_of_a_laplace_loss() -> Iterator[bool]:
+    for (a,) in numbers(12, 40, (1.0, 90.0)):
+        law = LaplaceLoss(F(a)).law(1.0)
+        for log_p, exact in zip(
+            law.log_p.tolist(), (-a - mpmath.log(2), -mpmath.log(2)), strict=True
+        ):
+            yield abs(log_p - exact) <= law.relative
+
+
+@needed(
+    "losses/mixture.py:MixtureLoss.mgf_rounding",
+    "losses/gaussian.py:GaussianLoss.mgf_rounding",
+    together=[(0, 1)],
+)
+def test_k_of_a_choice_between_losses() -> Iterator[bool]:
+    for v, w in numbers(13, 20, (1e-3, 9.0), (0.1, 0.9)):
+        loss = MixtureLoss(((w, GaussianLoss(v)), (1 - w, GaussianLoss(2 * v))))
+        yield near(
+            loss,
+            lambda z, v=v, w=w: mpmath.log(
+                w * mpmath.exp(z * (z + 1) * v / 2) + (1 - w) * mpmath.exp(z * (z + 1) * v)
+            ),
+        )
+
+
+@needed("losses/mixture.py:GaussianMixtureLoss.supremum")
+def test_the_largest_loss_of_a_mixture() -> Iterator[bool]:
+    for (w,) in numbers(14, 40, (0.1, 0.9)):
+        loss = GaussianMixtureLoss((0.0, 1.0), (w, 1 - w), removed=False)
+        yield loss.supremum >= -mpmath.log(w)
+
+
+@needed("losses/subsampled.py:SubsampledGaussianLoss.supremum")
+def test_the_largest_loss_of_a_sampled_step() -> Iterator[bool]:
+    for (q,) in numbers(15, 40, (1e-3, 0.9)):
+        yield SubsampledGaussianLoss(1.0, q, removed=False).supremum >= -mpmath.log1p(-mpf(q))
+
+
+@needed("losses/composition.py:Composition._supremum", "losses/composition.py:Composition.log_top")
+def test_the_largest_loss_of_a_sum() -> Iterator[bool]:
+    for p, q, n in numbers(16, 60, (1e-3, 0.9), (1e-3, 0.9), (1, 99)):
+        parts = [SubsampledGaussianLoss(1.0, x, removed=False) for x in (p, q)]
+        exact = int(n) * mpf(parts[0].supremum) + 3 * mpf(parts[1].supremum)
+        yield Composition.of([(parts[0], int(n)), (parts[1], 3)]).supremum >= exact
+        few = [finite(F(p)), finite(F(q))]
+        exact = int(n) * mpf(few[0].log_top) + 3 * mpf(few[1].log_top)
+        yield Composition.of([(few[0], int(n)), (few[1], 3)]).log_top <= exact
+
+
+@needed("losses/discrete_gaussian.py:DiscreteGaussianLoss.atoms")
+def test_weights_of_a_discrete_gaussian_loss() -> Iterator[bool]:
+    for (v,) in numbers(17, 6, (0.5, 9.0)):
+        squared = F(round(64 * v), 64)
+        atoms = DiscreteGaussianLoss(squared, 1).atoms(0.0)
+        s2 = mpf(squared.numerator) / squared.denominator
+        total = mpmath.fsum(mpmath.exp(-(mpf(x) ** 2) / (2 * s2)) for x in range(-99, 100))
+        for k in (0, 3, len(atoms) // 2, len(atoms) // 3):
+            exact = mpmath.exp(-(mpf(atoms.start + k) ** 2) / (2 * s2)) / total
+            yield abs(atoms.weight[k] - exact) <= atoms.relative * exact
+
+
+@needed("losses/rounded_gaussian.py:_tail")
+def test_a_tail_of_the_normal_law() -> Iterator[bool]:
+    for (x,) in numbers(18, 60, (0.0, 30.0)):
+        low, high = _tail(x, -1), _tail(x, 1)
+        exact = mpmath.erfc(mpf(x) / mpmath.sqrt(2)) / 2
+        yield (
+            mpf(low.numerator) / low.denominator <= exact <= mpf(high.numerator) / high.denominator
+        )
+
+
+@needed(
+    "losses/finite.py:_multinomial",
+    "numerics/power_sums.py:power_sums",
+    together=[(0, 4), (1, 4)],
+    but=(2, 3),
+)
+def test_sums_of_a_loss_with_two_values() -> Iterator[bool]:
+    for y, lost, n in numbers(19, 20, (0.1, 3.0), (0.05, 0.9), (2, 40)):
+        x, count = float(F(y).limit_denominator(9)), int(n)
+        e = mpmath.exp(x)
+        log_p = tuple(float(mpmath.log(v * (1 - mpf(lost)))) for v in (1 / (1 + e), e / (1 + e)))
+        loss = FiniteLoss(F(x), (-1, 1), log_p, lost, 0.0, None)
+        dots = loss.sum_atoms(count, 0.3, 0.0)
+        relative = np.broadcast_to(dots.relative, dots.weight.shape)
+        for k in (0, len(dots.loss) // 2, len(dots.loss) - 1):
+            ones = round((float(dots.loss[k]) / x + count) / 2)
+            exact = mpmath.binomial(count, ones) * mpmath.exp(
+                mpf(log_p[0]) * (count - ones) + mpf(log_p[1]) * ones
+                + mpf(0.3) * (2 * ones - count) * mpf(x) - dots.log_scale
+            )  # fmt: skip
+            yield abs(dots.weight[k] - exact) <= relative[k] * exact
+            yield abs(dots.loss[k] - (2 * ones - count) * mpf(x)) <= dots.place
+
+
+@needed(
+    "losses/bracket.py:LossBracket.mgf_rounding",
+    "losses/finite.py:FiniteLoss.mgf_rounding",
+    but=(0,),
+)
+def test_k_between_two_losses() -> Iterator[bool]:
+    for (y,) in numbers(20, 20, (0.1, 9.0)):
+        loss = finite(F(y))
+        exact = lambda z, loss=loss, y=y: of_values([-mpf(y), mpf(y)], loss.log_p, z)  # noqa: E731
+        yield near(LossBracket(loss, loss), exact)
+
+
+@needed(
+    "losses/composition.py:Composition.mgf",
+    "losses/finite.py:FiniteLoss.mgf_rounding",
+    but=(0,),
+)
+def test_k_of_a_sum() -> Iterator[bool]:
+    for y, n in numbers(21, 40, (0.1, 9.0), (2, 99)):
+        loss, z = finite(F(y)), mpf(0.3)
+        k, error = Composition.of([(loss, int(n))]).mgf(np.array([float(z)]))
+        exact = int(n) * of_values([-mpf(y), mpf(y)], loss.log_p, z)
+        yield abs(mpmath.expm1(k[0] - exact)) <= error[0]
+
+
+@needed("losses/mixture.py:MixtureLoss.dots", "losses/finite.py:FiniteLoss.dots", together=[(0, 1)])
+def test_atoms_of_a_choice_between_losses() -> Iterator[bool]:
+    for y, w, tilt in numbers(22, 40, (0.1, 9.0), (0.1, 0.9), (-1.0, 9.0)):
+        parts = (w, finite(F(y))), (1 - w, finite(F(y) / 2))
+        dots = MixtureLoss(parts).dots(tilt, 1.0)
+        share, top = mpf(w), parts[0][1].log_p[1]
+        exact = share * mpmath.exp(mpf(top) + mpf(tilt) * y - dots.log_scale)
+        yield abs(dots.weight[-1] - exact) <= np.max(dots.relative) * exact
+
+
+@needed("losses/bounded_range.py:EnvelopeLoss.dots")
+def test_nodes_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
+    for a, tilt in numbers(23, 40, (30.0, 90.0), (0.0, 3.0)):
+        dots = EnvelopeLoss(F(a)).dots(tilt, a)
+        # Two nodes of one cell: their ratio is that of the densities and of the rule's weights.
+        x, y = mpf(dots.loss[0]), mpf(dots.loss[1])
+        exact = mpmath.exp((mpf(tilt) + 0.5) * (y - x)) * NODE_WEIGHTS[1] / NODE_WEIGHTS[0]
+        yield abs(dots.weight[1] / mpf(dots.weight[0]) - exact) <= 2 * np.max(dots.relative) * exact

@@ -1,0 +1,395 @@
+"""Bounds of profiles hold exact numbers, and would not without their slacks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import cast
+
+import mpmath
+import numpy as np
+from exact_profiles import Known, Perfect
+from mpmath import mpf
+
+from neyman.losses.composition import Composition
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.mixture import GaussianMixtureLoss
+from neyman.losses.subsampled import ReplaceOneSubsampledLoss
+from neyman.numerics.arrays import Array
+from neyman.profiles.bounded_range_releases import BoundedRangeProfile, EnvelopeProfile
+from neyman.profiles.bracket_sum import Telescope
+from neyman.profiles.closed_form import (
+    GaussianMixtureProfile,
+    GaussianProfile,
+    LaplaceProfile,
+    MixtureProfile,
+    PerfectProfile,
+)
+from neyman.profiles.complement_line import ComplementLine, _from_reverse, _gain, _largest
+from neyman.profiles.contour_line import Line
+from neyman.profiles.duality import Conjugate, log_power_by_duality
+from neyman.profiles.lattice import LatticeProfile, Side
+from neyman.profiles.one_subsampled_step import ReplaceOneStepProfile, SubsampledStepProfile
+from neyman.profiles.profile import Interval, log_delta_below_zero
+from slacks import needed, numbers
+
+F = Fraction
+
+
+def held(ends: Interval, exact: mpf) -> bool:
+    return ends[0] <= exact <= ends[1]
+
+
+def tail(x: mpf) -> mpf:
+    """P(N > x)."""
+    return mpmath.erfc(x / mpmath.sqrt(2)) / 2
+
+
+def gaussian(mu: mpf, epsilon: mpf) -> mpf:
+    a = epsilon / mu
+    return mpmath.log(tail(a - mu / 2) - mpmath.exp(epsilon) * tail(a + mu / 2))
+
+
+@needed("profiles/closed_form.py:ACCURACY")
+def test_delta_of_equal_laws() -> Iterator[bool]:
+    for (epsilon,) in numbers(1, 40, (-9.0, -1e-3)):
+        yield held(PerfectProfile().log_delta(epsilon), mpmath.log(-mpmath.expm1(epsilon)))
+
+
+@needed(
+    "profiles/closed_form.py:GaussianProfile.log_delta",
+    "profiles/closed_form.py:ACCURACY",
+    together=[(0, 1)],
+)
+def test_delta_of_a_gaussian_pair() -> Iterator[bool]:
+    for mu, x in numbers(2, 60, (0.1, 9.0), (-4.0, 30.0)):
+        epsilon = float(mu * x)
+        yield held(GaussianProfile(mu).log_delta(epsilon), gaussian(mpf(mu), mpf(epsilon)))
+    for y in (1e6, 1e9):  # far out its place is rounded
+        epsilon = y * math.sqrt(2)
+        yield held(GaussianProfile(0.3).log_delta(epsilon), gaussian(mpf(0.3), mpf(epsilon)))
+
+
+@needed(
+    "profiles/closed_form.py:GaussianProfile.log_power",
+    "profiles/closed_form.py:ACCURACY",
+    but=(0,),
+)
+def test_the_power_of_a_gaussian_pair() -> Iterator[bool]:
+    for mu, z in numbers(3, 60, (0.1, 9.0), (-30.0, 3.0)):
+        log_level = float(mpmath.log(tail(-mpf(z))))
+        place = mpf(z)
+        for _ in range(4):
+            level = tail(-place)
+            place -= (mpmath.log(level) - log_level) * level / mpmath.npdf(place)
+        yield held(GaussianProfile(mu).log_power(log_level), mpmath.log(tail(-place - mu)))
+
+
+@needed("profiles/closed_form.py:GaussianProfile.mu")
+def test_the_mu_of_a_gaussian_pair() -> Iterator[bool]:
+    for (squared,) in numbers(4, 40, (0.1, 9.0)):
+        yield held(GaussianProfile(math.sqrt(squared)).mu(), mpmath.sqrt(squared))
+
+
+@needed(
+    "profiles/closed_form.py:LaplaceProfile.log_delta",
+    "profiles/closed_form.py:ACCURACY",
+    together=[(1, 2)],
+    but=(0,),
+)
+def test_delta_of_a_laplace_pair() -> Iterator[bool]:
+    for a, share in numbers(5, 60, (0.1, 9.0), (-1.0, 1.0)):
+        epsilon = share * a
+        exact = mpmath.log(-mpmath.expm1((mpf(epsilon) - a) / 2))
+        yield held(LaplaceProfile(F(a)).log_delta(epsilon), exact)
+
+
+@needed("profiles/closed_form.py:MixtureProfile")
+def test_the_mean_of_two_profiles() -> Iterator[bool]:
+    for x, w in numbers(6, 60, (-90.0, -0.1), (0.1, 0.9)):
+        one, two = Known(x, 0.0), Known(x / 2, 0.0)
+        profile = MixtureProfile(((w, one), (1 - w, two)))
+        exact = mpmath.log(w * mpmath.exp(x) + (1 - w) * mpmath.exp(mpf(x) / 2))
+        yield held(profile.log_delta(1.0), exact)
+        zero = MixtureProfile(((w, Certain(x)), (1 - w, Certain(x / 2))))
+        yield held(zero.log_power(-math.inf), exact)
+
+
+class Certain(Known):
+    """A pair whose power at level 0 is known."""
+
+    def __init__(self, log_power: float) -> None:
+        super().__init__(log_power, 0.0)
+
+    def log_power(self, log_level: float) -> Interval:
+        return self.start, self.start
+
+
+@needed("profiles/profile.py:log_delta_below_zero")
+def test_delta_below_zero() -> Iterator[bool]:
+    for epsilon, log_delta in numbers(7, 100, (-40.0, -1e-3), (-40.0, -0.1)):
+        ends = log_delta_below_zero(epsilon, (log_delta, log_delta))
+        exact = mpmath.log(-mpmath.expm1(epsilon) + mpmath.exp(mpf(epsilon) + log_delta))
+        yield held((float(ends[0]), float(ends[1])), exact)
+
+
+@needed(
+    "profiles/one_subsampled_step.py:SubsampledStepProfile._removed",
+    "profiles/one_subsampled_step.py:SubsampledStepProfile._scaled",
+    "profiles/one_subsampled_step.py:_around",
+    but=(0,),
+)
+def test_delta_of_a_sampled_step() -> Iterator[bool]:
+    near_the_end = [
+        (q, math.log1p(q * math.expm1(place)), slope * place - 0.5, slope)
+        for q, place, slope in numbers(8, 60, (0.1, 0.9), (-12.0, -3.0), (0.1, 1.0))
+    ]
+    far = numbers(9, 60, (0.01, 0.9), (0.01, 3.0), (-700.0, -100.0), (0.0, 1e-20))
+    for q, epsilon, start, slope in (*near_the_end, *far):
+        profile = SubsampledStepProfile(Known(start, slope), Known(start, slope), q, "removed")
+        if mpmath.expm1(epsilon) > -q:
+            place = mpmath.log1p(mpmath.expm1(epsilon) / q)
+            exact = mpmath.log(q) + start - mpf(slope) * place
+            yield exact > 0 or held(profile.log_delta(epsilon), exact)
+        below = math.log1p(-q) - 0.1
+        yield held(profile.log_delta(below), mpmath.log(-mpmath.expm1(below)))
+
+
+@needed(
+    "profiles/one_subsampled_step.py:SubsampledStepProfile._added",
+    "profiles/one_subsampled_step.py:SubsampledStepProfile._scaled",
+)
+def test_delta_of_a_sampled_step_in_the_other_order() -> Iterator[bool]:
+    near_the_end = numbers(9, 60, (0.01, 0.9), (0.999, 0.99999), (-9.0, -1.0), (0.0, 1.0))
+    steep = numbers(11, 60, (1e-12, 1e-9), (0.0, 0.02), (-9.0, -1.0), (90.0, 900.0))
+    far = numbers(10, 60, (0.01, 0.9), (0.01, 0.5), (-700.0, -100.0), (0.0, 1e-20))
+    for q, share, start, slope in (*near_the_end, *steep, *far):
+        epsilon = -share * math.log1p(-q)
+        profile = SubsampledStepProfile(Known(start, slope), Known(start, slope), q, "added")
+        factor = q - mpmath.expm1(epsilon) * (1 - mpf(q))
+        place = mpf(epsilon) + mpmath.log(q) - mpmath.log(factor)
+        exact = mpmath.log(factor) + start - slope * place
+        yield exact > 0 or held(profile.log_delta(epsilon), exact)
+
+
+@needed("profiles/one_subsampled_step.py:SubsampledStepProfile.log_power")
+def test_the_power_of_a_sampled_step() -> Iterator[bool]:
+    for q, level, start in numbers(10, 60, (0.01, 0.9), (-90.0, -0.1), (-90.0, -0.1)):
+        profile = SubsampledStepProfile(Known(start, 0.0), Known(start, 0.0), q, "removed")
+        exact = mpmath.log(q * mpmath.exp(start) + (1 - mpf(q)) * mpmath.exp(level))
+        yield held(profile.log_power(level), exact)
+
+
+@needed(
+    "profiles/bounded_range_releases.py:EnvelopeProfile.log_delta",
+    "profiles/closed_form.py:ACCURACY",
+    together=[(0, 3), (2, 3)],
+    but=(1,),
+)
+def test_delta_of_a_bounded_range() -> Iterator[bool]:
+    for a, share in numbers(14, 60, (0.1, 9.0), (-1.5, 1.0)):
+        epsilon = share * a
+        exact = mpmath.log(-mpmath.expm1(epsilon))
+        if share > -1:
+            exact = 2 * mpmath.log(-mpmath.expm1((mpf(epsilon) - a) / 2)) - mpmath.log(
+                -mpmath.expm1(-a)
+            )
+        yield held(EnvelopeProfile(F(a)).log_delta(epsilon), exact)
+
+
+@needed("profiles/complement_line.py:ComplementLine.log_complement")
+def test_a_complement_of_one_node() -> Iterator[bool]:
+    aliases = np.array([[[2.0], [-1e9], [1.0]]])
+    for c, top, epsilon, weight in numbers(
+        11, 60, (-0.9, -0.1), (0.1, 9), (100.0, 900.0), (0.1, 1)
+    ):
+        line = ComplementLine(
+            c, np.arange(2.0), np.array([weight, 0.0]), top - 950, 0.0, 0.0, aliases, 0.0
+        )
+        low, high = line.log_complement(np.array([epsilon]))
+        yield held((low[0], high[0]), min(mpmath.log(weight) + (top - 950) - mpf(c) * epsilon, 0))
+
+
+class ExactLine:
+    """A line that knows log(1 - delta) exactly."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def near(self, epsilon: float) -> float:
+        return self.value
+
+    def log_complement(self, epsilon: Array) -> tuple[Array, Array]:
+        return np.full(len(epsilon), self.value), np.full(len(epsilon), self.value)
+
+
+@needed("profiles/complement_line.py:_gain")
+def test_a_gain_over_its_size() -> Iterator[bool]:
+    for value, level, epsilon, base in numbers(
+        12, 100, (-90.0, -1.0), (-90.0, -60.0), (-60.0, 60.0), (-60.0, -1.0)
+    ):
+        low, high = _gain(ExactLine(value), np.array([epsilon]), level, base)  # type: ignore[arg-type]
+        exact = mpmath.exp(mpf(value) - base) - mpmath.exp(mpf(epsilon) + level - base)
+        yield held((low[0], high[0]), exact)
+
+
+@needed("profiles/complement_line.py:_largest", but=(0, 1))
+def test_the_largest_gain() -> Iterator[bool]:
+    for (x,) in numbers(13, 60, (-30.0, 0.0)):
+        size = math.exp(x)
+        gain = lambda e, size=size: (size * (1 - e * e), size * (1 - e * e))  # noqa: E731
+        yield held(_largest(gain, 0.0), mpmath.log(size))
+
+
+@needed("profiles/duality.py:Conjugate._line")
+def test_a_line_that_is_added_to_delta() -> Iterator[bool]:
+    for epsilon, level, value in numbers(16, 60, (-90.0, 90.0), (-90.0, -1.0), (-90.0, -0.1)):
+        known = Conjugate(lambda e, v=value: (np.full(len(e), v),) * 2, np.zeros(2), np.zeros(2))
+        low, high = known._line(np.array([epsilon]), np.array([level]))
+        exact = mpmath.log(mpmath.exp(value) + mpmath.exp(mpf(epsilon) + level))
+        yield held((float(low[0]), float(high[0])), exact)
+
+
+@needed(
+    "profiles/duality.py:Conjugate.chords",
+    "profiles/duality.py:Conjugate._line",
+    together=[(0, 2)],
+    but=(1,),
+)
+def test_chords_that_meet_at_a_kink() -> Iterator[bool]:
+    known = Conjugate(Perfect(0, 0).log_deltas, np.zeros(2), np.zeros(2))
+    for level, star in numbers(17, 20, (-9.0, -1.0), (-1e-3, 1e-3)):
+        low, high, _ = known.chords(np.array([star]), 0.01, np.array([level]))
+        yield held((float(low[0]), float(high[0])), mpf(level))
+
+
+@needed("profiles/duality.py:log_power_by_duality.g")
+def test_a_power_at_the_lowest_point_that_is_found() -> Iterator[bool]:
+    for level, flat in numbers(18, 30, (-90.0, -20.0), (-15.0, -1.0)):
+        # delta is the same from -level / 2 on, so that the least is at the far left.
+        profile = Known(flat, 1e-9)
+        ends = log_power_by_duality(profile.log_delta, level)
+        yield ends[1] >= min_of_line(profile, level)
+
+
+def min_of_line(profile: Known, level: float) -> mpf:
+    """The least of log(delta + e^epsilon level) over epsilon, delta = e^{a - b epsilon}."""
+    a, b = mpf(profile.start), mpf(profile.slope)
+    star = (a - level + mpmath.log(b)) / (1 + b)
+    return mpmath.log(mpmath.exp(a - b * star) + mpmath.exp(star + level))
+
+
+class Sure:
+    """A loss that is certainly 0."""
+
+    def __init__(self, infinite: float = 0.0) -> None:
+        self.infinite = infinite
+
+    def places(self, tilt: float, height: float) -> float:
+        return 1e9
+
+    def mgf(self, z: Array) -> tuple[Array, Array]:
+        return 0 * z, 0 * z
+
+
+@needed("profiles/bounded_range_releases.py:BoundedRangeProfile._exponents")
+def test_chernoff_of_bounded_ranges() -> Iterator[bool]:
+    profile = object.__new__(BoundedRangeProfile)
+    profile._losses = cast("Composition", Sure())
+    for c, epsilon in numbers(19, 80, (0.1, 90.0), (0.0, 90.0)):
+        answer = profile._exponents(np.array([epsilon]), np.array([[c]]))[0, 0]
+        kernel = c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log1p(c)
+        yield answer >= kernel - mpf(c) * epsilon
+
+
+@needed("profiles/bounded_range_releases.py:BoundedRangeProfile._by_orders")
+def test_infinite_losses_beside_bounded_ranges() -> Iterator[bool]:
+    profile = object.__new__(BoundedRangeProfile)
+    profile._orders = np.array([1.0])
+    for epsilon, y in numbers(20, 60, (0.0, 90.0), (-90.0, -1.0)):
+        profile._losses = cast("Composition", Sure(math.exp(y)))
+        answer = profile._by_orders(np.array([epsilon]))[0]
+        yield answer >= mpmath.log(mpmath.exp(-epsilon) / 4 + math.exp(y))
+
+
+class OneLine:
+    """A line with a known answer."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
+        return np.full(len(epsilon), self.value), np.full(len(epsilon), self.value)
+
+
+@needed("profiles/bracket_sum.py:Telescope.log_delta", but=(1,))
+def test_lines_that_add_up() -> Iterator[bool]:
+    for x, y in numbers(21, 60, (-90.0, -1.0), (-90.0, -1.0)):
+        both = Telescope((cast("Line", OneLine(x)), cast("Line", OneLine(y))), ())
+        low, high = both.log_delta(np.zeros(1))
+        yield held((low[0], high[0]), mpmath.log(mpmath.exp(x) + mpmath.exp(y)))
+    for tilt, epsilon in numbers(22, 60, (1e3, 1e6), (0.1, 3.0)):
+        log_f = tilt * epsilon
+        high = Telescope((), ((tilt, log_f),)).log_delta(np.array([epsilon]))[1]
+        kernel = tilt * mpmath.log(tilt) - (mpf(tilt) + 1) * mpmath.log1p(tilt)
+        yield high[0] >= log_f - mpf(tilt) * epsilon + kernel
+
+
+@needed("profiles/lattice.py:LatticeProfile._with_infinite")
+def test_infinite_losses_beside_those_on_a_lattice() -> Iterator[bool]:
+    profile = object.__new__(LatticeProfile)
+    for x, y in numbers(22, 60, (-90.0, -1.0), (-90.0, -1.0)):
+        profile._infinite = math.exp(y)
+        low, high = profile._with_infinite(np.array([x]), np.array([x]))
+        yield held((low[0], high[0]), mpmath.log(mpmath.exp(x) + profile._infinite))
+
+
+@needed("profiles/lattice.py:Side._around")
+def test_a_sum_and_its_scale() -> Iterator[bool]:
+    for value, scale in numbers(23, 60, (-90.0, -1.0), (-90.0, -1.0)):
+        side = Side(np.zeros(1), np.ones(1), 0.0, scale, 0.0, 0.0, 0.0, 0.0, 0.0)
+        low, high = side._around(np.array([value]), np.array([-1e300]), np.zeros(1), np.ones(1))
+        yield held((low[0], high[0]), mpf(value) + scale)
+
+
+@needed("profiles/one_subsampled_step.py:ReplaceOneStepProfile.log_delta")
+def test_delta_of_a_step_with_moved_noise() -> Iterator[bool]:
+    for mu, q, share in numbers(24, 30, (0.3, 3.0), (0.05, 0.9), (0.01, 0.9)):
+        loss = ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q)
+        profile, s = ReplaceOneStepProfile(loss), mpf(loss.inner.mu)
+        epsilon = share * min(loss.supremum, 3.0)
+        y = mpf(float(profile._piece.place(np.array([epsilon]))[0]))
+        gain = q * (tail(y - s) - tail(y + s))
+        exact = gain - mpmath.expm1(epsilon) * ((1 - mpf(q)) * tail(y) + q * tail(y + s))
+        yield held(profile.log_delta(epsilon), mpmath.log(exact))
+
+
+@needed(
+    "profiles/closed_form.py:GaussianMixtureProfile",
+    "profiles/closed_form.py:GaussianProfile.log_delta",
+    "profiles/closed_form.py:ACCURACY",
+    together=[(0, 1, 3, 4, 6, 8), (0, 1, 4, 6, 7, 8)],
+    but=(2, 5),
+)
+def test_delta_of_a_mixture_of_normal_laws() -> Iterator[bool]:
+    for mu, q, epsilon in numbers(25, 20, (0.3, 3.0), (0.05, 0.9), (0.01, 2.0)):
+        profile = GaussianMixtureProfile(GaussianMixtureLoss((0.0, mu), (1 - q, q), True))
+        place = mpmath.log1p(mpmath.expm1(epsilon) / q)
+        yield held(profile.log_delta(epsilon), mpmath.log(q) + gaussian(mpf(mu), place))
+
+
+@needed(
+    "profiles/complement_line.py:_from_reverse",
+    "profiles/complement_line.py:_largest",
+    together=[(0, 5), (1, 5)],
+    but=(2, 3, 4),
+)
+def test_a_miss_from_the_reversed_pair() -> Iterator[bool]:
+    for level, size in numbers(26, 20, (-0.7, -0.01), (0.5, 3.0)):
+        log_level = level * 1e-3
+        answer = _from_reverse(Known(-0.1, size), log_level, 0.0)
+        share, a, b = -mpmath.expm1(log_level), mpf(-0.1), mpf(size)
+        # e^x (share - e^{a + b x}) is largest where share = (1 + b) e^{a + b x}.
+        x = (mpmath.log(share / (1 + b)) - a) / b
+        yield answer[0] <= x + mpmath.log(share - mpmath.exp(a + b * x)) <= answer[1]
