@@ -90,7 +90,7 @@ def mutants(file: str) -> list[Mutant]:
     """Return every change of a file that this tool makes."""
     source = (SOURCE / file).read_text(encoding="utf-8")
     lines = [line.encode() for line in source.splitlines()]
-    found: list[Mutant] = []
+    changes: list[Mutant] = []
     for node in _executed(ast.parse(source)):
         for left, kind, right in _operands(node):
             if kind in OPERATORS and left.end_lineno == right.lineno:
@@ -98,13 +98,13 @@ def mutants(file: str) -> list[Mutant]:
                 between = lines[right.lineno - 1][start : right.col_offset].decode()
                 if between.strip("() ") == old:
                     at = start + between.index(old)
-                    found.append(Mutant(file, right.lineno, at, at + len(old), new))
+                    changes.append(Mutant(file, right.lineno, at, at + len(old), new))
         if (change := _replacement(node)) is not None:
             place, text = change
             end = place.end_col_offset or 0
             if place.end_lineno == place.lineno:
-                found.append(Mutant(file, place.lineno, place.col_offset, end, text))
-    return found
+                changes.append(Mutant(file, place.lineno, place.col_offset, end, text))
+    return changes
 
 
 def _operands(node: ast.AST) -> Iterator[tuple[ast.expr, type, ast.expr]]:
@@ -154,7 +154,7 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
                         yield node
 
 
-def drawn(seed: int, number: int) -> list[Mutant]:
+def sample(seed: int, number: int) -> list[Mutant]:
     """Return as many mutants of each package, drawn by a seed."""
     draw = random.Random(seed)
     result: list[Mutant] = []
@@ -215,10 +215,10 @@ class Reached:
             (f"%src/neyman/{mutant.file}",),
         )
         names = [name for name, bits in rows if mutant.line in numbits_to_nums(bits)]
-        found = {
+        nodes = {
             node for name in names for node in self.nodes.get(".".join(name.split(".")[-2:]), ())
         }
-        return [node for _, node in sorted(found)]
+        return [node for _, node in sorted(nodes)]
 
 
 def _environment(source: Path) -> dict[str, str]:
@@ -265,7 +265,7 @@ def main() -> None:
     log = BUILD / f"seed-{asked.seed}.jsonl"
     done = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     states: dict[Mutant, State] = {Mutant(*each["mutant"]): each["state"] for each in done}
-    chosen = drawn(asked.seed, asked.number)
+    chosen = sample(asked.seed, asked.number)
     for number, mutant in enumerate(chosen, 1):
         if mutant in states:
             continue

@@ -230,8 +230,10 @@ class Recorder:
         for file, tests in old.by_file.items():
             path = FILE.parent / file
             text = path.read_text(encoding="utf-8") if path.exists() else ""
-            if kept := {test: tests[test] for test in tests if test.rpartition("::")[2] in text}:
-                by_file[file] = kept
+            if tests_left := {
+                test: tests[test] for test in tests if test.rpartition("::")[2] in text
+            }:
+                by_file[file] = tests_left
         for (file, test), cases in by_test.items():
             largest = max(cases.values())
             few = largest <= LARGEST_SECONDS["fast"] or len(cases) == 1
