@@ -513,6 +513,29 @@ def test_a_record_whose_gradient_is_not_finite_is_hidden(value, more):
     assert all(p.isfinite().all() for p in private.optimizer.params)
 
 
+class Keeping(torch.nn.Module):
+    """A layer that sums the rows that it sees, beside a constant one."""
+
+    def __init__(self, keeps):
+        super().__init__()
+        self.linear, self.keeps = torch.nn.Linear(4, 2), keeps
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        if self.keeps:
+            self.seen += x.detach().sum(0)
+        return self.linear(x + 0 * self.seen)
+
+
+def test_a_layer_that_keeps_data_in_a_buffer_is_refused():
+    """A constant buffer is accepted."""
+    with pytest.raises(ValueError, match=r"module\.buffers has changed .* have no noise"):
+        Private(plain=Keeping(True)).check().train()
+    private = Private(plain=Keeping(False)).check()
+    private.train()
+    assert private.engine.get_epsilon(DELTA) > 0
+
+
 def test_gradients_in_16_bits_are_refused():
     """Their norms are rounded, so that a clipped row is longer than the clipping norm."""
     private = Private().check()

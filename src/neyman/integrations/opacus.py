@@ -127,6 +127,7 @@ MODULE: Accepted = {
     "force_functorch": (False, True),
     "grad_accumulation_hook": (None,),
     **dict.fromkeys(("_module", "autograd_grad_sample_hooks", *vars(torch.nn.Module()))),
+    "buffers": None,
 }
 
 TABLES = {
@@ -353,6 +354,7 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
         "optimizer.expected_batch_size": optimizer.expected_batch_size,
         "optimizer.original_optimizer": type(optimizer.original_optimizer),
         "optimizer.params": {(p.dtype, p.device.type) for p in optimizer.params},
+        "module.buffers": _buffers(module),
         "torch.get_default_dtype()": torch.get_default_dtype(),
         "torch.initial_seed()": torch.initial_seed(),
     }
@@ -401,9 +403,15 @@ def _refuse_torch(name: str, value: Any) -> None:
 def _refuse_changes(settings: dict[str, Any], now: dict[str, Any]) -> None:
     for name in sorted(settings.keys() | now.keys()):
         if name not in settings or name not in now or settings[name] != now[name]:
+            why = ": data that a layer keeps have no noise" if name == "module.buffers" else ""
             raise ValueError(
-                f"{name} has changed since check_batches. Set it before, and check again"
+                f"{name} has changed since check_batches{why}. Set it before, and check again"
             )
+
+
+def _buffers(module: Any) -> dict[str, tuple[int, int]]:
+    """Return which tensor each buffer is, and how often it was written."""
+    return {name: (id(it), it._version) for name, it in module._module.named_buffers()}
 
 
 def _refuse_rates(loader: Any, accounted: float, sample_rate: float | Fraction) -> None:
