@@ -519,12 +519,12 @@ class Keeping(torch.nn.Module):
     def __init__(self, keeps):
         super().__init__()
         self.linear, self.keeps = torch.nn.Linear(4, 2), keeps
-        self.register_buffer("seen", torch.zeros(4))
+        self.register_buffer("total", torch.zeros(4))
 
     def forward(self, x):
         if self.keeps:
-            self.seen += x.detach().sum(0)
-        return self.linear(x + 0 * self.seen)
+            self.total += x.detach().sum(0)
+        return self.linear(x + 0 * self.total)
 
 
 def test_a_layer_that_keeps_data_in_a_buffer_is_refused():
