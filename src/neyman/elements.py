@@ -20,6 +20,18 @@ Node: TypeAlias = Union["Element", str, Sequence["Node"]]
 _NAME = re.compile("[A-Za-z][A-Za-z0-9-]*")
 _RAW = ("script", "style")  # a browser reads what is inside as code
 _VOID = ("br", "input")
+_OUTSIDE = re.compile(r"/|.*[:\\]", re.DOTALL)
+_LOADING = {
+    "src",
+    "srcset",
+    "srcdoc",
+    "action",
+    "formaction",
+    "data",
+    "http-equiv",
+    "ping",
+    "poster",
+}
 # Controls, line separators, marks that turn the direction of what follows, and surrogates.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -49,9 +61,11 @@ def element(name: str, /, *children: Node, **attributes: str | bool) -> Element:
         ValueError: a name is none, or the element would hold code or lead out of the page's folder.
     """
     named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
-    if name in _RAW or not all(map(_NAME.fullmatch, (name, *named))):
+    if name.lower() in _RAW or not all(map(_NAME.fullmatch, (name, *named))):
         raise ValueError(f"no element {name!r} with attributes {[*named]}")
-    if any(key.startswith("on") for key in named) or ":" in str(named.get("href", "")):
+    small = {key.lower(): str(value) for key, value in named.items()}
+    runs = any(key.startswith("on") for key in small) or not _LOADING.isdisjoint(small)
+    if runs or _OUTSIDE.match(small.get("href", "")):
         raise ValueError(f"attributes {named} of element {name!r} run code or leave the folder")
     return Element(name, children, named)
 

@@ -685,6 +685,21 @@ def test_a_run_says_which_table_of_a_server_it_reads(server, ledger, tmp_path):
     assert "the table is public.people" in [name for name, _ in stages]
 
 
+def test_the_name_that_an_error_proposes_works_in_a_url(server):
+    owner = at(server, user="neyman").partition("&table=")[0]
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute("""CREATE VIEW hospital."a & b+c%20" AS SELECT 'A' AS s""")
+        connection.execute("""GRANT SELECT ON hospital."a & b+c%20" TO reader""")
+        try:
+            with pytest.raises(DataError) as raised:
+                counted(small(), as_source(at(server, "a & b+c%20")))
+            proposed = str(raised.value).partition("?table=")[2].partition(",")[0]
+            url = f"{at(server, '')}{proposed}"
+            assert counted(small(), as_source(url))["s", "all", "count"] == [0, 1]
+        finally:
+            connection.execute('DROP VIEW hospital."a & b+c%20"')
+
+
 CODE = """
 CREATE SCHEMA trap;
 GRANT USAGE ON SCHEMA trap TO reader;

@@ -124,6 +124,15 @@ def test_texts_are_read_back_as_they_were_written():
         ("p", {"onclick": "hit()"}),
         ("a", {"href": "javascript:hit()"}),
         ("a", {"href": "https://e.example"}),
+        ("a", {"href": "//e.example"}),
+        ("a", {"href": "\\\\e.example"}),
+        ("a", {"HREF": "https://e.example"}),
+        ("p", {"ONCLICK": "hit()"}),
+        ("SCRIPT", {}),
+        ("img", {"src": "//e.example"}),
+        ("iframe", {"srcdoc": "<b>"}),
+        ("button", {"formaction": "//e.example"}),
+        ("meta", {"http_equiv": "refresh"}),
     ],
 )
 def test_no_element_is_made_that_holds_code_or_leads_away(name, attributes):

@@ -615,6 +615,17 @@ def test_an_older_copy_of_a_folder_draws_no_step_again(tmp_path, any_books, how)
     assert any_books.verify().problems == ()
 
 
+def test_a_folder_that_is_a_link_to_another_disk_is_followed(tmp_path, any_books):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (tmp_path / "out").symlink_to(disk)
+    stopped_at(tmp_path, 3, any_books)
+    with pytest.warns(UserWarning, match="1 of 10 steps"):
+        call(tmp_path, any_books, "disk")
+    assert (tmp_path / "out").is_symlink()
+    assert call(tmp_path, any_books).problems() == []
+
+
 def test_one_of_two_equal_copies_goes_on_and_the_other_is_refused(tmp_path, any_books):
     """So a folder may be moved, also to another disk, and the run that went on ends as usual."""
     stopped_at(tmp_path, 3, any_books)

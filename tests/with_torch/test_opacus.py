@@ -122,7 +122,11 @@ def test_layers_that_mix_examples_are_refused():
             check_model(torch.nn.Sequential(torch.nn.Linear(4, 4), layer))
     with pytest.raises(ValueError, match="mixes"):
         check_model(torch.nn.InstanceNorm1d(4, track_running_stats=True))
+    for layer in (torch.nn.Embedding(4, 2, max_norm=1.0), torch.nn.EmbeddingBag(4, 2, max_norm=1)):
+        with pytest.raises(ValueError, match="which entries occur"):
+            check_model(torch.nn.Sequential(layer))
     check_model(torch.nn.Sequential(torch.nn.GroupNorm(2, 4), torch.nn.InstanceNorm1d(4)))
+    check_model(torch.nn.Embedding(4, 2))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -489,6 +489,63 @@ def test_samples_without_a_step_get_no_epsilon():
     assert private.engine.get_epsilon(DELTA) > 0
 
 
+def test_samples_that_are_drawn_until_one_pleases_get_no_epsilon():
+    """Of samples of a large size a record is in more than the rate says."""
+    private = Private().check()
+    next(iter(private.loader))  # a look before the first step
+    for _ in range(3):
+        private.train([next(iter(private.loader))])
+    assert private.engine.get_epsilon(DELTA) > 0
+    for _ in range(2):
+        private.train([next(iter(private.loader)) for _ in range(3)][2:])
+    with pytest.raises(ValueError, match=r"that no step accounts for: 4"):
+        private.engine.get_epsilon(DELTA)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e38])
+@pytest.mark.parametrize("more", [{}, {"clipping": "per_layer", "max_grad_norm": [1.0, 1.0]}])
+def test_a_record_whose_gradient_is_not_finite_is_hidden(value, more):
+    """It has no norm, and one such number in the sum would show the record through all noise."""
+    x = X.clone()
+    x[:, 2] = value
+    private = Private(data=TensorDataset(x, DATA.tensors[1]), **more).check()
+    private.train()
+    assert all(p.isfinite().all() for p in private.optimizer.params)
+
+
+class Keeping(torch.nn.Module):
+    """A layer that sums the rows that it sees, beside a constant one."""
+
+    def __init__(self, keeps):
+        super().__init__()
+        self.linear, self.keeps = torch.nn.Linear(4, 2), keeps
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, x):
+        if self.keeps:
+            self.total += x.detach().sum(0)
+        return self.linear(x + 0 * self.total)
+
+
+def test_a_layer_that_keeps_data_in_a_buffer_is_refused():
+    """A constant buffer is accepted."""
+    with pytest.raises(ValueError, match=r"module\.buffers has changed .* have no noise"):
+        Private(plain=Keeping(True)).check().train()
+    private = Private(plain=Keeping(False)).check()
+    private.train()
+    assert private.engine.get_epsilon(DELTA) > 0
+
+
+def test_gradients_in_16_bits_are_refused():
+    """Their norms are rounded, so that a clipped row is longer than the clipping norm."""
+    private = Private().check()
+    x, y = next(iter(private.loader))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        private.backward(x, y)
+    with pytest.raises(ValueError, match=r"gradients of single rows are torch\.bfloat16"):
+        private.optimizer.step()
+
+
 # What is proven about the accepted settings
 
 

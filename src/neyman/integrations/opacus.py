@@ -127,6 +127,7 @@ MODULE: Accepted = {
     "force_functorch": (False, True),
     "grad_accumulation_hook": (None,),
     **dict.fromkeys(("_module", "autograd_grad_sample_hooks", *vars(torch.nn.Module()))),
+    "buffers": None,
 }
 
 TABLES = {
@@ -194,6 +195,7 @@ class OpacusDraws:
         # Numbers of rows of all parameters, and clipping norms, of each part of a sample.
         self._pieces: list[tuple[set[int], tuple[float, ...]]] = []
         self._lost = 0 if hook.draws is None else hook.draws.unaccounted
+        self._passes = 2  # that may begin with an unused sample behind them: a look at the data
         optimizer.clip_and_accumulate = self.clip
         sampler.__class__ = CountedSampler
         sampler.draws = hook.draws = self
@@ -205,15 +207,32 @@ class OpacusDraws:
         return self._lost + self._excess(0 if replaced else 1)
 
     def clip(self) -> None:
-        """Clip and add up gradients as the optimizer's class does, and note how many there are."""
+        """Clip and add up gradients as the optimizer's class does, and note how many there are.
+
+        What is not finite counts as 0: no norm bounds it, and no noise hides it.
+
+        Raises:
+            ValueError: gradients have a type in which rounding moves a sum by more than the norm.
+        """
         optimizer = self._parts[1]
+        for parameter in optimizer.params:
+            parts = parameter.grad_sample
+            for gradients in parts if isinstance(parts, list) else [parts]:
+                if gradients is not None:  # else Opacus says that there are none
+                    _refuse_gradients(gradients.dtype)
+                    gradients.nan_to_num_(0.0, 0.0, 0.0)
         rows = {len(gradients) for gradients in optimizer.grad_samples}
         self._pieces.append((rows, _norms(optimizer)))
         type(optimizer).clip_and_accumulate(optimizer)
 
     def start(self) -> None:
-        """Begin a pass over the loader. An early end of the last one leaves one sample unused."""
-        self._lost += self._excess(1)
+        """Begin a pass over the loader. An early end of the last one leaves one sample unused.
+
+        A pass without a step may not, but for the first: samples that are drawn until one pleases
+        have another law.
+        """
+        self._lost += self._excess(min(self._passes, 1))
+        self._passes = max(self._passes - 1, 0)
         self.sizes.clear()
 
     def forget(self) -> None:
@@ -261,6 +280,7 @@ class OpacusDraws:
                 "clipping norm. Change it after a step"
             )
         _refuse_norms(optimizer)
+        self._passes = 1
 
     def _excess(self, unused: int) -> int:
         return max(0, len(self.sizes) - self._ahead - unused)
@@ -334,6 +354,7 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
         "optimizer.expected_batch_size": optimizer.expected_batch_size,
         "optimizer.original_optimizer": type(optimizer.original_optimizer),
         "optimizer.params": {(p.dtype, p.device.type) for p in optimizer.params},
+        "module.buffers": _buffers(module),
         "torch.get_default_dtype()": torch.get_default_dtype(),
         "torch.initial_seed()": torch.initial_seed(),
     }
@@ -382,9 +403,15 @@ def _refuse_torch(name: str, value: Any) -> None:
 def _refuse_changes(settings: dict[str, Any], now: dict[str, Any]) -> None:
     for name in sorted(settings.keys() | now.keys()):
         if name not in settings or name not in now or settings[name] != now[name]:
+            why = ": data that a layer keeps have no noise" if name == "module.buffers" else ""
             raise ValueError(
-                f"{name} has changed since check_batches. Set it before, and check again"
+                f"{name} has changed since check_batches{why}. Set it before, and check again"
             )
+
+
+def _buffers(module: Any) -> dict[str, tuple[int, int]]:
+    """Return which tensor each buffer is, and how often it was written."""
+    return {name: (id(it), it._version) for name, it in module._module.named_buffers()}
 
 
 def _refuse_rates(loader: Any, accounted: float, sample_rate: float | Fraction) -> None:
@@ -444,6 +471,14 @@ def _refuse_norms(optimizer: Any) -> None:
         raise ValueError(
             "optimizer.max_grad_norm is less than the root of the sum of squares of "
             "optimizer.max_grad_norms, so the noise is too small. Change them together"
+        )
+
+
+def _refuse_gradients(kind: Any) -> None:
+    if kind not in BITS:
+        raise ValueError(
+            f"the gradients of single rows are {kind}: norms are accepted in float32 and float64. "
+            "In fewer bits, a clipped row is longer than the clipping norm. Leave autocast out"
         )
 
 

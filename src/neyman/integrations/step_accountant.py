@@ -238,9 +238,16 @@ def check_model(model: Any) -> None:
         model: a ``torch.nn.Module``.
 
     Raises:
-        ValueError: it has batch normalization, or instance normalization that keeps statistics.
+        ValueError: it has batch normalization, instance normalization that keeps statistics, or
+            an embedding with ``max_norm``.
     """
     for name, layer in model.named_modules():
+        if getattr(layer, "max_norm", None) is not None:
+            raise ValueError(
+                f"model layer {name or 'itself'!r} is a {type(layer).__name__} with max_norm: it "
+                "shortens the weights of the entries that it looks up, without noise, so the "
+                "weights show which entries occur. Use max_norm=None"
+            )
         kinds = [kind.__name__ for kind in type(layer).__mro__]
         batch = any(kind.startswith(MIXING) or kind == "_BatchNorm" for kind in kinds)
         tracked = "_InstanceNorm" in kinds and getattr(layer, "track_running_stats", False)

@@ -424,7 +424,7 @@ def _finished(folder: Path, receipt: bytes) -> Trained:
 @contextmanager
 def _folder(out: Path) -> Iterator[Path]:
     """Hold the output folder, so that one process at a time runs in it."""
-    folder = out.absolute()
+    folder = out.resolve()  # a link to a larger disk is followed once
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     try:

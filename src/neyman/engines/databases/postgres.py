@@ -97,7 +97,7 @@ class _Server(Backend):
         schemas = [schema for (schema,) in rows]
         if "public" in schemas:
             return
-        named = " or ".join(f"?table={schema}.{table}" for schema in schemas[:3])
+        named = " or ".join(f"?table={quote(schema)}.{quote(table)}" for schema in schemas[:3])
         raise DataError(
             f"data: {self.shown} has no table {table!r} in the schema public, which a name without"
             f" a schema stands for; name it as {named or '?table=schema.name, in the case it has'}"
