@@ -40,6 +40,7 @@ NEEDED = 2.0  # distance that r = 8 asks for, in widths of a panel
 DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
 CUTS = 160  # intervals on which the density is bounded from below
+FARTHEST = 700.0  # exponents beyond which e^x is no float
 
 
 @dataclass(frozen=True, eq=False)
@@ -453,8 +454,11 @@ class _RoughNodes:
         k = top[:, 0] + np.log(total)
         small = np.abs(k) < 1
         if self.infinite is not None and small.any():  # there K by its distance from 0
-            gain = (np.exp(self.log_p) * np.expm1(move[small])).sum(axis=1) - self.infinite
-            k[small] = np.log1p(np.maximum(gain, -0.99))
+            flat, moved = np.exp(self.log_p), move[small]
+            gain = flat * np.expm1(np.minimum(moved, FARTHEST))
+            far = moved > FARTHEST  # a mass below the floats times a factor above them
+            gain[far] = np.exp(g[small][far])
+            k[small] = np.log1p(np.maximum(gain.sum(axis=1) - self.infinite, -0.99))
         mean = (weight * self.place).sum(axis=1) / total
         away = self.place - mean[:, None]
         return k, mean, (weight * away**2).sum(axis=1) / total
