@@ -24,6 +24,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_cells, by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import CALL, cells, charge
 
 __all__ = ["Law", "Piece", "PiecewiseAnalyticLoss", "PointMasses", "Shares"]
 
@@ -37,6 +38,7 @@ LONG_ORDER, LONG_MOVE = 32, 20.0
 ROUGH_ORDER, MOST_PANELS = 12, 400  # for moments to steer by
 LONG = 200.0  # the height from which on it is used
 NEEDED = 2.0  # distance that r = 8 asks for, in widths of a panel
+NODE = 250.0  # operations for each node of a discretization
 DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
 CUTS = 160  # intervals on which the density is bounded from below
@@ -321,7 +323,10 @@ def _nodes_of_law(
         inner = inner[(inner > edges[0]) & (inner < edges[-1])]
         edges = np.unique(np.concatenate([edges, inner]))
         width = float(np.diff(edges).max())
-        t, log_share = _nodes(edges, _order(width, move * width, piece.distance))
+        order = _order(width, move * width, piece.distance)
+        cells(len(edges) * order)
+        charge(CALL + NODE * len(edges) * order)
+        t, log_share = _nodes(edges, order)
         loss.append(piece.loss(t))
         size.append(piece.log_p(t))
         exponent.append(tilt * loss[-1] + size[-1] + log_share - scale)
@@ -472,6 +477,7 @@ def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     for piece in law.pieces:
         order, most = (LONG_ORDER, LONG_MOVE) if reach > LONG else (ORDER, MOVE)
         edges, left_out, _ = _panels(piece, tilt, reach, most)
+        cells(len(edges) * order)
         t, log_share = _nodes(edges, order)
         places.append(piece.loss(t))
         plain.append(piece.log_p(t) + log_share)
@@ -559,6 +565,7 @@ def _panels(
         steep = height * piece.speed(t, near) + piece.bend(t, near)
         parts = np.maximum(np.ceil(h * steep / move), np.ceil(NEEDED * h / near))
         near = np.minimum(piece.distance, 2 * NEEDED * h / parts)
+    cells(float(parts.sum()))
     parts = parts.astype(int)
     start, width = np.repeat(edges[first:last], parts), np.repeat(h / parts, parts)
     within = np.arange(len(start)) - np.repeat(np.cumsum(parts) - parts, parts)

@@ -13,6 +13,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
 from neyman.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.numerics.arrays import Array
+from neyman.numerics.operations import OperationLimit, limit
 from neyman.profiles.duality import log_power_by_duality
 from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Engine, Interval, Profile
@@ -47,22 +48,26 @@ class BracketProfile(Profile):
 
     def log_delta(self, epsilon: float) -> Interval:
         """From both."""
-        high = self._upper.log_delta(epsilon)[1]
+        with limit(0.5):
+            high = self._upper.log_delta(epsilon)[1]
         return min(self._lower.log_delta(epsilon)[0], high), high
 
     def log_power(self, log_level: float) -> Interval:
         """From both."""
-        high = self._upper.log_power(log_level)[1]
+        with limit(0.5):
+            high = self._upper.log_power(log_level)[1]
         return min(self._lower.log_power(log_level)[0], high), high
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """From both."""
-        high = self._upper.log_deltas(epsilons)[1]
+        with limit(0.5):
+            high = self._upper.log_deltas(epsilons)[1]
         return np.minimum(self._lower.log_deltas(epsilons)[0], high), high
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """From both."""
-        high = self._upper.log_powers(log_levels)[1]
+        with limit(0.5):
+            high = self._upper.log_powers(log_levels)[1]
         return np.minimum(self._lower.log_powers(log_levels)[0], high), high
 
     def epsilon_near(self, log_delta: float) -> float:
@@ -186,7 +191,15 @@ class CascadeProfile(Profile):
         powers: bool,
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
-        low, high = (np.array(v, dtype=float) for v in ask(self._engine(order[0]), places))
+        low, high = np.full(len(places), -math.inf), np.zeros(len(places))
+        if order[1:]:
+            try:  # the others get the other half of the operations that are left
+                with limit(0.5):
+                    low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
+            except OperationLimit:
+                pass
+        else:
+            low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
         before = self._engine(order[0])
         methods = [before.method]
         wide = np.all(high > low + HOPELESS) and np.all(high > DEEPEST)
@@ -206,13 +219,20 @@ class CascadeProfile(Profile):
                     wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
             if not wide.any():
                 break
-            profile = self._engine(index)
+            try:
+                profile = self._engine(index)
+            except OperationLimit:
+                break
             if profile.engine == before.engine == Engine.GRID:
                 wide &= np.isfinite(low)  # a finer grid reaches no farther
                 if not wide.any():
                     break
             before = profile
-            below, above = ask(profile, np.asarray(places)[wide])
+            try:
+                with limit(1.0 if index == order[-1] else 0.5):
+                    below, above = ask(profile, np.asarray(places)[wide])
+            except OperationLimit:
+                continue
             low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)
             methods.append(profile.method)
         self.method = "; ".join(dict.fromkeys(methods))

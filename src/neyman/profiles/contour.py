@@ -13,6 +13,7 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import OperationLimit, spare
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.complement_line import HIGH, ComplementLine, log_type_two_error
@@ -30,6 +31,7 @@ from neyman.profiles.contour_line import (
 )
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
+from neyman.profiles.limited import LimitedProfile
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.profiles.selection import register, select
 
@@ -131,7 +133,12 @@ class ContourProfile(Profile):
         high[~wanting] = -math.inf
         middle = float(epsilons[len(epsilons) // 2])
         for known in sorted(self._lines, key=lambda known: abs(known[1] - middle)):
-            self._ask(known, epsilons, low, high, wanting)
+            try:
+                self._ask(known, epsilons, low, high, wanting)
+            except OperationLimit:  # the nearest line that is there says what it can
+                with spare():
+                    self._ask(known, epsilons, low, high, wanting)
+                wanting[:] = False
             if not wanting.any():
                 break
         wanting &= ~self._hopeless(epsilons)
@@ -139,7 +146,12 @@ class ContourProfile(Profile):
         while wanting.any():
             k = int(np.nonzero(wanting)[0][-last])
             last, epsilon = not last, float(epsilons[k])
-            line = self._line_at(epsilon)
+            try:
+                line = self._line_at(epsilon)
+            except OperationLimit:
+                if not self._lines:
+                    raise
+                break
             if line is None:
                 high[k] = min(high[k], log_chernoff(self._losses, epsilon))
             else:
@@ -147,7 +159,8 @@ class ContourProfile(Profile):
             wanting &= ~self._hopeless(epsilons)
             wanting[k] = False
         if np.any((low == -math.inf) & (high > -math.inf)):
-            high = np.minimum(high, self._most(epsilons))
+            with spare():
+                high = np.minimum(high, self._most(epsilons))
         return _plus(low, high, self._infinite)
 
     def _most(self, epsilons: Array) -> Array:
@@ -395,7 +408,8 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
         """That of the reversed losses; the one that they use themselves, if it is a contour."""
         reverse = losses.reverse()
         known = select(reverse)
-        quick = isinstance(known, (ContourProfile, CascadeProfile))
+        inner = known.inner if isinstance(known, LimitedProfile) else known
+        quick = isinstance(inner, (ContourProfile, CascadeProfile))
         return known if quick else contour_profile(reverse)
 
     largest = above(losses.supremum)

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from neyman.losses.composition import Composition
+from neyman.numerics.operations import OperationLimit, bounded
+from neyman.profiles.limited import ExponentProfile, LimitedProfile
 from neyman.profiles.profile import Profile
 
 __all__ = ["Rule", "register", "rules", "select"]
 
+CLOSED_FORMS = 50  # the priority up to which a rule's profiles have few operations
 Build = Callable[[Composition], Profile | None]
 
 
@@ -79,6 +82,8 @@ def select(composition: Composition) -> Profile:
     A new loss needs no rule if it is a `Loss`: rules 100 and 110 cover it. A closed form is added
     with `neyman.profiles.one_release.profile_of_one.register`, any other rule with `register`.
 
+    Engines of the rules above 50 stop at the operations of a question (`LimitedProfile`).
+
     Args:
         composition: a sum of independent losses of one ordered pair.
 
@@ -93,8 +98,13 @@ def select(composition: Composition) -> Profile:
 
 def _first(composition: Composition) -> Profile:
     for rule in rules():
-        profile = rule.build(composition)
+        try:
+            with bounded():
+                profile = rule.build(composition)
+        except OperationLimit:
+            return ExponentProfile(composition)
         if profile is not None:
-            return profile
+            limited = rule.priority > CLOSED_FORMS and not isinstance(profile, LimitedProfile)
+            return LimitedProfile(profile, composition) if limited else profile
     kinds = sorted({type(loss).__name__ for loss, _ in composition.parts})
     raise LookupError(f"no engine is registered for a composition of {', '.join(kinds)}")

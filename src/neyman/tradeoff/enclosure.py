@@ -24,8 +24,9 @@ from neyman.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import OperationLimit, limit
 from neyman.numerics.rounding import up
-from neyman.profiles.profile import Profile
+from neyman.profiles.profile import Engine, Profile
 from neyman.profiles.selection import select
 from neyman.tradeoff.piecewise_linear import (
     GUESSING,
@@ -52,6 +53,9 @@ FIRST_PLACES = 400  # in one order, to see where they are needed
 EVEN_PLACES = 1500
 MOST_PLACES = 1800
 BARE_SHARE = 10  # of these, where only divergences are known
+PROBES = 8  # epsilons by which the operations of a delta are told
+DELTAS = 12  # for each place, with its point and its refinement
+MOST_OPERATIONS = 3e9  # of the places in one order
 MOST_OUTCOMES = 400  # of a finite sum that is multiplied out
 DIGITS = 60
 
@@ -251,19 +255,37 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
         spread = min(spread, deep) if 0 < spread < math.inf else deep
         near, far = np.geomspace(spread * 1e-2, deep, 90), np.geomspace(deep, end, 10)
         place = np.unique(np.concatenate([[0.0], near, far]))
-    places = _Places(profile, place)
     share = BARE_SHARE if losses.bare is not None else 1  # each delta is costly there
+    if profile.engine == Engine.SHUFFLE:
+        share = _shuffled_share(profile, place)
+        place = place[:: min(share, 8)]
+    places = _Places(profile, place)
     for most in (FIRST_PLACES // share, MOST_PLACES // share):
-        for _ in range(12):
-            if not places.refine(most):
-                break
-        if most == FIRST_PLACES // share:
-            places = _Places(profile, places.evenly(EVEN_PLACES // share))
+        try:
+            for _ in range(12):
+                if not places.refine(most):
+                    break
+            if most == FIRST_PLACES // share:
+                places = _Places(profile, places.evenly(EVEN_PLACES // share))
+        except OperationLimit:  # lines and points that are there bound the curve
+            break
     for t, delta, level, power in places.rows():
         lines.append((Fraction(t), Fraction(delta)))
         if power > 0:
             points.append((Fraction(level), Fraction(power)))
     return points, lines
+
+
+def _shuffled_share(profile: Profile, place: Array) -> int:
+    """By how much fewer places are looked at, for the operations that each delta takes."""
+    if len(place) < PROBES:
+        return 1
+    with limit() as few:
+        profile.log_deltas(place[-1:])
+    with limit() as several:
+        profile.log_deltas(place[:: len(place) // PROBES])
+    each = (several.count - few.count) / (len(place[:: len(place) // PROBES]) - 1)
+    return max(math.ceil(each * DELTAS * MOST_PLACES / MOST_OPERATIONS), 1)
 
 
 def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
