@@ -250,7 +250,8 @@ class Composition:
             done = 0
             while done < len(losses) and len(alive):
                 rows = slice(done, done + max(1, BLOCK // len(alive)))
-                charge(3 * CALL * (1 + len(losses[rows])))
+                each = 1 if np.iscomplexobj(z) else len(alive)  # real ones are taken one by one
+                charge(3 * CALL * (1 + each * len(losses[rows])))
                 k, error = kind.mgfs(losses[rows], z[alive])
                 n, done = counts[rows], rows.stop
                 log_phi = np.real(k - k[:, :1]) if np.iscomplexobj(z) else np.zeros(k.shape)

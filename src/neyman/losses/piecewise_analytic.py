@@ -38,6 +38,7 @@ LONG_ORDER, LONG_MOVE = 32, 20.0
 ROUGH_ORDER, MOST_PANELS = 12, 400  # for moments to steer by
 LONG = 200.0  # the height from which on it is used
 NEEDED = 2.0  # distance that r = 8 asks for, in widths of a panel
+PLACE = 2000.0  # operations for each place of a loss whose outcome is looked for
 NODE = 250.0  # operations for each node of a discretization
 DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
@@ -318,6 +319,8 @@ def _nodes_of_law(
         tail += math.exp(min(left_out - scale, 700.0))
         ends: list[float] = np.sort(piece.loss(edges[[0, -1]])).tolist()
         first, last = ((x - origin) / step for x in ends)
+        cells(ORDER * (last - first))
+        charge(PLACE * (last - first))
         grid = origin + step * np.arange(math.floor(first) + 1, math.ceil(last))
         inner = np.sort(piece.place(grid[(grid > ends[0]) & (grid < ends[1])]))
         inner = inner[(inner > edges[0]) & (inner < edges[-1])]

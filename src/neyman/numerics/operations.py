@@ -30,7 +30,7 @@ __all__ = [
 
 MOST_OPERATIONS = 1.2e10  # of a question: some six seconds of one core
 RESERVE = 0.25  # of these, for bounds from what is there when they are used up
-MOST_CELLS = 1 << 23  # of one array beside which others of its size stand: 64 MiB each
+MOST_CELLS = 1 << 22  # of one array beside which others of its size stand: 32 MiB each
 CALL = 2e4  # operations of one call of NumPy functions on short arrays
 NOTE = "stopped at its limit of operations"
 

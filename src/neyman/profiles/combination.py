@@ -5,22 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from dataclasses import replace
+from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 
-from neyman.losses.bracket import LossBracket, sides
+from neyman.losses.bracket import LossBracket, Parts, sides
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
+from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.loss import Part
 from neyman.losses.rounded_gaussian import RoundedGaussianLoss
+from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.operations import OperationLimit, limit
 from neyman.profiles.duality import log_power_by_duality
-from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Engine, Interval, Profile
-from neyman.profiles.selection import register, select
+from neyman.profiles.selection import profile_of_one, register, select
 
-__all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPldProfile"]
+__all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPldProfile", "grouped"]
 
+MOST_UNLIKE = 5000  # parts, beyond which each K takes too long
+FEWER_UNLIKE = 2000  # parts that are left of them, with which it does not
+GROUPS = 12  # by the rate, and as many in each by the noise
+T = TypeVar("T")
 DEEPEST = -1e4  # log delta or power below which only the first engine is asked
 LEAST_MISS = 1e-30  # of 1 - power, whose digits are asked for
 KNOWN = 1e-2  # width of log delta with which a guess at epsilon is taken
@@ -157,7 +166,11 @@ class CascadeProfile(Profile):
             return self._engine(0).epsilon_near(log_delta)
         first = 1.0
         for index in range(len(self._widths)):
-            guess = self._engine(index).epsilon_near(log_delta)
+            try:
+                with limit(0.25):
+                    guess = self._engine(index).epsilon_near(log_delta)
+            except OperationLimit:
+                continue
             if guess == 1.0:  # there may be none
                 if index == 0 and self._engine(0).log_delta(0.0)[1] <= log_delta:
                     return LEAST
@@ -326,6 +339,52 @@ def _bracket(composition: Composition) -> Profile | None:
         return None
     lower, upper = (select(Composition.of(parts)) for parts in sides(composition.parts))
     return BracketProfile(lower, upper, ", ".join(how))
+
+
+@register(65, "very many unlike parts: like ones are held between two of their kind")
+def _many(composition: Composition) -> Profile | None:
+    if len(composition.parts) <= MOST_UNLIKE:
+        return None
+    low, high = (Composition.of(parts) for parts in grouped(composition.parts))
+    if len(high.parts) > FEWER_UNLIKE:
+        return None
+    return BracketProfile(select(low), select(high), "parts held between two of their kind")
+
+
+def grouped(parts: Parts) -> tuple[Parts, Parts]:
+    """The parts with like ones replaced by one that all dominate, and by one that dominates all.
+
+    More noise is noise on top of less, and what enters at a smaller rate is what enters at a larger
+    one with some of it replaced by what a neighbor's would be. Both are post-processing [C-13].
+    """
+    kinds: dict[tuple[str, bool], list[tuple[tuple[float, float], Part, int]]] = {}
+    low: list[tuple[Part, int]] = []
+    for loss, n in parts:
+        if isinstance(loss, LaplaceLoss):
+            kinds.setdefault(("Laplace", True), []).append(((0.0, loss.epsilon), loss, n))
+        elif isinstance(loss, SubsampledGaussianLoss):
+            place = loss.rate, loss.distance
+            kinds.setdefault(("steps", loss.removed), []).append((place, loss, n))
+        else:
+            low.append((loss, n))
+    high = [*low]
+    for kind in kinds.values():
+        for rates in _cut(sorted(kind, key=itemgetter(0)), GROUPS):
+            for group in _cut(sorted(rates, key=lambda item: item[0][::-1]), GROUPS):
+                count = sum(n for _, _, n in group)
+                for side, extreme in ((low, 0), (high, -1)):
+                    loss = group[extreme][1]
+                    if isinstance(loss, SubsampledGaussianLoss):
+                        pick = max if extreme else min
+                        loss = replace(loss, rate=pick(place[0] for place, _, _ in group))
+                    side.append((loss, count))
+    return tuple(low), tuple(high)
+
+
+def _cut(items: list[T], pieces: int) -> list[list[T]]:
+    """Neighbors together, in at most so many lists of about one length."""
+    size = -(-len(items) // pieces)
+    return [items[k : k + size] for k in range(0, len(items), size)]
 
 
 @profile_of_one.register

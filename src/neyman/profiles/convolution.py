@@ -15,6 +15,7 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.atoms import Atoms, common_step, compose
 from neyman.numerics.discretization import Discretization, contract, spread
+from neyman.numerics.operations import CALL, charge
 from neyman.numerics.power_sums import added
 from neyman.numerics.rounding import above
 from neyman.profiles.contour_line import saddle
@@ -105,6 +106,7 @@ def _profile(
 def _reach(losses: Composition) -> float:
     """About how far the sum's finite values reach under any tilt that is asked."""
     span = float(losses.supremum + losses.reverse().supremum)
+    charge(4 * CALL * len(losses.parts))
     variance = math.fsum(
         n * float(np.asarray(loss.moments(np.zeros(1))[2]).ravel()[0]) for loss, n in losses.laws
     )

@@ -195,7 +195,7 @@ class LimitedProfile(Profile):
         if not meter.reached:
             return low, high
         least, most = ask(self._rest)
-        return np.maximum(low, least), np.minimum(high, most)  # pyright: ignore
+        return np.maximum(low, least), np.minimum(high, most)  # pyright: ignore[reportReturnType]
 
     def log_delta(self, epsilon: float) -> Interval:
         """The engine's bounds on log delta."""
