@@ -35,7 +35,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import exp_down, exp_up
 from neyman.profiles.lattice import LatticeProfile
-from neyman.profiles.limited import LimitedProfile
 from neyman.profiles.profile import Engine
 from neyman.profiles.selection import select
 from neyman.tradeoff.piecewise_linear import composition_between, envelope, hull, mirrored_line
@@ -212,8 +211,7 @@ def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
     profile = curve.profiles[0]
     infinite = max(c.infinite for c in curve.directions)
     zero = profile.log_delta(0.0)
-    profile = profile.inner if isinstance(profile, LimitedProfile) else profile
-    if isinstance(profile, LatticeProfile) and profile.engine == Engine.EXACT:
+    if isinstance(profile.inner, LatticeProfile) and profile.engine == Engine.EXACT:
         return Stepwise(profile.log_powers, zero, infinite), 64, 34
     if any(isinstance(loss, RenyiBound) for c in curve.directions for loss, _ in c.parts):
         return Stepwise(profile.log_powers, zero, infinite), 2, 12

@@ -41,7 +41,7 @@ MANY = 8  # losses whose waves are computed together
 MOST_TOGETHER = 4096  # nodes of such a loss
 MOST_PANELS = 1 << 16
 MOST_BYTES = 64 << 20  # of laws that are kept
-NODE = 250.0  # operations for each node of a discretization
+NODE = 150.0  # operations for each node of a discretization
 ENDS = (slice(None, -1), slice(1, None))
 
 

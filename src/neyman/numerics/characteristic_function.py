@@ -13,6 +13,7 @@ from neyman.numerics.operations import CALL, charge
 __all__ = ["even_series", "evenly", "log1p", "rounding", "series", "wave_sum", "wave_sums"]
 
 BLOCK = 1 << 19  # complex numbers held at a time
+LARGEST_BLOCK = 1 << 22  # the same of waves that are multiplied
 EVEN_BLOCK = 1 << 13  # angles of one chirp
 LARGE_PRODUCT = 1 << 22  # multiplications
 FEW_WAVES = 1 << 10  # of a series that are computed one by one
@@ -44,8 +45,12 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
             for k in range(0, len(u), rows)
         ]
         return np.concatenate(blocks)
-    count, first = len(u), np.expm1(1j * u[1] * place)
+    count = len(u)
     short = math.ceil(math.sqrt(count))
+    if len(place) * short > LARGEST_BLOCK:  # in halves, which memory holds
+        half = len(place) // 2
+        return wave_sum(place[:half], weight[:half], u) + wave_sum(place[half:], weight[half:], u)
+    first = np.expm1(1j * u[1] * place)
     charge(CALL + len(place) * (count + WAVE * short))
     fine = _powers(first, short)
     following = fine[-1] * (first + 1) + first  # the wave of u[short]

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from neyman.numerics.bound import Bound
 
 __all__ = [
     "CALL",
@@ -23,13 +25,14 @@ __all__ = [
     "cells",
     "charge",
     "limit",
+    "metered",
     "noted",
     "question",
     "spare",
 ]
 
-MOST_OPERATIONS = 1.2e10  # of a question: some six seconds of one core
-RESERVE = 0.25  # of these, for bounds from what is there when they are used up
+MOST_OPERATIONS = 2e10  # of a question: some seven seconds of one core
+RESERVE = 0.1  # of these, for bounds from what is there when they are used up
 MOST_CELLS = 1 << 22  # of one array beside which others of its size stand: 32 MiB each
 CALL = 2e4  # operations of one call of NumPy functions on short arrays
 NOTE = "stopped at its limit of operations"
@@ -48,32 +51,32 @@ class Meter:
     """Counts the operations of a question.
 
     Args:
-        most: operations that its engines may take.
-        reserve: further ones for bounds from what is there.
-        count: those that were taken.
+        most: operations that the engine which is asked may bring the count to.
+        reserve: the same of operations for bounds from what is there.
+        count, spared: those that were taken.
         reached: whether an engine had to stop.
         strict: whether an operation beyond the most raises.
-        spare: whether the reserve may be used, too.
+        spare: whether the reserve is used.
+        starts: the count at which each owner of a share began.
     """
 
     most: float
     reserve: float
     count: float = 0.0
+    spared: float = 0.0
     reached: bool = False
     strict: bool = False
     spare: bool = False
-
-    def part(self, share: float) -> Meter:
-        """A meter with a share of what is left."""
-        left = max(self.most - self.count, 0.0)
-        rest = min(max(self.most + self.reserve - self.count, 0.0), self.reserve)
-        return Meter(share * left, share * rest, strict=self.strict, spare=self.spare)
+    starts: dict[int, float] = field(default_factory=dict[int, float])
 
     def add(self, count: float, cells: float) -> None:
         """Count operations, and refuse those beyond the most and arrays that are too large."""
-        self.count += count
-        most = self.most + (self.reserve if self.spare else 0.0)
-        if self.strict and (self.count > most or cells > MOST_CELLS):
+        if self.spare:
+            self.spared += count
+        else:
+            self.count += count
+        used_up = self.spared > self.reserve if self.spare else self.count > self.most
+        if self.strict and (used_up or cells > MOST_CELLS):
             self.reached = True
             raise OperationLimit
 
@@ -105,45 +108,84 @@ def cells(count: float) -> None:
 
 
 @contextmanager
-def limit(share: float = 1.0) -> Iterator[Meter]:
-    """Give the block a share of the operations that are left; all where nothing was asked yet.
-
-    What the block takes counts for the meter around it, too.
-    """
-    outer = _METER.get()
-    meter = (
-        Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS) if outer is None else outer.part(share)
-    )
+def metered() -> Iterator[Meter]:
+    """Count what the block does: with the meter of the question, or with a new one."""
+    meter = _METER.get()
+    if meter is not None:
+        yield meter
+        return
+    meter = Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
     token = _METER.set(meter)
     try:
         yield meter
     finally:
         _METER.reset(token)
-        if outer is not None:
-            outer.count += meter.count
-            outer.reached |= meter.reached
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
-    """Within the block operations beyond the most raise `OperationLimit`."""
-    with limit() as meter:
-        meter.strict = True
-        yield
+def limit(share: float, owner: object = None) -> Iterator[None]:
+    """Give the block a share of the operations, so that others are left.
+
+    Args:
+        share: of what is left now, reserve included.
+        owner: instead, of what was left when this object began to answer the question. What its
+            other blocks took counts, and the reserve is not shared.
+    """
+    with metered() as meter:
+        before = meter.most, meter.reserve
+        start = meter.count if owner is None else meter.starts.setdefault(id(owner), meter.count)
+        meter.most = start + share * max(meter.most - start, 0.0)
+        if owner is None:
+            meter.reserve = meter.spared + share * max(meter.reserve - meter.spared, 0.0)
+        try:
+            yield
+        finally:
+            meter.most, meter.reserve = before
+
+
+@contextmanager
+def bounded() -> Iterator[Meter]:
+    """Within the block operations beyond the most raise `OperationLimit`.
+
+    The meter says after the block whether an engine had to stop in it.
+    """
+    with metered() as meter:
+        before = meter.strict, meter.reached
+        meter.strict, meter.reached = True, False
+        try:
+            yield meter
+        finally:
+            meter.strict = before[0]
+            meter.reached |= before[1]
 
 
 @contextmanager
 def spare() -> Iterator[None]:
-    """Within the block the reserve may be used: for bounds from what is there."""
-    with limit() as meter:
-        meter.spare = True
-        yield
+    """Within the block the reserve is used: for bounds from what is there."""
+    with metered() as meter:
+        before, meter.spare = meter.spare, True
+        try:
+            yield
+        finally:
+            meter.spare = before
 
 
 def noted(method: str) -> str:
     """The method of an answer, with a note if an engine had to stop on the way to it."""
     meter = _METER.get()
     return f"{method}; {NOTE}" if meter is not None and meter.reached else method
+
+
+def _with_note(answer: Any) -> Any:
+    """An answer whose bounds all say in their method that an engine had to stop."""
+    if isinstance(answer, Bound):
+        said = NOTE in answer.method
+        return answer if said else replace(answer, method=f"{answer.method}; {NOTE}")
+    if isinstance(answer, list):
+        return [_with_note(one) for one in cast("list[Any]", answer)]
+    if is_dataclass(answer) and all(isinstance(v, Bound) for v in vars(answer).values()):
+        return type(answer)(*map(_with_note, vars(answer).values()))
+    return answer
 
 
 def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -161,10 +203,10 @@ def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
         name = f"{ask.__name__} {args!r} {options!r}"
         if name in known:
             return known[name]
-        with limit() as meter:
+        with metered() as meter:
             result = ask(self, *args, **options)
         if meter.reached:
-            known[name] = result
+            known[name] = result = _with_note(result)
         return result
 
     return answer

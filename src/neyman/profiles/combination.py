@@ -24,11 +24,23 @@ from neyman.profiles.duality import log_power_by_duality
 from neyman.profiles.profile import Engine, Interval, Profile
 from neyman.profiles.selection import profile_of_one, register, select
 
-__all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPldProfile", "grouped"]
+__all__ = [
+    "BracketProfile",
+    "CascadeProfile",
+    "ConvexHullProfile",
+    "ExternalPldProfile",
+    "grouped",
+    "grouped_profile",
+]
 
 MOST_UNLIKE = 5000  # parts, beyond which each K takes too long
 FEWER_UNLIKE = 2000  # parts that are left of them, with which it does not
-GROUPS = 12  # by the rate, and as many in each by the noise
+MANY_GROUPS, FEW_GROUPS = 12, 5  # by the rate, and as many in each by the noise
+LATER = 0.25  # of a question's operations that the first engine leaves to others
+MANY_UNLIKE = (
+    60  # parts, more than groups leave, from which on groups are asked where an engine had to stop
+)
+FAILED = 0.5  # width of log delta from which they are
 T = TypeVar("T")
 DEEPEST = -1e4  # log delta or power below which only the first engine is asked
 LEAST_MISS = 1e-30  # of 1 - power, whose digits are asked for
@@ -57,25 +69,25 @@ class BracketProfile(Profile):
 
     def log_delta(self, epsilon: float) -> Interval:
         """From both."""
-        with limit(0.5):
+        with limit(0.5, self):
             high = self._upper.log_delta(epsilon)[1]
         return min(self._lower.log_delta(epsilon)[0], high), high
 
     def log_power(self, log_level: float) -> Interval:
         """From both."""
-        with limit(0.5):
+        with limit(0.5, self):
             high = self._upper.log_power(log_level)[1]
         return min(self._lower.log_power(log_level)[0], high), high
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """From both."""
-        with limit(0.5):
+        with limit(0.5, self):
             high = self._upper.log_deltas(epsilons)[1]
         return np.minimum(self._lower.log_deltas(epsilons)[0], high), high
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """From both."""
-        with limit(0.5):
+        with limit(0.5, self):
             high = self._upper.log_powers(log_levels)[1]
         return np.minimum(self._lower.log_powers(log_levels)[0], high), high
 
@@ -167,7 +179,7 @@ class CascadeProfile(Profile):
         first = 1.0
         for index in range(len(self._widths)):
             try:
-                with limit(0.25):
+                with limit(self._share(index), self):
                     guess = self._engine(index).epsilon_near(log_delta)
             except OperationLimit:
                 continue
@@ -191,6 +203,11 @@ class CascadeProfile(Profile):
         other._coarse = True
         return other
 
+    def _share(self, index: int) -> float:
+        """Of the operations, up to which an engine may be asked: the later ones have some left."""
+        left = len(self._widths) - 1 - index
+        return 1 - LATER * left / max(len(self._widths) - 1, 1)
+
     def _engine(self, index: int) -> Profile:
         if index not in self._built:
             self._built[index] = self._builders[index]()
@@ -207,7 +224,7 @@ class CascadeProfile(Profile):
         low, high = np.full(len(places), -math.inf), np.zeros(len(places))
         if order[1:]:
             try:  # the others get the other half of the operations that are left
-                with limit(0.5):
+                with limit(self._share(order[0]), self):
                     low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
             except OperationLimit:
                 pass
@@ -242,7 +259,7 @@ class CascadeProfile(Profile):
                     break
             before = profile
             try:
-                with limit(1.0 if index == order[-1] else 0.5):
+                with limit(self._share(index), self):
                     below, above = ask(profile, np.asarray(places)[wide])
             except OperationLimit:
                 continue
@@ -345,13 +362,22 @@ def _bracket(composition: Composition) -> Profile | None:
 def _many(composition: Composition) -> Profile | None:
     if len(composition.parts) <= MOST_UNLIKE:
         return None
-    low, high = (Composition.of(parts) for parts in grouped(composition.parts))
-    if len(high.parts) > FEWER_UNLIKE:
-        return None
+    high = grouped(composition.parts, MANY_GROUPS)[1]
+    return None if len(high) > FEWER_UNLIKE else grouped_profile(composition, MANY_GROUPS)
+
+
+def grouped_profile(composition: Composition, groups: int) -> Profile:
+    """The profile of a sum of many unlike parts, like ones between two of their kind.
+
+    Args:
+        composition: the sum.
+        groups: how many by the rate, and in each of these by the noise.
+    """
+    low, high = (Composition.of(parts) for parts in grouped(composition.parts, groups))
     return BracketProfile(select(low), select(high), "parts held between two of their kind")
 
 
-def grouped(parts: Parts) -> tuple[Parts, Parts]:
+def grouped(parts: Parts, groups: int) -> tuple[Parts, Parts]:
     """The parts with like ones replaced by one that all dominate, and by one that dominates all.
 
     More noise is noise on top of less, and what enters at a smaller rate is what enters at a larger
@@ -369,8 +395,8 @@ def grouped(parts: Parts) -> tuple[Parts, Parts]:
             low.append((loss, n))
     high = [*low]
     for kind in kinds.values():
-        for rates in _cut(sorted(kind, key=itemgetter(0)), GROUPS):
-            for group in _cut(sorted(rates, key=lambda item: item[0][::-1]), GROUPS):
+        for rates in _cut(sorted(kind, key=itemgetter(0)), groups):
+            for group in _cut(sorted(rates, key=lambda item: item[0][::-1]), groups):
                 count = sum(n for _, _, n in group)
                 for side, extreme in ((low, 0), (high, -1)):
                     loss = group[extreme][1]

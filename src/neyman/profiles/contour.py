@@ -15,7 +15,13 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import OperationLimit, spare
 from neyman.numerics.rounding import above
-from neyman.profiles.combination import CascadeProfile
+from neyman.profiles.combination import (
+    FAILED,
+    FEW_GROUPS,
+    MANY_UNLIKE,
+    CascadeProfile,
+    grouped_profile,
+)
 from neyman.profiles.complement_line import HIGH, ComplementLine, log_type_two_error
 from neyman.profiles.contour_line import (
     BELOW,
@@ -31,7 +37,6 @@ from neyman.profiles.contour_line import (
 )
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
-from neyman.profiles.limited import LimitedProfile
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.profiles.selection import register, select
 
@@ -408,8 +413,7 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
         """That of the reversed losses; the one that they use themselves, if it is a contour."""
         reverse = losses.reverse()
         known = select(reverse)
-        inner = known.inner if isinstance(known, LimitedProfile) else known
-        quick = isinstance(inner, (ContourProfile, CascadeProfile))
+        quick = isinstance(known.inner, (ContourProfile, CascadeProfile))
         return known if quick else contour_profile(reverse)
 
     largest = above(losses.supremum)
@@ -436,8 +440,9 @@ def _grid(composition: Composition) -> Profile | None:
 def _contour(composition: Composition) -> Profile:
     if not any(loss.sampled for loss, _ in composition.parts):
         return contour_profile(composition)
-    engines = (
-        (0.0, lambda: contour_profile(composition)),
-        (WIDE, lambda: dots_profile(composition)),
-    )
+    engines: list[tuple[float, Callable[[], Profile]]]
+    engines = [(0.0, lambda: contour_profile(composition))]
+    if len(composition.parts) > MANY_UNLIKE:
+        engines.append((FAILED, lambda: grouped_profile(composition, FEW_GROUPS)))
+    engines.append((WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)

@@ -18,7 +18,7 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import OperationLimit, bounded, limit, spare
+from neyman.numerics.operations import OperationLimit, bounded, spare
 from neyman.numerics.rounding import above
 from neyman.profiles.contour_line import BELOW, least_log_powers, log_kernel, mgf_below
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
@@ -170,42 +170,48 @@ class LimitedProfile(Profile):
     """
 
     def __init__(self, inner: Profile, losses: Composition) -> None:
-        self.inner, self._rest = inner, ExponentProfile(losses)
+        self._inner, self._rest = inner, ExponentProfile(losses)
         self.engine, self.costly = inner.engine, inner.costly
+
+    @property
+    def inner(self) -> Profile:
+        """The engine."""
+        return self._inner
 
     @property
     def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """How the engine's last answer was found."""
-        return self.inner.method
+        return self._inner.method
 
     def _asked(self, ask: Callable[[Profile], T], rest: Callable[[Profile], T]) -> T:
         try:
             with bounded():
-                return ask(self.inner)
+                return ask(self._inner)
         except OperationLimit:
             return rest(self._rest)
 
-    def _ends(self, ask: Callable[[Profile], tuple[T, T]]) -> tuple[T, T]:
+    def _ends(self, ask: Callable[[Profile], tuple[Array, Array]]) -> tuple[Array, Array]:
         """The engine's bounds; if it had to stop, no wider than those by exponents."""
         try:
-            with limit() as meter, bounded():
-                low, high = ask(self.inner)
+            with bounded() as meter:
+                low, high = ask(self._inner)
+                stopped = meter.reached
         except OperationLimit:
             return ask(self._rest)
-        if not meter.reached:
+        if not stopped:
             return low, high
         least, most = ask(self._rest)
-        return np.maximum(low, least), np.minimum(high, most)  # pyright: ignore[reportReturnType]
+        return np.maximum(low, least), np.minimum(high, most)
 
     def log_delta(self, epsilon: float) -> Interval:
         """The engine's bounds on log delta."""
-        low, high = self._ends(lambda profile: profile.log_delta(epsilon))
-        return float(low), float(high)
+        low, high = self._ends(lambda profile: _as_arrays(profile.log_delta(epsilon)))
+        return float(low[0]), float(high[0])
 
     def log_power(self, log_level: float) -> Interval:
         """The engine's bounds on log power."""
-        low, high = self._ends(lambda profile: profile.log_power(log_level))
-        return float(low), float(high)
+        low, high = self._ends(lambda profile: _as_arrays(profile.log_power(log_level)))
+        return float(low[0]), float(high[0])
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """The same at many epsilons."""
@@ -235,23 +241,27 @@ class LimitedProfile(Profile):
 
     def log_total_variation(self) -> float:
         """The engine's."""
-        return self.inner.log_total_variation()
+        return self._inner.log_total_variation()
 
     def _like(self, other: Profile) -> Profile:
-        return self if other is self.inner else LimitedProfile(other, self._rest.losses)
+        return self if other is self._inner else LimitedProfile(other, self._rest.losses)
 
     def from_above(self) -> Profile:
         """That of the engine."""
-        return self._like(self.inner.from_above())
+        return self._like(self._inner.from_above())
 
     def one_sided(self, side: int) -> Profile:
         """That of the engine."""
-        return self._like(self.inner.one_sided(side))
+        return self._like(self._inner.one_sided(side))
 
     def coarse(self) -> Profile:
         """That of the engine."""
-        return self._like(self.inner.coarse())
+        return self._like(self._inner.coarse())
 
     def mu(self) -> Interval | None:
         """The engine's, or None."""
         return self._asked(lambda p: p.mu(), lambda _: None)
+
+
+def _as_arrays(ends: Interval) -> tuple[Array, Array]:
+    return np.array(ends[:1]), np.array(ends[1:])

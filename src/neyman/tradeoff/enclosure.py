@@ -24,7 +24,7 @@ from neyman.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import OperationLimit, limit
+from neyman.numerics.operations import OperationLimit, metered
 from neyman.numerics.rounding import up
 from neyman.profiles.profile import Engine, Profile
 from neyman.profiles.selection import select
@@ -280,11 +280,13 @@ def _shuffled_share(profile: Profile, place: Array) -> int:
     """By how much fewer places are looked at, for the operations that each delta takes."""
     if len(place) < PROBES:
         return 1
-    with limit() as few:
-        profile.log_deltas(place[-1:])
-    with limit() as several:
-        profile.log_deltas(place[:: len(place) // PROBES])
-    each = (several.count - few.count) / (len(place[:: len(place) // PROBES]) - 1)
+    several = place[:: len(place) // PROBES]
+    with metered() as meter:
+        counts = [meter.count]
+        for asked in (several[-1:], several):
+            profile.log_deltas(asked)
+            counts.append(meter.count)
+    each = (counts[2] - 2 * counts[1] + counts[0]) / (len(several) - 1)
     return max(math.ceil(each * DELTAS * MOST_PLACES / MOST_OPERATIONS), 1)
 
 
