@@ -8,7 +8,7 @@ this and takes the bounds that are there. Time never decides: a question has one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
@@ -108,7 +108,7 @@ def cells(count: float) -> None:
 
 
 @contextmanager
-def metered() -> Iterator[Meter]:
+def metered() -> Generator[Meter, None, None]:
     """Count what the block does: with the meter of the question, or with a new one."""
     meter = _METER.get()
     if meter is not None:
@@ -123,7 +123,7 @@ def metered() -> Iterator[Meter]:
 
 
 @contextmanager
-def limit(share: float, owner: object = None) -> Iterator[None]:
+def limit(share: float, owner: object = None) -> Generator[None, None, None]:
     """Give the block a share of the operations, so that others are left.
 
     Args:
@@ -144,7 +144,7 @@ def limit(share: float, owner: object = None) -> Iterator[None]:
 
 
 @contextmanager
-def bounded() -> Iterator[Meter]:
+def bounded() -> Generator[Meter, None, None]:
     """Within the block operations beyond the most raise `OperationLimit`.
 
     The meter says after the block whether an engine had to stop in it.
@@ -160,7 +160,7 @@ def bounded() -> Iterator[Meter]:
 
 
 @contextmanager
-def spare() -> Iterator[None]:
+def spare() -> Generator[None, None, None]:
     """Within the block the reserve is used: for bounds from what is there."""
     with metered() as meter:
         before, meter.spare = meter.spare, True
