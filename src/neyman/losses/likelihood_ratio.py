@@ -192,6 +192,7 @@ class LikelihoodRatioLoss(Loss):
         w = self.power(tilt)
         low, high = self.range(w)
         ends: list[float] = self.log_ratio(np.array([low, high])).tolist()
+        cells((ends[1] - ends[0]) / step)
         places = step * np.arange(math.floor(ends[0] / step) + 1, math.ceil(ends[1] / step))
         # The exponent w log R - y^2 / 2 moves by at most one on a panel.
         even = np.linspace(low, high, max(256, math.ceil(20 * (high - low))) + 1)

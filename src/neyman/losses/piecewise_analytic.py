@@ -39,6 +39,7 @@ ROUGH_ORDER, MOST_PANELS = 12, 400  # for moments to steer by
 LONG = 200.0  # the height from which on it is used
 NEEDED = 2.0  # distance that r = 8 asks for, in widths of a panel
 PLACE = 2000.0  # operations for each place of a loss whose outcome is looked for
+MOMENT = 50.0  # operations for each node and tilt of moments
 NODE = 250.0  # operations for each node of a discretization
 DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
@@ -454,6 +455,7 @@ class _RoughNodes:
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """About K, mean and variance under each tilt."""
+        charge(CALL + MOMENT * len(tilts) * len(self.place))
         move = np.multiply.outer(tilts, self.place)
         g = move + self.log_p
         top = g.max(axis=1, keepdims=True)

@@ -374,7 +374,7 @@ class _Places:
         with np.errstate(all="ignore"):
             at = (b[:-1] - b[1:]) / (a[:-1] - a[1:])
         at = np.clip(np.where(np.isfinite(at), at, t[:-1]), t[:-1], t[1:])
-        share = (at - t[:-1]) / (t[1:] - t[:-1])
+        share = (at - t[:-1]) / np.where(t[1:] > t[:-1], t[1:] - t[:-1], 1.0)
         above = self.high[:-1] + (self.high[1:] - self.high[:-1]) * share
         below = np.maximum(b[:-1] - a[:-1] * at, b[1:] - a[1:] * at)
         below = np.maximum(np.where((b[:-1] > 0) | (b[1:] > 0), below, 0.0), 0.0)
