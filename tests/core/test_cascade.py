@@ -19,9 +19,9 @@ from neyman.profiles.profile import Profile
 def test_rare_samples_are_answered_within_what_each_engine_alone_allows(sigma, rate, steps):
     """Delta and power lie in the intervals of both engines, and are known to 1%."""
     f = (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff()
-    assert any(isinstance(profile, CascadeProfile) for profile in f.profiles)
+    assert any(isinstance(profile.inner, CascadeProfile) for profile in f.profiles)
     for c in f.directions:
-        if not isinstance(select(c), CascadeProfile):
+        if not isinstance(select(c).inner, CascadeProfile):
             continue
         dots, contour = dots_profile(c), contour_profile(c)
         for epsilon in (0.0, 0.01, 0.5):

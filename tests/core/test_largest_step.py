@@ -30,8 +30,8 @@ from neyman.profiles.contour import contour_profile
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.largest_step import LargestStepProfile
-from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.real_sums import RealSums, Step
+from neyman.profiles.selection import profile_of_one
 from neyman.profiles.step_grid import StepGrid
 from neyman.profiles.step_nodes import StepNodes, log_sum
 from neyman.tradeoff.tradeoff import Tradeoff

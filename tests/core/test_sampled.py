@@ -24,7 +24,7 @@ from neyman.losses.subsampled import (
 from neyman.numerics.discretization import contract, spread
 from neyman.profiles import select
 from neyman.profiles.convolution import dots_profile
-from neyman.profiles.one_release import profile_of_one
+from neyman.profiles.selection import profile_of_one
 
 Q = mp.mpf(0.03)
 A = mp.mpf(7) / 5  # shift of the Laplace noise

@@ -211,7 +211,7 @@ def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
     profile = curve.profiles[0]
     infinite = max(c.infinite for c in curve.directions)
     zero = profile.log_delta(0.0)
-    if isinstance(profile, LatticeProfile) and profile.engine == Engine.EXACT:
+    if isinstance(profile.inner, LatticeProfile) and profile.engine == Engine.EXACT:
         return Stepwise(profile.log_powers, zero, infinite), 64, 34
     if any(isinstance(loss, RenyiBound) for c in curve.directions for loss, _ in c.parts):
         return Stepwise(profile.log_powers, zero, infinite), 2, 12

@@ -20,6 +20,7 @@ from neyman.losses.renyi_bound import RenyiBound, sum_of_bounds
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
+from neyman.numerics.operations import CALL, charge
 
 __all__ = ["Composition"]
 
@@ -249,6 +250,8 @@ class Composition:
             done = 0
             while done < len(losses) and len(alive):
                 rows = slice(done, done + max(1, BLOCK // len(alive)))
+                each = 1 if np.iscomplexobj(z) else len(alive)  # real ones are taken one by one
+                charge(3 * CALL * (1 + each * len(losses[rows])))
                 k, error = kind.mgfs(losses[rows], z[alive])
                 n, done = counts[rows], rows.stop
                 log_phi = np.real(k - k[:, :1]) if np.iscomplexobj(z) else np.zeros(k.shape)
@@ -272,6 +275,7 @@ class Composition:
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, mean and variance of the tilted sum: to steer by."""
         total = np.zeros((3, len(tilts)))
+        charge(CALL * (5 + len(self.parts)))
         for kind, losses, counts in self._by_class:
             total += kind.sum_of_moments(losses, counts, tilts)
         return total[0], total[1], total[2]
@@ -283,6 +287,7 @@ class Composition:
         """
         total = np.zeros(len(edges))
         for loss, count in self.laws:
+            charge(CALL)
             total = total + count * loss.decay(tilt, edges, -need / count)
             left = np.maximum.accumulate(total[::-1])[::-1]
             if left[min(NEAR_END, len(edges) - 1)] <= -need:

@@ -30,6 +30,7 @@ from neyman.numerics.characteristic_function import (
 )
 from neyman.numerics.decay import by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import CALL, cells, charge
 
 __all__ = ["PAD", "LikelihoodRatioLoss"]
 
@@ -40,6 +41,7 @@ MANY = 8  # losses whose waves are computed together
 MOST_TOGETHER = 4096  # nodes of such a loss
 MOST_PANELS = 1 << 16
 MOST_BYTES = 64 << 20  # of laws that are kept
+NODE = 150.0  # operations for each node of a discretization
 ENDS = (slice(None, -1), slice(1, None))
 
 
@@ -190,10 +192,14 @@ class LikelihoodRatioLoss(Loss):
         w = self.power(tilt)
         low, high = self.range(w)
         ends: list[float] = self.log_ratio(np.array([low, high])).tolist()
+        cells((ends[1] - ends[0]) / step)
         places = step * np.arange(math.floor(ends[0] / step) + 1, math.ceil(ends[1] / step))
         # The exponent w log R - y^2 / 2 moves by at most one on a panel.
         even = np.linspace(low, high, max(256, math.ceil(20 * (high - low))) + 1)
         parts = np.ceil(np.diff(even) * _steepest(even, w * self.slope(even))).astype(int) + 1
+        nodes = (int(parts.sum()) + len(places)) * len(NODES)
+        cells(nodes)
+        charge(CALL + NODE * nodes)
         within = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
         even = np.repeat(even[:-1], parts) + np.repeat(np.diff(even) / parts, parts) * within
         edges = np.unique(np.concatenate([even, [high], self.inverse(places, low, high)]))
@@ -273,6 +279,7 @@ def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _Law:
     w = loss.power(tilt)
     low, high = loss.range(w)
     h = loss.spacing(reach, w)
+    cells((high - low) / h)
     y = low + h * np.arange(math.ceil((high - low) / h) + 1)
     ratio = loss.log_ratio(y)
     log_weight = y * y * -0.5 + math.log(h / math.sqrt(math.tau))

@@ -24,6 +24,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_cells, by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import CALL, cells, charge
 
 __all__ = ["Law", "Piece", "PiecewiseAnalyticLoss", "PointMasses", "Shares"]
 
@@ -37,9 +38,13 @@ LONG_ORDER, LONG_MOVE = 32, 20.0
 ROUGH_ORDER, MOST_PANELS = 12, 400  # for moments to steer by
 LONG = 200.0  # the height from which on it is used
 NEEDED = 2.0  # distance that r = 8 asks for, in widths of a panel
+PLACE = 2000.0  # operations for each place of a loss whose outcome is looked for
+MOMENT = 50.0  # operations for each node and tilt of moments
+NODE = 250.0  # operations for each node of a discretization
 DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
 CUTS = 160  # intervals on which the density is bounded from below
+FARTHEST = 700.0  # exponents beyond which e^x is no float
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,12 +320,17 @@ def _nodes_of_law(
         tail += math.exp(min(left_out - scale, 700.0))
         ends: list[float] = np.sort(piece.loss(edges[[0, -1]])).tolist()
         first, last = ((x - origin) / step for x in ends)
+        cells(ORDER * (last - first))
+        charge(PLACE * (last - first))
         grid = origin + step * np.arange(math.floor(first) + 1, math.ceil(last))
         inner = np.sort(piece.place(grid[(grid > ends[0]) & (grid < ends[1])]))
         inner = inner[(inner > edges[0]) & (inner < edges[-1])]
         edges = np.unique(np.concatenate([edges, inner]))
         width = float(np.diff(edges).max())
-        t, log_share = _nodes(edges, _order(width, move * width, piece.distance))
+        order = _order(width, move * width, piece.distance)
+        cells(len(edges) * order)
+        charge(CALL + NODE * len(edges) * order)
+        t, log_share = _nodes(edges, order)
         loss.append(piece.loss(t))
         size.append(piece.log_p(t))
         exponent.append(tilt * loss[-1] + size[-1] + log_share - scale)
@@ -445,6 +455,7 @@ class _RoughNodes:
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """About K, mean and variance under each tilt."""
+        charge(CALL + MOMENT * len(tilts) * len(self.place))
         move = np.multiply.outer(tilts, self.place)
         g = move + self.log_p
         top = g.max(axis=1, keepdims=True)
@@ -453,8 +464,11 @@ class _RoughNodes:
         k = top[:, 0] + np.log(total)
         small = np.abs(k) < 1
         if self.infinite is not None and small.any():  # there K by its distance from 0
-            gain = (np.exp(self.log_p) * np.expm1(move[small])).sum(axis=1) - self.infinite
-            k[small] = np.log1p(np.maximum(gain, -0.99))
+            flat, moved = np.exp(self.log_p), move[small]
+            gain = flat * np.expm1(np.minimum(moved, FARTHEST))
+            far = moved > FARTHEST  # a mass below the floats times a factor above them
+            gain[far] = np.exp(g[small][far])
+            k[small] = np.log1p(np.maximum(gain.sum(axis=1) - self.infinite, -0.99))
         mean = (weight * self.place).sum(axis=1) / total
         away = self.place - mean[:, None]
         return k, mean, (weight * away**2).sum(axis=1) / total
@@ -468,6 +482,7 @@ def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     for piece in law.pieces:
         order, most = (LONG_ORDER, LONG_MOVE) if reach > LONG else (ORDER, MOVE)
         edges, left_out, _ = _panels(piece, tilt, reach, most)
+        cells(len(edges) * order)
         t, log_share = _nodes(edges, order)
         places.append(piece.loss(t))
         plain.append(piece.log_p(t) + log_share)
@@ -555,6 +570,7 @@ def _panels(
         steep = height * piece.speed(t, near) + piece.bend(t, near)
         parts = np.maximum(np.ceil(h * steep / move), np.ceil(NEEDED * h / near))
         near = np.minimum(piece.distance, 2 * NEEDED * h / parts)
+    cells(float(parts.sum()))
     parts = parts.astype(int)
     start, width = np.repeat(edges[first:last], parts), np.repeat(h / parts, parts)
     within = np.arange(len(start)) - np.repeat(np.cumsum(parts) - parts, parts)

@@ -11,11 +11,13 @@ from typing import TypeVar, TypeVarTuple, cast
 import numpy as np
 
 from neyman.numerics.arrays import Array
+from neyman.numerics.operations import CALL, charge
 
 __all__ = ["array_cache"]
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
+CELL = 8.0  # operations for each byte of a result
 LEAST = 512  # bytes of an entry without arrays
 
 
@@ -42,9 +44,12 @@ def array_cache(most: int) -> Callable[[Callable[[*Arguments], R]], Callable[[*A
                 known = results.get(args)
                 if known is not None:
                     results.move_to_end(args)
-                    return known[0]
+            if known is not None:  # it counts as when it was computed: no history decides
+                charge(CALL + CELL * known[1])
+                return known[0]
             result = function(*args)
             size = _bytes(result)
+            charge(CALL + CELL * size)
             if size > most // 4:
                 return result
             with lock:

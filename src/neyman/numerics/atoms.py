@@ -15,6 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from neyman.numerics.arrays import Array
+from neyman.numerics.operations import CALL, cells, charge
 
 __all__ = ["Atoms", "common_step", "compose", "convolve"]
 
@@ -91,11 +92,14 @@ def convolve(a: Atoms, b: Atoms, work: float = DIRECT_WORK) -> Atoms:
     sum_a, sum_b = float(a.weight.sum()), float(b.weight.sum())
     absolute = a.absolute * sum_b + b.absolute * sum_a + short * a.absolute * b.absolute
     if short * long <= work:
+        charge(CALL + short * long)
         weight = np.convolve(a.weight, b.weight)
         relative += short * UNIT * (1 + relative)  # [ES-2]
     else:
         size = short + long - 1
         n = 1 << (size - 1).bit_length()
+        cells(n)
+        charge(CALL + 6 * n * math.log2(n))
         transform = np.fft.rfft(a.weight, n)
         product = transform * (transform if b is a else np.fft.rfft(b.weight, n))
         weight = np.maximum(np.fft.irfft(product, n)[:size], 0.0)

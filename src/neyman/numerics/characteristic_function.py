@@ -8,13 +8,17 @@ import numpy as np
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import CALL, charge
 
 __all__ = ["even_series", "evenly", "log1p", "rounding", "series", "wave_sum", "wave_sums"]
 
 BLOCK = 1 << 19  # complex numbers held at a time
+LARGEST_BLOCK = 1 << 22  # the same of waves that are multiplied
 EVEN_BLOCK = 1 << 13  # angles of one chirp
 LARGE_PRODUCT = 1 << 22  # multiplications
 FEW_WAVES = 1 << 10  # of a series that are computed one by one
+WAVE = 25.0  # operations of a complex exponential or product
+EVEN_WAVE = 500.0  # of an angle or a node of a chirp: three Fourier transforms
 DIED_OUT = 1e-60  # of a wave that counts as nothing
 
 
@@ -34,14 +38,20 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
             multiplied: e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1).
     """
     if not evenly(u):
+        charge(CALL + WAVE * len(u) * len(place))
         rows = max(1, BLOCK // len(place))
         blocks = [
             _applied(np.expm1(1j * np.multiply.outer(u[k : k + rows], place)), weight)
             for k in range(0, len(u), rows)
         ]
         return np.concatenate(blocks)
-    count, first = len(u), np.expm1(1j * u[1] * place)
+    count = len(u)
     short = math.ceil(math.sqrt(count))
+    if len(place) * short > LARGEST_BLOCK:  # in halves, which memory holds
+        half = len(place) // 2
+        return wave_sum(place[:half], weight[:half], u) + wave_sum(place[half:], weight[half:], u)
+    first = np.expm1(1j * u[1] * place)
+    charge(CALL + len(place) * (count + WAVE * short))
     fine = _powers(first, short)
     following = fine[-1] * (first + 1) + first  # the wave of u[short]
     far = _powers(following, math.ceil(count / short))
@@ -58,6 +68,7 @@ def wave_sums(place: Array, weight: Array, u: Array) -> Array:
     """
     short = math.ceil(math.sqrt(len(u)))
     long = math.ceil(len(u) / short)
+    charge(CALL + place.size * (len(u) + WAVE * short))
     rows = max(1, BLOCK // (2 * (short + long) * place.shape[1]))
     sums = np.empty((len(place), short * long), complex)
     for k in range(0, len(place), rows):
@@ -91,10 +102,12 @@ def series(weight: Array, angle: Array) -> Array:
     angle a term errs by at most 12 sqrt(n) + 16 units, n terms: five for each product on its way.
     """
     if len(weight) < 8 or (len(angle) < 8 and len(angle) * len(weight) < FEW_WAVES):
+        charge(CALL + WAVE * len(weight) * len(angle))
         k = np.arange(len(weight))
         return _applied(np.exp(np.multiply.outer(angle, -1j * k)), weight)
     short = math.ceil(math.sqrt(len(weight)))
     long = math.ceil(len(weight) / short)
+    charge(CALL + len(angle) * (4 * len(weight) + 2 * WAVE * short))
     blocks = np.zeros(short * long, complex)
     blocks[: len(weight)] = weight
     first = np.exp(-1j * angle)
@@ -118,6 +131,7 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
         The sums, and a bound on the error of each beside the rounding of the angles; shape (m,).
     """
     n, block = len(weight), min(count, EVEN_BLOCK)
+    charge(CALL + EVEN_WAVE * (n + count))
     size = 1 << (n + block - 2).bit_length()
     k = np.arange(max(n, block), dtype=float)
     chirp = np.exp(0.5j * step * (k * k))

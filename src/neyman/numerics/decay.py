@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from neyman.numerics.arrays import Array
+from neyman.numerics.operations import CALL, charge
 
 __all__ = ["by_cells", "by_moments", "by_pieces"]
 
@@ -53,6 +54,7 @@ def by_cells(places: Array, mass: Array, edges: Array) -> Array:
     slack = 8 * len(places) * 2.0**-53 * sums[2, -1]
     peak = places[int(np.argmax(mass))]
     losses = np.zeros(len(edges))
+    charge(len(edges) * (4 * CALL + 60 * len(places)))
     for j, (u, following) in enumerate(pairwise(edges)):
         cell = np.floor((places - peak) / _cell(u, following) + 0.5)
         first = np.concatenate([[0], np.flatnonzero(np.diff(cell)) + 1])
@@ -106,6 +108,7 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
     )
     turns = np.ones(len(places), bool)  # both ends bound a cell
     losses = np.zeros(len(edges))
+    charge(int(np.count_nonzero(wanted)) * (5 * CALL + 120 * len(places)))
     for j, u in enumerate(edges):
         if not wanted[j]:
             continue

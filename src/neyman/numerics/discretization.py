@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.operations import CALL, cells, charge
 
 __all__ = ["Discretization", "contract", "contract_dense", "spread"]
 
+ATOM = 100.0  # operations for each atom that is moved
 ROUNDING = 64 * UNIT  # of the few operations on each atom [DI-3]
 
 
@@ -60,6 +62,7 @@ class Discretization:
 
 def _gathered(index: NDArray[np.int64], weight: Array, step: float, dots: Discretization) -> Atoms:
     start = int(index.min())
+    cells(int(index.max()) - start)
     return Atoms(
         Fraction(step),
         Fraction(0),
@@ -73,6 +76,7 @@ def _gathered(index: NDArray[np.int64], weight: Array, step: float, dots: Discre
 
 def spread(dots: Discretization, step: float) -> Atoms:
     """A dominating measure on the multiples of ``step``, under the same tilt [DI-1]."""
+    charge(CALL + 3 * ATOM * len(dots.loss))
     low = np.floor(dots.loss / step)
     inside = np.clip(dots.loss - low * step, 0.0, step)
     up = -np.expm1(-inside) / -np.expm1(-step)
@@ -91,6 +95,7 @@ def spread(dots: Discretization, step: float) -> Atoms:
 
 def contract(dots: Discretization, step: float) -> Atoms:
     """A dominated measure on the multiples of ``step``, under the same tilt [DI-2]."""
+    charge(CALL + ATOM * len(dots.loss))
     loss, weight = _merged(dots, 2 * step)
     if not len(loss):  # all of it drowned: nothing is claimed
         loss, weight = np.zeros(1), np.zeros(1)
@@ -137,6 +142,7 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
     next cell's is reported as this one, where e_j > 0 one of the cell's before: as much as moves it
     to js. Where that is too much of theirs it is rounded down [DI-6].
     """
+    charge(CALL + ATOM * len(dots.loss))
     keep = dots.weight > 0
     loss, weight = dots.loss[keep], dots.weight[keep]
     if len(loss) < 2:

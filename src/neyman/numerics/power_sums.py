@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,14 @@ from numpy.typing import NDArray
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import charge
 
 __all__ = ["added", "power_sums", "ways"]
 
 ALL_SUMS = 2000  # copies of a loss with two values up to which all sums are kept
 REACH = 9.5  # standard deviations kept of more: what is left out is about 1e-20
 TINY = 1e-300  # weights below it are left out: floats there lose their digits
+COUNT = 300.0  # operations for each count in a way of coming
 SERIES = 24  # k from which Stirling's series gives S to a unit
 
 
@@ -120,11 +123,14 @@ def _simplex(count: int, values: int) -> NDArray[np.int64]:
     if values == 2:
         k = np.arange(count + 1)
         return np.stack([k, count - k], axis=1)
-    blocks = [
-        np.insert(_simplex(count - first, values - 1), 0, first, axis=1)
-        for first in range(count + 1)
-    ]
-    return np.concatenate(blocks)
+    places = count + values - 1
+    rows = math.comb(places, values - 1)
+    charge(COUNT * rows * values)
+    # Counts are the gaps between bars at places among the terms; both orders are lexicographic.
+    bars = np.fromiter(
+        chain.from_iterable(combinations(range(places), values - 1)), np.int64, rows * (values - 1)
+    ).reshape(rows, values - 1)
+    return np.diff(bars, axis=1, prepend=-1, append=places) - 1
 
 
 def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64]:

@@ -11,7 +11,6 @@ from neyman.profiles import (
     contour,
     convolution,
     largest_step,
-    one_release,
     one_subsampled_step,
 )
 from neyman.profiles.profile import Interval, Profile
@@ -28,7 +27,6 @@ __all__ = [
     "contour",
     "convolution",
     "largest_step",
-    "one_release",
     "one_subsampled_step",
     "register",
     "rules",

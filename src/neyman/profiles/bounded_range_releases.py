@@ -15,9 +15,8 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.profiles.closed_form import ACCURACY, value_interval
 from neyman.profiles.contour_line import log_kernel
-from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Engine, Interval, Profile
-from neyman.profiles.selection import register, select
+from neyman.profiles.selection import profile_of_one, register, select
 
 __all__ = ["BoundedRangeProfile", "EnvelopeProfile"]
 

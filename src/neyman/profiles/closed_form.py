@@ -19,9 +19,8 @@ from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.profiles.duality import log_power_by_duality
-from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Interval, Profile
-from neyman.profiles.selection import register, select
+from neyman.profiles.selection import profile_of_one, register, select
 
 __all__ = [
     "GaussianMixtureProfile",

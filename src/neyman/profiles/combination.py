@@ -5,21 +5,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from dataclasses import replace
+from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 
-from neyman.losses.bracket import LossBracket, sides
+from neyman.losses.bracket import LossBracket, Parts, sides
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
+from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.loss import Part
 from neyman.losses.rounded_gaussian import RoundedGaussianLoss
+from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
+from neyman.numerics.operations import OperationLimit, limit
 from neyman.profiles.duality import log_power_by_duality
-from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Engine, Interval, Profile
-from neyman.profiles.selection import register, select
+from neyman.profiles.selection import profile_of_one, register, select
 
-__all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPldProfile"]
+__all__ = [
+    "BracketProfile",
+    "CascadeProfile",
+    "ConvexHullProfile",
+    "ExternalPldProfile",
+    "grouped",
+    "grouped_profile",
+]
 
+MOST_UNLIKE = 5000  # parts, beyond which each K takes too long
+FEWER_UNLIKE = 2000  # parts that are left of them, with which it does not
+MANY_GROUPS, FEW_GROUPS = 12, 5  # by the rate, and as many in each by the noise
+LATER = 0.25  # of a question's operations that the first engine leaves to others
+MANY_UNLIKE = (
+    60  # parts, more than groups leave, from which on groups are asked where an engine had to stop
+)
+FAILED = 0.5  # width of log delta from which they are
+T = TypeVar("T")
 DEEPEST = -1e4  # log delta or power below which only the first engine is asked
 LEAST_MISS = 1e-30  # of 1 - power, whose digits are asked for
 KNOWN = 1e-2  # width of log delta with which a guess at epsilon is taken
@@ -47,22 +69,26 @@ class BracketProfile(Profile):
 
     def log_delta(self, epsilon: float) -> Interval:
         """From both."""
-        high = self._upper.log_delta(epsilon)[1]
+        with limit(0.5, self):
+            high = self._upper.log_delta(epsilon)[1]
         return min(self._lower.log_delta(epsilon)[0], high), high
 
     def log_power(self, log_level: float) -> Interval:
         """From both."""
-        high = self._upper.log_power(log_level)[1]
+        with limit(0.5, self):
+            high = self._upper.log_power(log_level)[1]
         return min(self._lower.log_power(log_level)[0], high), high
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """From both."""
-        high = self._upper.log_deltas(epsilons)[1]
+        with limit(0.5, self):
+            high = self._upper.log_deltas(epsilons)[1]
         return np.minimum(self._lower.log_deltas(epsilons)[0], high), high
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """From both."""
-        high = self._upper.log_powers(log_levels)[1]
+        with limit(0.5, self):
+            high = self._upper.log_powers(log_levels)[1]
         return np.minimum(self._lower.log_powers(log_levels)[0], high), high
 
     def epsilon_near(self, log_delta: float) -> float:
@@ -152,7 +178,11 @@ class CascadeProfile(Profile):
             return self._engine(0).epsilon_near(log_delta)
         first = 1.0
         for index in range(len(self._widths)):
-            guess = self._engine(index).epsilon_near(log_delta)
+            try:
+                with limit(self._share(index), self):
+                    guess = self._engine(index).epsilon_near(log_delta)
+            except OperationLimit:
+                continue
             if guess == 1.0:  # there may be none
                 if index == 0 and self._engine(0).log_delta(0.0)[1] <= log_delta:
                     return LEAST
@@ -173,6 +203,11 @@ class CascadeProfile(Profile):
         other._coarse = True
         return other
 
+    def _share(self, index: int) -> float:
+        """Of the operations, up to which an engine may be asked: the later ones have some left."""
+        left = len(self._widths) - 1 - index
+        return 1 - LATER * left / max(len(self._widths) - 1, 1)
+
     def _engine(self, index: int) -> Profile:
         if index not in self._built:
             self._built[index] = self._builders[index]()
@@ -186,7 +221,15 @@ class CascadeProfile(Profile):
         powers: bool,
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
-        low, high = (np.array(v, dtype=float) for v in ask(self._engine(order[0]), places))
+        low, high = np.full(len(places), -math.inf), np.zeros(len(places))
+        if order[1:]:
+            try:  # the others get the other half of the operations that are left
+                with limit(self._share(order[0]), self):
+                    low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
+            except OperationLimit:
+                pass
+        else:
+            low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
         before = self._engine(order[0])
         methods = [before.method]
         wide = np.all(high > low + HOPELESS) and np.all(high > DEEPEST)
@@ -206,13 +249,20 @@ class CascadeProfile(Profile):
                     wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
             if not wide.any():
                 break
-            profile = self._engine(index)
+            try:
+                profile = self._engine(index)
+            except OperationLimit:
+                break
             if profile.engine == before.engine == Engine.GRID:
                 wide &= np.isfinite(low)  # a finer grid reaches no farther
                 if not wide.any():
                     break
             before = profile
-            below, above = ask(profile, np.asarray(places)[wide])
+            try:
+                with limit(self._share(index), self):
+                    below, above = ask(profile, np.asarray(places)[wide])
+            except OperationLimit:
+                continue
             low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)
             methods.append(profile.method)
         self.method = "; ".join(dict.fromkeys(methods))
@@ -306,6 +356,61 @@ def _bracket(composition: Composition) -> Profile | None:
         return None
     lower, upper = (select(Composition.of(parts)) for parts in sides(composition.parts))
     return BracketProfile(lower, upper, ", ".join(how))
+
+
+@register(65, "very many unlike parts: like ones are held between two of their kind")
+def _many(composition: Composition) -> Profile | None:
+    if len(composition.parts) <= MOST_UNLIKE:
+        return None
+    high = grouped(composition.parts, MANY_GROUPS)[1]
+    return None if len(high) > FEWER_UNLIKE else grouped_profile(composition, MANY_GROUPS)
+
+
+def grouped_profile(composition: Composition, groups: int) -> Profile:
+    """The profile of a sum of many unlike parts, like ones between two of their kind.
+
+    Args:
+        composition: the sum.
+        groups: how many by the rate, and in each of these by the noise.
+    """
+    low, high = (Composition.of(parts) for parts in grouped(composition.parts, groups))
+    return BracketProfile(select(low), select(high), "parts held between two of their kind")
+
+
+def grouped(parts: Parts, groups: int) -> tuple[Parts, Parts]:
+    """The parts with like ones replaced by one that all dominate, and by one that dominates all.
+
+    More noise is noise on top of less, and what enters at a smaller rate is what enters at a larger
+    one with some of it replaced by what a neighbor's would be. Both are post-processing [C-13].
+    """
+    kinds: dict[tuple[str, bool], list[tuple[tuple[float, float], Part, int]]] = {}
+    low: list[tuple[Part, int]] = []
+    for loss, n in parts:
+        if isinstance(loss, LaplaceLoss):
+            kinds.setdefault(("Laplace", True), []).append(((0.0, loss.epsilon), loss, n))
+        elif isinstance(loss, SubsampledGaussianLoss):
+            place = loss.rate, loss.distance
+            kinds.setdefault(("steps", loss.removed), []).append((place, loss, n))
+        else:
+            low.append((loss, n))
+    high = [*low]
+    for kind in kinds.values():
+        for rates in _cut(sorted(kind, key=itemgetter(0)), groups):
+            for group in _cut(sorted(rates, key=lambda item: item[0][::-1]), groups):
+                count = sum(n for _, _, n in group)
+                for side, extreme in ((low, 0), (high, -1)):
+                    loss = group[extreme][1]
+                    if isinstance(loss, SubsampledGaussianLoss):
+                        pick = max if extreme else min
+                        loss = replace(loss, rate=pick(place[0] for place, _, _ in group))
+                    side.append((loss, count))
+    return tuple(low), tuple(high)
+
+
+def _cut(items: list[T], pieces: int) -> list[list[T]]:
+    """Neighbors together, in at most so many lists of about one length."""
+    size = -(-len(items) // pieces)
+    return [items[k : k + size] for k in range(0, len(items), size)]
 
 
 @profile_of_one.register

@@ -13,8 +13,15 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import OperationLimit, spare
 from neyman.numerics.rounding import above, log_complement
-from neyman.profiles.combination import CascadeProfile
+from neyman.profiles.combination import (
+    FAILED,
+    FEW_GROUPS,
+    MANY_UNLIKE,
+    CascadeProfile,
+    grouped_profile,
+)
 from neyman.profiles.complement_line import HIGH, ComplementLine, log_type_two_error
 from neyman.profiles.contour_line import (
     BELOW,
@@ -131,7 +138,12 @@ class ContourProfile(Profile):
         high[~wanting] = -math.inf
         middle = float(epsilons[len(epsilons) // 2])
         for known in sorted(self._lines, key=lambda known: abs(known[1] - middle)):
-            self._ask(known, epsilons, low, high, wanting)
+            try:
+                self._ask(known, epsilons, low, high, wanting)
+            except OperationLimit:  # the nearest line that is there says what it can
+                with spare():
+                    self._ask(known, epsilons, low, high, wanting)
+                wanting[:] = False
             if not wanting.any():
                 break
         wanting &= ~self._hopeless(epsilons)
@@ -139,7 +151,12 @@ class ContourProfile(Profile):
         while wanting.any():
             k = int(np.nonzero(wanting)[0][-last])
             last, epsilon = not last, float(epsilons[k])
-            line = self._line_at(epsilon)
+            try:
+                line = self._line_at(epsilon)
+            except OperationLimit:
+                if not self._lines:
+                    raise
+                break
             if line is None:
                 high[k] = min(high[k], log_chernoff(self._losses, epsilon))
             else:
@@ -147,7 +164,8 @@ class ContourProfile(Profile):
             wanting &= ~self._hopeless(epsilons)
             wanting[k] = False
         if np.any((low == -math.inf) & (high > -math.inf)):
-            high = np.minimum(high, self._most(epsilons))
+            with spare():
+                high = np.minimum(high, self._most(epsilons))
         return _plus(low, high, self._infinite)
 
     def _most(self, epsilons: Array) -> Array:
@@ -393,7 +411,7 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
         """That of the reversed losses; the one that they use themselves, if it is a contour."""
         reverse = losses.reverse()
         known = select(reverse)
-        quick = isinstance(known, (ContourProfile, CascadeProfile))
+        quick = isinstance(known.inner, (ContourProfile, CascadeProfile))
         return known if quick else contour_profile(reverse)
 
     largest = above(losses.supremum)
@@ -420,8 +438,9 @@ def _grid(composition: Composition) -> Profile | None:
 def _contour(composition: Composition) -> Profile:
     if not any(loss.sampled for loss, _ in composition.parts):
         return contour_profile(composition)
-    engines = (
-        (0.0, lambda: contour_profile(composition)),
-        (WIDE, lambda: dots_profile(composition)),
-    )
+    engines: list[tuple[float, Callable[[], Profile]]]
+    engines = [(0.0, lambda: contour_profile(composition))]
+    if len(composition.parts) > MANY_UNLIKE:
+        engines.append((FAILED, lambda: grouped_profile(composition, FEW_GROUPS)))
+    engines.append((WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)

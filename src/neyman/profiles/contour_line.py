@@ -139,6 +139,7 @@ class Line:
         fall = self.c * total - float((np.imag(terms) * self.u).sum())
         return total, -fall / total if total > 0 else 0.0
 
+    @np.errstate(over="ignore", invalid="ignore")
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
         """Certified bounds at each epsilon, however wide; shape (m,)."""
         epsilon = np.asarray(epsilon, float)
@@ -155,6 +156,7 @@ class Line:
             added, more = self._sums(self.bump, epsilon)
             error = error + more
         low, high = np.maximum(total - added - error, 0.0), np.maximum(total + error, 0.0)
+        low, high = np.where(np.isnan(low), 0.0, low), np.where(np.isnan(high), math.inf, high)
         slack = 8 * UNIT * (abs(self.top) + np.abs(self.c * epsilon) + 1) + self.slack
         with np.errstate(divide="ignore"):
             return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
@@ -484,6 +486,7 @@ def _plan(
     return _Plan(c, min(before, after), end, log_left, real, k, k_error)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # sums that left the floats claim nothing
 def _built(losses: Sum, plan: _Plan) -> Line:
     c, h, real, k, v = plan.c, plan.h, plan.real, plan.k, plan.release
     u = h * np.arange(math.ceil(plan.end / h) + 1)

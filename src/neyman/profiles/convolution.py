@@ -15,6 +15,7 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.atoms import Atoms, common_step, compose
 from neyman.numerics.discretization import Discretization, contract, spread
+from neyman.numerics.operations import CALL, charge
 from neyman.numerics.power_sums import added
 from neyman.numerics.rounding import above
 from neyman.profiles.contour_line import saddle
@@ -30,6 +31,7 @@ EXACT_POINTS = 1 << 19  # of a common lattice
 FEW_POINTS = 1 << 12  # of a common lattice with which no tilt is needed
 FEW_SUMS = 1 << 14  # up to which sums are taken one by one even where there is a lattice
 MOST_SUMS = 1 << 18
+MOST_COUNTS = 1 << 23  # of values in all ways of a sum
 LEAST_REACH = 1e-9  # of a sum whose deviation drowned
 LEAST_WEIGHT = 1e-26  # of the largest weight: what a window keeps where there are many sums
 LARGEST_TILT = 1e6  # over the reach: a larger one would cost accuracy in the exponents
@@ -42,6 +44,11 @@ def exact_profile(losses: Composition) -> LatticeProfile | None:
     windows = [loss.sum_size(count, truncated=True) for loss, count in parts]
     points = _points(losses)
     by_sums = math.prod(windows) <= (MOST_SUMS if points > EXACT_POINTS else FEW_SUMS)
+    # Several values come in many ways, each with its counts.
+    counts = [
+        size * loss.value_count for (loss, n), size in zip(parts, windows, strict=True) if n > 1
+    ]
+    by_sums = by_sums and max(counts, default=0.0) <= MOST_COUNTS
     if by_sums or (len(parts) == 1 and parts[0][0].value_count == 2 and sizes[0] <= MOST_SUMS):
         least = 0.0 if math.prod(sizes) <= MOST_SUMS // 4 else LEAST_WEIGHT
 
@@ -105,6 +112,7 @@ def _profile(
 def _reach(losses: Composition) -> float:
     """About how far the sum's finite values reach under any tilt that is asked."""
     span = float(losses.supremum + losses.reverse().supremum)
+    charge(4 * CALL * len(losses.parts))
     variance = math.fsum(
         n * float(np.asarray(loss.moments(np.zeros(1))[2]).ravel()[0]) for loss, n in losses.laws
     )

@@ -30,7 +30,13 @@ from neyman.profiles.bracket_sum import (
     LinePlan,
     Telescope,
 )
-from neyman.profiles.combination import CascadeProfile
+from neyman.profiles.combination import (
+    FAILED,
+    FEW_GROUPS,
+    MANY_UNLIKE,
+    CascadeProfile,
+    grouped_profile,
+)
 from neyman.profiles.contour import GOOD, WIDE, ContourProfile, Lines
 from neyman.profiles.contour_line import Line, line_at, line_for, log_kernel
 from neyman.profiles.convolution import dots_profile
@@ -66,6 +72,8 @@ ENOUGH = 3e-7  # width of log delta with which no other shape is tried
 USELESS = 1e-2  # width of log delta that less cancellation does not help
 MOST_FAILURES, FEW_FAILURES = 6, 2  # on the way to a threshold
 MOST_BRACKETS = 24  # lists of them that are stored
+MOST_UNLIKE = 400  # parts, beyond which all levels of all of them take too long
+MOST_STORED = 1_500_000  # nodes in them, of half a kilobyte each
 TRIES = 3  # of lines for one epsilon
 NARROW = 1e-6  # width of log delta from which the next engine is asked, too
 FAIR = 1e-5  # the same before a grid of a few steps, which is fast
@@ -132,6 +140,7 @@ class LargestStepProfile(ContourProfile):
         self._spread = math.sqrt(spread + self._variance)
         self._tables: list[RealSums] = []
         self._bracket_at: dict[tuple[float, ...], list[BracketSum]] = {}
+        self._stored = 0  # nodes in them
         self._symmetric = self._parts[0][0].order == "symmetric"
         # Few such steps have an atom at 0, near which no line goes.
         few = sum(n for _, n in self._parts) <= FEW_ATOMS
@@ -321,8 +330,11 @@ class LargestStepProfile(ContourProfile):
         return self._bracket_at[key]
 
     def _store(self, key: tuple[float, ...], brackets: list[BracketSum]) -> None:
-        if len(self._bracket_at) >= MOST_BRACKETS:
+        nodes = sum(step.full for bracket in brackets for step in bracket.nodes)
+        if len(self._bracket_at) >= MOST_BRACKETS or self._stored + nodes > MOST_STORED:
             self._bracket_at.clear()
+            self._stored = 0
+        self._stored += nodes
         self._bracket_at[key] = brackets
 
     def _new_brackets(
@@ -603,6 +615,10 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, lambda: largest_step_profile(composition)),
     ]
+    if len(composition.parts) > MOST_UNLIKE:
+        return grouped_profile(composition, FEW_GROUPS)
+    if len(composition.parts) > MANY_UNLIKE:
+        engines.append((FAILED, lambda: grouped_profile(composition, FEW_GROUPS)))
     count = sum(n for _, n in composition.parts)
     subsampled = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
     if count <= SEVERAL and subsampled:

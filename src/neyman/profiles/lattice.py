@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ from scipy.special import erfcx, ndtri
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import OperationLimit, charge
 from neyman.numerics.rounding import log_complement
 from neyman.profiles.contour_line import (
     LEAST_MISS,
@@ -40,6 +42,7 @@ __all__ = ["LatticeProfile", "Side"]
 
 SPAN = 600.0  # e-folds that one stretch of running sums covers
 STRETCHES = 256
+SIDE = 200.0  # operations for each place of a side
 EXACT = 1e-9  # a width at which no better tilt is looked for
 NARROW = 1e-6  # a relative width of 1 - power at which the power is not asked, too
 WIDE = 1e-3  # a width at which all tilts are asked
@@ -463,6 +466,7 @@ class LatticeProfile(Profile):
     def _composed(self, tilt: float) -> tuple[Side, Side]:
         dominating, dominated = self._compose(tilt)
         above = Side.of(dominating, tilt)
+        charge(SIDE * (len(above.loss) + 1))
         return above, above if dominated is dominating else Side.of(dominated, tilt)
 
     def _add(self, tilt: float) -> tuple[Side, Side]:
@@ -527,18 +531,23 @@ class LatticeProfile(Profile):
         while far.any():
             k = int(np.flatnonzero(far)[np.count_nonzero(far) // 2])
             far[k] = False
-            tilt = max(self._tilt_for(float(losses[k])), 0.0)
-            if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
+            try:
+                tilt = max(self._tilt_for(float(losses[k])), 0.0)
+                if any(abs(tilt - s.tilt) <= 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
+                    continue
                 sides = self._add(tilt)
-                near = far & (_distance(sides, losses) <= _reach(sides))
-                near[k] = True
-                narrow(sides, near)
-                far &= ~near
+            except OperationLimit:  # the sides that are there have answered
+                break
+            near = far & (_distance(sides, losses) <= _reach(sides))
+            near[k] = True
+            narrow(sides, near)
+            far &= ~near
         with np.errstate(invalid="ignore"):
             width = high - low
         wide = width > WIDE  # all sides hold: their intersection does
         if np.any(width > LOST):  # of few atoms a guessed tilt may leave one
-            self._flat()
+            with suppress(OperationLimit):
+                self._flat()
         if wide.any():
             for sides in self._sides:
                 narrow(sides, wide)
@@ -595,18 +604,20 @@ class LatticeProfile(Profile):
         if threshold is None:
             threshold = self._threshold(log_level, tilt)
         low, high = self._power_beyond(threshold, log_level)
-        if high - low > LOST:  # the guess misled: from where all is known
-            threshold = self._threshold(log_level, None)
-            least, most = self._power_beyond(threshold, log_level)
-            low, high = max(low, least), min(high, most)
-        if low > NEAR_ONE and not self._infinite:
-            tilt = self._tilt_of_level(log_level) if tilt is None else tilt
-            least, most = self._log_miss(log_level, -0.5 if tilt is None else tilt)
-            if most - least > (EXACT if self._few else WIDE):
-                other = self._log_miss(log_level, -0.5)
-                least, most = max(least, other[0]), min(most, other[1])
-            below, above = log_complement(least, most)
-            low, high = max(low, below), min(high, above)
+        with suppress(OperationLimit):  # what is there is a bound
+            if high - low > LOST:  # the guess misled: from where all is known
+                threshold = self._threshold(log_level, None)
+                least, most = self._power_beyond(threshold, log_level)
+                low, high = max(low, least), min(high, most)
+            if low > NEAR_ONE and not self._infinite:
+                tilt = self._tilt_of_level(log_level) if tilt is None else tilt
+                least, most = self._log_miss(log_level, -0.5 if tilt is None else tilt)
+                below, above = log_complement(least, most)
+                low, high = max(low, below), min(high, above)
+                if most - least > (EXACT if self._few else WIDE):
+                    least, most = self._log_miss(log_level, -0.5)
+                    below, above = log_complement(least, most)
+                    low, high = max(low, below), min(high, above)
         return low, min(high, gained + slack)
 
     def _moments(self, tilts: Array) -> tuple[Array, Array, Array]:

@@ -26,9 +26,11 @@ from scipy.special import log_ndtr, logsumexp
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import CALL, charge
 
 __all__ = ["Density", "Step", "convolve", "density_of_step", "split"]
 
+VALUE = 80.0  # operations of a value of a table
 DEGREES = 22  # Chebyshev nodes of a panel
 LEBESGUE = 1 + 2 / math.pi * math.log(DEGREES + 1)  # of that many nodes
 GAUSS = (12, 16, 20)  # Gauss-Legendre nodes of a panel of r, for more steps each
@@ -136,6 +138,7 @@ class Density:
         if self.exact is not None:
             z = (tau - self.exact.mean) / self.exact.distance
             return -0.5 * z * z - 0.5 * math.log(math.tau) - math.log(self.exact.distance)
+        charge(CALL + VALUE * tau.size)
         panel = np.clip(self.panel(tau) if panel is None else panel, 0, self.panels - 1)
         x = np.clip((tau - self.low) / self.half - (2 * panel + 1), -1.0, 1.0)
         twice = 2 * x
@@ -150,6 +153,7 @@ class Density:
 
     def log_most(self, low: Array, high: Array) -> Array:
         """Bounds on log h between two places."""
+        charge(CALL + VALUE * low.size)
         first, last = self.panel(low) + 1, self.panel(high) + 1
         level = np.floor(np.log2(last - first + 1)).astype(int)
         most = np.empty(first.shape)

@@ -31,9 +31,8 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import log_add
 from neyman.profiles.closed_form import GaussianProfile
 from neyman.profiles.duality import log_power_by_duality
-from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Interval, Profile, log_delta_below_zero
-from neyman.profiles.selection import select
+from neyman.profiles.selection import profile_of_one, select
 
 __all__ = ["ReplaceOneStepProfile", "SubsampledStepProfile"]
 

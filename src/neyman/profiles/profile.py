@@ -45,6 +45,11 @@ class Profile(ABC):
     costly: bool = False
     """Whether one question is much cheaper than the search for an epsilon."""
 
+    @property
+    def inner(self) -> Profile:
+        """The engine that answers, without limits on its operations."""
+        return self
+
     @abstractmethod
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta(epsilon), for any finite real epsilon."""

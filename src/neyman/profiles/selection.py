@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import singledispatch
 
 from neyman.losses.composition import Composition
+from neyman.losses.loss import Part
+from neyman.numerics.operations import OperationLimit, bounded
+from neyman.profiles.limited import ExponentProfile, LimitedProfile
 from neyman.profiles.profile import Profile
 
-__all__ = ["Rule", "register", "rules", "select"]
+__all__ = ["Rule", "profile_of_one", "register", "rules", "select"]
 
+CLOSED_FORMS = 50  # the priority up to which a rule's profiles have few operations
 Build = Callable[[Composition], Profile | None]
 
 
@@ -68,6 +73,7 @@ def select(composition: Composition) -> Profile:
     - 40: only bounds on Renyi divergences are known about a part.
     - 50: one release whose profile has a closed form.
     - 60: a part is a shuffled report: it is held between two finite pairs.
+    - 65: very many unlike parts: like ones are held between two of their kind.
     - 70: a part is known between two laws: each side is composed by itself.
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
     - 90: the losses lie on a lattice that is small enough, or have few enough sums.
@@ -77,7 +83,9 @@ def select(composition: Composition) -> Profile:
     - 110: everything else: the contour, with a grid beside it where the contour is wide.
 
     A new loss needs no rule if it is a `Loss`: rules 100 and 110 cover it. A closed form is added
-    with `neyman.profiles.one_release.profile_of_one.register`, any other rule with `register`.
+    with `neyman.profiles.selection.profile_of_one.register`, any other rule with `register`.
+
+    Engines of the rules above 50 stop at the operations of a question (`LimitedProfile`).
 
     Args:
         composition: a sum of independent losses of one ordered pair.
@@ -93,8 +101,29 @@ def select(composition: Composition) -> Profile:
 
 def _first(composition: Composition) -> Profile:
     for rule in rules():
-        profile = rule.build(composition)
+        try:
+            with bounded():
+                profile = rule.build(composition)
+        except OperationLimit:
+            return ExponentProfile(composition)
         if profile is not None:
-            return profile
+            limited = rule.priority > CLOSED_FORMS and not isinstance(profile, LimitedProfile)
+            return LimitedProfile(profile, composition) if limited else profile
     kinds = sorted({type(loss).__name__ for loss, _ in composition.parts})
     raise LookupError(f"no engine is registered for a composition of {', '.join(kinds)}")
+
+
+@singledispatch
+def profile_of_one(loss: Part) -> Profile | None:
+    """Return the privacy profile of one release of this loss, or None without a closed form.
+
+    Register an implementation for a type of loss with ``profile_of_one.register``.
+    """
+    return None
+
+
+@register(50, "one release whose profile has a closed form")
+def _one_release(composition: Composition) -> Profile | None:
+    if len(composition.parts) != 1 or composition.parts[0][1] != 1:
+        return None
+    return profile_of_one(composition.parts[0][0])

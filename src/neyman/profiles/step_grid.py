@@ -18,9 +18,11 @@ from neyman.losses.loss import Order
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
+from neyman.numerics.operations import CALL, charge
 
 __all__ = ["StepGrid"]
 
+NODE = 150.0  # operations of a node in an array
 WIDTH = 3.0  # standard deviation of the window's normal law, in units of 1 / m
 ANGLE = 1.2  # m times mu times the height of the strip, at most: there Re psi > -GROWTH
 TALLEST = 4.0  # of the strip
@@ -104,6 +106,7 @@ class StepGrid:
     def _stored(self, name: str, *key: float) -> Any:
         at = (name, *key)
         if at not in self._arrays:
+            charge(CALL + NODE * self._count)
             self._arrays[at] = getattr(self, "_" + name)(*key)
         return self._arrays[at]
 

@@ -25,6 +25,7 @@ from neyman.losses.loss import Order
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import wave_sum
+from neyman.numerics.operations import CALL, charge
 from neyman.profiles.step_grid import ANGLE, FARTHEST, PAD, StepGrid
 
 __all__ = ["LineSums", "Panels", "StepNodes", "log_sum"]
@@ -32,6 +33,7 @@ __all__ = ["LineSums", "Panels", "StepNodes", "log_sum"]
 T = TypeVar("T")
 
 GROWTH = 1.1  # |e^-psi| <= e^GROWTH in the strip [LS-1]
+NODE, STORED = 45.0, 5  # operations of a node in an array, and arrays of a result that is stored
 BENDS = 0.99  # how much of its length such a path is straight, beyond its last node
 BEYOND = 100.0  # the window's exponent at the last node
 LARGE = 600.0  # log of terms that floats hold with room
@@ -157,6 +159,7 @@ class StepNodes:
         """What a method returns for a tilt or a height, computed once."""
         key = build.__name__, at
         if key not in self._cache:
+            charge(STORED * (CALL + NODE * self.size))
             self._cache[key] = build(at)
         return self._cache[key]
 
@@ -190,6 +193,7 @@ class StepNodes:
             stride: each so many-th node is used.
         """
         part = slice(0, self.size, stride)
+        charge(STORED * CALL + NODE * len(tilts) * self.size / stride)
         key = ("log_sums", stride)
         if key not in self._cache:
             grid = self._grid

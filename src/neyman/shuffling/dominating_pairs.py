@@ -36,6 +36,7 @@ from scipy.special import betainc, betaincc
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_between, log_binomial, log_half
+from neyman.numerics.operations import CALL, charge
 from neyman.profiles.duality import Conjugate, log_power_by_duality
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 
@@ -47,6 +48,8 @@ FEW = 64  # others of whom every number is looked at
 ROUGH = 200  # numbers of others from which a sum is guessed
 MOST_PLACED = 10**9  # others for whom the place of the best test is known to one
 MOST_TERMS = 300_000  # terms
+MANY = 4000  # others from whom on coarse bounds have few blocks of them
+TERM = 600.0  # operations for each term
 LEVELS = 100  # of a continued fraction; 60 are as good to all digits where it is used
 
 
@@ -275,6 +278,7 @@ class ShuffleProfile(_Crowded):
         second = -more * (s + 2 + none * following)
         off = 8 * UNIT * (gap + hidden) + 4 * UNIT * t * top
         m = c + 1.0
+        charge(CALL + TERM * m.size)
         place = m * first / g
         inside = place > -m * off / g
         most = np.clip(np.ceil(place) - 1, 0.0, c)  # of the other kind
@@ -303,8 +307,10 @@ class BlanketProfile(_Crowded):
     method = "sums over the others' reports"
     engine = Engine.SHUFFLE
 
-    def __init__(self, others: int, epsilon: float, categories: int) -> None:
-        self._epsilon = epsilon
+    def __init__(
+        self, others: int, epsilon: float, categories: int, *, blocks: int | None = None
+    ) -> None:
+        self._epsilon, self._arguments = epsilon, (others, epsilon, categories)
         s = math.expm1(epsilon)
         p, q = categories / (s + categories), s / (s + categories)
         mean, deviation = others * p, math.sqrt(others * p * q)
@@ -312,6 +318,7 @@ class BlanketProfile(_Crowded):
             starts = np.arange(others + 1)
         else:
             near = 28 if others < 10**6 else 9  # many others are nearly as many as expected
+            near = blocks or near
             out = -np.geomspace(1 + math.sqrt(others), 5, near - 4)
             far = np.concatenate([out, np.linspace(-4.5, 4.5, near)])
             starts = np.unique(np.clip(np.floor(mean + far * deviation), 0, others)).astype(
@@ -332,6 +339,10 @@ class BlanketProfile(_Crowded):
 
     def _top(self) -> float:
         return self._epsilon
+
+    def coarse(self) -> Profile:
+        """Fewer blocks where each has many terms."""
+        return self if self._arguments[0] < MANY else BlanketProfile(*self._arguments, blocks=9)
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """An upper bound; the lower end claims nothing."""

@@ -19,9 +19,8 @@ from neyman.losses.loss import Part
 from neyman.losses.zcdp_parameters import pure_rho
 from neyman.numerics.rounding import above
 from neyman.profiles.closed_form import PerfectProfile
-from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Profile
-from neyman.profiles.selection import register, select
+from neyman.profiles.selection import profile_of_one, register, select
 from neyman.shuffling.dominating_pairs import (
     BinaryShuffleProfile,
     BlanketProfile,

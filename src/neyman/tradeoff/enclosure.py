@@ -24,8 +24,9 @@ from neyman.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import OperationLimit, metered
 from neyman.numerics.rounding import up
-from neyman.profiles.profile import Profile
+from neyman.profiles.profile import Engine, Profile
 from neyman.profiles.selection import select
 from neyman.tradeoff.piecewise_linear import (
     GUESSING,
@@ -52,6 +53,9 @@ FIRST_PLACES = 400  # in one order, to see where they are needed
 EVEN_PLACES = 1500
 MOST_PLACES = 1800
 BARE_SHARE = 10  # of these, where only divergences are known
+PROBES = 8  # epsilons by which the operations of a delta are told
+DELTAS = 12  # for each place, with its point and its refinement
+MOST_OPERATIONS = 3e9  # of the places in one order
 MOST_OUTCOMES = 400  # of a finite sum that is multiplied out
 DIGITS = 60
 
@@ -251,19 +255,39 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
         spread = min(spread, deep) if 0 < spread < math.inf else deep
         near, far = np.geomspace(spread * 1e-2, deep, 90), np.geomspace(deep, end, 10)
         place = np.unique(np.concatenate([[0.0], near, far]))
-    places = _Places(profile, place)
     share = BARE_SHARE if losses.bare is not None else 1  # each delta is costly there
+    if profile.engine == Engine.SHUFFLE:
+        share = _shuffled_share(profile, place)
+        place = place[:: min(share, 8)]
+    places = _Places(profile, place)
     for most in (FIRST_PLACES // share, MOST_PLACES // share):
-        for _ in range(12):
-            if not places.refine(most):
-                break
-        if most == FIRST_PLACES // share:
-            places = _Places(profile, places.evenly(EVEN_PLACES // share))
+        try:
+            for _ in range(12):
+                if not places.refine(most):
+                    break
+            if most == FIRST_PLACES // share:
+                places = _Places(profile, places.evenly(EVEN_PLACES // share))
+        except OperationLimit:  # lines and points that are there bound the curve
+            break
     for t, delta, level, power in places.rows():
         lines.append((Fraction(t), Fraction(delta)))
         if power > 0:
             points.append((Fraction(level), Fraction(power)))
     return points, lines
+
+
+def _shuffled_share(profile: Profile, place: Array) -> int:
+    """By how much fewer places are looked at, for the operations that each delta takes."""
+    if len(place) < PROBES:
+        return 1
+    several = place[:: len(place) // PROBES]
+    with metered() as meter:
+        counts = [meter.count]
+        for asked in (several[-1:], several):
+            profile.log_deltas(asked)
+            counts.append(meter.count)
+    each = (counts[2] - 2 * counts[1] + counts[0]) / (len(several) - 1)
+    return max(math.ceil(each * DELTAS * MOST_PLACES / MOST_OPERATIONS), 1)
 
 
 def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
@@ -350,7 +374,7 @@ class _Places:
         with np.errstate(all="ignore"):
             at = (b[:-1] - b[1:]) / (a[:-1] - a[1:])
         at = np.clip(np.where(np.isfinite(at), at, t[:-1]), t[:-1], t[1:])
-        share = (at - t[:-1]) / (t[1:] - t[:-1])
+        share = (at - t[:-1]) / np.where(t[1:] > t[:-1], t[1:] - t[:-1], 1.0)
         above = self.high[:-1] + (self.high[1:] - self.high[:-1]) * share
         below = np.maximum(b[:-1] - a[:-1] * at, b[1:] - a[1:] * at)
         below = np.maximum(np.where((b[:-1] > 0) | (b[1:] > 0), below, 0.0), 0.0)

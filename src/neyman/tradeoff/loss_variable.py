@@ -27,6 +27,7 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, common_step
 from neyman.numerics.bound import Bound
+from neyman.numerics.operations import noted, question
 from neyman.numerics.rounding import down, exp_up, up
 from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import select
@@ -75,6 +76,7 @@ class PrivacyLoss:
                     "privacy loss; ask the curve for epsilon, delta, or power instead"
                 )
 
+    @question
     def cdf(self, x: float) -> Bound:
         """Return P(L <= x); lower is safe.
 
@@ -83,12 +85,13 @@ class PrivacyLoss:
                 without a lattice has an atom at x, the interval holds both sides of the jump.
         """
         low, high = map(float, self._both(x)[0])
-        return Bound(low, high, "lower", self._profile.method)
+        return Bound(low, high, "lower", noted(self._profile.method))
 
+    @question
     def tail(self, x: float) -> Bound:
         """Return P(L > x), infinite losses included; upper is safe. Args: as for `cdf`."""
         low, high = map(float, self._both(x)[1])
-        return Bound(low, high, "upper", self._profile.method)
+        return Bound(low, high, "upper", noted(self._profile.method))
 
     @property
     def infinite(self) -> Bound:
@@ -99,6 +102,7 @@ class PrivacyLoss:
         return Bound(low * (1 - 8 * UNIT), min(high * (1 + 8 * UNIT), 1.0), "upper", "mass")
 
     @property
+    @question
     def mean(self) -> Bound:
         """Return E[L], the Kullback-Leibler divergence of P from Q; upper is safe."""
         if self.composition.infinite:
@@ -107,6 +111,7 @@ class PrivacyLoss:
         return Bound(low, high, "upper", "moment generating function")
 
     @property
+    @question
     def variance(self) -> Bound:
         """Return Var(L); upper is safe, inf where infinite losses have mass."""
         if self.composition.infinite:
@@ -114,6 +119,7 @@ class PrivacyLoss:
         low, high = _variance(self.composition, self.mean)
         return Bound(low, high, "upper", "moment generating function")
 
+    @question
     def sample(self, count: int, seed: int | None = None) -> Array:
         """Draw losses for a simulation; for noise that protects data use a mechanism.
 
@@ -307,7 +313,8 @@ def _variance(c: Composition, mean: Bound) -> Interval:
     for d in np.geomspace(3e-3, 0.5, 12) / deviation:
         z = d * np.concatenate([j, -j])
         k = np.real(c.log_mgf(z))
-        each = np.sum([n * part.mgf_rounding(z) for part, n in c.parts], axis=0)
+        with np.errstate(over="ignore"):  # an infinite error claims nothing
+            each = np.sum([n * part.mgf_rounding(z) for part, n in c.parts], axis=0)
         away = k - z * m
         error = each + 16 * UNIT * ((1 + len(c.parts)) * np.abs(k) + np.abs(z * m))
         if not (np.all(np.isfinite(away)) and np.all(np.abs(away) < 50) and np.all(error < 0.1)):

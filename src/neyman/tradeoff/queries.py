@@ -21,6 +21,7 @@ __all__ = ["epsilon_at", "level_slack", "pbdp_delta", "sampled_mu", "settled", "
 
 TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
 STEP = 1e-7  # of a secant, relative
+NEARER = (1e-3, 1e-2, 0.1, 0.5)  # distances from an upper end at which a lower one is looked for
 MOVES = 5  # of a guess at an epsilon, each of which doubles its digits
 LAST_LEVEL = -1e-9  # logarithm of the largest level at which a search ends
 FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss count
@@ -82,7 +83,14 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
     high = min(high, most)
     if low < high and ask(low, 0) > target:
         return low, high  # one bracket certifies both ends
-    return min(crossing(0)[0], high), high
+    least = crossing(0)[0]
+    if least == 0 < high < math.inf:  # an engine that knows nothing of 0 may know delta near there
+        for share in NEARER:
+            place = (1 - share) * high
+            if ask(place, 0) > target:
+                least = falls_to(lambda e: ask(e, 0), target, place, high, TIGHT, floor=1e-9)[0]
+                break
+    return min(least, high), high
 
 
 def _secant(profile: Profile, target: float, slack: float, near: float) -> Interval | None:

@@ -27,6 +27,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound, directed
 from neyman.numerics.check import log_probability
+from neyman.numerics.operations import limit, noted, question
 from neyman.numerics.rounding import above, down, exp_down, exp_up, log_of, up
 from neyman.profiles.closed_form import GaussianProfile
 from neyman.profiles.combination import ConvexHullProfile
@@ -101,10 +102,12 @@ def supremum(
     low: Any = None
     high: Any = None
     within = within or ask
-    for losses, profile, cover in pairs:
+    items = list(pairs)
+    for k, (losses, profile, cover) in enumerate(items):
         if low is not None and cover is not None and np.all(within(losses, cover)[1] <= low):
             continue
-        bracket = ask(losses, profile)
+        with limit((len(items) - k) ** -0.3):  # each gets its share of the operations
+            bracket = ask(losses, profile)
         low = bracket[0] if low is None else _larger(low, bracket[0])
         high = bracket[1] if high is None else _larger(high, bracket[1])
     return low, high
@@ -215,12 +218,12 @@ class Tradeoff:
         return tuple(dict.fromkeys(x.source for x in parts if isinstance(x, ExternalPld)))
 
     def _named(self, method: str) -> str:
-        return "; ".join([*self.sources, method])
+        return noted("; ".join([*self.sources, method]))
 
     @property
     def method(self) -> str:
         """Return how the answers are computed, in words."""
-        return "; ".join(dict.fromkeys(p.method for p in self.profiles))
+        return noted("; ".join(dict.fromkeys(p.method for p in self.profiles)))
 
     def _log_delta(self, epsilon: float) -> Interval:
         least = -math.inf  # a lower bound of the pairs that were asked before
@@ -237,6 +240,7 @@ class Tradeoff:
 
     # Questions
 
+    @question
     def log_delta(self, epsilon: float) -> Bound:
         """Return the natural logarithm of `delta`, also where delta underflows."""
         epsilon = check.non_negative("epsilon", epsilon)
@@ -247,6 +251,7 @@ class Tradeoff:
         low, high = self._log_delta(epsilon)
         return Bound(low, high, "upper", self.method)
 
+    @question
     def delta(self, epsilon: float) -> Bound:
         """Return the smallest delta at epsilon: the hockey-stick divergence of order e^epsilon.
 
@@ -259,6 +264,7 @@ class Tradeoff:
         bound = self.log_delta(epsilon)
         return Bound(exp_down(bound.lower), exp_up(bound.upper), "upper", self.method)
 
+    @question
     def affinity(self) -> Bound:
         """Return B(f) = 2 int p q / (p + q), the least over pairs that are as private as f.
 
@@ -278,12 +284,14 @@ class Tradeoff:
         costly = any(c.bare is not None for c in f.directions)
         return affinity(list(f.profiles), self._named("mean of delta"), costly=costly)
 
+    @question
     def deltas_above(self, epsilons: Array) -> Array:
         """Return certified upper bounds on delta at many real epsilons, also below 0."""
         asked = np.asarray(epsilons)
         log_deltas = supremum(self._ranked, lambda _, p: p.one_sided(1).log_deltas(asked))[1]
         return np.array([exp_up(float(v)) for v in log_deltas])
 
+    @question
     def epsilon(self, delta: float | None = None, *, log_delta: float | None = None) -> Bound:
         """Return the smallest epsilon at delta; upper is safe.
 
@@ -329,6 +337,7 @@ class Tradeoff:
         low, high = supremum(self._ranked, ask, search)
         return Bound(max(low, 0.0), max(high, 0.0), "upper", self.method)
 
+    @question
     def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
         """Return the largest true positive rate of a test at this level; upper is safe.
 
@@ -341,6 +350,7 @@ class Tradeoff:
         low, high = self._log_power(log_probability("level", level, log_level))
         return Bound(exp_down(low), exp_up(high), "upper", self.method)
 
+    @question
     def powers(self, levels: Iterable[float]) -> list[Bound]:
         """Return `power` at many levels, at little more than the cost of one."""
         asked = check.several("levels", levels, "[0.01, 0.05]")
@@ -363,6 +373,7 @@ class Tradeoff:
         ends = (settled(*v) for v in zip(logs, low, high, strict=True))
         return [Bound(exp_down(a), exp_up(b), "upper", self.method) for a, b in ends]
 
+    @question
     def log_power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
         """Return the natural logarithm of `power`."""
         low, high = self._log_power(log_probability("level", level, log_level))
@@ -399,6 +410,7 @@ class Tradeoff:
 
         return supremum(self._ranked, ask, lambda _, cover: cover.log_power(log_level))
 
+    @question
     def __call__(self, alpha: float) -> Bound:
         """Type II error at type I error ``alpha`` in [0, 1]: 1 - power; lower is safe."""
         level = check.probability("alpha", alpha)
@@ -430,6 +442,7 @@ class Tradeoff:
         """Return the pure epsilon as an exact rational, or inf."""
         return max(math.inf if c.infinite else c.supremum for c in self.directions)
 
+    @question
     def renyi(self, order: float) -> Bound:
         """Return the Renyi divergence D_order of the worse direction; upper is safe.
 
@@ -457,6 +470,7 @@ class Tradeoff:
             low, high = max(low, below), max(high, above)
         return Bound(low, high, "upper", self._named("moment generating function"))
 
+    @question
     def zcdp(self) -> Bound:
         """Return the smallest rho with D_a <= a rho for all orders a > 1, both ways; upper is safe.
 
@@ -479,6 +493,7 @@ class Tradeoff:
         high = up(high, 4)
         return Bound(min(low, high), high, "upper", self._named("sum of the parts' proven rho"))
 
+    @question
     def gdp(self) -> Bound:
         """Return the smallest mu with f >= G_mu; upper is safe.
 
@@ -493,6 +508,7 @@ class Tradeoff:
         high = self.gdp_above()
         return Bound(min(low, high), high, "upper", self._named("largest z(power) - z(level)"))
 
+    @question
     def nearest_gaussian(self) -> NearestGaussian:
         """Return the Gaussian curve nearest to this one in sup distance, and the distance.
 
@@ -508,6 +524,7 @@ class Tradeoff:
         """Return the upper end of `gdp`, without a search."""
         return max((mu_above(*pair) for pair in self._pairs), default=0.0)
 
+    @question
     def pbdp(self, epsilon: float) -> Bound:
         """Return the delta of probabilistically bounded DP at epsilon; upper is safe.
 
@@ -642,6 +659,7 @@ class Tradeoff:
         """Return one convex curve below all pairs in both orders, their minimum's biconjugate."""
         return Tradeoff(self.alternatives, True, self.neighboring)
 
+    @question
     def mutual(self) -> Tradeoff:
         """Return max{f, f^-1}, which is valid if f bounds every ordered pair.
 
@@ -653,6 +671,7 @@ class Tradeoff:
         """
         return mutual(self)
 
+    @question
     def conjugate(self, slope: float) -> Bound:
         """Return the convex conjugate f*(y) = sup over x in [0, 1] of x y - f(x); upper is safe.
 
@@ -661,6 +680,7 @@ class Tradeoff:
         """
         return conjugate(self, slope)
 
+    @question
     def group(self, size: int) -> Tradeoff:
         """Return the trade-off curve for datasets that differ in ``size`` units.
 

@@ -1,0 +1,212 @@
+"""Operations of one question: what its arrays cost, and where its engines have to stop.
+
+The functions that take time count their work before they do it: cells of arrays, and a fixed number
+for a call. An engine is asked within `bounded`. There a count beyond what is left raises
+`OperationLimit`, and so does an array that memory should not hold. The caller of the engine catches
+this and takes the bounds that are there. Time never decides: a question has one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, is_dataclass, replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from neyman.numerics.bound import Bound
+
+__all__ = [
+    "CALL",
+    "Meter",
+    "OperationLimit",
+    "bounded",
+    "cells",
+    "charge",
+    "limit",
+    "metered",
+    "noted",
+    "question",
+    "spare",
+]
+
+MOST_OPERATIONS = 2e10  # of a question: some seven seconds of one core
+RESERVE = 0.1  # of these, for bounds from what is there when they are used up
+MOST_CELLS = 1 << 22  # of one array beside which others of its size stand: 32 MiB each
+CALL = 2e4  # operations of one call of NumPy functions on short arrays
+NOTE = "stopped at its limit of operations"
+
+P = ParamSpec("P")
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+class OperationLimit(Exception):
+    """A question has no operations left for what an engine would do."""
+
+
+@dataclass
+class Meter:
+    """Counts the operations of a question.
+
+    Args:
+        most: operations that the engine which is asked may bring the count to.
+        reserve: the same of operations for bounds from what is there.
+        count, spared: those that were taken.
+        reached: whether an engine had to stop.
+        strict: whether an operation beyond the most raises.
+        spare: whether the reserve is used.
+        starts: the count at which each owner of a share began.
+    """
+
+    most: float
+    reserve: float
+    count: float = 0.0
+    spared: float = 0.0
+    reached: bool = False
+    strict: bool = False
+    spare: bool = False
+    starts: dict[int, float] = field(default_factory=dict[int, float])
+
+    def add(self, count: float, cells: float) -> None:
+        """Count operations, and refuse those beyond the most and arrays that are too large."""
+        if self.spare:
+            self.spared += count
+        else:
+            self.count += count
+        used_up = self.spared > self.reserve if self.spare else self.count > self.most
+        if self.strict and (used_up or cells > MOST_CELLS):
+            self.reached = True
+            raise OperationLimit
+
+
+_METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
+"""The meter of the question that this thread answers; None between two questions."""
+
+
+def charge(count: float) -> None:
+    """Count operations that are about to be done.
+
+    Raises:
+        OperationLimit: an engine asks for more than is left.
+    """
+    meter = _METER.get()
+    if meter is not None:
+        meter.add(count, 0.0)
+
+
+def cells(count: float) -> None:
+    """Say how many cells an array is about to have.
+
+    Raises:
+        OperationLimit: an engine asks for more than memory should hold.
+    """
+    meter = _METER.get()
+    if meter is not None:
+        meter.add(0.0, count)
+
+
+@contextmanager
+def metered() -> Generator[Meter, None, None]:
+    """Count what the block does: with the meter of the question, or with a new one."""
+    meter = _METER.get()
+    if meter is not None:
+        yield meter
+        return
+    meter = Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
+    token = _METER.set(meter)
+    try:
+        yield meter
+    finally:
+        _METER.reset(token)
+
+
+@contextmanager
+def limit(share: float, owner: object = None) -> Generator[None, None, None]:
+    """Give the block a share of the operations, so that others are left.
+
+    Args:
+        share: of what is left now, reserve included.
+        owner: instead, of what was left when this object began to answer the question. What its
+            other blocks took counts, and the reserve is not shared.
+    """
+    with metered() as meter:
+        before = meter.most, meter.reserve
+        start = meter.count if owner is None else meter.starts.setdefault(id(owner), meter.count)
+        meter.most = start + share * max(meter.most - start, 0.0)
+        if owner is None:
+            meter.reserve = meter.spared + share * max(meter.reserve - meter.spared, 0.0)
+        try:
+            yield
+        finally:
+            meter.most, meter.reserve = before
+
+
+@contextmanager
+def bounded() -> Generator[Meter, None, None]:
+    """Within the block operations beyond the most raise `OperationLimit`.
+
+    The meter says after the block whether an engine had to stop in it.
+    """
+    with metered() as meter:
+        before = meter.strict, meter.reached
+        meter.strict, meter.reached = True, False
+        try:
+            yield meter
+        finally:
+            meter.strict = before[0]
+            meter.reached |= before[1]
+
+
+@contextmanager
+def spare() -> Generator[None, None, None]:
+    """Within the block the reserve is used: for bounds from what is there."""
+    with metered() as meter:
+        before, meter.spare = meter.spare, True
+        try:
+            yield
+        finally:
+            meter.spare = before
+
+
+def noted(method: str) -> str:
+    """The method of an answer, with a note if an engine had to stop on the way to it."""
+    meter = _METER.get()
+    return f"{method}; {NOTE}" if meter is not None and meter.reached else method
+
+
+def _with_note(answer: Any) -> Any:
+    """An answer whose bounds all say in their method that an engine had to stop."""
+    if isinstance(answer, Bound):
+        said = NOTE in answer.method
+        return answer if said else replace(answer, method=f"{answer.method}; {NOTE}")
+    if isinstance(answer, list):
+        return [_with_note(one) for one in cast("list[Any]", answer)]
+    if is_dataclass(answer) and all(isinstance(v, Bound) for v in vars(answer).values()):
+        return type(answer)(*map(_with_note, vars(answer).values()))
+    return answer
+
+
+def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Give a method that answers a question its operations, as a decorator.
+
+    The answer at which an engine had to stop is kept with the object: asked again, when more has
+    been computed, the question has the same answer.
+    """
+
+    @wraps(ask)
+    def answer(self: S, *args: P.args, **options: P.kwargs) -> R:
+        if _METER.get() is not None:  # a part of another question
+            return ask(self, *args, **options)
+        known: dict[str, R] = vars(self).setdefault("_stopped", {})
+        name = f"{ask.__name__} {args!r} {options!r}"
+        if name in known:
+            return known[name]
+        with metered() as meter:
+            result = ask(self, *args, **options)
+        if meter.reached:
+            known[name] = result = _with_note(result)
+        return result
+
+    return answer
