@@ -24,7 +24,7 @@ from neyman.noise import SecureBits, rounded_gaussian
 from neyman.numerics import check
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
-from neyman.storage.durable import replace_file
+from neyman.storage.durable import make_folder, replace_file
 from neyman.storage.locks import lock
 from neyman.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
 from neyman.training.clipping import clipped_sum
@@ -382,7 +382,7 @@ def _finished(folder: Path, receipt: bytes) -> Trained:
 def _folder(out: Path) -> Iterator[Path]:
     """Hold the output folder, so that one process at a time runs in it."""
     folder = out.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     try:
         handle = lock(folder)
     except BlockingIOError:
