@@ -13,6 +13,7 @@ import pytest
 import neyman as ny
 from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
+from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.tradeoff.tradeoff import Tradeoff
@@ -54,6 +55,13 @@ def test_a_leak_of_everything_is_refused_although_its_power_at_the_level_is_low(
 def test_a_failure_only_beyond_the_last_level_is_seen_in_delta():
     assert not admits(ny.approximate(0, 2.1e-12) @ ny.gdp(0.3))
     assert admits(ny.approximate(0, 1.5e-12) @ ny.gdp(0.3))
+
+
+def test_a_curve_known_from_both_sides_is_judged_by_its_upper_end():
+    low, high = (ny.approximate(0, d).alternatives[0].parts[0][0] for d in (1.5e-12, 2.1e-12))
+    for upper, admitted in ((low, True), (high, False)):
+        between = Tradeoff.of([Composition.of([(LossBracket(low, upper), 1)])])
+        assert admits(between @ ny.gdp(0.3)) == admitted
 
 
 def corner(level, power):

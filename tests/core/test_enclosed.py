@@ -10,7 +10,8 @@ import pytest
 import reference as ref
 
 import neyman as ny
-from neyman.tradeoff.enclosure import enclosed, exponential
+from neyman.losses.composition import Composition
+from neyman.tradeoff.enclosure import _last_corner, enclosed, exponential
 from neyman.tradeoff.piecewise_linear import after, composition_between, mirrored
 
 
@@ -103,3 +104,18 @@ def test_powers_of_e_lie_between_two_rationals(epsilon):
         assert mp.mpf(low.numerator) / low.denominator <= truth
         assert truth <= mp.mpf(high.numerator) / high.denominator
     assert high - low <= high / 10**50
+
+
+@pytest.mark.parametrize("epsilon", [F(1, 10), F(1), F(7)])
+@pytest.mark.parametrize("delta", [F(0), F(1, 10**9), F(1, 4)])
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_the_last_corner_has_the_mass_of_the_largest_and_of_infinite_loss(epsilon, delta, count):
+    """The test that takes the largest loss and what is infinite, just below its exact power."""
+    loss = ny.approximate(epsilon, delta).alternatives[0].parts[0][0]
+    level, power = _last_corner(Composition.of([(loss, count)]), float(count * epsilon))
+    with mp.workdps(60):
+        t, d = mp.exp(mp.mpf(epsilon.numerator) / epsilon.denominator), mp.mpf(float(delta))
+        top = ((1 - d) * t / (1 + t)) ** count
+        least, most = top * t**-count, top + 1 - (1 - d) ** count
+        assert least <= mp.mpf(level.numerator) / level.denominator <= least * (1 + 1e-10)
+        assert most * (1 - 1e-10) <= mp.mpf(power.numerator) / power.denominator <= most
