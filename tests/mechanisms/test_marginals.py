@@ -392,3 +392,4 @@ def test_a_strategy_measures_at_a_positive_rho_only(rho):
     strategy = ny.optimal_marginals({"a": 2, "b": 3}, [("a",), ("a", "b")])
     with pytest.raises(ValueError, match=r"rho = .* must be above 0"):
         strategy.mechanism(rho)
+    assert strategy.mechanism(Fraction(1, 100)).rho() == Fraction(1, 100)
