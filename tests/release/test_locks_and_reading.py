@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,18 @@ from neyman.storage.locks import lock, names
 from neyman.storage.reading import open_file, read_file
 
 LONG = 60.0  # seconds, of which a test waits for almost none
+
+
+@pytest.fixture(autouse=True)
+def no_wait_without_an_end() -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise RuntimeError("a wait does not end")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, LONG / 2)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager
