@@ -473,9 +473,9 @@ def test_a_refuted_epsilon_of_two_error_rates_is_just_below_the_exact_one(delta)
             shown = ManyRuns(Fraction(1, 2), "add-remove", ((a, b),), 10, 10, (a, b))
             d = mp.mpf(delta)
             exact = max(mp.log((1 - d - y) / x) for x, y in ((mp.mpf(a), b), (mp.mpf(b), a)))
-            found = shown.epsilon(delta)
-            assert found <= max(exact, 0)
-            assert found >= exact * (1 - 20 * 2.0**-53) - 20 * 2.0**-53
+            epsilon = shown.epsilon(delta)
+            assert epsilon <= max(exact, 0)
+            assert epsilon >= exact * (1 - 20 * 2.0**-53) - 20 * 2.0**-53
 
 
 @pytest.mark.parametrize("guesses", [1, 2, 5, 12])

@@ -187,8 +187,8 @@ def test_many_gaussians_are_one():
 def test_masses_and_values_of_the_finite_laws_err_by_no_more_than_stated(mu, batches, side):
     """A value moves by the error of its place and of a logarithm, and a mass by that of both."""
     total, law = _added_up(mu, batches, side), _law(mu, batches, side)
-    kept = total.weight * np.maximum(total.place / batches, 1.0) > LEAST
-    weight, place = total.weight[kept], total.place[kept]
+    mask = total.weight * np.maximum(total.place / batches, 1.0) > LEAST
+    weight, place = total.weight[mask], total.place[mask]
     assert len(law.removed.values) == len(law.added.values) == len(weight)
     with mpmath.workdps(40):
         for k in range(0, len(weight), 16):

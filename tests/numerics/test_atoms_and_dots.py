@@ -189,8 +189,8 @@ def test_the_stated_error_covers_small_weights_that_a_sum_loses(moved, number):
     """Next to a weight of 1 each of the others is less than half a float."""
     loss, weight = np.arange(number) * 2.0**-60, np.full(number, 2.0**-54)
     weight[0] = 1.0
-    stated = np.linspace(1e-13, 3e-13, number)
-    atoms = moved(Discretization(loss, weight, 0.0, 0.0, 0.0, stated), 1.0)
+    errors = np.linspace(1e-13, 3e-13, number)
+    atoms = moved(Discretization(loss, weight, 0.0, 0.0, 0.0, errors), 1.0)
     exact = 1 + (number - 1) * F(1, 2**54)
     lost = exact - sum(map(F, atoms.weight.tolist()))
     assert abs(lost) + F(3e-13) * exact <= F(atoms.relative) * exact
@@ -215,11 +215,13 @@ def test_sums_of_losses_stay_within_their_stated_error_of_exact_arithmetic(sizes
         for a, p in zip(first.loss.tolist(), first.weight.tolist(), strict=True)
         for b, q in zip(second.loss.tolist(), second.weight.tolist(), strict=True)
     ]
-    kept = sorted(pair for pair in pairs if float(pair[1]) > TINY)
+    products = sorted(pair for pair in pairs if float(pair[1]) > TINY)
     assert total.log_scale == 0.5
-    assert len(kept) == len(total.loss)
+    assert len(products) == len(total.loss)
     most = 1 + F(relative)
-    spread_out = zip(kept, total.loss.tolist(), total.weight.tolist(), total.relative, strict=True)
+    spread_out = zip(
+        products, total.loss.tolist(), total.weight.tolist(), total.relative, strict=True
+    )
     for (place, mass), at, weight, error in spread_out:
         assert abs(F(at) - place) + 2 * F(relative) <= F(total.place)
         for true in (mass * most * most, mass * (2 - most) ** 2):

@@ -21,7 +21,7 @@ from neyman.release.signing import create_key
 from neyman.storage.durable import make_folder, replace_file
 from neyman.training.checkpoint import CHECKPOINT, State, save
 
-Kept = bytes | dict[str, int] | None
+Content = bytes | dict[str, int] | None
 
 
 class Disk:
@@ -35,7 +35,7 @@ class Disk:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
-        self.durable: dict[int, Kept] = {}
+        self.durable: dict[int, Content] = {}
         self.syncs = self.renames = 0
         for path in self._paths(root):
             self.durable[path.stat().st_ino] = self._state(path)
@@ -49,7 +49,7 @@ class Disk:
         return [root, *root.rglob("*")]
 
     @staticmethod
-    def _state(path: Path) -> Kept:
+    def _state(path: Path) -> Content:
         """The content of a file, or the names in a folder; None of SQLite's own files."""
         if path.is_dir():
             return {each.name: each.stat().st_ino for each in path.iterdir()}
@@ -73,11 +73,11 @@ class Disk:
     def check(self, top: Path) -> None:
         """Whether all that is at a path or below it survives."""
         for path in self._paths(top):
-            now, kept = self._state(path), self.durable.get(path.stat().st_ino)
+            now, durable = self._state(path), self.durable.get(path.stat().st_ino)
             if isinstance(now, dict):  # a name that comes back after it was removed is harmless
-                assert not now or now.items() <= (kept or {}).items(), f"names in {path}"
+                assert not now or now.items() <= (durable or {}).items(), f"names in {path}"
             else:
-                assert now == kept, f"content of {path}"
+                assert now == durable, f"content of {path}"
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def replaced(root: Path) -> None:
     replace_file(root / "old", b"after")
 
 
-def made(root: Path) -> None:
+def new_folders(root: Path) -> None:
     make_folder(root / "a" / "b" / "c")
 
 
@@ -182,7 +182,7 @@ def trained(root: Path) -> None:
     ("work", "renames"),
     [
         (replaced, 1),
-        (made, 0),
+        (new_folders, 0),
         (checkpoint_written, 2),
         (training_saved, 1),
         (key_created, 0),

@@ -188,14 +188,20 @@ def test_disjoint_parts_have_the_cap_each(ledger: Ledger):
 
 def test_an_account_has_the_most_delta_and_the_most_entries_of_its_parts(ledger: Ledger):
     ledger.create("p@1", cap=1, delta_cap="0.01", parts=("north", "south"), **UNIT)
-    for part, delta in (("north", "0.003"), ("north", "0.002"), ("south", "0.001")):
+    for part, delta in (("north", "0.001"), ("south", "0.003"), ("south", "0.002")):
         reserve(ledger, "0.1", dataset="p@1", part=part, delta=delta)
     account = ledger.account("p@1")
     assert (account.spent_delta, account.left_delta) == (Fraction(1, 200), Fraction(1, 200))
     assert account.entries == 2
+    with pytest.raises(BudgetRefused, match=r"0\.006.*0\.005 of 0\.01"):
+        reserve(ledger, "0.1", dataset="p@1", part="south", delta="0.006")
+    with pytest.raises(BudgetRefused, match="part south"):
+        reserve(ledger, "0.1", dataset="p@1", delta="0.007")
     ledger.allocate("p@1", "team", cap=1, delta_cap="0.007")
     team = ledger.account("p@1", "team")
     assert (team.spent_delta, team.left_delta) == (0, Fraction(1, 200))
+    reserve(ledger, "0.1", dataset="p@1", part="south", delta="0.005")
+    assert ledger.account("p@1").left_delta == 0
 
 
 def test_what_is_no_name_is_refused_before_a_row_is_read(ledger: Ledger):

@@ -50,9 +50,9 @@ def soon(work: Callable[[], None]) -> Iterator[None]:
 
 
 def refused(code: int, ask: Callable[[], object]) -> OSError:
-    with no_handle_left(), pytest.raises(OSError, match=rf"\[Errno {code}\]") as found:
+    with no_handle_left(), pytest.raises(OSError, match=rf"\[Errno {code}\]") as caught:
         ask()
-    return found.value
+    return caught.value
 
 
 def test_one_holder_at_a_time_has_a_lock(tmp_path: Path):

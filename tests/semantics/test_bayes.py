@@ -476,14 +476,14 @@ def test_a_prior_at_the_end_of_the_floats_has_an_answer():
     assert 0 <= result.lower <= result.upper < 1e-300
 
 
-@pytest.mark.parametrize("whole", [1, 3, 10, 33, 65, 129, 257, 513, 700])
-def test_a_ratio_that_divergences_do_not_bound_lies_between_the_ends_of_one_number(whole):
+@pytest.mark.parametrize("number", [1, 3, 10, 33, 65, 129, 257, 513, 700])
+def test_a_ratio_that_divergences_do_not_bound_lies_between_the_ends_of_one_number(number):
     """Up to rho they say nothing about the tail, and then the chance is e^-epsilon."""
-    between = [F(whole) + F(math.ulp(whole)) * k / 16 for k in range(17)]
-    found = posterior_ratios(ny.zcdp(1000), between, attacker="knows-the-rest")
+    between = [F(number) + F(math.ulp(number)) * k / 16 for k in range(17)]
+    bounds = posterior_ratios(ny.zcdp(1000), between, attacker="knows-the-rest")
     with mpmath.workdps(60):
-        for epsilon, bound in zip(between, found, strict=True):
+        for epsilon, bound in zip(between, bounds, strict=True):
             exact = mpmath.exp(-mpmath.mpf(epsilon.numerator) / epsilon.denominator)
-            slack = (6 * whole + 8) * 2.0**-53
+            slack = (6 * number + 8) * 2.0**-53
             assert bound.lower <= exact <= bound.upper
             assert (1 - slack) * bound.upper <= exact <= (1 + slack) * bound.lower

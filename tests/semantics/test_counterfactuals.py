@@ -161,9 +161,9 @@ def test_two_factors_are_at_least_the_least_exact_sum_of_the_splits(scale, most,
         return scale * math.exp(-float(slope * h)) if most > h else 0.0
 
     epsilons = [F(0), F(1, 7), F(2), F(9, 2), F(13), F(40), F(600)]
-    found = two_factors(lambda at: [Bound(0, tail(h), "upper", "x") for h in at], epsilons, most)
+    bounds = two_factors(lambda at: [Bound(0, tail(h), "upper", "x") for h in at], epsilons, most)
     with mpmath.workdps(60):
-        for epsilon, bound in zip(epsilons, found, strict=True):
+        for epsilon, bound in zip(epsilons, bounds, strict=True):
             splits = [(epsilon * k / SPLITS, epsilon * (SPLITS - k) / SPLITS) for k in range(25)]
             splits += [(most, epsilon - most)] if most < epsilon else []
             exact = min(
