@@ -13,6 +13,7 @@ import pytest
 import neyman as ny
 from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
+from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.tradeoff.tradeoff import Tradeoff
@@ -56,6 +57,26 @@ def test_a_failure_only_beyond_the_last_level_is_seen_in_delta():
     assert admits(ny.approximate(0, 1.5e-12) @ ny.gdp(0.3))
 
 
+def test_a_curve_known_from_both_sides_is_judged_by_its_upper_end():
+    low, high = (ny.approximate(0, d).alternatives[0].parts[0][0] for d in (1.5e-12, 2.1e-12))
+    for upper, admitted in ((low, True), (high, False)):
+        between = Tradeoff.of([Composition.of([(LossBracket(low, upper), 1)])])
+        assert admits(between @ ny.gdp(0.3)) == admitted
+
+
+@pytest.mark.parametrize("mu", [0.3, 0.7, 1.5])
+def test_a_power_of_exactly_the_number_is_admitted_and_one_above_it_is_not(mu):
+    reached = ny.gdp(mu).power(math.nextafter(0.05, 1)).upper
+    for number, admitted in ((reached, True), (math.nextafter(reached, 0), False)):
+        assert ny.at_most(power=F(number), level=0.05).admits(Curve(ny.gdp(mu))) == admitted
+
+
+def test_a_claim_of_rho_alone_is_not_held_against_a_power():
+    with pytest.raises(ValueError, match="cannot be held against a power"):
+        admits(ny.zcdp(0.001))
+    assert BUDGET.excess(Curve(ny.zcdp(0.001))) is None
+
+
 def corner(level, power):
     """The pair of three outcomes whose curve has its corner about (level, power), on a lattice."""
     up = math.log(power / level)
@@ -97,6 +118,22 @@ def test_at_most_agrees_with_its_definition_for_curves_with_one_corner(level, fa
         assert not meets_the_definition(curve, 1 - 1e-3)
 
 
+def test_the_excess_is_the_logarithm_by_which_a_number_is_missed():
+    """At the level, at another level, and in delta far out: each decides for one curve."""
+    wide = Curve(ny.gdp(BUDGET.mu * 1.1))
+    at_level = mp.log(phi(_z(0.05) + mp.mpf(BUDGET.mu * 1.1)) / mp.mpf("0.25"))
+    assert BUDGET.excess(wide) == pytest.approx(float(at_level), abs=1e-6)
+    curve = corner(1e-3, float(phi(_z(1e-3) + mp.mpf(BUDGET.mu))) * 1.03)
+    levels = np.geomspace(1e-4, 0.1, 301).tolist()
+    allowed = [1.01 * float(phi(_z(level) + mp.mpf(BUDGET.mu))) for level in levels]
+    reached = [curve.power(level).upper for level in levels]
+    most = max(math.log(r / a) for r, a in zip(reached, allowed, strict=True))
+    assert most > 0
+    assert BUDGET.excess_elsewhere(Curve(curve)) == pytest.approx(most, abs=0.01)
+    assert BUDGET.excess_elsewhere(Curve(ny.approximate(0, 1e-9))) == pytest.approx(math.log(500))
+    assert BUDGET.excess_elsewhere(Curve(ny.gdp(0.1))) < 0
+
+
 @pytest.mark.parametrize(
     ("power", "level"),
     [
@@ -118,6 +155,26 @@ def test_at_most_agrees_with_its_definition_for_curves_with_one_corner(level, fa
 def test_a_promise_that_makes_no_sense_is_refused_by_name(power, level):
     with pytest.raises((ValueError, TypeError), match=r"power|level"):
         ny.at_most(power=power, level=level)
+
+
+@pytest.mark.parametrize(
+    ("power", "level", "words"),
+    [
+        (0.25, 0, "level = 0 must be between 0 and 1"),
+        (0.25, 1, "level = 1 must be between 0 and 1"),
+        (0.05, 0.05, "power = 0.05 must be above level = 0.05"),
+        (1, 0.05, "power = 1 must be above level = 0.05, .*and below 1"),
+        (0.25, 9e-13, "the level must be at least 1e-12"),
+        (0.25 + 1e-12, 0.25, "the power clearly above it"),
+    ],
+)
+def test_a_promise_that_makes_no_sense_is_refused_for_its_own_reason(power, level, words):
+    with pytest.raises(ValueError, match=words):
+        ny.at_most(power=power, level=level)
+
+
+def test_the_least_level_makes_sense():
+    assert ny.at_most(power=0.25, level="1e-12").level == F(1, 10**12)
 
 
 @pytest.mark.parametrize(("power", "level"), [(0.25, 0.05), (0.5000001, 0.5), (0.9, 1e-3)])

@@ -17,7 +17,8 @@ from scipy.special import bdtr, betaln, ndtr, ndtri
 
 import neyman as ny
 from function_calls import function_calls
-from neyman.auditing.one_run_bounds import Guesses, gaussian_level
+from neyman.auditing.evidence import ManyRuns, OneRun
+from neyman.auditing.one_run_bounds import Guesses, approximate_level, gaussian_level
 from neyman.auditing.rate_limits import all_counts, anytime_limit, clopper_pearson, tail_above
 
 AUDITS = int(os.environ.get("NEYMAN_AUDITS", "2000"))
@@ -452,3 +453,52 @@ def test_a_figure_marks_what_is_refuted():
     for mu, refuted in [(1, True), (4, False)]:
         _, labels = shown.figure(ny.gdp(mu)).get_legend_handles_labels()
         assert ("refuted part of the claim" in labels) is refuted
+
+
+@pytest.mark.parametrize("confidence", ["0.95", "0.9", "0.99", "2/3", "1/2", "0.999999"])
+def test_the_chance_of_a_false_refutation_is_the_float_below_the_stated_one(confidence):
+    sure = Fraction(confidence)
+    chance = OneRun(sure, "add-remove", 10, 10, 9)._guesses.chance
+    assert Fraction(chance) <= 1 - sure < Fraction(math.nextafter(chance, 1))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-9, 0.1, 0.3])
+def test_a_refuted_epsilon_of_two_error_rates_is_just_below_the_exact_one(delta):
+    """Ratios near 1, where the logarithm has the error of the ratio, and huge ones."""
+    rates = [(0.1 * (1 + k / 977), 0.2 + k / 3137) for k in range(40)]
+    rates += [(10.0**-k / 3, 0.1 + k / 977) for k in range(40)]
+    rates += [(near := (1 - delta) / 2 * (1 - 2.0**-k), near) for k in range(4, 52)]
+    with mp.workdps(60):
+        for a, b in rates:
+            shown = ManyRuns(Fraction(1, 2), "add-remove", ((a, b),), 10, 10, (a, b))
+            d = mp.mpf(delta)
+            exact = max(mp.log((1 - d - y) / x) for x, y in ((mp.mpf(a), b), (mp.mpf(b), a)))
+            epsilon = shown.epsilon(delta)
+            assert epsilon <= max(exact, 0)
+            assert epsilon >= exact * (1 - 20 * 2.0**-53) - 20 * 2.0**-53
+
+
+@pytest.mark.parametrize("guesses", [1, 2, 5, 12])
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_guesses_that_are_all_correct_refute_from_the_exact_chance_on(guesses, epsilon):
+    """Under randomized response all are correct with probability (1 + e^-epsilon)^-g."""
+    with mp.workdps(60):
+        exact = (1 + mp.exp(-mp.mpf(epsilon))) ** -guesses
+        near = float(exact)
+        below = near if near < exact else math.nextafter(near, 0)
+        claim = approximate_level(epsilon, 0.0)
+        for chance in (below, below * (1 - 1e-15), below * (1 - 1e-14), below / 2):
+            assert not Guesses(guesses, guesses, guesses, chance).refutes(claim)
+        assert Guesses(guesses, guesses, guesses, below * (1 + 1e-12)).refutes(claim)
+
+
+def test_no_count_of_coins_is_refuted_below_its_exact_chance():
+    """Under perfect privacy the level is the power, so that rounding alone could refute it."""
+    designs = [(m, g, c) for m in range(1, 14) for g in range(1, m + 1) for c in range(1, g + 1)]
+    for m, g, c in designs:
+        exact = Fraction(sum(math.comb(g, k) for k in range(c, g + 1)), 2**g)
+        below = math.nextafter(float(exact), 0)
+        for chance in (below, math.nextafter(below, 0)):
+            assert not Guesses(m, g, c, chance).refutes(float)
+        if c == g:
+            assert Guesses(m, g, c, below * (1 + 1e-12)).refutes(float)

@@ -10,7 +10,8 @@ import pytest
 import reference as ref
 
 import neyman as ny
-from neyman.tradeoff.enclosure import enclosed, exponential
+from neyman.losses.composition import Composition
+from neyman.tradeoff.enclosure import _last_corner, enclosed, exponential
 from neyman.tradeoff.piecewise_linear import after, composition_between, mirrored
 
 
@@ -103,3 +104,28 @@ def test_powers_of_e_lie_between_two_rationals(epsilon):
         assert mp.mpf(low.numerator) / low.denominator <= truth
         assert truth <= mp.mpf(high.numerator) / high.denominator
     assert high - low <= high / 10**50
+
+
+LAST = [(e, d, n) for e in (F(1, 10), F(1), F(7)) for d in (F(0), F(1, 4)) for n in (1, 20)]
+LAST += [(F(k, 3), F(1, 10**9), 1) for k in range(10, 90, 7)]
+LAST += [(F(1, 1000), F(0), 780), *((480 + F(k, 7), F(0), 1) for k in range(7))]
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "count"), LAST)
+def test_the_last_corner_has_the_mass_of_the_largest_and_of_infinite_loss(epsilon, delta, count):
+    """The test that takes the largest loss and what is infinite, just below its exact power."""
+    loss = ny.approximate(epsilon, delta).alternatives[0].parts[0][0]
+    level, power = _last_corner(Composition.of([(loss, count)]), float(count * epsilon))
+    with mp.workdps(400):
+        t, d = mp.exp(mp.mpf(epsilon.numerator) / epsilon.denominator), mp.mpf(float(delta))
+        top = ((1 - d) * t / (1 + t)) ** count
+        least, most = top * t**-count, top + 1 - (1 - d) ** count
+        assert least <= mp.mpf(level.numerator) / level.denominator <= least * (1 + 1e-10)
+        assert most * (1 - 1e-10) <= mp.mpf(power.numerator) / power.denominator <= most
+
+
+def test_the_last_corner_of_guessing_is_at_level_1():
+    loss = ny.approximate(0, 1e-300).alternatives[0].parts[0][0]
+    level, power = _last_corner(Composition.of([(loss, 1)]), 0.0)
+    assert level == 1
+    assert 1 - F(1, 10**12) < power <= 1

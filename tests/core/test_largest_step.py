@@ -614,3 +614,14 @@ def test_a_line_without_any_digits_does_not_steer_to_a_threshold():
     power = f.power(0.79045)
     assert power.lower > 0.79045
     assert power.upper - power.lower < 1e-9
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 1 / 3, 0.7])
+def test_the_largest_loss_of_additions_is_rounded_up(rate):
+    """A place just below it has a probability beyond it, and none is called impossible."""
+    for count in (1, 3, 7):
+        step = SubsampledGaussianLoss(1.0, rate, False)
+        losses = Composition.of([(step, count)])
+        profile = LargestStepProfile(losses)
+        assert profile._supremum >= losses.supremum
+        assert math.nextafter(profile._supremum, 0) < losses.supremum

@@ -6,12 +6,16 @@ from fractions import Fraction as F
 
 import curves as cv
 import mpmath as mp
+import numpy as np
 import pytest
 import reference as ref
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtr, ndtri
 
 import neyman as ny
+from neyman.tradeoff.enclosure import enclosed
+from neyman.tradeoff.symmetry import _larger_curve
 from neyman.tradeoff.tradeoff import Tradeoff
 
 LEVELS = [0.0, 1e-9, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95, 1.0]
@@ -158,3 +162,19 @@ def test_mutual_of_one_order_of_a_sampled_gaussian_against_mpmath():
 def test_mutual_is_at_least_as_private_as_the_hull():
     f = points([(F(0), F(9, 10)), (F(1, 5), F(1, 2)), (F(1), F(0))])
     assert f.mutual() >= f.symmetric()
+
+
+@pytest.mark.parametrize("exact_first", [True, False])
+def test_the_larger_of_an_exact_and_an_enclosed_curve_lies_between_its_polygons(exact_first):
+    """The power is the smaller of both; each of the two curves is its own inverse."""
+    coins = ny.between([F(3, 4), F(1, 4)], [F(1, 4), F(3, 4)])
+    pair = enclosed(coins.alternatives[0]), enclosed(ny.gdp(1).alternatives[0])
+    assert pair[0][0] is pair[0][1]
+    below, above = _larger_curve(*(pair if exact_first else pair[::-1]))
+    levels = np.linspace(0.01, 0.99, 99)
+    truth = np.minimum(ndtr(ndtri(levels) + 1), np.minimum(3 * levels, 1 - (1 - levels) / 3))
+    low, high = (np.interp(levels, *np.array(side, float).T) for side in (below, above))
+    assert np.all(low <= truth + 1e-12)
+    assert np.all(truth <= high + 1e-12)
+    assert np.all(high <= truth + 1e-3)
+    assert np.max(high - low) > 1e-9

@@ -5,6 +5,7 @@ import random
 from fractions import Fraction
 from itertools import pairwise
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -12,7 +13,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 import neyman as ny
-from neyman.losses.random_allocation import _added_up
+from neyman.losses.random_allocation import LEAST, _added_up, _law
 from neyman.mechanisms.random_allocation import RandomAllocation
 from neyman.profiles import select
 
@@ -180,3 +181,21 @@ def test_many_gaussians_are_one():
     mechanism = RandomAllocation(ny.Gaussian(2) * 4, 5)
     allocation = ny.Gaussian(1).random_allocation(5)
     assert mechanism.tradeoff().delta(0.5) == allocation.tradeoff().delta(0.5)
+
+
+@pytest.mark.parametrize(("mu", "batches", "side"), [(0.5, 2, 1), (1.0, 3, -1)])
+def test_masses_and_values_of_the_finite_laws_err_by_no_more_than_stated(mu, batches, side):
+    """A value moves by the error of its place and of a logarithm, and a mass by that of both."""
+    total, law = _added_up(mu, batches, side), _law(mu, batches, side)
+    mask = total.weight * np.maximum(total.place / batches, 1.0) > LEAST
+    weight, place = total.weight[mask], total.place[mask]
+    assert len(law.removed.values) == len(law.added.values) == len(weight)
+    with mpmath.workdps(40):
+        for k in range(0, len(weight), 16):
+            q, s = mpmath.mpf(weight[k]), mpmath.mpf(place[k]) / batches
+            value, mass = law.removed.values[k], law.removed.log_p[k]
+            assert abs(value - mpmath.log(s)) + total.apart <= law.apart
+            apart = law.relative - total.relative
+            assert abs(mass - mpmath.log(q * s)) + total.apart <= apart
+            assert law.added.values[-1 - k] == -value
+            assert abs(law.added.log_p[-1 - k] - mpmath.log(q)) + law.apart <= apart

@@ -385,3 +385,11 @@ def test_the_worst_replacement_moves_more_than_leaving_a_record_out():
         precisions = {part: 1 / variance for part, variance in noise.items()}
         alone = sum(k * moves.shift_squared(p, None, sizes) for p, k in precisions.items())
         assert alone <= 2 * Marginals(sizes, noise, "replace-one").rho()
+
+
+@pytest.mark.parametrize("rho", [0, -1, Fraction(-1, 3)])
+def test_a_strategy_measures_at_a_positive_rho_only(rho):
+    strategy = ny.optimal_marginals({"a": 2, "b": 3}, [("a",), ("a", "b")])
+    with pytest.raises(ValueError, match=r"rho = .* must be above 0"):
+        strategy.mechanism(rho)
+    assert strategy.mechanism(Fraction(1, 100)).rho() == Fraction(1, 100)

@@ -5,6 +5,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -107,3 +108,22 @@ def test_the_sample_has_the_chances_of_the_budgets():
 def test_what_the_formula_does_not_cover_is_refused(make, error, word):
     with pytest.raises(error, match=word):
         make()
+
+
+@pytest.mark.parametrize("most", [Fraction(1), Fraction(1, 3), Fraction(5, 2), Fraction(30)])
+def test_a_rate_is_the_float_below_the_exact_one(most):
+    owners = [most * Fraction(k, 17) for k in range(1, 18)] + [2 * most, most / 10**9]
+    people = ny.PersonalBudgets(ny.Laplace(1 / most), budgets=owners)
+    pure = people.mechanism.tradeoff().exact_pure()
+    with mpmath.workdps(80):
+
+        def grown(x):
+            return mpmath.expm1(mpmath.mpf(x.numerator) / x.denominator)
+
+        for own in owners:
+            rate = people.rate(own)
+            if own >= pure:
+                assert rate == 1
+            else:
+                exact = grown(own) / grown(pure)
+                assert rate <= exact < math.nextafter(rate, 1)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import neyman.noise
 from attacks import SIZE
 from neyman.noise import Bits, discrete_gaussian, discrete_laplace, lookup_table, rejection
+from neyman.noise.parameters import positive_rational, source
 
 ENGINES = {
     ("gaussian", "table"): lookup_table.discrete_gaussian,
@@ -310,6 +311,16 @@ def test_inexact_and_impossible_parameters_are_refused_by_name(draw, injected):
         draw(1, -1, bits)
     with pytest.raises(ValueError, match="size = "):
         draw(1, 2.0, bits)
+
+
+def test_the_largest_parameter_is_accepted_and_only_bits_are_a_source(injected):
+    assert positive_rational("x", Fraction(7, 2), Fraction(7, 2), "y") == Fraction(7, 2)
+    with pytest.raises(ValueError, match=r"x = .* must be at most 3: beyond it, y"):
+        positive_rational("x", Fraction(7, 2), 3, "y")
+    bits = injected(0)
+    assert source(bits) is bits
+    with pytest.raises(TypeError, match="bits is a Generator"):
+        source(np.random.default_rng())
 
 
 @pytest.mark.parametrize("draw", [discrete_gaussian, discrete_laplace])

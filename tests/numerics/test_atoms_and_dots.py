@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from neyman.numerics.atoms import Atoms, common_step, compose, power
 from neyman.numerics.discretization import Discretization, contract, contract_dense, spread
+from neyman.numerics.power_sums import TINY, added
 from neyman.profiles.lattice import LatticeProfile
 
 tries = settings(max_examples=60)
@@ -179,3 +180,53 @@ def test_cells_that_floats_do_not_hold_are_left_out_of_the_lower_side():
     below = contract(dots, 0.25)
     assert np.all(np.isfinite(below.weight))
     assert float(below.weight.sum()) <= 0.6 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("moved", [spread, contract, contract_dense])
+@pytest.mark.parametrize("number", [2, 100_000])
+def test_the_stated_error_covers_small_weights_that_a_sum_loses(moved, number):
+    """Next to a weight of 1 each of the others is less than half a float."""
+    loss, weight = np.arange(number) * 2.0**-60, np.full(number, 2.0**-54)
+    weight[0] = 1.0
+    errors = np.linspace(1e-13, 3e-13, number)
+    atoms = moved(Discretization(loss, weight, 0.0, 0.0, 0.0, errors), 1.0)
+    exact = 1 + (number - 1) * F(1, 2**54)
+    lost = exact - sum(map(F, atoms.weight.tolist()))
+    assert abs(lost) + F(3e-13) * exact <= F(atoms.relative) * exact
+    assert atoms.relative <= 3e-13 + (100 + 2 * number) * 2.0**-53
+    assert number == 2 or lost > F(1e-12)
+
+
+@pytest.mark.parametrize("relative", [0.0, 2.0**-52, 1e-13])
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 20), (20, 3)])
+def test_sums_of_losses_stay_within_their_stated_error_of_exact_arithmetic(sizes, relative):
+    draw = np.random.default_rng(sum(sizes))
+
+    def dots(number):
+        loss, weight = np.sort(draw.uniform(-9, 9, number)), draw.uniform(0.01, 1, number)
+        weight[1::3] = 1e-170  # whose products are left out
+        return Discretization(loss, weight, 0.5, 0.25, 0.25, np.full(number, relative), relative)
+
+    first, second = map(dots, sizes)
+    total = added([first, second], 0.5)
+    pairs = [
+        (F(a) + F(b), F(p) * F(q))
+        for a, p in zip(first.loss.tolist(), first.weight.tolist(), strict=True)
+        for b, q in zip(second.loss.tolist(), second.weight.tolist(), strict=True)
+    ]
+    products = sorted(pair for pair in pairs if float(pair[1]) > TINY)
+    assert total.log_scale == 0.5
+    assert len(products) == len(total.loss)
+    most = 1 + F(relative)
+    spread_out = zip(
+        products, total.loss.tolist(), total.weight.tolist(), total.relative, strict=True
+    )
+    for (place, mass), at, weight, error in spread_out:
+        assert abs(F(at) - place) + 2 * F(relative) <= F(total.place)
+        for true in (mass * most * most, mass * (2 - most) ** 2):
+            assert abs(F(weight) - true) <= F(float(error)) * F(weight)
+    sums = [sum(map(F, d.weight.tolist())) for d in (first, second)]
+    lost = sum(mass for _, mass in pairs if float(mass) <= TINY)
+    assert np.all(total.relative <= 2 * relative + 2.0**-52)
+    exact = lost + F(1, 4) * (sums[0] + sums[1] + F(1, 4))
+    assert exact <= F(total.tail) <= exact * (1 + F(1, 10**8)) + 99 * F(TINY)

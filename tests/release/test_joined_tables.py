@@ -291,6 +291,16 @@ def test_the_page_of_a_release_says_what_is_joined_and_bounded(tmp_path):
     assert "records (up to 4)" in text
 
 
+def test_of_each_unit_with_several_rows_one_is_not_dropped_where_the_least_stays():
+    people = {**DOCUMENT["tables"]["people"], "duplicates": "least"}
+    ids = ["a", "b", "b", None, "c", "c", "c", "d"]
+    rows = pa.table({"id": ids, "sex": ["f"] * 8, "born": list(range(8))})
+    plan = Plan.from_dict(changed(tables={"people": people}))
+    (joined,) = check_data(plan, data(people=rows)).joins
+    assert (joined.missing, joined.units, joined.several, joined.dropped) == (1, 4, 2, 3)
+    assert (joined.matched, joined.unmatched) == (4, 0)
+
+
 def test_the_custodian_sees_what_a_join_drops(tmp_path):
     check = check_data(Plan.from_dict(DOCUMENT), data())
     (joined,) = check.joins

@@ -57,6 +57,40 @@ def test_a_threshold_is_the_least_that_keeps_delta(sigma_squared):
         assert threshold(sigma_squared, delta) == 1 + least
 
 
+@pytest.mark.parametrize("sigma_squared", [*SIGMAS, Fraction(10**9)])
+def test_a_threshold_for_rounded_noise_is_the_least_that_keeps_delta(sigma_squared):
+    """P(round(N) >= k) is that of a normal number of at least k - 1/2, by mpmath to 380 digits."""
+    for delta in DELTAS if sigma_squared < 9 else DELTAS[:-1]:
+        least = threshold(sigma_squared, delta, rounded=True) - 1
+        with mpmath.workdps(380):
+            limit = mpmath.mpf(delta.numerator) / delta.denominator
+            width = mpmath.sqrt(2 * mpmath.mpf(sigma_squared.numerator) / sigma_squared.denominator)
+            at, before = (
+                mpmath.erfc((k - mpmath.mpf(0.5)) / width) / 2 for k in (least, least - 1)
+            )
+            assert least >= 1
+            assert at <= limit
+            assert least == 1 or before > limit
+
+
+@pytest.mark.parametrize("precision", [4, 8, 16, 40])
+def test_a_tail_beyond_the_last_term_is_at_most_one_unit(precision):
+    reference = tails(Fraction(4))
+    for k in range(40):
+        low, high = tail(Fraction(4), k, precision)
+        with mpmath.workdps(380):
+            assert low.numerator <= reference[k] * low.denominator
+            assert reference[k] * high.denominator <= high.numerator
+    assert low == 0
+    assert high.denominator == high.denominator // high.numerator  # one unit of all
+
+
+@pytest.mark.parametrize("sigma_squared", [Fraction(0), Fraction(-1)])
+def test_no_noise_has_no_threshold(sigma_squared):
+    with pytest.raises(ValueError, match=r"sigma_squared = .* must be above 0"):
+        threshold(sigma_squared, Fraction(1, 100))
+
+
 def test_tails_are_enclosed():
     """A lower and an upper bound around mpmath's, a hair apart."""
     reference = tails(Fraction(60))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from entries import FILES, UNIT, reading, reserve
 
+from neyman.ledger.accounts import situation
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, BudgetRefused, LedgerError
 from neyman.ledger.units import DELTA
@@ -183,6 +184,54 @@ def test_disjoint_parts_have_the_cap_each(ledger: Ledger):
         reserve(ledger, "0.1", dataset="p@1", part="west")
     with pytest.raises(LedgerError, match=r"has no part 'north'; declared .* none"):
         reserve(ledger, "0.1", part="north")
+
+
+def test_an_account_has_the_most_delta_and_the_most_entries_of_its_parts(ledger: Ledger):
+    ledger.create("p@1", cap=1, delta_cap="0.01", parts=("north", "south"), **UNIT)
+    for part, delta in (("north", "0.001"), ("south", "0.003"), ("south", "0.002")):
+        reserve(ledger, "0.1", dataset="p@1", part=part, delta=delta)
+    account = ledger.account("p@1")
+    assert (account.spent_delta, account.left_delta) == (Fraction(1, 200), Fraction(1, 200))
+    assert account.entries == 2
+    with pytest.raises(BudgetRefused, match=r"0\.006.*0\.005 of 0\.01"):
+        reserve(ledger, "0.1", dataset="p@1", part="south", delta="0.006")
+    with pytest.raises(BudgetRefused, match="part south"):
+        reserve(ledger, "0.1", dataset="p@1", delta="0.007")
+    ledger.allocate("p@1", "team", cap=1, delta_cap="0.007")
+    team = ledger.account("p@1", "team")
+    assert (team.spent_delta, team.left_delta) == (0, Fraction(1, 200))
+    reserve(ledger, "0.1", dataset="p@1", part="south", delta="0.005")
+    assert ledger.account("p@1").left_delta == 0
+
+
+def test_what_is_no_name_is_refused_before_a_row_is_read(ledger: Ledger):
+    with ledger._reading() as db:
+        for name in ("dataset", "to", "part"):
+            for value in (5, None, "a\nb", "x" * 201):
+                asked: Any = {"dataset": "census@1", "to": "", "part": "", name: value}
+                with pytest.raises(ValueError, match=f"^{name} = "):
+                    situation(db, **asked)
+
+
+def test_a_refusal_names_the_dataset_where_an_allocation_holds_as_little(ledger: Ledger):
+    ledger.allocate("census@1", "team", cap="2.63", delta_cap="1/1000")
+    with pytest.raises(BudgetRefused, match=r"census@1: asked"):
+        reserve(ledger, 3, to="team")
+    with pytest.raises(BudgetRefused, match=r"census@1: asked"):
+        reserve(ledger, 1, to="team", delta="1/2")
+
+
+def test_an_entry_that_was_handed_out_is_the_one_that_is_meant(ledger: Ledger):
+    """Another dataset, amount, key, or time under its number is another spend."""
+    entry = reserve(ledger, "0.1")
+    other = {
+        **dict.fromkeys(("dataset", "to", "part", "key", "created"), "other"),
+        **dict.fromkeys(("charge", "delta"), Fraction(7)),
+    }
+    for name, value in other.items():
+        with pytest.raises(LedgerError, match="is another spend than the one that was reserved"):
+            ledger.begin(dataclasses.replace(entry, **{name: value}))
+    ledger.begin(entry)
 
 
 def test_an_allocation_can_exceed_nothing_that_it_is_part_of(ledger: Ledger):

@@ -25,7 +25,13 @@ from hypothesis import strategies as st
 from attacks import SIZE
 from neyman.ledger import chain
 from neyman.ledger import validation as terms
-from neyman.ledger.chain import Checkpoint, write_checkpoint
+from neyman.ledger.chain import (
+    Checkpoint,
+    line_around,
+    line_between,
+    line_of,
+    write_checkpoint,
+)
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
 from neyman.ledger.sqlite import registered_location as location
@@ -279,11 +285,23 @@ def test_a_checkpoint_file_never_moves_back(tmp_path: Path):
     one, two = (Checkpoint("ab" * 16, n, f"{n:064x}") for n in (7, 8))
     for product in (two, one):
         write_checkpoint(tmp_path / "kept", product)
+    write_checkpoint(tmp_path / "kept", Checkpoint(two.ledger, two.events, "f" * 64))
     assert Checkpoint.load(tmp_path / "kept") == two
     with pytest.raises(LedgerError, match="of another ledger"):
         write_checkpoint(tmp_path / "kept", Checkpoint("cd" * 16, 9, "0" * 64))
     with pytest.raises(LedgerError, match="cannot be written"):
         write_checkpoint(tmp_path / "nowhere" / "kept", one)
+
+
+def test_a_line_that_was_left_open_is_the_line_of_its_event():
+    """Texts that look like the places that were left open are no such places."""
+    what = {"dataset": ',"entry":0,"number":0,"previous":""', "why": "x", "when": "now", "zone": 1}
+    line = line_between(line_around("void", what), 7, 31, "ab" * 32)
+    event = json.loads(line)
+    other = json.loads(line_of(31, "ab" * 32, "void", {**what, "entry": 7}))
+    assert len(bytes.fromhex(event["salt"])) == 8
+    assert {**event, "salt": ""} == {**other, "salt": ""}
+    assert line == json.dumps(event, sort_keys=True, separators=(",", ":"))
 
 
 # Tampering

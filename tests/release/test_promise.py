@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from fractions import Fraction
@@ -10,6 +11,7 @@ import pytest
 
 from neyman.cli.calibrate_command import at_promise
 from neyman.explorer.plan_desk import Opened, PlanDesk
+from neyman.numerics.bound import Bound
 from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
 from neyman.release.receipt import draft, guarantee
@@ -101,3 +103,54 @@ def printed_epsilon(desk, question):
     """The figure of the page."""
     (figure,) = [f for name, f, _ in desk.risk(question).figures if name.startswith("Epsilon")]
     return figure
+
+
+NUMBERS = [Fraction("1.1"), Fraction("0.1"), Fraction(1, 3), Fraction(2, 3), Fraction(3)]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_that_a_budget_proves_is_the_next_float_above_it(number):
+    """A bound above the budget becomes the budget's number, and one below it stays."""
+    wide, tight = Bound(0.01, 50.0, "upper", "x"), Bound(0.01, 0.02, "upper", "x")
+    delta, level = Fraction(1, 10**6), Fraction(1, 20)
+    asked = [
+        ("epsilon", {"epsilon": number, "delta": delta}, (float(delta),)),
+        ("power", {"power": number, "level": level}, (float(level),)),
+        ("mu", {"gdp": number}, ()),
+        ("rho", {"zcdp": number}, ()),
+    ]
+    for name, numbers, at in asked:
+        said = getattr(Promise(numbers), name)
+        upper = said(*at, wide).upper
+        assert math.nextafter(upper, 0) < number <= upper
+        assert said(*at, tight) == tight
+        assert getattr(Promise(), name)(*at, wide) == wide
+        above = Bound(40.0, 50.0, "upper", "x")
+        assert said(*at, above).lower == upper
+
+
+def test_a_budget_proves_an_epsilon_and_a_power_on_its_own_side_only():
+    wide = Bound(0.0, 50.0, "upper", "x")
+    for delta in (Fraction("1e-6"), Fraction(1, 10**7), Fraction(1, 3)):
+        promise = Promise({"epsilon": Fraction(3), "delta": delta})
+        near = float(delta)
+        floor = near if near <= delta else math.nextafter(near, 0)
+        assert promise.epsilon(floor, wide).upper == 3
+        assert promise.epsilon(1.0, wide).upper == 3
+        assert promise.epsilon(math.nextafter(floor, 0), wide) == wide
+    promise = Promise({"power": Fraction(1, 4), "level": Fraction(1, 20)})
+    assert promise.power(0.01, wide).upper == 0.25
+    assert promise.power(math.nextafter(0.05, 1), wide) == wide
+
+
+def test_no_finite_rho_is_proven_where_a_loss_is_infinite():
+    endless = Bound(1.0, math.inf, "upper", "x")
+    assert Promise({"zcdp": Fraction(1)}).rho(endless) == endless
+
+
+@pytest.mark.parametrize("delta", ["1e-6", "1e-7", "1e-5", "3e-9", "0.001", "0.0078125"])
+def test_the_target_of_a_plan_is_the_float_below_its_budget(delta):
+    plan = plan_of({"epsilon": 1, "delta": Decimal(delta)})
+    (loss,) = [loss for loss, _ in plan.target.alternatives[0].parts]
+    failure = Fraction(loss.failure)
+    assert failure <= Fraction(delta) < Fraction(math.nextafter(loss.failure, 1))

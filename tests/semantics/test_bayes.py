@@ -474,3 +474,16 @@ def test_a_prior_at_the_end_of_the_floats_has_an_answer():
     """The least prior there is does not overflow, and can hardly become an even chance."""
     result = ny.posterior_chance(ny.gdp(1), prior=5e-324, posterior=0.5)
     assert 0 <= result.lower <= result.upper < 1e-300
+
+
+@pytest.mark.parametrize("number", [1, 3, 10, 33, 65, 129, 257, 513, 700])
+def test_a_ratio_that_divergences_do_not_bound_lies_between_the_ends_of_one_number(number):
+    """Up to rho they say nothing about the tail, and then the chance is e^-epsilon."""
+    between = [F(number) + F(math.ulp(number)) * k / 16 for k in range(17)]
+    bounds = posterior_ratios(ny.zcdp(1000), between, attacker="knows-the-rest")
+    with mpmath.workdps(60):
+        for epsilon, bound in zip(between, bounds, strict=True):
+            exact = mpmath.exp(-mpmath.mpf(epsilon.numerator) / epsilon.denominator)
+            slack = (6 * number + 8) * 2.0**-53
+            assert bound.lower <= exact <= bound.upper
+            assert (1 - slack) * bound.upper <= exact <= (1 + slack) * bound.lower

@@ -4,12 +4,15 @@ import math
 from fractions import Fraction as F
 from itertools import product
 
+import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+from neyman.numerics.bound import Bound
 from neyman.semantics.bayes import posterior_ratio, posterior_ratios
+from neyman.semantics.counterfactuals import SPLITS, two_factors
 from neyman.semantics.statistical_distance import posterior_distance
 from neyman.tradeoff.tradeoff import Tradeoff
 
@@ -147,3 +150,26 @@ def test_the_neighbors_must_fit_the_counterfactual():
         with pytest.raises(ValueError, match="chance"):
             posterior_distance(ny.gdp(1), chance)
     assert posterior_ratio(sampled, 4, counterfactual="no-record").upper < 1
+
+
+@pytest.mark.parametrize("scale", [0.1, 1 / 3, 0.7, 1e-300])
+@pytest.mark.parametrize("most", [math.inf, F(1, 3), F(7)])
+@pytest.mark.parametrize("slope", [F(-1, 5), F(0), F(1, 3), F(11, 7)])
+def test_two_factors_are_at_least_the_least_exact_sum_of_the_splits(scale, most, slope):
+    def tail(h):
+        assert h >= 0
+        return scale * math.exp(-float(slope * h)) if most > h else 0.0
+
+    epsilons = [F(0), F(1, 7), F(2), F(9, 2), F(13), F(40), F(600)]
+    bounds = two_factors(lambda at: [Bound(0, tail(h), "upper", "x") for h in at], epsilons, most)
+    with mpmath.workdps(60):
+        for epsilon, bound in zip(epsilons, bounds, strict=True):
+            splits = [(epsilon * k / SPLITS, epsilon * (SPLITS - k) / SPLITS) for k in range(25)]
+            splits += [(most, epsilon - most)] if most < epsilon else []
+            exact = min(
+                mpmath.mpf(tail(one))
+                + mpmath.exp(-mpmath.mpf(b.numerator) / b.denominator) * tail(b)
+                for one, b in splits
+            )
+            assert bound.lower == 0
+            assert min(exact, 1) <= bound.upper <= exact * (1 + 1e-12) + 1e-322

@@ -28,6 +28,7 @@ __all__ = ["Discretization", "contract", "contract_dense", "spread"]
 
 ATOM = 100.0  # operations for each atom that is moved
 ROUNDING = 64 * UNIT  # of the few operations on each atom [DI-3]
+FEW = 8  # terms of a sum whose rounding is among them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +61,10 @@ class Discretization:
         )
 
 
-def _gathered(index: NDArray[np.int64], weight: Array, step: float, dots: Discretization) -> Atoms:
+def _gathered(
+    index: NDArray[np.int64], weight: Array, step: float, dots: Discretization, terms: int = 0
+) -> Atoms:
+    """The weights by place. Each of them is a sum of so many terms that came before."""
     start = int(index.min())
     cells(int(index.max()) - start)
     return Atoms(
@@ -70,7 +74,7 @@ def _gathered(index: NDArray[np.int64], weight: Array, step: float, dots: Discre
         np.bincount(index - start, weights=weight),
         dots.log_scale,
         dots.tail,
-        float(np.max(dots.relative)) + ROUNDING + len(index) * UNIT,
+        float(np.max(dots.relative)) + ROUNDING + (len(index) + terms) * UNIT,
     )
 
 
@@ -96,14 +100,14 @@ def spread(dots: Discretization, step: float) -> Atoms:
 def contract(dots: Discretization, step: float) -> Atoms:
     """A dominated measure on the multiples of ``step``, under the same tilt [DI-2]."""
     charge(CALL + ATOM * len(dots.loss))
-    loss, weight = _merged(dots, 2 * step)
+    loss, weight, terms = _merged(dots, 2 * step)
     if not len(loss):  # all of it drowned: nothing is claimed
         loss, weight = np.zeros(1), np.zeros(1)
     down = np.floor(loss / step).astype(np.int64)
     up = np.ceil(loss / step).astype(np.int64)
     floor_weight = weight * np.exp(dots.tilt * (down * step - loss))
     if len(loss) == 1:
-        return _gathered(down, floor_weight, step, dots)
+        return _gathered(down, floor_weight, step, dots, terms)
     share = np.full(len(loss), 0.5)
     share[0] = share[-1] = 1.0
     lower, upper = slice(None, -1), slice(1, None)
@@ -118,6 +122,8 @@ def contract(dots: Discretization, step: float) -> Atoms:
         high /= -np.expm1(-gap)
     # Less weight than its share may go up (rounding): that only lowers delta.
     error = ROUNDING + UNIT * (np.abs(a) + np.abs(b) + 1) / np.minimum(gap, 1.0)
+    with np.errstate(over="ignore"):
+        error += 8 * terms * UNIT * np.exp(8 * step)  # of their place [DI-3]
     with np.errstate(invalid="ignore"):
         high -= (p_low + p_up) * error
         rest = p_low + p_up - high
@@ -193,13 +199,18 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
     )
 
 
-def _merged(dots: Discretization, width: float) -> tuple[Array, Array]:
-    """All atoms of one cell as one atom: its two measures are the sums (post-processing)."""
+def _merged(dots: Discretization, width: float) -> tuple[Array, Array, int]:
+    """All atoms of one cell as one atom: its two measures are the sums (post-processing).
+
+    Returns:
+        The places, their weights, and by how many terms the longest sum exceeds `FEW`.
+    """
     keep = dots.weight > 0
     loss, weight = dots.loss[keep], dots.weight[keep]
     cell = np.floor(loss / width + 0.25).astype(np.int64)  # whose centers lie between places
     _, cell = np.unique(cell, return_inverse=True)
     p = np.bincount(cell, weights=weight)
+    terms = max(int(np.bincount(cell).max(initial=0)) - FEW, 0)
     center = np.bincount(cell, weights=weight * loss) / p
     away = loss - center[cell]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -212,4 +223,4 @@ def _merged(dots: Discretization, width: float) -> tuple[Array, Array]:
     good = (mass > 1e-290) & (p > 1e-290) & np.isfinite(mass) & np.isfinite(other)
     center, mass, other = center[good], mass[good], other[good]
     offset = -np.log1p(other / mass)
-    return center + offset, mass * np.exp(dots.tilt * offset)
+    return center + offset, mass * np.exp(dots.tilt * offset), terms

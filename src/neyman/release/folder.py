@@ -27,7 +27,7 @@ from neyman.release.receipt import composed
 from neyman.release.receipt_format import Receipt
 from neyman.semantics.digits import many
 from neyman.semantics.sentences import power
-from neyman.storage.durable import sync_folder
+from neyman.storage.durable import make_folder, sync_folder
 from neyman.storage.locks import lock
 from neyman.storage.reading import open_file, read_file
 
@@ -340,9 +340,9 @@ def staging(out: Path, wait: float = _WAIT) -> Iterator[Staging]:
         OutputError: nothing can be written there, or another run is about to write there.
     """
     held = None
-    missing = [folder for folder in (out.parent, *out.parent.parents) if not folder.exists()]
+    missing: list[Path] = []
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        missing = make_folder(out.parent)
         # Only one process at a time looks at its siblings and makes its own folder.
         parent = lock(out.parent, wait)
         try:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neyman.storage.durable import sync_folder
 from neyman.storage.reading import read_file
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ def create_key(path: str | Path) -> tuple[Path, str]:
                 stream.write(content)
                 stream.flush()
                 os.fsync(handle)
+        with suppress(OSError):  # not every folder can be opened
+            sync_folder(path.parent)
     except FileExistsError as error:
         raise SignatureError(
             f"{error.filename} already exists: keys are not replaced, name another file"

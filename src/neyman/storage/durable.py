@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["replace_file", "sync_folder"]
+__all__ = ["make_folder", "replace_file", "sync_folder"]
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -44,3 +45,24 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> list[Path]:
+    """Make a folder and the missing ones above it. Their names are durable where that is possible.
+
+    Args:
+        folder: may exist already.
+        mode: the rights of a new folder, not of those above it, less those of the umask.
+
+    Returns:
+        The folders that were missing, the deepest first.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(mode, parents=True, exist_ok=True)
+    for each in missing:
+        with suppress(OSError):  # some folders cannot be opened: their file system keeps its order
+            sync_folder(each.parent)
+    return missing

@@ -27,7 +27,7 @@ from neyman.notebook import progress_line
 from neyman.numerics import check
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
-from neyman.storage.durable import replace_file
+from neyman.storage.durable import make_folder, replace_file
 from neyman.storage.locks import lock
 from neyman.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
 from neyman.training.clipping import clipped_sum
@@ -425,8 +425,7 @@ def _finished(folder: Path, receipt: bytes) -> Trained:
 def _folder(out: Path) -> Iterator[Path]:
     """Hold the output folder, so that one process at a time runs in it."""
     folder = out.resolve()  # a link to a larger disk is followed once
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    make_folder(folder, 0o700)
     try:
         handle = lock(folder)
     except BlockingIOError:
