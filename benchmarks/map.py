@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 import signal
 import sys
 import time
@@ -25,6 +26,7 @@ from typing import Any
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
+import questions
 from matplotlib.ticker import PercentFormatter
 
 import neyman as ny
@@ -32,6 +34,7 @@ import neyman as ny
 LIMIT = 10  # seconds of CPU time for one answer
 LEAST = 1e-300  # 1 - power that counts as nothing
 QUESTIONS = ("epsilon", "power")
+RANDOM_QUESTIONS = [kind for kind in questions.QUESTIONS if kind != "powers"]
 
 Point = dict[str, float]
 
@@ -66,6 +69,8 @@ FAMILIES: dict[str, Callable[[Point], Any]] = {
         ny.GaussianMixture(p["sigma"], [0, 1], [1 - p["rate"], p["rate"]]) * int(p["steps"])
     ),
 }
+RANDOM = questions.FAMILIES
+"""Families of the fuzz: their points are mechanisms and questions of one seed each."""
 
 
 def points(seed: int, count: int) -> Iterator[Point]:
@@ -82,16 +87,31 @@ def points(seed: int, count: int) -> Iterator[Point]:
         }
 
 
+def asked(f: Any, question: str, p: Point) -> Any:
+    """The epsilon or the power of a point; near 1 the type II error, with its own digits."""
+    bound = f.epsilon(p["delta"]) if question == "epsilon" else f.power(level=p["level"])
+    return f(p["level"]) if question == "power" and bound.lower > 0.5 else bound
+
+
+def drawn(family: str, kind: str, index: int) -> Any:
+    """The answer to a random question of a kind about a random mechanism, as the fuzz asks it."""
+    draw = random.Random(f"{family} {kind} {index}")
+    of, ask = questions.mechanism(draw, family), questions.question(draw, kind)
+    answer = eval(ask, {"ny": ny, "f": eval(of, {"ny": ny}).tradeoff()})
+    return answer.mu if kind == "nearest_gaussian" else answer
+
+
 def answer(family: str, question: str, p: Point) -> dict[str, Any]:
     """One answer: its ends, relative width, CPU time, memory, and method, or its error."""
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the mark falls to VmRSS
     start = time.process_time()
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
-        f = FAMILIES[family](p).tradeoff()
-        bound = f.epsilon(p["delta"]) if question == "epsilon" else f.power(level=p["level"])
-        if question == "power" and bound.lower > 0.5:
-            bound = f(p["level"])  # 1 - power, with its own digits
+        bound = (
+            drawn(family, question, int(p["index"]))
+            if family in RANDOM
+            else asked(FAMILIES[family](p).tradeoff(), question, p)
+        )
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         low, high = bound.lower, bound.upper
         width = (high - low) / max(high, LEAST) if high > low else 0.0
@@ -176,7 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument("--families", nargs="*", default=list(FAMILIES))
+    parser.add_argument("--families", nargs="*", default=[*FAMILIES, *RANDOM])
     parser.add_argument("--out", type=Path, default=Path("build/map.jsonl"))
     parser.add_argument("--summary", type=Path)
     parser.add_argument("--figure", type=Path)
@@ -196,18 +216,18 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     text = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
     ordinary = {"rate": 0.01, "sigma": 2.0, "steps": 100.0, "delta": 1e-6, "level": 0.01}
-    for family in options.families:  # what Python loads when first used
+    for family in set(options.families) & set(FAMILIES):  # what Python loads when first used
         for question in QUESTIONS:
             answer(family, question, ordinary)
     done = {(r["family"], r["question"], r["index"]) for r in map(json.loads, text.splitlines())}
     with options.out.open("a", encoding="utf-8") as file:
         for index, point in enumerate(points(options.seed, options.points)):
             for family in options.families:
-                for question in QUESTIONS:
+                for question in RANDOM_QUESTIONS if family in RANDOM else QUESTIONS:
                     if (family, question, index) in done:
                         continue
                     record = {"family": family, "question": question, "index": index, **point}
-                    record |= answer(family, question, point)
+                    record |= answer(family, question, {**point, "index": float(index)})
                     file.write(json.dumps(record) + "\n")
                     file.flush()
     print(summary(options.out), file=sys.stderr)

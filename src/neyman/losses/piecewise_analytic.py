@@ -40,6 +40,7 @@ LONG = 200.0  # the height from which on it is used
 NEEDED = 2.0  # distance that r = 8 asks for, in widths of a panel
 PLACE = 2000.0  # operations for each place of a loss whose outcome is looked for
 MOMENT = 50.0  # operations for each node and tilt of moments
+FEWEST_NODES, PANEL = 8, 100.0  # of a panel, and its operations
 NODE = 250.0  # operations for each node of a discretization
 DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
@@ -570,7 +571,8 @@ def _panels(
         steep = height * piece.speed(t, near) + piece.bend(t, near)
         parts = np.maximum(np.ceil(h * steep / move), np.ceil(NEEDED * h / near))
         near = np.minimum(piece.distance, 2 * NEEDED * h / parts)
-    cells(float(parts.sum()))
+    cells(FEWEST_NODES * float(parts.sum()))
+    charge(CALL + PANEL * float(parts.sum()))
     parts = parts.astype(int)
     start, width = np.repeat(edges[first:last], parts), np.repeat(h / parts, parts)
     within = np.arange(len(start)) - np.repeat(np.cumsum(parts) - parts, parts)

@@ -24,7 +24,7 @@ from neyman.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import OperationLimit, metered
+from neyman.numerics.operations import OperationLimit, bounded, metered
 from neyman.numerics.rounding import up
 from neyman.profiles.profile import Engine, Profile
 from neyman.profiles.selection import select
@@ -293,10 +293,16 @@ def _shuffled_share(profile: Profile, place: Array) -> int:
 def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
     """Epsilons at which delta is about as small, by Chernoff's bound."""
     tilts = np.array([c for c in TILTS if losses.places(float(c), 0.0) <= MOST_TERMS])
-    if not len(tilts):
+    k = None
+    while k is None and len(tilts):
+        try:
+            with np.errstate(all="ignore"), bounded():
+                k = losses.moments(tilts)[0]
+        except OperationLimit:  # K of the largest tilts may have too many terms
+            tilts = tilts[: len(tilts) // 2]
+    if k is None:
         return [math.inf for _ in deltas]
     with np.errstate(all="ignore"):
-        k = losses.moments(tilts)[0]
         ends = [np.where(np.isfinite(k), (k - math.log(d)) / tilts, math.inf) for d in deltas]
     return [max(float(np.min(e)), 1e-300) for e in ends]
 
