@@ -29,8 +29,8 @@ __all__ = [
     "CascadeProfile",
     "ConvexHullProfile",
     "ExternalPldProfile",
-    "grouped",
-    "grouped_profile",
+    "group_profile",
+    "part_groups",
 ]
 
 MOST_UNLIKE = 5000  # parts, beyond which each K takes too long
@@ -362,22 +362,22 @@ def _bracket(composition: Composition) -> Profile | None:
 def _many(composition: Composition) -> Profile | None:
     if len(composition.parts) <= MOST_UNLIKE:
         return None
-    high = grouped(composition.parts, MANY_GROUPS)[1]
-    return None if len(high) > FEWER_UNLIKE else grouped_profile(composition, MANY_GROUPS)
+    high = part_groups(composition.parts, MANY_GROUPS)[1]
+    return None if len(high) > FEWER_UNLIKE else group_profile(composition, MANY_GROUPS)
 
 
-def grouped_profile(composition: Composition, groups: int) -> Profile:
+def group_profile(composition: Composition, groups: int) -> Profile:
     """The profile of a sum of many unlike parts, like ones between two of their kind.
 
     Args:
         composition: the sum.
         groups: how many by the rate, and in each of these by the noise.
     """
-    low, high = (Composition.of(parts) for parts in grouped(composition.parts, groups))
+    low, high = (Composition.of(parts) for parts in part_groups(composition.parts, groups))
     return BracketProfile(select(low), select(high), "parts held between two of their kind")
 
 
-def grouped(parts: Parts, groups: int) -> tuple[Parts, Parts]:
+def part_groups(parts: Parts, groups: int) -> tuple[Parts, Parts]:
     """The parts with like ones replaced by one that all dominate, and by one that dominates all.
 
     More noise is noise on top of less, and what enters at a smaller rate is what enters at a larger

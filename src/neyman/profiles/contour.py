@@ -13,14 +13,14 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import OperationLimit, spare
+from neyman.numerics.operations import OperationLimit, reserve
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import (
     FAILED,
     FEW_GROUPS,
     MANY_UNLIKE,
     CascadeProfile,
-    grouped_profile,
+    group_profile,
 )
 from neyman.profiles.complement_line import HIGH, ComplementLine, log_type_two_error
 from neyman.profiles.contour_line import (
@@ -141,7 +141,7 @@ class ContourProfile(Profile):
             try:
                 self._ask(known, epsilons, low, high, wanting)
             except OperationLimit:  # the nearest line that is there says what it can
-                with spare():
+                with reserve():
                     self._ask(known, epsilons, low, high, wanting)
                 wanting[:] = False
             if not wanting.any():
@@ -164,7 +164,7 @@ class ContourProfile(Profile):
             wanting &= ~self._hopeless(epsilons)
             wanting[k] = False
         if np.any((low == -math.inf) & (high > -math.inf)):
-            with spare():
+            with reserve():
                 high = np.minimum(high, self._most(epsilons))
         return _plus(low, high, self._infinite)
 
@@ -443,6 +443,6 @@ def _contour(composition: Composition) -> Profile:
     engines: list[tuple[float, Callable[[], Profile]]]
     engines = [(0.0, lambda: contour_profile(composition))]
     if len(composition.parts) > MANY_UNLIKE:
-        engines.append((FAILED, lambda: grouped_profile(composition, FEW_GROUPS)))
+        engines.append((FAILED, lambda: group_profile(composition, FEW_GROUPS)))
     engines.append((WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)
