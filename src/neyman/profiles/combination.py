@@ -118,14 +118,15 @@ class CascadeProfile(Profile):
         self._built: dict[int, Profile] = {}
         self._log_total_variation = log_total_variation
         self._order = tuple(range(len(engines)))
-        self._hopeless: list[float] = []  # epsilons of which the first engine knows nothing
+        self._hopeless = np.zeros(0)  # epsilons of which the first engine knows nothing
         self._powers = self._order if powers is None else tuple(powers)
         self._coarse = False
         self.method, self.engine = self._engine(0).method, self._engine(0).engine
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
-        near = [x for x in self._hopeless if np.all(np.abs(epsilons - x) <= NEIGHBOR * abs(x))]
+        away = np.abs(np.asarray(epsilons)[:, None] - self._hopeless)
+        near = bool(np.any(np.all(away <= NEIGHBOR * np.abs(self._hopeless), axis=0)))
         low, high = self._ask(
             self._order[1:] or self._order if near else self._order,
             epsilons,
@@ -234,7 +235,7 @@ class CascadeProfile(Profile):
         methods = [before.method]
         wide = np.all(high > low + HOPELESS) and np.all(high > DEEPEST)
         if not (powers or order[0]) and wide:
-            self._hopeless.append(float(np.mean(places)))
+            self._hopeless = np.append(self._hopeless, np.mean(places))
         for index in order[1:]:
             enough = wider * self._widths[index] * np.ones(len(low))
             if self._coarse:

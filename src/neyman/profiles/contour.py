@@ -13,7 +13,7 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import OperationLimit, reserve
+from neyman.numerics.operations import CALL, OperationLimit, charge, reserve
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import (
     FAILED,
@@ -59,6 +59,7 @@ NEED = 45.0  # e-folds by which the characteristic function has to die out for t
 LOOSE = 1e-3  # relative width with which no line and no curve is content
 MOST_LOG_LEVEL = -1e-5  # beyond it levels are asked one by one
 FARTHEST = -1e7  # log delta for which a line is tried
+ASKED, SEARCH = 10 * CALL, 100 * CALL  # operations beside those of arrays
 LEAST_LOG_LEVEL = -14.0  # of the levels that are made ready
 GOOD = 2e-8  # relative width at which a line that is there serves another epsilon
 
@@ -262,6 +263,7 @@ class ContourProfile(Profile):
         wanting: Array,
     ) -> None:
         """Narrow what is still wanting; what is narrow enough is not any more."""
+        charge(ASKED)
         line, place, own = known
         at = np.nonzero(wanting)[0]
         if not len(at):
@@ -302,7 +304,11 @@ class ContourProfile(Profile):
         open_ = inside & ((_width(low, high) > LOOSE) | (log_levels >= MOST_LOG_LEVEL))
         open_ &= self.patient
         for k in np.nonzero(open_)[0]:
-            below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
+            try:
+                charge(SEARCH)
+                below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
+            except OperationLimit:
+                break
             low[k], high[k] = max(low[k], below), min(high[k], above)
         low = np.maximum(low, least)
         near = inside & ~near & (low > NEAR_ONE) & (_width(low, high) > FEW_DIGITS * -low)
@@ -320,7 +326,11 @@ class ContourProfile(Profile):
     def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
         """Narrow bounds on log powers near 1 by the digits of 1 - power [C-10]."""
         for k in np.nonzero(asked)[0]:
-            miss = self._log_miss(float(log_levels[k]))
+            try:
+                charge(SEARCH)
+                miss = self._log_miss(float(log_levels[k]))
+            except OperationLimit:  # the bounds that are there stay
+                break
             low[k] = max(low[k], (1 + 4 * UNIT) * _log_complement(miss[1]))
             high[k] = min(high[k], (1 - 4 * UNIT) * _log_complement(miss[0]))
 
