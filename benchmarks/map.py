@@ -87,13 +87,13 @@ def points(seed: int, count: int) -> Iterator[Point]:
         }
 
 
-def asked(f: Any, question: str, p: Point) -> Any:
+def point_answer(f: Any, question: str, p: Point) -> Any:
     """The epsilon or the power of a point; near 1 the type II error, with its own digits."""
     bound = f.epsilon(p["delta"]) if question == "epsilon" else f.power(level=p["level"])
     return f(p["level"]) if question == "power" and bound.lower > 0.5 else bound
 
 
-def drawn(family: str, kind: str, index: int) -> Any:
+def random_answer(family: str, kind: str, index: int) -> Any:
     """The answer to a random question of a kind about a random mechanism, as the fuzz asks it."""
     draw = random.Random(f"{family} {kind} {index}")
     of, ask = questions.mechanism(draw, family), questions.question(draw, kind)
@@ -108,9 +108,9 @@ def answer(family: str, question: str, p: Point) -> dict[str, Any]:
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
         bound = (
-            drawn(family, question, int(p["index"]))
+            random_answer(family, question, int(p["index"]))
             if family in RANDOM
-            else asked(FAMILIES[family](p).tradeoff(), question, p)
+            else point_answer(FAMILIES[family](p).tradeoff(), question, p)
         )
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         low, high = bound.lower, bound.upper

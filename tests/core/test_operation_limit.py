@@ -11,10 +11,18 @@ import pytest
 import neyman as ny
 from neyman.losses.composition import Composition
 from neyman.numerics import operations
-from neyman.numerics.operations import OperationLimit, bounded, cells, charge, limit, metered, spare
+from neyman.numerics.operations import (
+    OperationLimit,
+    cells,
+    charge,
+    engine_limit,
+    limit,
+    question_meter,
+    reserve,
+)
 from neyman.numerics.power_sums import _simplex
-from neyman.profiles.combination import grouped
-from neyman.profiles.limited import ExponentProfile
+from neyman.profiles.combination import part_groups
+from neyman.profiles.operation_limits import ExponentProfile
 from neyman.profiles.selection import select
 
 MECHANISMS = {
@@ -46,7 +54,7 @@ def test_bounds_of_few_operations_hold_those_of_many(name):
     for kind, ask in QUESTIONS.items():
         full = ask(MECHANISMS[name]().tradeoff())
         for most in (0.0, 1e6, 1e8):
-            with metered() as meter:
+            with question_meter() as meter:
                 meter.most = most
                 few = ask(MECHANISMS[name]().tradeoff())
             assert few.lower <= full.upper, (kind, most, few, full)
@@ -69,20 +77,20 @@ def test_a_stopped_question_says_so_and_has_one_answer(monkeypatch):
 def test_only_what_is_bounded_raises_and_a_share_leaves_the_rest():
     charge(1e30)  # between two questions nothing counts
     cells(1e30)
-    with metered() as meter:
+    with question_meter() as meter:
         charge(1e30)
         assert meter.count == 1e30
-    with metered() as meter:
+    with question_meter() as meter:
         meter.most, meter.reserve = 100.0, 10.0
-        with limit(0.5), bounded():
+        with limit(0.5), engine_limit():
             charge(50)
             with pytest.raises(OperationLimit):
                 charge(1)
-        with bounded():
+        with engine_limit():
             charge(40)
             with pytest.raises(OperationLimit):
                 charge(20)
-            with spare():
+            with reserve():
                 charge(10)
                 with pytest.raises(OperationLimit):
                     charge(1)
@@ -154,7 +162,7 @@ def test_like_parts_in_groups_hold_the_sum_between(groups):
     ]
     f = sum([*parts, *(ny.Laplace(40 + k) for k in range(9))], ny.Gaussian(9)).tradeoff()
     for losses in f.directions:
-        low, high = (Composition.of(side) for side in grouped(losses.parts, groups))
+        low, high = (Composition.of(side) for side in part_groups(losses.parts, groups))
         assert sum(n for _, n in low.parts) == sum(n for _, n in losses.parts)
         assert len(high.parts) <= 2 * groups**2 + 1
         for epsilon in (-0.3, 0.0, 0.4, 1.5):
@@ -185,7 +193,7 @@ SLOW = [
 @pytest.mark.slow
 @pytest.mark.parametrize("text", SLOW)
 def test_questions_that_took_long_end_within_their_operations(text):
-    with metered() as meter:
+    with question_meter() as meter:
         bound = eval(text, {"ny": ny})
     assert 0 <= bound.lower <= bound.upper < math.inf
     assert meter.count + meter.spared <= 1.25 * operations.MOST_OPERATIONS

@@ -37,7 +37,7 @@ def test_random_questions_never_raise(tally: Tally):
         of = mechanism(draw, families[number % len(families)])
         asked = question(draw, draw.choice(kinds))
         case = f"f = ({of}).tradeoff(); {asked}"
-        with warnings.catch_warnings(), operations.metered() as meter:
+        with warnings.catch_warnings(), operations.question_meter() as meter:
             warnings.simplefilter("error")
             try:
                 f = eval(of, {"ny": ny}).tradeoff()

@@ -1,7 +1,7 @@
 """Operations of one question: what its arrays cost, and where its engines have to stop.
 
 The functions that take time count their work before they do it: cells of arrays, and a fixed number
-for a call. An engine is asked within `bounded`. There a count beyond what is left raises
+for a call. An engine is asked within `engine_limit`. There a count beyond what is left raises
 `OperationLimit`, and so does an array that memory should not hold. The caller of the engine catches
 this and takes the bounds that are there. Time never decides: a question has one answer.
 """
@@ -21,14 +21,14 @@ __all__ = [
     "CALL",
     "Meter",
     "OperationLimit",
-    "bounded",
     "cells",
     "charge",
+    "engine_limit",
     "limit",
-    "metered",
-    "noted",
+    "method_note",
     "question",
-    "spare",
+    "question_meter",
+    "reserve",
 ]
 
 MOST_OPERATIONS = 2e10  # of a question: some seven seconds of one core
@@ -108,7 +108,7 @@ def cells(count: float) -> None:
 
 
 @contextmanager
-def metered() -> Generator[Meter, None, None]:
+def question_meter() -> Generator[Meter, None, None]:
     """Count what the block does: with the meter of the question, or with a new one."""
     meter = _METER.get()
     if meter is not None:
@@ -131,7 +131,7 @@ def limit(share: float, owner: object = None) -> Generator[None, None, None]:
         owner: instead, of what was left when this object began to answer the question. What its
             other blocks took counts, and the reserve is not shared.
     """
-    with metered() as meter:
+    with question_meter() as meter:
         before = meter.most, meter.reserve
         start = meter.count if owner is None else meter.starts.setdefault(id(owner), meter.count)
         meter.most = start + share * max(meter.most - start, 0.0)
@@ -144,12 +144,12 @@ def limit(share: float, owner: object = None) -> Generator[None, None, None]:
 
 
 @contextmanager
-def bounded() -> Generator[Meter, None, None]:
+def engine_limit() -> Generator[Meter, None, None]:
     """Within the block operations beyond the most raise `OperationLimit`.
 
     The meter says after the block whether an engine had to stop in it.
     """
-    with metered() as meter:
+    with question_meter() as meter:
         before = meter.strict, meter.reached
         meter.strict, meter.reached = True, False
         try:
@@ -160,9 +160,9 @@ def bounded() -> Generator[Meter, None, None]:
 
 
 @contextmanager
-def spare() -> Generator[None, None, None]:
+def reserve() -> Generator[None, None, None]:
     """Within the block the reserve is used: for bounds from what is there."""
-    with metered() as meter:
+    with question_meter() as meter:
         before, meter.spare = meter.spare, True
         try:
             yield
@@ -170,7 +170,7 @@ def spare() -> Generator[None, None, None]:
             meter.spare = before
 
 
-def noted(method: str) -> str:
+def method_note(method: str) -> str:
     """The method of an answer, with a note if an engine had to stop on the way to it."""
     meter = _METER.get()
     return f"{method}; {NOTE}" if meter is not None and meter.reached else method
@@ -203,7 +203,7 @@ def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
         name = f"{ask.__name__} {args!r} {options!r}"
         if name in known:
             return known[name]
-        with metered() as meter:
+        with question_meter() as meter:
             result = ask(self, *args, **options)
         if meter.reached:
             known[name] = result = _with_note(result)

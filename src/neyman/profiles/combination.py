@@ -29,8 +29,8 @@ __all__ = [
     "CascadeProfile",
     "ConvexHullProfile",
     "ExternalPldProfile",
-    "grouped",
-    "grouped_profile",
+    "group_profile",
+    "part_groups",
 ]
 
 MOST_UNLIKE = 5000  # parts, beyond which each K takes too long
@@ -118,14 +118,15 @@ class CascadeProfile(Profile):
         self._built: dict[int, Profile] = {}
         self._log_total_variation = log_total_variation
         self._order = tuple(range(len(engines)))
-        self._hopeless: list[float] = []  # epsilons of which the first engine knows nothing
+        self._hopeless = np.zeros(0)  # epsilons of which the first engine knows nothing
         self._powers = self._order if powers is None else tuple(powers)
         self._coarse = False
         self.method, self.engine = self._engine(0).method, self._engine(0).engine
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
-        near = [x for x in self._hopeless if np.all(np.abs(epsilons - x) <= NEIGHBOR * abs(x))]
+        away = np.abs(np.asarray(epsilons)[:, None] - self._hopeless)
+        near = bool(np.any(np.all(away <= NEIGHBOR * np.abs(self._hopeless), axis=0)))
         low, high = self._ask(
             self._order[1:] or self._order if near else self._order,
             epsilons,
@@ -234,7 +235,7 @@ class CascadeProfile(Profile):
         methods = [before.method]
         wide = np.all(high > low + HOPELESS) and np.all(high > DEEPEST)
         if not (powers or order[0]) and wide:
-            self._hopeless.append(float(np.mean(places)))
+            self._hopeless = np.append(self._hopeless, np.mean(places))
         for index in order[1:]:
             enough = wider * self._widths[index] * np.ones(len(low))
             if self._coarse:
@@ -362,22 +363,22 @@ def _bracket(composition: Composition) -> Profile | None:
 def _many(composition: Composition) -> Profile | None:
     if len(composition.parts) <= MOST_UNLIKE:
         return None
-    high = grouped(composition.parts, MANY_GROUPS)[1]
-    return None if len(high) > FEWER_UNLIKE else grouped_profile(composition, MANY_GROUPS)
+    high = part_groups(composition.parts, MANY_GROUPS)[1]
+    return None if len(high) > FEWER_UNLIKE else group_profile(composition, MANY_GROUPS)
 
 
-def grouped_profile(composition: Composition, groups: int) -> Profile:
+def group_profile(composition: Composition, groups: int) -> Profile:
     """The profile of a sum of many unlike parts, like ones between two of their kind.
 
     Args:
         composition: the sum.
         groups: how many by the rate, and in each of these by the noise.
     """
-    low, high = (Composition.of(parts) for parts in grouped(composition.parts, groups))
+    low, high = (Composition.of(parts) for parts in part_groups(composition.parts, groups))
     return BracketProfile(select(low), select(high), "parts held between two of their kind")
 
 
-def grouped(parts: Parts, groups: int) -> tuple[Parts, Parts]:
+def part_groups(parts: Parts, groups: int) -> tuple[Parts, Parts]:
     """The parts with like ones replaced by one that all dominate, and by one that dominates all.
 
     More noise is noise on top of less, and what enters at a smaller rate is what enters at a larger

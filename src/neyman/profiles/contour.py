@@ -13,14 +13,14 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import OperationLimit, spare
+from neyman.numerics.operations import CALL, OperationLimit, charge, reserve
 from neyman.numerics.rounding import above, log_complement
 from neyman.profiles.combination import (
     FAILED,
     FEW_GROUPS,
     MANY_UNLIKE,
     CascadeProfile,
-    grouped_profile,
+    group_profile,
 )
 from neyman.profiles.complement_line import HIGH, ComplementLine, log_type_two_error
 from neyman.profiles.contour_line import (
@@ -59,6 +59,7 @@ NEED = 45.0  # e-folds by which the characteristic function has to die out for t
 LOOSE = 1e-3  # relative width with which no line and no curve is content
 MOST_LOG_LEVEL = -1e-5  # beyond it levels are asked one by one
 FARTHEST = -1e7  # log delta for which a line is tried
+ASKED, SEARCH = 10 * CALL, 100 * CALL  # operations beside those of arrays
 LEAST_LOG_LEVEL = -14.0  # of the levels that are made ready
 GOOD = 2e-8  # relative width at which a line that is there serves another epsilon
 
@@ -141,7 +142,7 @@ class ContourProfile(Profile):
             try:
                 self._ask(known, epsilons, low, high, wanting)
             except OperationLimit:  # the nearest line that is there says what it can
-                with spare():
+                with reserve():
                     self._ask(known, epsilons, low, high, wanting)
                 wanting[:] = False
             if not wanting.any():
@@ -164,7 +165,7 @@ class ContourProfile(Profile):
             wanting &= ~self._hopeless(epsilons)
             wanting[k] = False
         if np.any((low == -math.inf) & (high > -math.inf)):
-            with spare():
+            with reserve():
                 high = np.minimum(high, self._most(epsilons))
         return _plus(low, high, self._infinite)
 
@@ -262,6 +263,7 @@ class ContourProfile(Profile):
         wanting: Array,
     ) -> None:
         """Narrow what is still wanting; what is narrow enough is not any more."""
+        charge(ASKED)
         line, place, own = known
         at = np.nonzero(wanting)[0]
         if not len(at):
@@ -306,7 +308,11 @@ class ContourProfile(Profile):
         open_ = inside & ((_width(low, high) > LOOSE) | (log_levels >= MOST_LOG_LEVEL))
         open_ &= self.patient
         for k in np.nonzero(open_)[0]:
-            below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
+            try:
+                charge(SEARCH)
+                below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
+            except OperationLimit:
+                break
             low[k], high[k] = max(low[k], below), min(high[k], above)
         low = np.maximum(low, least)
         near = inside & ~near & (low > NEAR_ONE) & (_width(low, high) > FEW_DIGITS * -low)
@@ -324,7 +330,11 @@ class ContourProfile(Profile):
     def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
         """Narrow bounds on log powers near 1 by the digits of 1 - power [C-10]."""
         for k in np.nonzero(asked)[0]:
-            below, above = log_complement(*self._log_miss(float(log_levels[k])))
+            try:
+                charge(SEARCH)
+                below, above = log_complement(*self._log_miss(float(log_levels[k])))
+            except OperationLimit:  # the bounds that are there stay
+                break
             low[k], high[k] = max(low[k], below), min(high[k], above)
 
     def _log_miss(self, log_level: float) -> Interval:
@@ -441,6 +451,6 @@ def _contour(composition: Composition) -> Profile:
     engines: list[tuple[float, Callable[[], Profile]]]
     engines = [(0.0, lambda: contour_profile(composition))]
     if len(composition.parts) > MANY_UNLIKE:
-        engines.append((FAILED, lambda: grouped_profile(composition, FEW_GROUPS)))
+        engines.append((FAILED, lambda: group_profile(composition, FEW_GROUPS)))
     engines.append((WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)

@@ -35,7 +35,7 @@ from neyman.profiles.combination import (
     FEW_GROUPS,
     MANY_UNLIKE,
     CascadeProfile,
-    grouped_profile,
+    group_profile,
 )
 from neyman.profiles.contour import GOOD, WIDE, ContourProfile, Lines
 from neyman.profiles.contour_line import Line, line_at, line_for, log_kernel
@@ -616,9 +616,9 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         (0.0, lambda: largest_step_profile(composition)),
     ]
     if len(composition.parts) > MOST_UNLIKE:
-        return grouped_profile(composition, FEW_GROUPS)
+        return group_profile(composition, FEW_GROUPS)
     if len(composition.parts) > MANY_UNLIKE:
-        engines.append((FAILED, lambda: grouped_profile(composition, FEW_GROUPS)))
+        engines.append((FAILED, lambda: group_profile(composition, FEW_GROUPS)))
     count = sum(n for _, n in composition.parts)
     subsampled = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
     if count <= SEVERAL and subsampled:

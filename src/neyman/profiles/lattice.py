@@ -27,7 +27,7 @@ from scipy.special import erfcx, ndtri
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
-from neyman.numerics.operations import OperationLimit, charge
+from neyman.numerics.operations import CALL, OperationLimit, charge
 from neyman.numerics.rounding import log_complement
 from neyman.profiles.contour_line import (
     LEAST_MISS,
@@ -42,6 +42,7 @@ __all__ = ["LatticeProfile", "Side"]
 
 SPAN = 600.0  # e-folds that one stretch of running sums covers
 STRETCHES = 256
+ASKED = 10.0  # calls on short arrays of a question to a side
 SIDE = 200.0  # operations for each place of a side
 EXACT = 1e-9  # a width at which no better tilt is looked for
 NARROW = 1e-6  # a relative width of 1 - power at which the power is not asked, too
@@ -288,6 +289,7 @@ class Side:
     @np.errstate(invalid="ignore", over="ignore")  # of sums that left the floats
     def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
         """Bounds on logs of the sums of p (1 - e^{epsilon - l}) over l > epsilon; shape (n,)."""
+        charge(ASKED * (CALL + len(epsilon)))
         k = np.searchsorted(self.loss, epsilon, side="right")
         # The places carry an error: those that may lie above epsilon are counted.
         near = np.searchsorted(self.loss, epsilon - 2 * self.place, side="left")
@@ -369,7 +371,7 @@ class Side:
         level = log_level - self.log_scale + (c + 1) * center
         if sums is None or abs(level) > SPAN:
             # As if the law were normal: -(c + 1) x - x^2 / (2 variance) is the level at x.
-            variance = self.moments[1] ** 2
+            variance = max(self.moments[1] ** 2, TINY)
             root = math.sqrt(max((c + 1) ** 2 - 2 * level / variance, 0.0))
             return (EMPTY, 0.0), center + variance * (root - c - 1)
         loss, weight, size, q_error, below, b_error = sums

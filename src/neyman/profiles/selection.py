@@ -8,8 +8,8 @@ from functools import singledispatch
 
 from neyman.losses.composition import Composition
 from neyman.losses.loss import Part
-from neyman.numerics.operations import OperationLimit, bounded
-from neyman.profiles.limited import ExponentProfile, LimitedProfile
+from neyman.numerics.operations import OperationLimit, engine_limit
+from neyman.profiles.operation_limits import ExponentProfile, LimitProfile
 from neyman.profiles.profile import Profile
 
 __all__ = ["Rule", "profile_of_one", "register", "rules", "select"]
@@ -85,7 +85,7 @@ def select(composition: Composition) -> Profile:
     A new loss needs no rule if it is a `Loss`: rules 100 and 110 cover it. A closed form is added
     with `neyman.profiles.selection.profile_of_one.register`, any other rule with `register`.
 
-    Engines of the rules above 50 stop at the operations of a question (`LimitedProfile`).
+    Engines of the rules above 50 stop at the operations of a question (`LimitProfile`).
 
     Args:
         composition: a sum of independent losses of one ordered pair.
@@ -102,13 +102,13 @@ def select(composition: Composition) -> Profile:
 def _first(composition: Composition) -> Profile:
     for rule in rules():
         try:
-            with bounded():
+            with engine_limit():
                 profile = rule.build(composition)
         except OperationLimit:
             return ExponentProfile(composition)
         if profile is not None:
-            limited = rule.priority > CLOSED_FORMS and not isinstance(profile, LimitedProfile)
-            return LimitedProfile(profile, composition) if limited else profile
+            limited = rule.priority > CLOSED_FORMS and not isinstance(profile, LimitProfile)
+            return LimitProfile(profile, composition) if limited else profile
     kinds = sorted({type(loss).__name__ for loss, _ in composition.parts})
     raise LookupError(f"no engine is registered for a composition of {', '.join(kinds)}")
 

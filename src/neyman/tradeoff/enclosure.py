@@ -24,7 +24,7 @@ from neyman.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import OperationLimit, bounded, metered
+from neyman.numerics.operations import OperationLimit, engine_limit, question_meter
 from neyman.numerics.rounding import up
 from neyman.profiles.profile import Engine, Profile
 from neyman.profiles.selection import select
@@ -281,7 +281,7 @@ def _shuffled_share(profile: Profile, place: Array) -> int:
     if len(place) < PROBES:
         return 1
     several = place[:: len(place) // PROBES]
-    with metered() as meter:
+    with question_meter() as meter:
         counts = [meter.count]
         for asked in (several[-1:], several):
             profile.log_deltas(asked)
@@ -296,7 +296,7 @@ def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
     k = None
     while k is None and len(tilts):
         try:
-            with np.errstate(all="ignore"), bounded():
+            with np.errstate(all="ignore"), engine_limit():
                 k = losses.moments(tilts)[0]
         except OperationLimit:  # K of the largest tilts may have too many terms
             tilts = tilts[: len(tilts) // 2]

@@ -27,7 +27,7 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, common_step
 from neyman.numerics.bound import Bound
-from neyman.numerics.operations import noted, question
+from neyman.numerics.operations import method_note, question
 from neyman.numerics.rounding import down, exp_up, up
 from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import select
@@ -85,13 +85,13 @@ class PrivacyLoss:
                 without a lattice has an atom at x, the interval holds both sides of the jump.
         """
         low, high = map(float, self._both(x)[0])
-        return Bound(low, high, "lower", noted(self._profile.method))
+        return Bound(low, high, "lower", method_note(self._profile.method))
 
     @question
     def tail(self, x: float) -> Bound:
         """Return P(L > x), infinite losses included; upper is safe. Args: as for `cdf`."""
         low, high = map(float, self._both(x)[1])
-        return Bound(low, high, "upper", noted(self._profile.method))
+        return Bound(low, high, "upper", method_note(self._profile.method))
 
     @property
     def infinite(self) -> Bound:

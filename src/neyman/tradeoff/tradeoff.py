@@ -27,7 +27,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound, directed
 from neyman.numerics.check import log_probability
-from neyman.numerics.operations import limit, noted, question
+from neyman.numerics.operations import limit, method_note, question
 from neyman.numerics.rounding import above, down, exp_down, exp_up, log_of, up
 from neyman.profiles.closed_form import GaussianProfile
 from neyman.profiles.combination import ConvexHullProfile
@@ -218,12 +218,12 @@ class Tradeoff:
         return tuple(dict.fromkeys(x.source for x in parts if isinstance(x, ExternalPld)))
 
     def _named(self, method: str) -> str:
-        return noted("; ".join([*self.sources, method]))
+        return method_note("; ".join([*self.sources, method]))
 
     @property
     def method(self) -> str:
         """Return how the answers are computed, in words."""
-        return noted("; ".join(dict.fromkeys(p.method for p in self.profiles)))
+        return method_note("; ".join(dict.fromkeys(p.method for p in self.profiles)))
 
     def _log_delta(self, epsilon: float) -> Interval:
         least = -math.inf  # a lower bound of the pairs that were asked before

@@ -1,6 +1,6 @@
-"""A profile whose engine may be stopped: then bounds by Chernoff and by proven parameters [C-12].
+"""A profile whose engine may be stopped: then bounds by Chernoff and by proven parameters [C-14].
 
-Each engine answers within `bounded`: an operation beyond those of the question raises
+Each engine answers within `engine_limit`: an operation beyond those of the question raises
 `OperationLimit`. Engines that hold bounds already return these, which are wider. Where there are
 none, what is left are exponents at a few tilts, a proven mu, the total variation, and the largest
 loss from above, and from below the mass of infinite loss and the test that ignores the data.
@@ -18,12 +18,12 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import OperationLimit, bounded, spare
+from neyman.numerics.operations import CALL, OperationLimit, charge, engine_limit, reserve
 from neyman.numerics.rounding import above
 from neyman.profiles.contour_line import BELOW, least_log_powers, log_kernel, mgf_below
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 
-__all__ = ["ExponentProfile", "LimitedProfile"]
+__all__ = ["ExponentProfile", "LimitProfile"]
 
 TILTS = 2.0 ** np.arange(-6, 11, 2)
 MOST_TERMS = 1e5  # of K at such a tilt
@@ -49,7 +49,7 @@ class ExponentProfile(Profile):
         """Tilts c, A = K(c) + log kappa(c), and its rounding: delta <= e^{A - c epsilon} [C-1]."""
         none = np.zeros(0)
         try:
-            with bounded(), spare(), np.errstate(all="ignore"):
+            with engine_limit(), reserve(), np.errstate(all="ignore"):
                 terms = self.losses.places
                 c = np.array([x for x in TILTS.tolist() if terms(x, 0.0) <= MOST_TERMS])
                 k, error = self.losses.mgf(c)
@@ -83,7 +83,7 @@ class ExponentProfile(Profile):
     def _misses(self) -> Array | None:
         """Upper bounds on K(-a), a = `BELOW`; None where they take too many operations."""
         try:
-            with bounded(), spare(), np.errstate(all="ignore"):
+            with engine_limit(), reserve(), np.errstate(all="ignore"):
                 most = mgf_below(self.losses)
         except OperationLimit:
             return None
@@ -161,7 +161,7 @@ class ExponentProfile(Profile):
         return self.losses.log_total_variation
 
 
-class LimitedProfile(Profile):
+class LimitProfile(Profile):
     """The profile of an engine, within the operations of the question that is asked.
 
     Args:
@@ -185,7 +185,7 @@ class LimitedProfile(Profile):
 
     def _asked(self, ask: Callable[[Profile], T], rest: Callable[[Profile], T]) -> T:
         try:
-            with bounded():
+            with engine_limit():
                 return ask(self._inner)
         except OperationLimit:
             return rest(self._rest)
@@ -193,7 +193,8 @@ class LimitedProfile(Profile):
     def _ends(self, ask: Callable[[Profile], tuple[Array, Array]]) -> tuple[Array, Array]:
         """The engine's bounds; if it had to stop, no wider than those by exponents."""
         try:
-            with bounded() as meter:
+            with engine_limit() as meter:
+                charge(5 * CALL)
                 low, high = ask(self._inner)
                 stopped = meter.reached
         except OperationLimit:
@@ -244,7 +245,7 @@ class LimitedProfile(Profile):
         return self._inner.log_total_variation()
 
     def _like(self, other: Profile) -> Profile:
-        return self if other is self._inner else LimitedProfile(other, self._rest.losses)
+        return self if other is self._inner else LimitProfile(other, self._rest.losses)
 
     def from_above(self) -> Profile:
         """That of the engine."""
