@@ -45,11 +45,7 @@ QUESTIONS = {
 }
 
 
-COSTLY = ("sampled lattice", "rounded", "shuffle")
-SPLIT = [pytest.param(n, marks=pytest.mark.slow) if n in COSTLY else n for n in MECHANISMS]
-
-
-@pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.parametrize("name", MECHANISMS)
 def test_bounds_of_few_operations_hold_those_of_many(name):
     for kind, ask in QUESTIONS.items():
         full = ask(MECHANISMS[name]().tradeoff())
@@ -190,7 +186,6 @@ SLOW = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", SLOW)
 def test_questions_that_took_long_end_within_their_operations(text):
     with question_meter() as meter:
