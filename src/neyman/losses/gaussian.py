@@ -11,10 +11,12 @@ from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import CALL, cells, charge
 
 __all__ = ["GaussianLoss"]
 
 
+NODE = 150.0  # operations for each node of a discretization
 REACH = 26.0  # standard deviations kept of a tilted Gaussian: what lies beyond is below 1e-147
 
 
@@ -67,6 +69,9 @@ class GaussianLoss(Loss):
         width = step / panels
         first = math.floor((center - REACH * mu) / step)
         last = math.ceil((center + REACH * mu) / step)
+        nodes = (last - first) * panels * len(NODES)
+        cells(nodes)
+        charge(CALL + NODE * nodes)
         edges = first * step + width * np.arange((last - first) * panels)
         loss = (edges[:, None] + width * NODES).ravel()
         density = np.exp(-((loss - center) ** 2) / (2 * self.mu_squared))

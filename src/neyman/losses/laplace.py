@@ -19,9 +19,12 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import CALL, cells, charge
 from neyman.numerics.rounding import above
 
 __all__ = ["LaplaceLoss"]
+
+NODE = 100.0  # operations for each node of a discretization
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,9 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         """Its two atoms, and quadrature nodes between the multiples of ``step``."""
         a = self.epsilon
         scale = float(self.log_mgf(np.array([tilt]))[0])
+        nodes = len(NODES) * (2 * a / step + 2 * a * (tilt + 1) + 2)  # at most
+        cells(nodes)
+        charge(CALL + NODE * nodes)
         inner = step * np.arange(math.floor(-a / step) + 1, math.ceil(a / step))
         edges = np.concatenate([[-a], inner[(inner > -a) & (inner < a)], [a]])
         fine = max(1, math.ceil((tilt + 1) * float(np.max(np.diff(edges)))))

@@ -92,7 +92,7 @@ def convolve(a: Atoms, b: Atoms, work: float = DIRECT_WORK) -> Atoms:
     sum_a, sum_b = float(a.weight.sum()), float(b.weight.sum())
     absolute = a.absolute * sum_b + b.absolute * sum_a + short * a.absolute * b.absolute
     if short * long <= work:
-        charge(CALL + short * long)
+        charge(CALL + 0.4 * short * long)
         weight = np.convolve(a.weight, b.weight)
         relative += short * UNIT * (1 + relative)  # [ES-2]
     else:

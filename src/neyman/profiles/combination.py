@@ -363,8 +363,10 @@ def _bracket(composition: Composition) -> Profile | None:
 def _many(composition: Composition) -> Profile | None:
     if len(composition.parts) <= MOST_UNLIKE:
         return None
-    high = part_groups(composition.parts, MANY_GROUPS)[1]
-    return None if len(high) > FEWER_UNLIKE else group_profile(composition, MANY_GROUPS)
+    steps = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
+    groups = FEW_GROUPS if steps else MANY_GROUPS  # sums by the largest step take longer
+    high = part_groups(composition.parts, groups)[1]
+    return None if len(high) > FEWER_UNLIKE else group_profile(composition, groups)
 
 
 def group_profile(composition: Composition, groups: int) -> Profile:

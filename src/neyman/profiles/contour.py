@@ -13,7 +13,7 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import CALL, OperationLimit, charge, reserve
+from neyman.numerics.operations import CALL, OperationLimit, charge, overhead, reserve
 from neyman.numerics.rounding import above, log_complement
 from neyman.profiles.combination import (
     FAILED,
@@ -263,7 +263,7 @@ class ContourProfile(Profile):
         wanting: Array,
     ) -> None:
         """Narrow what is still wanting; what is narrow enough is not any more."""
-        charge(ASKED)
+        overhead(ASKED)
         line, place, own = known
         at = np.nonzero(wanting)[0]
         if not len(at):

@@ -27,7 +27,7 @@ from scipy.special import erfcx, ndtri
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
-from neyman.numerics.operations import CALL, OperationLimit, charge
+from neyman.numerics.operations import CALL, OperationLimit, charge, overhead
 from neyman.numerics.rounding import log_complement
 from neyman.profiles.contour_line import (
     LEAST_MISS,
@@ -289,7 +289,7 @@ class Side:
     @np.errstate(invalid="ignore", over="ignore")  # of sums that left the floats
     def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
         """Bounds on logs of the sums of p (1 - e^{epsilon - l}) over l > epsilon; shape (n,)."""
-        charge(ASKED * (CALL + len(epsilon)))
+        overhead(ASKED * (CALL + len(epsilon)))
         k = np.searchsorted(self.loss, epsilon, side="right")
         # The places carry an error: those that may lie above epsilon are counted.
         near = np.searchsorted(self.loss, epsilon - 2 * self.place, side="left")

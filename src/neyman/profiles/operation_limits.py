@@ -18,7 +18,7 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import CALL, OperationLimit, charge, engine_limit, reserve
+from neyman.numerics.operations import CALL, OperationLimit, engine_limit, overhead, reserve
 from neyman.numerics.rounding import above
 from neyman.profiles.contour_line import BELOW, least_log_powers, log_kernel, mgf_below
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
@@ -194,7 +194,7 @@ class LimitProfile(Profile):
         """The engine's bounds; if it had to stop, no wider than those by exponents."""
         try:
             with engine_limit() as meter:
-                charge(5 * CALL)
+                overhead(5 * CALL)
                 low, high = ask(self._inner)
                 stopped = meter.reached
         except OperationLimit:
