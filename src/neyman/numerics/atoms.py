@@ -65,7 +65,9 @@ class Atoms:
         stride = int(ratio)
         if stride == 1:
             return self
-        weight = np.zeros((len(self.weight) - 1) * stride + 1)
+        length = (len(self.weight) - 1) * stride + 1
+        cells(length)
+        weight = np.zeros(length)
         weight[::stride] = self.weight
         return Atoms(
             step,

@@ -8,7 +8,7 @@ this and takes the bounds that are there. Time never decides: a question has one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
@@ -34,6 +34,8 @@ __all__ = [
 
 MOST_OPERATIONS = 2.3e10  # of a question: some seven seconds of one core
 RESERVE = 0.1  # of these, for bounds from what is there when they are used up
+BATCH = 8  # questions asked at once that one question's operations are for
+MOST_BATCHES = 16
 MOST_CELLS = 1 << 22  # of one array beside which others of its size stand: 32 MiB each
 CALL = 2e4  # operations of one call of NumPy functions on short arrays
 NOTE = "stopped at its limit of operations"
@@ -116,13 +118,17 @@ def cells(count: float) -> None:
 
 
 @contextmanager
-def question_meter() -> Generator[Meter, None, None]:
-    """Count what the block does: with the meter of the question, or with a new one."""
+def question_meter(batches: float = 1.0) -> Generator[Meter, None, None]:
+    """Count what the block does: with the meter of the question, or with a new one.
+
+    Args:
+        batches: how many times the operations of one question a new meter has.
+    """
     meter = _METER.get()
     if meter is not None:
         yield meter
         return
-    meter = Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
+    meter = Meter(batches * MOST_OPERATIONS, batches * RESERVE * MOST_OPERATIONS)
     token = _METER.set(meter)
     try:
         yield meter
@@ -211,7 +217,8 @@ def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
         name = f"{ask.__name__} {args!r} {options!r}"
         if name in known:
             return known[name]
-        with question_meter() as meter:
+        many = len(args[0]) if args and isinstance(args[0], Sized) else 1
+        with question_meter(min(max(many / BATCH, 1.0), MOST_BATCHES)) as meter:
             result = ask(self, *args, **options)
         if meter.reached:
             known[name] = result = _with_note(result)
