@@ -140,10 +140,13 @@ are proven, and refuses every other argument, class, attribute, and value by its
 | modes "ghost", "ew", and "no_op" | refused |
 | own gradients of layers, own collate functions, own optimizers | refused |
 | a generator with a seed, and `torch.manual_seed` | refused |
-| `secure_mode=True` (not tested), and parameters of 16 bits | refused |
+| `secure_mode=True` (not tested), and parameters or gradients of 16 bits (autocast) | refused |
+| embeddings with `max_norm`, and buffers that change, which keep data without noise | refused |
+| gradients of a row that are not finite | accepted, as 0 |
 
 The accountant then counts the samples that the loader draws. Each step must use one of them, so
-`signal_skip_step` cannot add up several. It accounts for the rate at which torch draws: a number of
+`signal_skip_step` cannot add up several. A pass may end early after a step, but whoever draws
+until a sample pleases gets no epsilon. It accounts for the rate at which torch draws: a number of
 24 bits is below the rate, which is 19% more than a rate of 10⁻⁷. `get_epsilon` refuses to answer
 for steps without a check, and after `load_checkpoint` the next steps need a new one. A history that
 is assigned is a question, and always gets an answer.
