@@ -192,3 +192,36 @@ def test_questions_that_took_long_end_within_their_operations(text):
         bound = eval(text, {"ny": ny})
     assert 0 <= bound.lower <= bound.upper < math.inf
     assert meter.count + meter.spared <= 1.25 * operations.MOST_OPERATIONS
+
+
+class Stopped:
+    """An object all of whose questions stop at the limit, and answer what was asked."""
+
+    @operations.question
+    def ask(self, value):
+        with question_meter() as meter:
+            meter.reached = True
+        return ny.Bound(
+            float(np.sum(list(value) if np.iterable(value) else value)), 9e9, "upper", ""
+        )
+
+    @operations.question
+    def draw(self, count, seed=None):
+        with question_meter() as meter:
+            meter.reached = True
+        return np.random.default_rng(seed).random(count)
+
+
+def test_a_kept_answer_is_never_that_of_another_question():
+    """Arrays that print alike, iterators at one place in memory, and draws are asked anew."""
+    stopped = Stopped()
+    for first, second in (
+        (np.array([0.123456789]), np.array([0.123456781])),
+        (np.zeros(2000), np.r_[np.zeros(1000), 1.0, np.zeros(999)]),
+        (0.1, 0.2),
+    ):
+        assert stopped.ask(first).lower == np.sum(first)
+        assert stopped.ask(second).lower == np.sum(second)
+    assert [stopped.ask(iter([k])).lower for k in range(50)] == [*range(50)]
+    assert stopped.ask(0.3) is stopped.ask(0.3)
+    assert not np.array_equal(stopped.draw(3), stopped.draw(3))

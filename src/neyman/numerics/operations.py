@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import wraps
+from numbers import Real
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from neyman.numerics.bound import Bound
@@ -202,26 +203,35 @@ def _with_note(answer: Any) -> Any:
     return answer
 
 
+def _is_number(value: object) -> bool:
+    return value is None or isinstance(value, Real)
+
+
 def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Give a method that answers a question its operations, as a decorator.
 
-    The answer at which an engine had to stop is kept with the object: asked again, when more has
-    been computed, the question has the same answer.
+    The answer to a question about numbers at which an engine had to stop is kept with the object:
+    asked again, when more has been computed, the question has the same answer. Answers to lists,
+    arrays, and iterators are not kept, nor are draws: no text or place in memory tells them apart.
     """
 
     @wraps(ask)
     def answer(self: S, *args: P.args, **options: P.kwargs) -> R:
         if _METER.get() is not None:  # a part of another question
             return ask(self, *args, **options)
-        known: dict[str, R] = vars(self).setdefault("_stopped", {})
-        name = f"{ask.__name__} {args!r} {options!r}"
-        if name in known:
-            return known[name]
+        known: dict[object, R] = vars(self).setdefault("_stopped", {})
+        values = (*args, *options.values())
+        asked = (ask.__name__, values, (*options,)) if all(map(_is_number, values)) else None
+        if asked is not None and asked in known:
+            return known[asked]
         many = len(args[0]) if args and isinstance(args[0], Sized) else 1
         with question_meter(min(max(many / BATCH, 1.0), MOST_BATCHES)) as meter:
             result = ask(self, *args, **options)
-        if meter.reached:
-            known[name] = result = _with_note(result)
-        return result
+        if not meter.reached:
+            return result
+        stopped: R = _with_note(result)
+        if asked is not None and not isinstance(stopped, Sized):
+            known[asked] = stopped
+        return stopped
 
     return answer
