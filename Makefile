@@ -3,8 +3,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 ONLY ?=
-# A file or a server goes to one process of the run, the longest first (tests/tiers.py).
-PYTEST := -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+# A file or a server goes to one process of the run, the longest first (tests/tiers.py). A crash of a
+# process ends the run: pytest-xdist would run the same test for ever.
+PYTEST := -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
 BIN := $(VENV)/bin
 TESTS := OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 LONG := -o faulthandler_timeout=0  # a case may take hours
