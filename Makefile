@@ -11,6 +11,7 @@ TESTS := OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 LONG := -o faulthandler_timeout=0  # a case may take hours
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 INSTALL := bin/python -m pip install --quiet --disable-pip-version-check
+TEST_PACKAGES := 'pytest>=9,<9.2' pytest-xdist hypothesis mpmath
 
 .PHONY: $(shell sed -nE 's/^([a-z][a-z-]*):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
@@ -93,7 +94,7 @@ TORCH ?= .venv-torch
 TORCH_TESTS ?= tests/with_torch tests/training
 $(TORCH)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
-	$(TORCH)/$(INSTALL) '.[release,opacus]' pytest hypothesis mpmath scikit-learn
+	$(TORCH)/$(INSTALL) '.[release,opacus]' $(TEST_PACKAGES) scikit-learn
 	touch $@
 test-torch: $(TORCH)/.installed
 	OMP_NUM_THREADS=1 PYTHONPATH=src $(TORCH)/bin/python -m pytest $(TORCH_TESTS)
@@ -105,7 +106,7 @@ test-base test-lowest test-portable: TIER ?= fast
 test-base:
 	rm -rf $(BASE)
 	$(PYTHON) -m venv $(BASE)
-	$(BASE)/$(INSTALL) . pytest pytest-xdist hypothesis mpmath
+	$(BASE)/$(INSTALL) . $(TEST_PACKAGES)
 	NEYMAN_SKIPS= OMP_NUM_THREADS=1 $(BASE)/bin/python $(PYTEST) --tier $(TIER)
 
 # The lowest versions that pyproject.toml declares for an install with neyman[release], on the oldest
@@ -116,7 +117,7 @@ test-lowest:
 	$(PYTHON) -m venv $(LOWEST)
 	$(PYTHON) .ci/lowest.py >$(LOWEST)/lowest.txt
 	$(LOWEST)/$(INSTALL) -c $(LOWEST)/lowest.txt '.[release,dp-accounting]' \
-	  pytest pytest-xdist hypothesis mpmath 'psycopg[binary]' packaging click
+	  $(TEST_PACKAGES) 'psycopg[binary]' packaging click
 	NEYMAN_SKIPS= OMP_NUM_THREADS=1 $(LOWEST)/bin/python $(PYTEST) -W ignore::DeprecationWarning \
 	  --tier $(TIER) -k "not spark and not postgresql"
 

@@ -69,23 +69,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take the cases of the tier, the longest group first, before pytest-xdist reads the groups."""
     for item in items:
         if attacks.attack_of(item.nodeid) is not None:
             item.add_marker("attack")
         if item.nodeid.startswith("tests/fuzz/") or random_laws.is_random(item):
             item.add_marker("random")
-
-
-@pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
-def pytest_collection_choose(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the cases of the tier, the longest group first."""
     durations, largest = tiers.Durations.read(), config.getoption("tier")
     if largest != "night":
         chosen = durations.chosen(items, largest)
         config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
         items[:] = chosen
-    if config.getoption("dist", "no") == "loadgroup":
+    if getattr(config.option, "loadgroup", False):  # of a process of pytest-xdist
         items[:] = tiers.in_order(items, durations)
     if config.getoption("reverse"):
         items.reverse()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections import defaultdict
+from pathlib import Path
+from xml.etree import ElementTree
 
 import tiers
 from tiers import LARGEST_SECONDS, TIERS, Durations
@@ -59,6 +63,24 @@ def test_a_measurement_replaces_that_of_its_tests_and_keeps_that_of_others_that_
         "test_some": 0.02,
         "test_heavy": {"[1]": 1.5, "[2]": 0.4},
     }
+
+
+def test_the_cases_of_a_group_go_to_one_process(tmp_path):
+    """A run of files that print the process of each case."""
+    for name in "abc":
+        (tmp_path / f"test_{name}.py").write_text(
+            "import os, pytest\n@pytest.mark.parametrize('case', range(8))\n"
+            "def test_process(case, record_property): record_property('process', os.getpid())\n"
+        )
+    folder = Path(tiers.__file__).parent
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
+    run = [*command, "--no-loadscope-reorder", "-p", "conftest", "--junit-xml=out.xml", "."]
+    subprocess.run(run, cwd=tmp_path, check=True, env=os.environ | {"PYTHONPATH": str(folder)})
+    processes = defaultdict(set)
+    for case in ElementTree.parse(tmp_path / "out.xml").iter("testcase"):
+        processes[case.get("classname")].add(case.find("properties/property").get("value"))
+    assert [*map(len, processes.values())] == [1, 1, 1]
+    assert len(set.union(*processes.values())) == 2
 
 
 def test_work_is_counted_with_the_processes_that_it_starts():
