@@ -206,7 +206,8 @@ class Side:
             measure.tail + lost,
             relative[mask] if isinstance(relative, np.ndarray) else relative,
             measure.absolute if lattice else 0.0,
-            4 * UNIT * most + measure.place,
+            # Of the first place, of a way of at most twice the farthest one, and of their sum.
+            4 * UNIT * most + (measure.drift if lattice else measure.place),
             float(measure.step) if lattice else 0.0,
         )
 
