@@ -17,6 +17,7 @@ DERIVED = (
     "profiles/contour_line.py:Line._sums",
     "profiles/contour_line.py:_built",
     "profiles/lattice.py:LatticeProfile._finite_power",
+    "profiles/step_nodes.py:StepNodes",
     "tradeoff/tradeoff.py:Tradeoff._power_at.ask",
     "tradeoff/tradeoff.py:Tradeoff.epsilon.ask",
 )

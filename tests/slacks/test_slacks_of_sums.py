@@ -6,6 +6,7 @@ the part under test is left. The exact number is what the certificate names, in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from types import SimpleNamespace
@@ -15,10 +16,13 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
+from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.atoms import Atoms
 from neyman.numerics.discretization import Discretization
+from neyman.profiles.bracket_sum import BracketSum
 from neyman.profiles.largest_step import LargestStepProfile
 from neyman.profiles.lattice import Side
+from neyman.profiles.step_nodes import StepNodes
 from slacks import needed, numbers
 
 
@@ -38,9 +42,10 @@ def log_kernel(c: float) -> mpf:
 def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
     for tilt, above, epsilon in numbers(1, 60, (1e3, 1e6), (0.0, 90.0), (0.0, 1e-3)):
         bracket = SimpleNamespace(tilts=np.array([tilt]), log_f_above=lambda _, a=above: a)
+        table = SimpleNamespace(saddle=lambda _, t=tilt: (t, 0.0))
         profile = bare(
             LargestStepProfile,
-            _table=lambda _: SimpleNamespace(saddle=lambda _: (tilt, 0.0)),
+            _table=lambda _, t=table: t,
             _one_bracket=lambda _, b=bracket: [b],
             _removed=False,
             _cheap=False,
@@ -58,3 +63,42 @@ def test_places_of_a_lattice_whose_step_is_no_float() -> Iterator[bool]:
             exact = [Fraction(a, b) * (start + k) for k in range(n)]
             off = max(abs(Fraction(x) - y) for x, y in zip(side.loss.tolist(), exact, strict=True))
             yield off <= side.place
+
+
+@needed("profiles/bracket_sum.py:BracketSum._log_f_above")
+def test_the_transform_of_a_bracket_whose_factors_cancel() -> Iterator[bool]:
+    n, m = 10**6 + 7, 10**6 + 2
+    for tilt, v, x, y in numbers(2, 60, (0.1, 90.0), (0.0, 3.0), (-1.0, 1.0), (-30.0, -1.0)):
+        for bulk in (True, False):
+            pairs = [(n, x, x + y), (m, -x, y - x)]  # of counts, laws, and brackets
+            nodes = [
+                SimpleNamespace(count=k, log_above=lambda _, p=(b if bulk else a, b): p)
+                for k, a, b in ([(n, x, x), (m, -x, -x)] if bulk else pairs)
+            ]
+            above = bare(BracketSum, nodes=nodes, variance=v, bulk=bulk)._log_f_above(tilt)
+            exact = mpf(v) * tilt * (mpf(tilt) + 1) / 2 + n * mpf(x) + m * mpf(-x)
+            if not bulk:
+                ratios = ((k, mpmath.exp(mpf(b) - mpf(a))) for k, a, b in pairs)
+                exact += mpmath.log(mpmath.expm1(sum(k * mpmath.log1p(r) for k, r in ratios)))
+            yield above >= exact
+
+
+def log_moment(mu: float, q: float, k: int) -> mpf:
+    """log E R^k under Q, R = 1 - q + q e^t, t of the normal law with the distance mu."""
+    terms = (
+        mpmath.binomial(k, j) * (1 - mpf(q)) ** (k - j) * mpf(q) ** j * mpmath.exp(mpf(mu) ** 2 * i)
+        for j, i in ((j, j * (j - 1) // 2) for j in range(k + 1))
+    )
+    return mpmath.log(sum(terms))
+
+
+@needed("profiles/step_nodes.py:StepNodes.line", together=[(0, 1)], but=tuple(range(2, 8)))
+def test_the_transform_of_a_step_at_a_real_tilt() -> Iterator[bool]:
+    often = numbers(3, 30, (0.2, 2.0), (0.05, 0.9), (1, 6))
+    rarely = numbers(4, 30, (0.1, 1.0), (1e-3, 0.05), (1, 6))
+    for mu, q, tilt in (*often, *rarely):
+        loss = SubsampledGaussianLoss(mu, q, True)
+        nodes = StepNodes(loss, "one", 1, -math.inf, math.inf, 8.0, None)
+        sums = nodes.line(float(int(tilt)), np.array([0.0, 0.5]))
+        off = abs(sums.log_bracket - log_moment(mu, q, int(tilt) + 1))
+        yield off <= mpmath.log1p(sums.bracket_error[0])

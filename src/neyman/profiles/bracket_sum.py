@@ -120,11 +120,13 @@ class BracketSum:
         each = [step.log_above(tilt) for step in self.nodes]
         if any(v == math.inf or b == math.inf for v, b in each):
             return math.inf  # no bound is known; a difference of two such says nothing
-        log_low = math.fsum(
+        lows = [
             s.count * (b if self.bulk else v) for s, (v, b) in zip(self.nodes, each, strict=True)
-        )
+        ]
+        log_low = math.fsum(lows)
         normal = 0.5 * self.variance * tilt * (tilt + 1)
-        size = 1 + abs(log_low) + normal
+        # Each product is rounded, and a sum of products may cancel.
+        size = 1 + math.fsum(abs(v) for v in lows) + normal
         if self.bulk:
             return log_low + normal + 16 * UNIT * size
         ratios = np.array([b - v for v, b in each])
@@ -133,8 +135,10 @@ class BracketSum:
         if log_gains == -math.inf:
             return -1e300
         value = log_low + normal + float(log_expm1(log_gains[None])[0])
-        moved = float(np.abs(ratios[ratios > -math.inf]).max()) + math.exp(min(log_gains, 700.0))
-        return value + 16 * UNIT * (size + 4 * moved + abs(value))
+        # Ratios and logarithms of counts are rounded; of a gain g, log(e^g - 1) magnifies it.
+        far = float(np.abs(ratios[ratios > -math.inf]).max() + np.log(counts.max()))
+        moved = (4 + far) * (1 + math.exp(min(log_gains, 700.0)))
+        return value + 16 * UNIT * (size + moved + abs(value))
 
     def log_decay(self, tilt: float, u: Array) -> Array:
         """Bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
