@@ -14,14 +14,17 @@ from typing import Any
 
 import mpmath
 import numpy as np
+from exact_profiles import Known
 from mpmath import mpf
 
 from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.atoms import Atoms
 from neyman.numerics.discretization import Discretization
 from neyman.profiles.bracket_sum import BracketSum
+from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.largest_step import LargestStepProfile
 from neyman.profiles.lattice import Side
+from neyman.profiles.log_sum_density import Step, density_of_step
 from neyman.profiles.step_nodes import StepNodes
 from slacks import needed, numbers
 
@@ -102,3 +105,32 @@ def test_the_transform_of_a_step_at_a_real_tilt() -> Iterator[bool]:
         sums = nodes.line(float(int(tilt)), np.array([0.0, 0.5]))
         off = abs(sums.log_bracket - log_moment(mu, q, int(tilt) + 1))
         yield off <= mpmath.log1p(sums.bracket_error[0])
+
+
+@needed("profiles/log_sum_density.py:density_of_step")
+def test_the_density_of_one_step() -> Iterator[bool]:
+    for q, mu, share in numbers(5, 40, (1e-3, 0.9), (0.1, 9.0), (-1.0, 1.0)):
+        step = Step(q, mu)
+        tau = step.mean + 3 * mu * share
+        table = density_of_step(step, tau, tau + 1.0, 0.5)
+        z = (tau - mpmath.log(mpf(q) / (1 - mpf(q))) + mpf(mu) ** 2 / 2) / mu
+        exact = -(z**2) / 2 - mpmath.log(2 * mpmath.pi) / 2 - mpmath.log(mu)
+        yield abs(table.log_value(np.array([tau]))[0] - exact) <= table.error[0]
+
+
+@needed("profiles/few_steps.py:FewStepsProfile._above_zero", together=[(0, 1)])
+def test_delta_of_a_threshold_that_is_rounded() -> Iterator[bool]:
+    far = numbers(6, 40, (1.0, 9.0), (1.0, 9.0), (1e5, 1e6), (0.0, 1e-6))
+    slow = numbers(7, 40, (0.1, 0.9), (0.1, 0.9), (0.0, 1.0), (-700.0, -90.0))
+    for log_a, epsilon, slope, start in (*far, *slow):
+        middle = log_a + epsilon + (1e-9 if slope > 1 else -0.3)
+        known = Known(start, slope)  # log of the expectation, by how far s is beyond the middle
+
+        def values(tau: Any, known: Known = known, middle: float = middle) -> Any:
+            s = [mpmath.log1p(mpmath.exp(mpf(t))) for t in tau]
+            return np.array([known._ends(known.start - known.slope * (x - middle)) for x in s]).T
+
+        profile = bare(FewStepsProfile, _log_a=log_a, _removed=True, _values=values)
+        low, high = profile._above_zero(np.array([epsilon]))
+        exact = start - mpf(slope) * (mpf(log_a) + epsilon - middle) - log_a
+        yield exact > 0 or low[0] <= exact <= high[0]
