@@ -69,7 +69,7 @@ def test_delta_by_exponents_and_by_a_proven_mu() -> Iterator[bool]:
         yield profile(Facts(short(loss))).log_delta(epsilon)[1] >= exact
     for squared, share in numbers(3, 60, (0.1, 9.0), (2.0, 90.0)):
         epsilon, c = share * 9 * LARGEST_TILT, mpf(LARGEST_TILT)
-        exact = squared * c * (c + 1) / 2 - c * mpf(epsilon) + exponent(c, 0.0)
+        exact = squared * c * (c + 1) / 2 - c * mpf(epsilon) + exponent(LARGEST_TILT, 0.0)
         yield profile(Facts(mu=math.sqrt(squared))).log_delta(epsilon)[1] >= exact
     for (x,) in numbers(4, 60, (-600.0, -1.0)):
         mass = math.exp(x)

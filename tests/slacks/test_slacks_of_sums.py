@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import mpmath
 import numpy as np
@@ -18,9 +18,18 @@ from exact_profiles import Known
 from mpmath import mpf
 
 from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import Atoms
 from neyman.numerics.discretization import Discretization
+from neyman.profiles.bounded_range_releases import BoundedRangeProfile
 from neyman.profiles.bracket_sum import BracketSum
+from neyman.profiles.complement_line import ComplementLine, _on_line
+from neyman.profiles.continuous_parts import (
+    ContinuousPartsProfile,
+    _added,
+    _FewFromDensity,
+    _moved,
+)
 from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.largest_step import LargestStepProfile
 from neyman.profiles.lattice import Side
@@ -134,3 +143,97 @@ def test_delta_of_a_threshold_that_is_rounded() -> Iterator[bool]:
         low, high = profile._above_zero(np.array([epsilon]))
         exact = start - mpf(slope) * (mpf(log_a) + epsilon - middle) - log_a
         yield exact > 0 or low[0] <= exact <= high[0]
+
+
+@needed("profiles/bounded_range_releases.py:BoundedRangeProfile._dual")
+def test_a_power_where_the_least_epsilon_is_best() -> Iterator[bool]:
+    for x, level in numbers(8, 60, (-90.0, -1.0), (-90.0, -1.0)):
+        profile = bare(BoundedRangeProfile, _by_orders=lambda e, x=x: np.full(len(e), x))
+        yield profile._dual(level) >= mpmath.log(mpmath.exp(x) + mpmath.exp(level))
+
+
+@needed("profiles/complement_line.py:_on_line")
+def test_a_gain_that_gets_its_size_back() -> Iterator[bool]:
+    for value, level in numbers(9, 60, (-900.0, -300.0), (-9.0, -7.0)):
+        # Logarithms of the gain, which is no float, and of what is taken.
+        top, taken = mpf(value) / 3, mpf(value / 3 + level)
+
+        def log_complement(epsilon: Array, top: mpf = top, taken: mpf = taken) -> Any:
+            gains = [mpmath.exp(top) * (1 - mpf(e) ** 2) for e in epsilon]
+            sums = [mpmath.exp(taken + e) + g for e, g in zip(epsilon, gains, strict=True)]
+            return np.array([Known(0.0, 0.0)._ends(mpmath.log(x)) for x in sums]).T
+
+        line = SimpleNamespace(near=lambda _, v=value: v / 3 + 2.0, log_complement=log_complement)
+        low, high = _on_line(cast("ComplementLine", line), 0.0, value / 3 + level)
+        yield low <= top <= high
+
+
+def lattice(seed: int, step: int, count: int) -> Atoms:
+    weight = np.array([x for (x,) in numbers(seed, count, (0.0, 1.0))])
+    return Atoms(Fraction(step), Fraction(0), 0, weight)
+
+
+def near(sums: Atoms, exact: list[Fraction]) -> Iterator[bool]:
+    for weight, x in zip(sums.weight.tolist(), exact, strict=True):
+        yield abs(Fraction(weight) - x) <= Fraction(sums.relative) * x
+
+
+@needed("profiles/continuous_parts.py:_added", "profiles/continuous_parts.py:_moved")
+def test_sums_of_measures_on_two_lattices() -> Iterator[bool]:
+    for seed in range(20):
+        fine, coarse = lattice(seed, 1, 9), lattice(seed + 20, 2, 4)
+        a, b = (
+            [Fraction(x) for x in v.weight.tolist()] for v in (fine, coarse.strided(Fraction(1)))
+        )
+        b += [Fraction(0)] * (len(a) - len(b))
+        yield from near(_added(fine, coarse), [x + y for x, y in zip(a, b, strict=True)])
+        product = [
+            sum((a[i] * b[k - i] for i in range(9) if 0 <= k - i < 7), Fraction(0))
+            for k in range(15)
+        ]
+        yield from near(_moved(fine, coarse), product)
+
+
+@needed("profiles/continuous_parts.py:ContinuousPartsProfile._above_zero")
+def test_terms_with_few_and_with_many_parts_from_the_density() -> Iterator[bool]:
+    for x, y in numbers(10, 60, (-900.0, -90.0), (-2.0, 2.0)):
+        few, many = ((np.array([v]), np.array([v])) for v in (x, x + y))
+        profile = bare(
+            ContinuousPartsProfile,
+            _supremum=1.0,
+            _log_total=0.0,
+            _tables={1.0: SimpleNamespace(log_deltas=lambda _, v=few: v)},
+            _tilts_of=lambda _: np.ones(1),
+            _rest=SimpleNamespace(log_deltas=lambda _, v=many: v),
+        )
+        low, high = profile._above_zero(np.array([0.5]))
+        exact = mpmath.log(mpmath.exp(x) + mpmath.exp(x + y))
+        yield low[0] <= exact <= high[0]
+
+
+@needed("profiles/continuous_parts.py:_FewFromDensity.log_deltas")
+def test_terms_with_one_part_from_the_density() -> Iterator[bool]:
+    # Of the density's own part the delta is e^{start - slope x}; x is at least about 0.5.
+    deep = numbers(11, 20, (2, 3), (-1000.0, -600.0), (0.0, 1.0))
+    steep = [(n, 5e5 * s - 9, 1e6 * s) for n, s in numbers(12, 20, (3, 9), (0.5, 1.0))]
+    many = numbers(13, 9, (200, 300), (-9.0, -1.0), (0.0, 1e-3))
+    for count, start, slope in (*deep, *steep, *many):
+        n, known = int(count), Known(start, slope)
+        table = bare(
+            _FewFromDensity,
+            _atoms=SimpleNamespace(log_mass=np.array([-0.7, -0.8]), relative=0.0),
+            _count=n,
+            _tilt=0.0,
+            _origin=0.3,
+            _width=0.4,
+            _log_rare=-math.inf,
+            _sides=[(known, known)],
+        )
+        epsilon = 0.7 * n + 0.1  # beyond all sums of atoms
+        low, high = table.log_deltas(np.array([epsilon]))
+        exact = mpf(0)
+        for k in range(n):
+            x = mpf(epsilon) - n * mpf(0.3) - k * mpf(0.4)
+            log_chance = -mpf(0.8) * k - mpf(0.7) * (n - 1 - k) + start - mpf(slope) * x
+            exact += n * mpmath.binomial(n - 1, k) * mpmath.exp(log_chance)
+        yield low[0] <= mpmath.log(exact) <= high[0]

@@ -285,6 +285,7 @@ class BracketSum:
         share[0] /= 2
         kernel = share / (z * (z + 1))
         fixed = float(np.abs(kernel) @ error) + math.exp(decay) / (math.pi * end)
+        # The height, the angle of the first node, and a multiple of it.
         moving = 4 * UNIT * float(np.abs(phi * kernel) @ np.abs(z))
         used = sorted({other, min(other + 2, self._good - 1), max(other - 2, index + 1)})
         others = self.tilts[used]
@@ -348,6 +349,8 @@ class BracketSum:
             worst = max(worst, 0.0 if gone else float(s.bracket_error.max()))
             worst = max(worst, float(s.low_error.max()))
         error = error * math.exp(self.count * worst) if self.count * worst < 1 else math.inf
+        # Each part of the exponent is rounded in proportion to itself, a few times. A ratio's
+        # logarithm counts in the errors of its sums, which are at least 80 units of them.
         rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
         error = error + 16 * UNIT * size * rounding
         return (phi if self.nodes[0].rises else np.conj(phi)), error
