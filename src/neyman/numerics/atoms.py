@@ -57,6 +57,15 @@ class Atoms:
         first = float(self.offset + self.step * self.start)
         return first + float(self.step) * np.arange(len(self.weight))
 
+    @property
+    def drift(self) -> float:
+        """Bound on the error of each of the points, beyond four units of the farthest one.
+
+        A step that is no float errs once for each place.
+        """
+        off = abs(Fraction(float(self.step)) - self.step)
+        return self.place + len(self.weight) * float(off)
+
     def strided(self, step: Fraction) -> Atoms:
         """The same measure on a finer lattice: ``self.step`` is a whole multiple of ``step``."""
         ratio = self.step / step

@@ -57,7 +57,13 @@ class Discretization:
     def of(atoms: Atoms, tilt: float) -> Discretization:
         """The atoms of a lattice, forgetting that they form one."""
         return Discretization(
-            atoms.points(), atoms.weight, tilt, atoms.log_scale, atoms.tail, atoms.relative
+            atoms.points(),
+            atoms.weight,
+            tilt,
+            atoms.log_scale,
+            atoms.tail,
+            atoms.relative,
+            atoms.drift,
         )
 
 

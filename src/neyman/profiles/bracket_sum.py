@@ -120,11 +120,13 @@ class BracketSum:
         each = [step.log_above(tilt) for step in self.nodes]
         if any(v == math.inf or b == math.inf for v, b in each):
             return math.inf  # no bound is known; a difference of two such says nothing
-        log_low = math.fsum(
+        lows = [
             s.count * (b if self.bulk else v) for s, (v, b) in zip(self.nodes, each, strict=True)
-        )
+        ]
+        log_low = math.fsum(lows)
         normal = 0.5 * self.variance * tilt * (tilt + 1)
-        size = 1 + abs(log_low) + normal
+        # Each product is rounded, and a sum of products may cancel.
+        size = 1 + math.fsum(abs(v) for v in lows) + normal
         if self.bulk:
             return log_low + normal + 16 * UNIT * size
         ratios = np.array([b - v for v, b in each])
@@ -133,8 +135,10 @@ class BracketSum:
         if log_gains == -math.inf:
             return -1e300
         value = log_low + normal + float(log_expm1(log_gains[None])[0])
-        moved = float(np.abs(ratios[ratios > -math.inf]).max()) + math.exp(min(log_gains, 700.0))
-        return value + 16 * UNIT * (size + 4 * moved + abs(value))
+        # Ratios and logarithms of counts are rounded; of a gain g, log(e^g - 1) magnifies it.
+        far = float(np.abs(ratios[ratios > -math.inf]).max() + np.log(counts.max()))
+        moved = (4 + far) * (1 + math.exp(min(log_gains, 700.0)))
+        return value + 16 * UNIT * (size + moved + abs(value))
 
     def log_decay(self, tilt: float, u: Array) -> Array:
         """Bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
@@ -281,6 +285,7 @@ class BracketSum:
         share[0] /= 2
         kernel = share / (z * (z + 1))
         fixed = float(np.abs(kernel) @ error) + math.exp(decay) / (math.pi * end)
+        # The height, the angle of the first node, and a multiple of it.
         moving = 4 * UNIT * float(np.abs(phi * kernel) @ np.abs(z))
         used = sorted({other, min(other + 2, self._good - 1), max(other - 2, index + 1)})
         others = self.tilts[used]
@@ -344,6 +349,8 @@ class BracketSum:
             worst = max(worst, 0.0 if gone else float(s.bracket_error.max()))
             worst = max(worst, float(s.low_error.max()))
         error = error * math.exp(self.count * worst) if self.count * worst < 1 else math.inf
+        # Each part of the exponent is rounded in proportion to itself, a few times. A ratio's
+        # logarithm counts in the errors of its sums, which are at least 80 units of them.
         rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
         error = error + 16 * UNIT * size * rounding
         return (phi if self.nodes[0].rises else np.conj(phi)), error

@@ -276,7 +276,7 @@ def _log_rejected(losses: Sum, c: float) -> float:
 def _built(losses: Sum, c: float, epsilon: float, log_m: float) -> ComplementLine | None:
     sides = c * (1 - SHARES), c - (1 + c) * SHARES
     real = np.concatenate([[c], *sides])
-    k, k_error = losses.mgf(real)
+    k, k_error = losses.mgf(real)  # to 8 units of itself beside that
     safe = k + np.log1p(k_error) + 8 * UNIT * np.abs(k)
     top = float(k[0])
     count, h = len(SHARES), math.inf
@@ -295,14 +295,17 @@ def _built(losses: Sum, c: float, epsilon: float, log_m: float) -> ComplementLin
     values, error = losses.mgf(z)
     phi = np.exp(values - values[0].real)
     first = 1.01 * float(error[0])
+    # [C-3]: of each exponent, of waves that are products, and of a sum of the terms.
     error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)
     share = np.full(len(u), h / math.pi)
     share[0] /= 2
     kernel = -share / (z * (z + 1))
     fixed = float(np.abs(kernel) @ error) + math.exp(log_left) / (math.pi * float(u[-1]))
     weight = phi * kernel
+    # The height, the angle of the first node, and a multiple of it.
     moving = 4 * UNIT * float(np.abs(weight) @ np.abs(z))
     gap = math.tau * np.abs(real[1:] - c) / h
     aliases = np.stack([real[1:], safe[1:], gap]).reshape(3, 2, count).transpose(1, 0, 2)
+    # K(c) comes twice, once with the nodes of the line.
     slack = float(k_error[0]) + first + 8 * UNIT * abs(top)
     return ComplementLine(c, u, weight, top, fixed, moving, aliases, slack)

@@ -94,6 +94,8 @@ class ManyFromDensity:
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """K(z), and the error of e^K relative to e^{K(Re z)} [CP-2]."""
         n = self._count
+        # Three log factorials of at most n log n each, to 4 units at most, and n of each logarithm.
+        # What is in proportion to K counts in the line.
         units = n * (64 + 8 * math.log(n + 1)) * UNIT
         if not np.iscomplexobj(z):
             k, error = np.empty(len(z)), np.empty(len(z))
@@ -101,7 +103,7 @@ class ManyFromDensity:
             for i, c in enumerate(z):
                 shares = self._loss.shares(float(c))
                 k[i] = n * shares.log_mgf + _log_sum(self._log_weights(shares))
-                least = min(shares.atoms, shares.density)
+                least = min(shares.atoms, shares.density)  # a share errs by so much over itself
                 error[i] = math.expm1(min(4 * n * (rounding[i] + 8 * UNIT) / least, 1.0)) + units
             return k, error
         shares = self._loss.shares(float(z[0].real))
@@ -206,6 +208,7 @@ class _FewFromDensity:
         n, lows, highs = self._count, [], []
         origin, log_mass = n * self._origin, tuple(self._atoms.log_mass.tolist())
         size = n * (float(np.abs(self._atoms.log_mass).max()) + 8 + 2 * math.log(n + 1))
+        # Of binomials and masses; a sum with a delta is rounded in proportion to itself, too.
         slack = (64 + 8 * size) * UNIT + n * self._atoms.relative
         for k in range(len(self._sides) + 1):
             share, log_w = _sums_of_atoms(log_mass, n, k)
@@ -220,8 +223,10 @@ class _FewFromDensity:
                 with np.errstate(divide="ignore"):
                     low = np.log(-np.expm1(np.minimum(x + error, 0.0)))
                     high = np.log(-np.expm1(np.minimum(x - error, 0.0)))
-            lows.append(low + log_w - slack)
-            highs.append(high + log_w + slack)
+            for sums, ends, side in ((lows, low, -1), (highs, high, 1)):
+                term = ends + log_w
+                known = np.where(np.isfinite(term), np.abs(term), 0.0)
+                sums.append(term + side * (slack + 4 * UNIT * known))
         highs.append((self._log_rare - self._tilt * epsilons)[:, None])
         low, high = (logsumexp(np.concatenate(v, axis=1), axis=1) for v in (lows, highs))
         return np.asarray(low) - 1e-14, np.asarray(high) + 1e-14
@@ -309,7 +314,8 @@ def _moved(fine: Atoms, few: Atoms) -> Atoms:
         weight,
         fine.log_scale + few.log_scale,
         fine.tail * mass,
-        (1 + fine.relative) * (1 + few.relative) * (1 + (len(few) + 4) * UNIT) - 1,
+        # A product and a sum for each, and the five roundings of this.
+        (1 + fine.relative) * (1 + few.relative) * (1 + (len(few) + 5) * UNIT) - 1,
         fine.absolute * mass * (1 + few.relative),
     )
 
@@ -366,6 +372,7 @@ def _sides(
     exponent = tilt * masses.place + masses.log_mass
     sizes = np.abs(tilt * masses.place) + np.abs(masses.log_mass)
     size = float(np.max(sizes)) + abs(scale) + abs(tilt * origin) + 8
+    # Exponents are products and three sums, exponentials err by 2 units; so are those of the rest.
     relative = masses.relative + 4 * UNIT * size
     every = cells // (len(masses.place) - 1)
     few = Atoms(
@@ -378,7 +385,8 @@ def _sides(
         for bit in bin(count)[3:]:
             total = total.doubled()
             total = total.extended(one) if bit == "1" else total
-        # Places are rounded, of the atoms and of the step, in each loss.
+        # Places are rounded, of the atoms and of the step, in each loss: the step is a difference
+        # of two of them and a quotient, which count as often as there are cells.
         place = 8 * UNIT * count * float(np.abs(masses.place).max())
         sums.append(replace(total.total(), offset=count * Fraction(origin), place=place))
     return sums[0], sums[1]

@@ -154,7 +154,7 @@ class Conjugate:
         rise = np.maximum(  # relative to the value at t*
             np.expm1(np.minimum(left[1] - below, 1.0)) * ratio,
             np.expm1(np.minimum(right[1] - below, 1.0)) / ratio,
-        ) * (1 + 8 * UNIT)
+        ) * (1 + 8 * UNIT)  # see `chord_ratio`
         bound = np.where(good & (rise < 1), below + np.log1p(-np.minimum(rise, 1 - 1e-16)), -np.inf)
         # The vertex of the parabola through the three points, if it is one.
         bend = left[1] - 2 * above + right[1]
@@ -208,7 +208,12 @@ def log_power_near(
 
 
 def chord_ratio(left: Any, star: Any, right: Any) -> Any:
-    """(t2 - t*) / (t* - t1) of three epsilons as they are rounded, t = e^epsilon."""
+    """(t2 - t*) / (t* - t1) of three epsilons as they are rounded, t = e^epsilon.
+
+    It errs by 7 units, and by one of the distance r of the epsilons. What it is multiplied by errs
+    by 5 more. Bounds of g are wider by 4 units and one of each epsilon than they need to be, and r
+    is at most the sum of two epsilons.
+    """
     return np.expm1(right - star) / -np.expm1(left - star)
 
 
@@ -249,7 +254,7 @@ def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: floa
         # Relative to the value at t*.
         before, after = (math.expm1(min(side[1] - below, 700.0)) for side in (left, right))
         ratio = float(chord_ratio(places[0], star, places[1]))
-        rise = max(before * ratio, after / ratio) * (1 + 8 * UNIT)
+        rise = max(before * ratio, after / ratio) * (1 + 8 * UNIT)  # see `chord_ratio`
         if rise < 1:
             best = max(best, below + math.log1p(-rise))
         if best > below - 1e-9:

@@ -231,7 +231,7 @@ class FewSteps:
             far, edge = p, self._edges[p]
             mass, gain = self._integrals(p, np.minimum(edge, at), at, at)
         gap = _log_gap(np.minimum(at, edge), np.maximum(at, edge))
-        # Units of each exponent, and of the running sums.
+        # Units of each exponent, and one of the size and a few for each of the running sums.
         size = np.abs(h.scale).max() + np.abs(at) * (np.abs(h.slope).max() + 2)
         slack = UNIT * ((16 + h.panels) * size + 1024)
         for side, sign in ((0, -1), (1, 1)):
@@ -320,7 +320,8 @@ class FewStepsProfile(ContourProfile):
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         low, high = np.full(len(epsilons), EMPTY), np.zeros(len(epsilons))
         s = self._log_a + epsilons if self._removed else self._log_a - epsilons
-        # [FS-11] The threshold is rounded: each side is asked a little beyond it.
+        # [FS-11] The threshold is rounded: each side is asked a little beyond it. What rounds tau
+        # counts in `_sums`.
         error = 8 * UNIT * (self._log_a + np.abs(epsilons)) + 4 * UNIT * s
         open_ = s > error
         high[~open_] = 0.0 if self._removed else np.log(2 * error[~open_] + 1e-300)
@@ -331,9 +332,10 @@ class FewStepsProfile(ContourProfile):
         offset = -self._log_a if self._removed else -s[open_]
         # D falls and G rises with the threshold.
         lower, upper = (below[1], above[0]) if self._removed else (below[0], above[1])
-        size = np.abs(offset) + np.where(np.isfinite(upper), np.abs(upper), 0.0)
-        slack = 8 * UNIT * (1 + size) + error[open_]  # a sum, and an offset that is rounded
-        low[open_], high[open_] = lower + offset - slack, np.minimum(upper + offset + slack, 0.0)
+        for ends, side, target in ((lower, -1, low), (upper, 1, high)):
+            size = np.abs(offset) + np.where(np.isfinite(ends), np.abs(ends), 0.0)
+            slack = 8 * UNIT * (1 + size) + error[open_]  # a sum, and an offset that is rounded
+            target[open_] = np.minimum(ends + offset + side * slack, 0.0)
         return low, high
 
     def _values(self, tau: Array) -> Array:
@@ -430,6 +432,7 @@ class FewStepsProfile(ContourProfile):
         at = np.array([place])
         fits = self._level(table, place)[1] <= log_level
         s = float(np.logaddexp(0.0, place))
+        # Three sums each, of what is at most as large as the power and these.
         slack = 16 * UNIT * (4 + abs(log_level) + s + self._log_a)
         (mass, _), (value, most) = table.log_mass(at), table.log_value(at)
         # Any threshold bounds the power by delta + e^epsilon level.
@@ -456,6 +459,7 @@ class FewStepsProfile(ContourProfile):
 
         if not math.isfinite(high):
             return EMPTY, math.inf
+        # Sums; where both ends cancel, what `_sums` has moved them apart by is far more than that.
         slack = 16 * UNIT * (4 + abs(high) + s)
         lower = less(s + low, most) - self._log_a - slack
         return lower, less(s + high, least) - self._log_a + slack

@@ -182,7 +182,8 @@ class LargestStepProfile(ContourProfile):
         above = np.array([bracket.log_f_above(k) for k in range(len(tilts))])
         moved = np.multiply.outer(np.minimum(epsilons, 1e200), tilts)  # delta falls beyond
         exponent = above + log_kernel(tilts) - moved
-        size = np.abs(above) + moved
+        # Both terms of log kappa are about c log c.
+        size = np.abs(above) + moved + tilts * np.abs(np.log(tilts))
         bound = np.minimum((exponent + 16 * UNIT * (1 + size)).min(axis=1), 0.0)
         # Above 10^15 steps these bounds lose all digits; a K of its own errs less, near 1.
         return np.minimum(bound, super()._most(epsilons)) if self._cheap else bound

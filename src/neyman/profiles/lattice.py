@@ -206,7 +206,8 @@ class Side:
             measure.tail + lost,
             relative[mask] if isinstance(relative, np.ndarray) else relative,
             measure.absolute if lattice else 0.0,
-            4 * UNIT * most + measure.place,
+            # Of the first place, of a way of at most twice the farthest one, and of their sum.
+            4 * UNIT * most + (measure.drift if lattice else measure.place),
             float(measure.step) if lattice else 0.0,
         )
 
@@ -394,6 +395,7 @@ class Side:
         high = below[m] + b_error[m] + self.tail * math.exp(-c * (float(loss[m]) - center))
         high -= share * (power - b_error[m]) if share > 0 else 0.0
         scale = self.log_scale - c * center
+        # Of the scale; log of a miss, at most 2 SPAN, is less than `_miss_sums` counts by 4 SPAN.
         slack = 4 * UNIT * (abs(self.log_scale) + abs(c * center) + 1)
         log_low = math.log(low) + scale - slack if low > 0 else EMPTY
         log_high = math.log(float(high)) + scale + slack if high > 0 else EMPTY
@@ -423,6 +425,7 @@ class Side:
         return loss, weight, size, q_error, below, b_error
 
     def _spread(self, sizes: float) -> float:
+        """Of the sums, the places, and four for each exponent, once for P and once for Q."""
         return 2 * (self.rounding + (self.tilt + 2) * self.place + 4 * UNIT * sizes)
 
 
@@ -743,9 +746,11 @@ class LatticeProfile(Profile):
         z_power = np.where(
             power < 0.5, ndtri(np.minimum(power, 0.5)), -ndtri(np.minimum(miss, 0.5))
         )
-        # An error r p of a tail moves z by r p / phi(z), and p / phi(z) <= 1.26 for p <= 1/2.
+        # An error r p of a tail moves z by r p / phi(z), and p / phi(z) <= 1.26 for p <= 1/2. Sums
+        # come in two rounds, exponentials err by less than 32 units and by their exponents.
         relative = float(np.max(above.relative)) + above.place
-        error = 3 * (relative + (4 * math.isqrt(len(level)) + 32) * UNIT)
+        units = 4 * math.isqrt(len(level)) + 32 + 2 * abs(above.log_scale)
+        error = 3 * (relative + units * UNIT)
         largest = float(np.max(z_level + z_power))
         error += 1e-14 * (float(np.max(np.abs(z_level))) + float(np.max(np.abs(z_power))))
         return max(largest - error, 0.0), largest + error

@@ -198,6 +198,7 @@ def density_of_step(step: Step, low: float, high: float, half: float) -> Density
     away = np.maximum(np.maximum(ends[:-1] - m, m - ends[1:]), 0.0) / mu
     peaks = -0.5 * away**2 - 0.5 * math.log(math.tau) - math.log(mu) + 1e-9
     z = np.maximum(np.abs(edges[1:] - m), np.abs(edges[:-1] - m)) / mu
+    # The mean errs by units of itself, z by 2, and z^2 / 2 and its sums by 4 of z^2 and a few.
     error = 4 * UNIT * (4 + z * z + z * (np.abs(edges).max() + abs(m)) / mu)
     nothing = np.zeros(panels)
     return Density(
@@ -296,6 +297,7 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     gauss = GAUSS[0] if count <= 3 else GAUSS[1] if count <= 40 else GAUSS[2]
     nodes, weights = np.polynomial.legendre.leggauss(gauss)
     share, inherited = np.empty(len(row)), np.empty(len(row))
+    reach = 3 * (abs(one.low) + abs(two.low))
     rows = max(1, BLOCK // gauss)
     for start in range(0, len(row), rows):
         part = slice(start, start + rows)
@@ -309,7 +311,10 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
         pa, pb = np.clip(pa, 0, one.panels - 1), np.clip(pb, 0, two.panels - 1)
         share[part] = f @ weights * half
         steep = np.abs(one.slope[pa]) + np.abs(two.slope[pb])
-        units = UNIT * (4 * (np.abs(a) + np.abs(b) + 4) * (steep + 1) + 64)
+        # Places err by units of themselves and, as they count from the low end of a table, by 3 of
+        # that. Beside its slope the logarithm on a panel is flat: half^2 / mu^2 is at most 0.36.
+        places = 8 * (np.abs(a) + np.abs(b) + 4) + reach
+        units = UNIT * (places * (steep + 0.5 / half) + 64)
         inherited[part] = (f * (one.error[pa] + two.error[pb] + units)) @ weights * half
     total = np.bincount(row, weights=share, minlength=len(tau)).astype(float)
     absolute = np.bincount(row, weights=inherited, minlength=len(tau)).astype(float) * 1.01
@@ -328,7 +333,9 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
             mass = table.log_left(end) + other.log_most(lowest, tau) + math.log(2)
             absolute += np.where(far & (tau <= table.high), np.exp(mass - top), np.inf)
         relative = np.where(total > 0, absolute / total, np.inf)
-        return np.log(total) + top, relative + UNIT * (8 * np.abs(top) + 4 * gauss + 64)
+        # Exponents relative to the top, and sums over the nodes and over the panels.
+        terms = 4 * gauss + np.bincount(row, minlength=len(tau)) + 64
+        return np.log(total) + top, relative + UNIT * (8 * np.abs(top) + terms)
 
 
 def _tabulated(
@@ -364,6 +371,8 @@ def _tabulated(
         # A polynomial in cos(x) moves by at most its degree times its size times the way of x.
         least = (coefficients.T @ _chebyshev()).min(axis=1) - DEGREES * math.pi / SAMPLES
         least = np.where(least > 0.02, least, np.nan)
+        # Coefficients are twice a mean of so many terms of at most 1. Their sums err by 1,100 units
+        # over all degrees, cosines by 3 units of their angle or 1,500, and the recurrence by 300.
         rounding = 8 * UNIT * DEGREES * (DEGREES + 4)
         # [FS-8]: what the polynomial misses, relative to the least value on the panel.
         relative = 1.02 * (nodes * LEBESGUE + missed + rounding) / least

@@ -100,6 +100,7 @@ class ExponentProfile(Profile):
         for s in AWAY:
             t = epsilons + s
             exponents = self._misses + np.multiply.outer(t, BELOW)
+            # A product and two sums, of which the last one is below 0.
             error = 16 * UNIT * (1 + np.abs(self._misses) + np.multiply.outer(t, BELOW))
             miss = np.exp(np.minimum((exponents + error).min(axis=1), 0.0))
             best = np.maximum(best, (1 - miss - math.exp(-s)) - 8 * UNIT)
@@ -107,7 +108,7 @@ class ExponentProfile(Profile):
 
     def _least(self, count: int) -> Array:
         mass = self.losses.least.infinite
-        return np.full(count, math.log(mass) - 8 * UNIT if mass else -math.inf)
+        return np.full(count, _log_mass(mass, -1) if mass else -math.inf)
 
     def _above(self, epsilons: Array) -> Array:
         """Upper bounds on log delta at epsilons of at least 0."""
@@ -116,7 +117,7 @@ class ExponentProfile(Profile):
         for k in range(len(c)):
             error = slack[k] + 8 * UNIT * (np.abs(most[k]) + c[k] * epsilons)
             rows.append(most[k] - c[k] * epsilons + error)
-        mu = self.losses.mu * (1 + 8 * UNIT)
+        mu = self.losses.mu * (1 + 8 * UNIT)  # a root of a sum of squares, 4 units at most
         if mu < LARGEST_MU:  # Chernoff's bound for the Gaussian pair, about its best tilt
             tilt = np.maximum(epsilons / max(mu * mu, 1e-300) - 0.5, 0.1)
             tilt = np.minimum(tilt, LARGEST_TILT)
@@ -138,14 +139,16 @@ class ExponentProfile(Profile):
             low = np.maximum(low, least_log_powers(self._misses, levels))
         inside = (levels > -1e300) & (levels < 0)
         mass, log_tv = self.losses.infinite, self.losses.log_total_variation
-        high[levels == -math.inf] = math.log(mass) + 8 * UNIT if mass else -math.inf
+        high[levels == -math.inf] = _log_mass(mass, 1) if mass else -math.inf
         level = np.where(inside, levels, -1.0)
         error = 16 * UNIT * (1 + np.abs(level))
         rows = [np.zeros(len(levels)), np.logaddexp(level, log_tv) + error]  # delta(0) + level
         if not mass:
             top = above(self.losses.supremum)
-            rows.append(level + top + 16 * UNIT * (1 + top) if top < math.inf else rows[0])
+            # The sum is rounded in proportion to itself: below 0, less than the level is.
+            rows.append(level + top + error if top < math.inf else rows[0])
             for c, most, slack in zip(*self._exponents, strict=True):
+                # Two sums and a quotient in proportion to ``most``; the logarithms err by 24 units.
                 exponent = (most + math.log(c) + c * level) / (1 + c) + math.log1p(1 / c)
                 rows.append(exponent + slack + error + 8 * UNIT * (1 + abs(most)))
         high = np.where(inside, np.minimum(np.min(rows, axis=0), 0.0), high)
@@ -262,6 +265,11 @@ class LimitProfile(Profile):
     def mu(self) -> Interval | None:
         """The engine's, or None."""
         return self._asked(lambda p: p.mu(), lambda _: None)
+
+
+def _log_mass(mass: float, side: int) -> float:
+    """The logarithm of a mass that a sum of logarithms gave, moved up or down by its rounding."""
+    return math.log(mass) + side * 8 * UNIT * (1 + abs(math.log(mass)))
 
 
 def _as_arrays(ends: Interval) -> tuple[Array, Array]:

@@ -243,6 +243,8 @@ class StepGrid:
 
     def psi_units(self, *levels: float) -> float:
         """Relative error of psi: of its functions, and of t and the level, which m magnifies."""
+        # t is a product and a difference: 2 units of itself, of the level, and of mu^2. Where the
+        # distance of t and the level is larger than these, m times it is at most 745, or psi is 0.
         m, mu = self.sharpness or 0.0, self.loss.farthest
         far = max((abs(v) for v in levels if math.isfinite(v)), default=0.0)
         return PSI_UNITS + 8 * UNIT * m * (far + mu * mu + 1)

@@ -238,6 +238,7 @@ class StepNodes:
         sums = self.log_sums(np.array([tilt]))
         strip, ends = self.panels(self.a, tilt), self._ends(tilt)
         base, first, second = (v[: self.size] for v in self._grid.units(0.0))
+        # A sum of so many terms, the units of each, and logarithms, whose size is that of a term.
         units = UNIT * float((base + first + abs(tilt) * second).max())
         rounding = (2 * self.size + 64) * UNIT + units + self._psi_units * BEYOND
         bounds: list[float] = []
@@ -376,6 +377,7 @@ class StepNodes:
             """The sum of terms times e^{iuL} - 1, and a bound on its error."""
             sizes = np.abs(terms)
             used = sizes > SMALL * float(sizes.max())
+            # As in `rounding` of waves; a place moves by 2 units of what R is moved by.
             products = (np.count_nonzero(used) + 80 + 4 * math.log2(len(u) + 1)) * UNIT + every
             # |e^{iuL} - 1| <= u |L|, and u |L| e^{-u arg R} <= |L| / (e arg R).
             length = sizes * (products * reach + 0.125 * UNIT * per_tilt)
@@ -417,6 +419,8 @@ class StepNodes:
                 gain, error = self._gain(terms, below, psi, tilt, units)
                 if abs(gain) < NEAR_ONE:
                     return 1 + gain, math.log1p(gain), error + log_psi
+            # Sums in pairs err by less than 64 units, log_rest by 2 units and 2 of itself. Where
+            # that is more than 16, the rest is a small part, and the terms have units to spare.
             value = float(np.real(terms.sum())) + (rest if len(below) else 0.0)
             error = float(np.abs(terms) @ (every + 64 * UNIT)) + log_psi
             if len(below):
@@ -433,7 +437,7 @@ class StepNodes:
         terms = np.exp(normal + power - low - scale)
         s = summed(terms, measure(terms, low), True, strip.low, ends.low, above[0])
         base = normal + power - scale
-        gap = _difference(base, low, high)
+        gap = _difference(base, low, high)  # both exponentials and the sum: less than 64 units
         error = float(np.abs(gap) @ (every + 64 * UNIT))
         both = np.abs(terms) @ np.abs(low) + np.exp(np.real(base - high)) @ np.abs(high)
         error += float(both) * self._psi_units
@@ -450,7 +454,7 @@ class StepNodes:
         ratio = grid.waves(a)[:size]
         normal = grid.normal(a)[: self.full]
         first, second = (v[:size] for v in grid.exponent(a))
-        own, moving = units[0] + 80 * UNIT, units[1]
+        own, moving = units[0] + 80 * UNIT, units[1]  # as in `line`, and expm1
         plain = np.exp(normal)
         tail = plain[size:]
         if len(below):
@@ -470,6 +474,7 @@ class StepNodes:
         if self.order == "symmetric":
             missed += 4 * math.exp(grid.bend * grid.start)
         value = float(np.real(gain.sum())) - float(np.real(tail.sum()))
+        # The tail's exponents are at most (PAD + 20)^2; the differences are rounded once more.
         error += float(sizes @ own) + float(np.abs(tail).sum()) * UNIT * 16 * (PAD + 20) ** 2
         return value, error + missed + 4 * UNIT * abs(value)
 
@@ -492,14 +497,17 @@ class StepNodes:
     def _bounded(self, shape: _Shape, height: float, tilt: float) -> Panels:
         g = shape.constant + tilt * shape.slope
         w = self._most_power(tilt)
-        slack = (1 + self.loss.ratio_units) * (abs(w) + 1)
-        units = 8 * UNIT * (np.abs(g) + slack)
+        # log R errs by ratio_units of 1 and of 3 times its size; the parts of g may cancel. A place
+        # moves by far less than the half of a panel by which its largest value exceeds its mean.
+        each = 8 * UNIT * (1 + self.loss.ratio_units)
+        units = each * (np.abs(shape.constant) + np.abs(tilt * shape.slope) + abs(w) + 1)
         bracket, low = g + shape.bracket + units, g + shape.low + units
         self._bound_last(height, tilt, bracket, low)
         if self.order != "symmetric":
             return Panels(low, bracket, shape.angle, shape.outer)
         rest = np.append(shape.rest + tilt * shape.fall, self._grid.log_rest)
-        rest += 8 * UNIT * (np.abs(rest) + slack)
+        sizes = np.append(np.abs(shape.rest) + np.abs(tilt * shape.fall), abs(self._grid.log_rest))
+        rest += each * (sizes + abs(w) + 1)
         none = np.full(len(rest), -math.inf)
         return Panels(
             np.concatenate([low, none if self.bulk else rest]),
@@ -528,8 +536,12 @@ class StepNodes:
         first, second = (v[last] for v in grid.exponent(height))
         size = float(np.real(first + tilt * second))
         lift = 0.5 * height * height
+        # As in `_bounded`; the normal law's rest is known to 64 units, and sums round it.
+        log_normal = float(log_ndtr(-far))
+        each = 8 * (1 + loss.ratio_units)
+        units = UNIT * (each * (abs(size) + abs(w) + 1) + 80 * abs(log_normal))
         if not self.rises:
-            end = float(log_ndtr(-far)) + size + lift + 8 * UNIT * (abs(size) + abs(w) + 1)
+            end = log_normal + size + lift + units
             bracket[-1], low[-1] = end, -math.inf
             return
         bends = BENDS if self.order == "symmetric" else 1.0
@@ -537,7 +549,7 @@ class StepNodes:
         by_slope = math.inf
         if room > 1:
             by_slope = -0.5 * far * far + size - math.log(room) + GROWTH + lift
-            by_slope += 8 * UNIT * (abs(by_slope) + (1 + loss.ratio_units) * (abs(w) + 1))
+            by_slope += units  # far^2 / 2 is less than the logarithm that counts there
         bracket[-1], low[-1] = by_slope + GROWTH, -math.inf if self.bulk else by_slope + GROWTH
         if self.high == math.inf:
             return
@@ -552,8 +564,8 @@ class StepNodes:
         # The slope of log R rises by at most 1 per unit of t, the window by m.
         steep = min(1.0, steep) if m >= 1 else 1.0
         if m * window * bends > w * steep:
-            end = float(log_ndtr(-far)) + size - window + lift + math.log(2)
-            end += 8 * UNIT * abs(w * size)
+            end = log_normal + size - window + lift + math.log(2)
+            end += units + self._psi_units * window
             bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
 
     def _shape(self, height: float) -> _Shape:
