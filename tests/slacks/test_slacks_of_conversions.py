@@ -199,11 +199,37 @@ def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
 
 @needed("divergences/binary_region.py:one_order")
 def test_delta_of_one_order() -> Iterator[bool]:
-    for a, tau, epsilon in numbers(14, 60, (1.1, 90.0), (0.1, 90.0), (0.1, 90.0)):
+    near = [
+        (1 + math.exp(x), math.exp(y), epsilon)
+        for x, y, epsilon in numbers(26, 60, (-20.0, 0.0), (-20.0, 0.0), (0.1, 9.0))
+    ]
+    for a, tau, epsilon in numbers(14, 60, (1.1, 90.0), (0.1, 90.0), (0.1, 90.0)) + near:
         value, _ = one_order(np.array([a]), np.array([tau]), epsilon)
         order = mpf(a)
         kernel = order * mpmath.log1p(-1 / order) - mpmath.log(order - 1)
         yield value >= min(tau - (order - 1) * epsilon + kernel, 0)
+
+
+@needed("divergences/binary_region.py:Region.tangents", but=(1,))
+def test_tangents_of_the_best_order() -> Iterator[bool]:
+    x = np.linspace(-30.0, 5.0, 8)
+    for guarantee in (ny.zcdp(1), ny.renyi({1.000001: 5}), ny.renyi({1.5: 1})):
+        region = cast("ImpliedProfile", guarantee.tradeoff().profiles[0])._regions[0]
+        y, order, ahead = region.excluded(x)
+        line = region.tangents(x)
+        for k in np.flatnonzero(np.isfinite(line.log_slope)):
+            (ly, my), (lx, mx) = (
+                (-mpmath.log1p(mpmath.exp(-odds)), -mpmath.log1p(mpmath.exp(odds)))
+                for odds in (mpf(y[k]), mpf(x[k]))
+            )
+            r, s, z = ly - lx, my - mx, mpf(order[k]) - 1
+            more = mpmath.log(mpmath.expm1(-(z + 1) * (r - s)) / mpmath.expm1(-z * (r - s)))
+            more += mpmath.log(z / (z + 1))
+            slope = r + more if ahead[k] else s - more
+            for answer, exact in (
+                (line.log_y[k], ly), (line.log_x[k], lx), (line.log_slope[k], slope)
+            ):  # fmt: skip
+                yield abs(answer - exact) <= line.rounding[k]
 
 
 @needed("divergences/envelope.py:Ceiling.below", "divergences/binary_region.py:_Asked.of", but=(1,))

@@ -11,7 +11,7 @@ import numpy as np
 from mpmath import mpf
 
 from neyman.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
-from neyman.losses.bracket import LossBracket
+from neyman.losses.bracket import LossBracket, _centered
 from neyman.losses.composition import Composition
 from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
 from neyman.losses.finite import FiniteLoss, OffLatticeLoss
@@ -20,7 +20,12 @@ from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.loss import NODE_WEIGHTS
 from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
 from neyman.losses.rounded_gaussian import _tail
-from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.losses.subsampled import (
+    ReplaceOneSubsampledLoss,
+    SubsampledGaussianLoss,
+    SubsampledLoss,
+)
+from neyman.numerics.discretization import Discretization
 from slacks import needed, numbers
 
 F = Fraction
@@ -305,3 +310,47 @@ def test_nodes_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
         x, y = mpf(dots.loss[0]), mpf(dots.loss[1])
         exact = mpmath.exp((mpf(tilt) + 0.5) * (y - x)) * NODE_WEIGHTS[1] / NODE_WEIGHTS[0]
         yield abs(dots.weight[1] / mpf(dots.weight[0]) - exact) <= 2 * np.max(dots.relative) * exact
+
+
+def sampled(x: mpf, q: float) -> mpf:
+    return mpmath.log(1 - mpf(q) + q * mpmath.exp(x))
+
+
+RATES = (1e-3, 0.5, 0.9, 1 - 1e-4, 1 - 1e-9, 1 - 2.0**-53)
+
+
+@needed("losses/subsampled.py:_up")
+def test_the_largest_loss_of_a_pair_that_is_sampled() -> Iterator[bool]:
+    for a, k in numbers(24, 60, (0.1, 40.0), (0, len(RATES))):
+        inner, q = LaplaceLoss(F(a)), RATES[int(k)]
+        top, end = sampled(mpf(a), q), sampled(-mpf(a), q)
+        yield SubsampledLoss(inner, q, True).supremum >= top
+        yield SubsampledLoss(inner, q, False).supremum >= -end
+        yield ReplaceOneSubsampledLoss(inner, q).supremum >= top - end
+
+
+def test_a_ratio_of_a_sampled_step_keeps_its_digits_at_every_rate() -> None:
+    with mpmath.workdps(60):
+        for t, k in numbers(25, 300, (-40.0, 29.0), (0, len(RATES))):
+            q = RATES[int(k)]
+            loss = SubsampledGaussianLoss(1.0, q, removed=False)
+            for at in (mpf(t), mpmath.mpc(t, 1.5)):
+                z = np.array([complex(at) if at.imag else float(at)])
+                exact, (answer,) = sampled(at, q), loss.log_ratio_at(z)
+                assert abs(answer - exact) <= 16 * 2.0**-53 * abs(exact)
+
+
+def test_many_nodes_of_one_cell_keep_the_place_of_their_sum() -> None:
+    with mpmath.workdps(60):
+        for k, tilt in numbers(26, 10, (1000, 20000), (-1.0, 3.0)):
+            step = 2e-4 / 3
+            center = (2 * int(k) + 0.5) * step
+            loss = center + np.linspace(-0.9, 0.9, 300) * step
+            (place,) = _centered(
+                Discretization(loss, np.ones(300), tilt, 0.0, 0.0, 0.0), step
+            ).loss.tolist()
+            p, q = (
+                mpmath.fsum(mpmath.exp(-c * (mpf(x) - center)) for x in loss.tolist())
+                for c in (mpf(tilt), mpf(tilt) + 1)
+            )
+            assert abs(place - (center + mpmath.log(p / q))) <= 4 * 2.0**-53 * place

@@ -248,7 +248,7 @@ class Region:
         z = np.where(a == 1, 1.0, a - 1)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             wide = np.log(-np.expm1(-(z + 1) * gap)) - np.log(-np.expm1(-z * gap))
-            wide = wide + np.log1p(-1 / (z + 1))
+            wide = wide - np.log1p(1 / z)  # log(z / (z + 1)): near order 1 the other form cancels
             kl = np.log(-np.expm1(-gap)) - np.log(gap)
             slope = np.where(ahead, r + np.where(a == 1, kl, wide), s - np.where(a == 1, kl, wide))
             size = np.abs(ly) + np.abs(lx) + np.abs(my) + np.abs(mx)
@@ -304,7 +304,8 @@ def one_order(orders: Array, moments: Array, epsilon: float) -> tuple[float, flo
     if not good.any():
         return 0.0, -abs(epsilon) - 1.0
     a, tau = orders[good], moments[good]
-    edge = np.log1p(-1 / a)
+    # Where log(1 - 1/a) would cancel it comes from a - 1: it errs by at most 15 units.
+    edge = np.where(a < 1.1, -np.log1p(1 / (a - 1)), np.log1p(-1 / a))
     value = tau - (a - 1) * epsilon + a * edge - np.log(a - 1)
     value = value + 8 * UNIT * (tau + (a - 1) * abs(epsilon) + a * np.abs(edge) + 4)
     best = int(np.argmin(value))

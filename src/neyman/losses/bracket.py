@@ -178,15 +178,14 @@ def _centered(dots: Discretization, step: float) -> Discretization:
     positive = dots.weight > 0
     loss, weight = dots.loss[positive], dots.weight[positive]
     index = np.floor(loss / (2 * step) + 0.25)
-    _, cell = np.unique(index, return_inverse=True)
+    _, first, cell = np.unique(index, return_index=True, return_inverse=True)
     center = (2 * index + 0.5) * step
     away = loss - center
     p = weight * np.exp(-dots.tilt * away)
     mass = np.bincount(cell, weights=p)
     other = np.bincount(cell, weights=p * np.expm1(-away))
-    middle = np.bincount(cell, weights=center) / np.bincount(cell)
     good = mass > 1e-290  # a cell that drowned is left out: less only lowers delta
-    mass, middle = mass[good], middle[good]
+    mass, middle = mass[good], center[first][good]
     offset = -np.log1p(other[good] / mass)
     return replace(
         dots,

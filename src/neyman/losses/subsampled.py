@@ -253,10 +253,26 @@ def _log_ratio(rate: Array | float, t: Array) -> Array:
     log_rate = np.log(rate)
     near = np.real(t) < np.clip(5 - log_rate, 30.0, 690.0)  # beyond it q e^t is no small number
     if near.all():
-        return log1p(rate * np.expm1(t))
-    ratio = log1p(rate * np.expm1(np.where(near, t, 0.0)))
+        return _log_mixture(rate, t)
+    ratio = _log_mixture(rate, np.where(near, t, 0.0))
     rest = log1p(np.exp(-np.where(near, 30.0, t)) * (1 - rate) / rate)
     return np.where(near, ratio, t + log_rate + rest)
+
+
+def _log_mixture(rate: Array | float, t: Array) -> Array:
+    """log(1 - q + q e^t), to relative accuracy.
+
+    In the first form e^t - 1 errs by 2 units, the product by one, and the logarithm by 2. As long
+    as the sum is above 1/2 the first three count at most 1.5 times: 7 units. Below 1/2 they would
+    count without bound. There q is above 1/2, so 1 - q is exact, and nothing cancels: the sum errs
+    by 4 units, its logarithm is at least 0.69 and errs by 2: 8 units.
+    """
+    ratio = log1p(rate * np.expm1(t))
+    if not np.any(np.asarray(rate) > 0.5):
+        return ratio
+    total = 1 - rate + rate * np.exp(t)
+    cancels = np.abs(total) < 0.5
+    return np.where(cancels, np.log(np.where(cancels, total, 1.0)), ratio)
 
 
 LOG_SLOPE_PAD = 20.0  # a log-concave density beyond a point where its log slope is -PAD
@@ -506,7 +522,7 @@ def _ratio_of(inner: Loss, rate: float, order: Order) -> NormalRatio | None:
 
 def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the docstrings
     """log(1 - q + q e^l), to relative accuracy near 0; log(1 - q) at -inf."""
-    near = np.log1p(q * np.expm1(np.minimum(l, 30.0)))
+    near = _log_mixture(q, np.minimum(l, 30.0))
     if np.all(l < 30):
         return near
     far = np.maximum(l, 30.0)
