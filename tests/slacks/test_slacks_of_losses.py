@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import numpy as np
 from mpmath import mpf
 
+from neyman.losses import likelihood_ratio, piecewise_analytic
 from neyman.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
-from neyman.losses.bracket import LossBracket, _centered
+from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
 from neyman.losses.finite import FiniteLoss, OffLatticeLoss
@@ -21,11 +23,11 @@ from neyman.losses.loss import NODE_WEIGHTS
 from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
 from neyman.losses.rounded_gaussian import _tail
 from neyman.losses.subsampled import (
+    FixedSizeLoss,
     ReplaceOneSubsampledLoss,
     SubsampledGaussianLoss,
     SubsampledLoss,
 )
-from neyman.numerics.discretization import Discretization
 from slacks import needed, numbers
 
 F = Fraction
@@ -312,16 +314,16 @@ def test_nodes_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
         yield abs(dots.weight[1] / mpf(dots.weight[0]) - exact) <= 2 * np.max(dots.relative) * exact
 
 
-def sampled(x: mpf, q: float) -> mpf:
+def sampled(x: Any, q: float) -> mpf:
     return mpmath.log(1 - mpf(q) + q * mpmath.exp(x))
 
 
-RATES = (1e-3, 0.5, 0.9, 1 - 1e-4, 1 - 1e-9, 1 - 2.0**-53)
+RATES = (1e-30, 1e-3, 0.5, 0.9, 1 - 1e-4, 1 - 1e-9, 1 - 2.0**-53)
 
 
 @needed("losses/subsampled.py:_up")
 def test_the_largest_loss_of_a_pair_that_is_sampled() -> Iterator[bool]:
-    for a, k in numbers(24, 60, (0.1, 40.0), (0, len(RATES))):
+    for a, k in numbers(24, 60, (0.1, 60.0), (0, len(RATES))):
         inner, q = LaplaceLoss(F(a)), RATES[int(k)]
         top, end = sampled(mpf(a), q), sampled(-mpf(a), q)
         yield SubsampledLoss(inner, q, True).supremum >= top
@@ -340,17 +342,71 @@ def test_a_ratio_of_a_sampled_step_keeps_its_digits_at_every_rate() -> None:
                 assert abs(answer - exact) <= 16 * 2.0**-53 * abs(exact)
 
 
-def test_many_nodes_of_one_cell_keep_the_place_of_their_sum() -> None:
-    with mpmath.workdps(60):
-        for k, tilt in numbers(26, 10, (1000, 20000), (-1.0, 3.0)):
-            step = 2e-4 / 3
-            center = (2 * int(k) + 0.5) * step
-            loss = center + np.linspace(-0.9, 0.9, 300) * step
-            (place,) = _centered(
-                Discretization(loss, np.ones(300), tilt, 0.0, 0.0, 0.0), step
-            ).loss.tolist()
-            p, q = (
-                mpmath.fsum(mpmath.exp(-c * (mpf(x) - center)) for x in loss.tolist())
-                for c in (mpf(tilt), mpf(tilt) + 1)
-            )
-            assert abs(place - (center + mpmath.log(p / q))) <= 4 * 2.0**-53 * place
+@needed(
+    "losses/piecewise_analytic.py:PiecewiseAnalyticLoss.log_top",
+    "losses/subsampled.py:SubsampledLoss.law",
+    "losses/subsampled.py:FixedSizeLoss.law",
+    "losses/subsampled.py:ReplaceOneSubsampledLoss.law",
+    but=(0, 3, 4),
+)
+def test_the_mass_of_the_largest_loss_that_is_sampled() -> Iterator[bool]:
+    piecewise_analytic._law.cache_clear()
+    found = [
+        (133.07276379811202, 7.576525293626624e-71),
+        (537.3106612216287, 0.0014104925824820634),
+    ]
+    drawn = [(a, math.exp(y)) for a, y in numbers(27, 60, (0.1, 600.0), (-530.0, -0.1))]
+    for a, q in found + drawn:
+        inner = LaplaceLoss(F(a))
+        exact = mpmath.log(((1 - mpf(q)) * mpmath.exp(-mpf(a)) + q) / 2)
+        for loss in (
+            SubsampledLoss(inner, q, True),
+            FixedSizeLoss(inner, q),
+            ReplaceOneSubsampledLoss(inner, q),
+        ):
+            yield loss.log_top <= exact
+
+
+def of_orders(q: float, orders: list[mpf]) -> mpf:
+    """log E (1 - q + q X)^w, from E X^k for k up to w."""
+    w = len(orders) - 1
+    return mpmath.log(
+        mpmath.fsum(
+            mpmath.binomial(w, k) * mpf(q) ** k * (1 - mpf(q)) ** (w - k) * x
+            for k, x in enumerate(orders)
+        )
+    )
+
+
+@needed("losses/likelihood_ratio.py:_law")
+def test_k_of_a_sampled_step() -> Iterator[bool]:
+    for mu, q, z in numbers(28, 12, (0.1, 3.0), (1e-3, 0.9), (1, 200)):
+        law = likelihood_ratio._law.__wrapped__(  # without its cache
+            SubsampledGaussianLoss(mu, q, removed=True), float(int(z)), 0.0
+        )
+        orders = [mpmath.exp(k * (k - 1) * mpf(mu) ** 2 / 2) for k in range(int(z) + 2)]
+        yield abs(law.log_mgf - of_orders(q, orders)) <= law.error
+
+
+@needed("losses/piecewise_analytic.py:_nodes_of_law")
+def test_atoms_of_a_pair_that_is_sampled() -> Iterator[bool]:
+    for a, q, tilt in numbers(30, 30, (1.0, 9.0), (0.1, 0.9), (50.0, 300.0)):
+        dots = SubsampledLoss(LaplaceLoss(F(a)), q, True).dots(tilt, a)
+        top = sampled(mpf(a), q)
+        exact = mpmath.exp(mpf(tilt) * top + top - a - dots.log_scale) / 2
+        yield abs(dots.weight[-1] - exact) <= np.max(dots.relative) * exact
+
+
+@needed("losses/likelihood_ratio.py:LikelihoodRatioLoss.dots")
+def test_nodes_of_a_sampled_step() -> Iterator[bool]:
+    for mu, q, tilt in numbers(31, 12, (0.1, 2.0), (0.1, 0.9), (100.0, 300.0)):
+        loss = SubsampledGaussianLoss(mu, q, removed=True)
+        dots = loss.dots(tilt, 50.0)
+        nodes = len(NODE_WEIGHTS)
+        k = int(np.argmax(dots.weight)) // nodes * nodes
+        # Two nodes of one panel: the ratio of their weights.
+        x, y = mpf(dots.loss[k]), mpf(dots.loss[k + 1])
+        place = [(mpmath.log((mpmath.exp(v) - 1 + q) / q) + mpf(mu) ** 2 / 2) / mu for v in (x, y)]
+        exact = mpmath.exp((mpf(tilt) + 1) * (y - x) - (place[1] ** 2 - place[0] ** 2) / 2)
+        exact *= NODE_WEIGHTS[1] / NODE_WEIGHTS[0]
+        yield abs(dots.weight[k + 1] / mpf(dots.weight[k]) - exact) <= 2 * dots.relative * exact

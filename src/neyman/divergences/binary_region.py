@@ -252,6 +252,11 @@ class Region:
             kl = np.log(-np.expm1(-gap)) - np.log(gap)
             slope = np.where(ahead, r + np.where(a == 1, kl, wide), s - np.where(a == 1, kl, wide))
             size = np.abs(ly) + np.abs(lx) + np.abs(my) + np.abs(mx)
+            # log y and log x err by 4 units of their size, r and s by that and one: 5 units. A gap
+            # that errs by them moves each logarithm by at most that over the gap. The logarithms
+            # themselves, at most 1 / gap or size, err by 2 units, and their sums by one.
+            # `intercept` adds two sums and a power, and `_log_delta_over` a share of 6 units and a
+            # logarithm.
             rounding = 64 * UNIT * (4 + size + size / gap + np.abs(slope))
         known &= np.isfinite(slope) & (rounding < 1)
         none = -math.inf
@@ -259,7 +264,7 @@ class Region:
             np.where(known, ly, 0.0),
             np.where(known, lx, none),
             np.where(known, slope, none),
-            np.where(known, rounding, 8 * UNIT),
+            np.where(known, rounding, 8 * UNIT),  # y = 1 and no slope: only a power of e
         )
 
 

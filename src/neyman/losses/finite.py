@@ -208,6 +208,7 @@ def response_mu(epsilon: float) -> float:
 def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float) -> Fraction:
     """A zCDP parameter of any pair whose finite losses are in [low, high], normalized [ZC-8]."""
     moved = math.log1p(-missing) - math.log1p(-failure)
+    # Each logarithm errs by 2 units, and the difference by one of itself: 3 units.
     slack = Fraction(16 * UNIT * (abs(math.log1p(-missing)) + abs(math.log1p(-failure))))
     most = max(abs(low + Fraction(moved)), abs(high + Fraction(moved))) + slack
     return min(pure_rho(most), bounded_range_rho(high - low))
@@ -253,7 +254,8 @@ def discrete_laplace_loss(scale: Fraction, shift: int) -> FiniteLoss:
     return FiniteLoss(1 / scale, index, log_p, known_rho=discrete_laplace_rho(scale, shift))
 
 
-PLACE = 4 * UNIT  # of its size: how well a value is known
+# Of its size, how well a value is known: the logarithm of an exact quotient errs by 2 units.
+PLACE = 4 * UNIT
 
 
 @dataclass(frozen=True)
@@ -349,6 +351,8 @@ class OffLatticeLoss(Loss):
         values = tuple(-v for v in reversed(self.values))
         log_q = tuple(p - v for p, v in reversed(self._pairs))
         same = self.failure == self.missing and len(values) > 0
+        # A difference of two logarithms errs by 2 units of each, and by one of itself. What differs
+        # by no more is the same pair: every engine counts 8 units of both, and more.
         slack = 8 * UNIT * (1 + self._largest + float(np.max(np.abs(self.log_p))))
         if (
             same

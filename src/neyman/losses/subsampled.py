@@ -349,7 +349,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
             log_q + value if self.removed else log_q,
             pieces,
             lost,
-            base.relative + 16 * UNIT,
+            base.relative + _units(value if self.removed else value[:0]) * UNIT,
             not base.side,
         )
 
@@ -420,6 +420,8 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         if base.side:
             # What makes the whole 1, or a little more or less on the safe side.
             rest = 1 - float((mass + np.exp(log_q + value)).sum()) - self.infinite
+            # Sums err by a unit a term. An error of the masses is counted by themselves: the half
+            # of them and more is above 0, and at 0 it counts no more than there.
             rest += base.side * (64 + len(mass)) * UNIT
         else:
             # P+ - Q+ and what is at 0, all of it positive: P- = Q+, by symmetry.
@@ -436,7 +438,8 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
             np.concatenate([log_q, [math.log(rest)], log_q + value]),
             pieces,
             lost,
-            base.relative + (16 + len(value)) * UNIT,
+            # The rest at 0 is a sum of all.
+            base.relative + (_units(value) + len(value)) * UNIT,
             not base.side,
         )
 
@@ -510,7 +513,7 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
             log_mass + np.array([low, high]),
             _opposite_laplaces(a, q),
             (),
-            16 * UNIT,
+            _units(np.array([low, high])) * UNIT,
         )
 
 
@@ -522,11 +525,12 @@ def _ratio_of(inner: Loss, rate: float, order: Order) -> NormalRatio | None:
 
 def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the docstrings
     """log(1 - q + q e^l), to relative accuracy near 0; log(1 - q) at -inf."""
-    near = _log_mixture(q, np.minimum(l, 30.0))
-    if np.all(l < 30):
-        return near
-    far = np.maximum(l, 30.0)
-    return np.where(l < 30, near, far + math.log(q) + np.log1p(np.exp(-far) * (1 - q) / q))
+    return _log_ratio(q, l)
+
+
+def _units(value: Array) -> float:
+    """By how many units a mass under the mixture errs: g by 8 of itself, and its sum with log q."""
+    return 16 * float(np.max(np.abs(value), where=np.isfinite(value), initial=1.0))
 
 
 def _slope(l: Array, q: float) -> Array:  # noqa: E741
@@ -544,6 +548,7 @@ def _speed(l: Array, q: float, near: Array | float) -> Array:  # noqa: E741
 
 def _inverse(value: Array, q: float) -> Array:
     """The l at which g takes a value above log(1 - q)."""
+    # The unit keeps the logarithm a number; places cut panels, and where they lie is no matter.
     near = np.log1p(np.maximum(np.expm1(np.minimum(value, 30.0)) / q, UNIT - 1))
     return np.where(value < 30, near, value - math.log(q) + np.log1p((q - 1) * np.exp(-value)))
 
