@@ -225,13 +225,20 @@ def test_the_largest_loss_of_a_sum() -> Iterator[bool]:
 
 @needed("losses/discrete_gaussian.py:DiscreteGaussianLoss.atoms")
 def test_weights_of_a_discrete_gaussian_loss() -> Iterator[bool]:
-    for (v,) in numbers(17, 6, (0.5, 9.0)):
-        squared = F(round(64 * v), 64)
-        atoms = DiscreteGaussianLoss(squared, 1).atoms(0.0)
+    drawn = [(F(round(64 * v), 64), 1, 0.0) for (v,) in numbers(17, 6, (0.5, 9.0))]
+    hard = F(1) + F(297, 2**44) + F(49, 100 * 2**52)  # nearly halfway between two floats
+    for squared, shift, tilt in [*drawn, (hard, 1, 0.0), (F(2, 9), 30, 3.3)]:
+        atoms = DiscreteGaussianLoss(squared, shift).atoms(tilt)
         s2 = mpf(squared.numerator) / squared.denominator
-        total = mpmath.fsum(mpmath.exp(-(mpf(x) ** 2) / (2 * s2)) for x in range(-99, 100))
-        for k in (0, 3, len(atoms) // 2, len(atoms) // 3):
-            exact = mpmath.exp(-(mpf(atoms.start + k) ** 2) / (2 * s2)) / total
+        center = mpf(tilt) * shift
+
+        def exponent(x: int, center: mpf = center, s2: mpf = s2) -> mpf:
+            return -((x + center) ** 2) / (2 * s2)
+
+        near = -round(center)
+        total = mpmath.fsum(mpmath.exp(exponent(x)) for x in range(near - 99, near + 100))
+        for k in (0, 1, 3, len(atoms) // 2, len(atoms) // 3, len(atoms) - 2):
+            exact = mpmath.exp(exponent(-(atoms.start + k))) / total
             yield abs(atoms.weight[k] - exact) <= atoms.relative * exact
 
 
