@@ -102,6 +102,21 @@ def test_atoms_of_a_loss_with_few_values() -> Iterator[bool]:
                 yield abs(w - exact) <= error * exact
 
 
+@needed("losses/finite.py:FiniteLoss._moved")
+def test_atoms_of_values_that_are_no_floats() -> Iterator[bool]:
+    step, index = F(187, 19), (-1, 2, 3, 7)
+    log_p = (-10.543105263157894, -40.50033426012503, -8.701, -0.001)
+    loss = FiniteLoss(step, index, log_p)
+    found = [(-1.8713996243921243,), (-1.6,), (-1.3,)]
+    for (tilt,) in [*found, *numbers(33, 100, (-3.0, 3.0))]:
+        for atoms in (loss.atoms(tilt), loss.dots(tilt, 1.0)):
+            weights = atoms.weight[atoms.weight > 0]
+            for i, p, w in zip(index, log_p, weights, strict=len(weights) == len(index)):
+                place = mpf(i) * step.numerator / step.denominator
+                exact = mpmath.exp(p + mpf(tilt) * place - atoms.log_scale)
+                yield abs(w - exact) <= np.max(atoms.relative) * exact
+
+
 def off_lattice(x: float) -> OffLatticeLoss:
     log_p = (-x - math.log1p(math.exp(-x)), -math.log1p(math.exp(-x)))
     return OffLatticeLoss((-x, x), log_p, 0.0)

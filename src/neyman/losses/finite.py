@@ -162,7 +162,7 @@ class FiniteLoss(Loss):
         """The weights p e^{tilt v} / e^{K(tilt)}."""
         value, log_p = self._arrays()
         scale = float(self.log_mgf(np.array([tilt]))[0])
-        exponent = log_p + tilt * value - scale
+        exponent = log_p - scale + tilt * value  # in this order each part is rounded twice
         weight = np.zeros(self.index[-1] - self.index[0] + 1)
         weight[np.array(self.index) - self.index[0]] = np.exp(exponent)
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
@@ -172,7 +172,7 @@ class FiniteLoss(Loss):
             self.index[0],
             weight,
             scale,
-            relative=(2 * size + 8) * UNIT,
+            relative=(2 * size + 8) * UNIT + self._moved(tilt),
         )
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -180,8 +180,16 @@ class FiniteLoss(Loss):
         value, log_p = self._arrays()
         scale = float(self.log_mgf(np.array([tilt]))[0])
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
-        weight = np.exp(log_p + tilt * value - scale)
-        return Discretization(value, weight, tilt, scale, 0.0, (2 * size + 8) * UNIT)
+        weight = np.exp(log_p - scale + tilt * value)
+        relative = (2 * size + 8) * UNIT + self._moved(tilt)
+        return Discretization(value, weight, tilt, scale, 0.0, relative)
+
+    def _moved(self, tilt: float) -> float:
+        """How much a weight errs because its value does: by 2 units, or not at all."""
+        digits = self.lattice.numerator * max(abs(self.index[0]), abs(self.index[-1]))
+        if digits.bit_length() <= 53 and self.lattice.denominator.bit_count() == 1:
+            return 0.0
+        return 2 * UNIT * abs(tilt) * self._largest
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
         """Those of a binomial law, or the places of the lattice between the ends."""
