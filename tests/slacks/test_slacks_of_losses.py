@@ -107,8 +107,8 @@ def test_atoms_of_values_that_are_no_floats() -> Iterator[bool]:
     step, index = F(187, 19), (-1, 2, 3, 7)
     log_p = (-10.543105263157894, -40.50033426012503, -8.701, -0.001)
     loss = FiniteLoss(step, index, log_p)
-    found = [(-1.8713996243921243,), (-1.6,), (-1.3,)]
-    for (tilt,) in [*found, *numbers(33, 100, (-3.0, 3.0))]:
+    worst = [(-1.8713996243921243,), (-1.6,), (-1.3,)]
+    for (tilt,) in [*worst, *numbers(33, 100, (-3.0, 3.0))]:
         for atoms in (loss.atoms(tilt), loss.dots(tilt, 1.0)):
             weights = atoms.weight[atoms.weight > 0]
             for i, p, w in zip(index, log_p, weights, strict=len(weights) == len(index)):
@@ -240,9 +240,9 @@ def test_the_largest_loss_of_a_sum() -> Iterator[bool]:
 
 @needed("losses/discrete_gaussian.py:DiscreteGaussianLoss.atoms")
 def test_weights_of_a_discrete_gaussian_loss() -> Iterator[bool]:
-    drawn = [(F(round(64 * v), 64), 1, 0.0) for (v,) in numbers(17, 6, (0.5, 9.0))]
+    pairs = [(F(round(64 * v), 64), 1, 0.0) for (v,) in numbers(17, 6, (0.5, 9.0))]
     hard = F(1) + F(297, 2**44) + F(49, 100 * 2**52)  # nearly halfway between two floats
-    for squared, shift, tilt in [*drawn, (hard, 1, 0.0), (F(2, 9), 30, 3.3)]:
+    for squared, shift, tilt in [*pairs, (hard, 1, 0.0), (F(2, 9), 30, 3.3)]:
         atoms = DiscreteGaussianLoss(squared, shift).atoms(tilt)
         s2 = mpf(squared.numerator) / squared.denominator
         center = mpf(tilt) * shift
@@ -373,12 +373,12 @@ def test_a_ratio_of_a_sampled_step_keeps_its_digits_at_every_rate() -> None:
 )
 def test_the_mass_of_the_largest_loss_that_is_sampled() -> Iterator[bool]:
     piecewise_analytic._law.cache_clear()
-    found = [
+    worst = [
         (133.07276379811202, 7.576525293626624e-71),
         (537.3106612216287, 0.0014104925824820634),
     ]
-    drawn = [(a, math.exp(y)) for a, y in numbers(27, 60, (0.1, 600.0), (-530.0, -0.1))]
-    for a, q in found + drawn:
+    pairs = [(a, math.exp(y)) for a, y in numbers(27, 60, (0.1, 600.0), (-530.0, -0.1))]
+    for a, q in worst + pairs:
         inner = LaplaceLoss(F(a))
         exact = mpmath.log(((1 - mpf(q)) * mpmath.exp(-mpf(a)) + q) / 2)
         for loss in (
