@@ -14,6 +14,7 @@ from mpmath import mpf
 
 import neyman as ny
 from neyman.accounting import compare_noise
+from neyman.accounting.dp_accounting.privacy_loss import _connected
 from neyman.accounting.literature import composition_bounds, conversions
 from neyman.auditing.one_run_bounds import Guesses
 from neyman.canonical.distribution import CanonicalLaw, _exact_variance, _geometric
@@ -21,13 +22,15 @@ from neyman.canonical.iterates_closed_form import Exponential
 from neyman.canonical.iterates_numeric import Stepwise
 from neyman.divergences.binary_region import _Asked, _moment, one_order
 from neyman.divergences.divergence import renyi_divergence
-from neyman.divergences.envelope import Ceiling, loss_moment
+from neyman.divergences.envelope import Ceiling, loss_moment, trusted_rho
 from neyman.divergences.implied_profile import ImpliedProfile
 from neyman.hypothesis_tests.binomial_sums import count
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.renyi_bound import RenyiBound
+from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.binomial import log_half
+from neyman.profiles.selection import select
 from neyman.semantics.bayes import _chernoff, _predicted
 from neyman.shuffling.dominating_pairs import BinaryShuffleProfile, _tail_over
 from slacks import needed, numbers
@@ -199,11 +202,37 @@ def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
 
 @needed("divergences/binary_region.py:one_order")
 def test_delta_of_one_order() -> Iterator[bool]:
-    for a, tau, epsilon in numbers(14, 60, (1.1, 90.0), (0.1, 90.0), (0.1, 90.0)):
+    near = [
+        (1 + math.exp(x), math.exp(y), epsilon)
+        for x, y, epsilon in numbers(26, 60, (-20.0, 0.0), (-20.0, 0.0), (0.1, 9.0))
+    ]
+    for a, tau, epsilon in numbers(14, 60, (1.1, 90.0), (0.1, 90.0), (0.1, 90.0)) + near:
         value, _ = one_order(np.array([a]), np.array([tau]), epsilon)
         order = mpf(a)
         kernel = order * mpmath.log1p(-1 / order) - mpmath.log(order - 1)
         yield value >= min(tau - (order - 1) * epsilon + kernel, 0)
+
+
+@needed("divergences/binary_region.py:Region.tangents", but=(1,))
+def test_tangents_of_the_best_order() -> Iterator[bool]:
+    x = np.linspace(-30.0, 5.0, 8)
+    for guarantee in (ny.zcdp(1), ny.renyi({1.000001: 5}), ny.renyi({1.5: 1})):
+        region = cast("ImpliedProfile", guarantee.tradeoff().profiles[0])._regions[0]
+        y, order, ahead = region.excluded(x)
+        line = region.tangents(x)
+        for k in np.flatnonzero(np.isfinite(line.log_slope)):
+            (ly, my), (lx, mx) = (
+                (-mpmath.log1p(mpmath.exp(-odds)), -mpmath.log1p(mpmath.exp(odds)))
+                for odds in (mpf(y[k]), mpf(x[k]))
+            )
+            r, s, z = ly - lx, my - mx, mpf(order[k]) - 1
+            more = mpmath.log(mpmath.expm1(-(z + 1) * (r - s)) / mpmath.expm1(-z * (r - s)))
+            more += mpmath.log(z / (z + 1))
+            slope = r + more if ahead[k] else s - more
+            for answer, exact in (
+                (line.log_y[k], ly), (line.log_x[k], lx), (line.log_slope[k], slope)
+            ):  # fmt: skip
+                yield abs(answer - exact) <= line.rounding[k]
 
 
 @needed("divergences/envelope.py:Ceiling.below", "divergences/binary_region.py:_Asked.of", but=(1,))
@@ -352,3 +381,27 @@ def test_delta_of_shuffled_binary_reports() -> Iterator[bool]:
             np.array([epsilon]), ("P, Q", "Q, P")
         )
         yield exact <= 0 or low[0] <= mpmath.log(exact) <= high[0]
+
+
+@needed("accounting/dp_accounting/privacy_loss.py:_connected")
+def test_delta_of_a_pair_that_is_tabulated() -> Iterator[bool]:
+    for mu, step in numbers(28, 12, (0.3, 2.0), (0.05, 0.2)):
+        index = np.arange(-30, 60)
+        high = select(ny.gdp(mu).tradeoff().alternatives[0]).log_deltas(index * step)[1]
+        table = _connected(-30, step, np.exp(high))
+        for k in (0, 7, 15, 30, 45):
+            delta = mpf(table.infinite) + mpmath.fsum(
+                mpf(m) * (1 - mpmath.exp(mpf(step) * (k - i)))
+                for i, m in zip(table.index, table.mass, strict=True)
+                if i > k
+            )
+            yield delta >= float(np.exp(high[k + 30]))
+
+
+@needed("divergences/envelope.py:trusted_rho")
+def test_rho_of_a_sum_of_gaussian_losses() -> Iterator[bool]:
+    for v, w, n in numbers(30, 40, (0.1, 9.0), (0.1, 9.0), (2, 99)):
+        losses = Composition.of(
+            [(GaussianLoss(v), int(n)), (SubsampledGaussianLoss(w, 0.1, True), 3)]
+        )
+        yield trusted_rho(losses) >= (int(n) * mpf(v) + 3 * mpf(w) ** 2) / 2

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import numpy as np
 from mpmath import mpf
 
+from neyman.losses import likelihood_ratio, piecewise_analytic
 from neyman.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
 from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
@@ -20,7 +22,12 @@ from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.loss import NODE_WEIGHTS
 from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
 from neyman.losses.rounded_gaussian import _tail
-from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.losses.subsampled import (
+    FixedSizeLoss,
+    ReplaceOneSubsampledLoss,
+    SubsampledGaussianLoss,
+    SubsampledLoss,
+)
 from slacks import needed, numbers
 
 F = Fraction
@@ -93,6 +100,21 @@ def test_atoms_of_a_loss_with_few_values() -> Iterator[bool]:
             ):
                 exact = mpmath.exp(mpf(log_p) + mpf(tilt) * at - atoms.log_scale)
                 yield abs(w - exact) <= error * exact
+
+
+@needed("losses/finite.py:FiniteLoss._moved")
+def test_atoms_of_values_that_are_no_floats() -> Iterator[bool]:
+    step, index = F(187, 19), (-1, 2, 3, 7)
+    log_p = (-10.543105263157894, -40.50033426012503, -8.701, -0.001)
+    loss = FiniteLoss(step, index, log_p)
+    worst = [(-1.8713996243921243,), (-1.6,), (-1.3,)]
+    for (tilt,) in [*worst, *numbers(33, 100, (-3.0, 3.0))]:
+        for atoms in (loss.atoms(tilt), loss.dots(tilt, 1.0)):
+            weights = atoms.weight[atoms.weight > 0]
+            for i, p, w in zip(index, log_p, weights, strict=len(weights) == len(index)):
+                place = mpf(i) * step.numerator / step.denominator
+                exact = mpmath.exp(p + mpf(tilt) * place - atoms.log_scale)
+                yield abs(w - exact) <= np.max(atoms.relative) * exact
 
 
 def off_lattice(x: float) -> OffLatticeLoss:
@@ -218,13 +240,20 @@ def test_the_largest_loss_of_a_sum() -> Iterator[bool]:
 
 @needed("losses/discrete_gaussian.py:DiscreteGaussianLoss.atoms")
 def test_weights_of_a_discrete_gaussian_loss() -> Iterator[bool]:
-    for (v,) in numbers(17, 6, (0.5, 9.0)):
-        squared = F(round(64 * v), 64)
-        atoms = DiscreteGaussianLoss(squared, 1).atoms(0.0)
+    pairs = [(F(round(64 * v), 64), 1, 0.0) for (v,) in numbers(17, 6, (0.5, 9.0))]
+    hard = F(1) + F(297, 2**44) + F(49, 100 * 2**52)  # nearly halfway between two floats
+    for squared, shift, tilt in [*pairs, (hard, 1, 0.0), (F(2, 9), 30, 3.3)]:
+        atoms = DiscreteGaussianLoss(squared, shift).atoms(tilt)
         s2 = mpf(squared.numerator) / squared.denominator
-        total = mpmath.fsum(mpmath.exp(-(mpf(x) ** 2) / (2 * s2)) for x in range(-99, 100))
-        for k in (0, 3, len(atoms) // 2, len(atoms) // 3):
-            exact = mpmath.exp(-(mpf(atoms.start + k) ** 2) / (2 * s2)) / total
+        center = mpf(tilt) * shift
+
+        def exponent(x: int, center: mpf = center, s2: mpf = s2) -> mpf:
+            return -((x + center) ** 2) / (2 * s2)
+
+        near = -round(center)
+        total = mpmath.fsum(mpmath.exp(exponent(x)) for x in range(near - 99, near + 100))
+        for k in (0, 1, 3, len(atoms) // 2, len(atoms) // 3, len(atoms) - 2):
+            exact = mpmath.exp(exponent(-(atoms.start + k))) / total
             yield abs(atoms.weight[k] - exact) <= atoms.relative * exact
 
 
@@ -305,3 +334,101 @@ def test_nodes_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
         x, y = mpf(dots.loss[0]), mpf(dots.loss[1])
         exact = mpmath.exp((mpf(tilt) + 0.5) * (y - x)) * NODE_WEIGHTS[1] / NODE_WEIGHTS[0]
         yield abs(dots.weight[1] / mpf(dots.weight[0]) - exact) <= 2 * np.max(dots.relative) * exact
+
+
+def sampled(x: Any, q: float) -> mpf:
+    return mpmath.log(1 - mpf(q) + q * mpmath.exp(x))
+
+
+RATES = (1e-30, 1e-3, 0.5, 0.9, 1 - 1e-4, 1 - 1e-9, 1 - 2.0**-53)
+
+
+@needed("losses/subsampled.py:_up")
+def test_the_largest_loss_of_a_pair_that_is_sampled() -> Iterator[bool]:
+    for a, k in numbers(24, 60, (0.1, 60.0), (0, len(RATES))):
+        inner, q = LaplaceLoss(F(a)), RATES[int(k)]
+        top, end = sampled(mpf(a), q), sampled(-mpf(a), q)
+        yield SubsampledLoss(inner, q, True).supremum >= top
+        yield SubsampledLoss(inner, q, False).supremum >= -end
+        yield ReplaceOneSubsampledLoss(inner, q).supremum >= top - end
+
+
+def test_a_ratio_of_a_sampled_step_keeps_its_digits_at_every_rate() -> None:
+    with mpmath.workdps(60):
+        for t, k in numbers(25, 300, (-40.0, 29.0), (0, len(RATES))):
+            q = RATES[int(k)]
+            loss = SubsampledGaussianLoss(1.0, q, removed=False)
+            for at in (mpf(t), mpmath.mpc(t, 1.5)):
+                z = np.array([complex(at) if at.imag else float(at)])
+                exact, (answer,) = sampled(at, q), loss.log_ratio_at(z)
+                assert abs(answer - exact) <= 16 * 2.0**-53 * abs(exact)
+
+
+@needed(
+    "losses/piecewise_analytic.py:PiecewiseAnalyticLoss.log_top",
+    "losses/subsampled.py:SubsampledLoss.law",
+    "losses/subsampled.py:FixedSizeLoss.law",
+    "losses/subsampled.py:ReplaceOneSubsampledLoss.law",
+    but=(0, 3, 4),
+)
+def test_the_mass_of_the_largest_loss_that_is_sampled() -> Iterator[bool]:
+    piecewise_analytic._law.cache_clear()
+    worst = [
+        (133.07276379811202, 7.576525293626624e-71),
+        (537.3106612216287, 0.0014104925824820634),
+    ]
+    pairs = [(a, math.exp(y)) for a, y in numbers(27, 60, (0.1, 600.0), (-530.0, -0.1))]
+    for a, q in worst + pairs:
+        inner = LaplaceLoss(F(a))
+        exact = mpmath.log(((1 - mpf(q)) * mpmath.exp(-mpf(a)) + q) / 2)
+        for loss in (
+            SubsampledLoss(inner, q, True),
+            FixedSizeLoss(inner, q),
+            ReplaceOneSubsampledLoss(inner, q),
+        ):
+            yield loss.log_top <= exact
+
+
+def of_orders(q: float, orders: list[mpf]) -> mpf:
+    """log E (1 - q + q X)^w, from E X^k for k up to w."""
+    w = len(orders) - 1
+    return mpmath.log(
+        mpmath.fsum(
+            mpmath.binomial(w, k) * mpf(q) ** k * (1 - mpf(q)) ** (w - k) * x
+            for k, x in enumerate(orders)
+        )
+    )
+
+
+@needed("losses/likelihood_ratio.py:_law")
+def test_k_of_a_sampled_step() -> Iterator[bool]:
+    for mu, q, z in numbers(28, 12, (0.1, 3.0), (1e-3, 0.9), (1, 200)):
+        law = likelihood_ratio._law.__wrapped__(  # without its cache
+            SubsampledGaussianLoss(mu, q, removed=True), float(int(z)), 0.0
+        )
+        orders = [mpmath.exp(k * (k - 1) * mpf(mu) ** 2 / 2) for k in range(int(z) + 2)]
+        yield abs(law.log_mgf - of_orders(q, orders)) <= law.error
+
+
+@needed("losses/piecewise_analytic.py:_nodes_of_law")
+def test_atoms_of_a_pair_that_is_sampled() -> Iterator[bool]:
+    for a, q, tilt in numbers(30, 30, (1.0, 9.0), (0.1, 0.9), (50.0, 300.0)):
+        dots = SubsampledLoss(LaplaceLoss(F(a)), q, True).dots(tilt, a)
+        top = sampled(mpf(a), q)
+        exact = mpmath.exp(mpf(tilt) * top + top - a - dots.log_scale) / 2
+        yield abs(dots.weight[-1] - exact) <= np.max(dots.relative) * exact
+
+
+@needed("losses/likelihood_ratio.py:LikelihoodRatioLoss.dots")
+def test_nodes_of_a_sampled_step() -> Iterator[bool]:
+    for mu, q, tilt in numbers(31, 12, (0.1, 2.0), (0.1, 0.9), (100.0, 300.0)):
+        loss = SubsampledGaussianLoss(mu, q, removed=True)
+        dots = loss.dots(tilt, 50.0)
+        nodes = len(NODE_WEIGHTS)
+        k = int(np.argmax(dots.weight)) // nodes * nodes
+        # Two nodes of one panel: the ratio of their weights.
+        x, y = mpf(dots.loss[k]), mpf(dots.loss[k + 1])
+        place = [(mpmath.log((mpmath.exp(v) - 1 + q) / q) + mpf(mu) ** 2 / 2) / mu for v in (x, y)]
+        exact = mpmath.exp((mpf(tilt) + 1) * (y - x) - (place[1] ** 2 - place[0] ** 2) / 2)
+        exact *= NODE_WEIGHTS[1] / NODE_WEIGHTS[0]
+        yield abs(dots.weight[k + 1] / mpf(dots.weight[k]) - exact) <= 2 * dots.relative * exact

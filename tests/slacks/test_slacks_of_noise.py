@@ -19,6 +19,7 @@ from neyman.canonical.iterates_closed_form import (
     MovedLadder,
     Normal,
 )
+from neyman.canonical.iterates_numeric import Stepwise
 from neyman.canonical.polygon_noise import PolygonNoise
 from neyman.canonical.tabulated_power import TabulatedPower
 from neyman.profiles.selection import select
@@ -194,3 +195,20 @@ def test_tails_of_a_sum_with_the_noise_of_a_polygon() -> Iterator[bool]:
             tail = a + (tail - b) * (c - a) / (d - b)
         exact = 1 - tail if place < 0 and round(F(place)) else tail
         yield round(F(place)) == 0 or F(float(low[0])) <= exact <= F(float(high[0]))
+
+
+@needed("canonical/iterates_numeric.py:Stepwise._levels")
+def test_a_level_next_to_the_end_of_the_support() -> Iterator[bool]:
+    for y, steps in numbers(10, 40, (-30.0, -0.1), (-6, 6)):
+        m = math.exp(y)
+
+        def powers(v: np.ndarray, m: float = m) -> tuple[np.ndarray, np.ndarray]:
+            near = np.log(m + (1 - m) * np.exp(v))
+            return near - 1e-14 * (1 - near), near + 1e-14 * (1 - near)
+
+        ladder = Stepwise(powers, (math.log1p(-m), math.log1p(-m)), m)
+        end = math.log(m)
+        for log_p in (end, end + int(steps) * 2.0**-52 * abs(end)):
+            level = (mpmath.exp(log_p) - m) / (1 - mpf(m))
+            exact = mpmath.log(level) if level > 0 else -mpmath.inf
+            yield held(ladder._levels(np.array([log_p])), exact)

@@ -14,7 +14,7 @@ from neyman.numerics import characteristic_function, theta
 from neyman.numerics.atoms import Atoms, _trimmed, convolve
 from neyman.numerics.binomial import log_binomial, log_half
 from neyman.numerics.characteristic_function import even_series, wave_sum
-from neyman.numerics.discretization import Discretization, spread
+from neyman.numerics.discretization import Discretization, contract, spread
 from neyman.numerics.power_sums import added
 from neyman.numerics.rounding import exp_down, exp_up, log_complement
 from slacks import needed, numbers
@@ -161,3 +161,28 @@ def test_many_masses_at_one_place() -> Iterator[bool]:
         dots = Discretization(np.zeros(n), np.full(n, 0.1), 0.0, 0.0, 0.0, 0.0)
         atoms = spread(dots, 1.0)
         yield abs(atoms.weight[0] - n * mpf(0.1)) <= (atoms.relative + 2.0**-52) * n * mpf(0.1)
+
+
+@needed("numerics/discretization.py:contract", but=(1,))
+def test_two_masses_that_are_mixed() -> Iterator[bool]:
+    for place, y, gap, tilt in numbers(15, 60, (1.0, 20.0), (-9.0, -1.0), (1.5, 3.0), (-1.0, 2.0)):
+        step = math.exp(y)
+        loss, weight = np.array([place, place + gap * step]), np.array([0.3, 0.7])
+        atoms = contract(Discretization(loss, weight, tilt, 0.0, 0.0, 0.0), step)
+        at = [mpf(step) * (atoms.start + k) - place for k in range(len(atoms))]
+
+        def share(
+            away: list[mpf],
+            weight: list[float],
+            tilts: tuple[mpf, mpf] = (mpf(tilt), mpf(tilt) + 1),
+        ) -> mpf:
+            """Of Q's mass in P's, up to a factor."""
+            p, q = (
+                mpmath.fsum(w * mpmath.exp(-c * x) for x, w in zip(away, weight, strict=True))
+                for c in tilts
+            )
+            return q / p
+
+        yield share(at, atoms.weight.tolist()) >= share(
+            [mpf(x) - place for x in loss.tolist()], weight.tolist()
+        )

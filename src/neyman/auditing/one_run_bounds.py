@@ -111,6 +111,7 @@ class Guesses:
         if not c:
             return 0.0
         wrong = clopper_pearson(g - c, g, self.chance)  # at delta = 0 it decides
+        # The largest that can be refuted, to begin with: each answer is asked.
         pure = math.log((1 - wrong) / wrong) * (1 - 8 * UNIT) if wrong < 0.5 else 0.0
         first = _largest(lambda e: self.chance_under(e, delta) <= self.chance, pure)
         if not delta:
@@ -133,6 +134,7 @@ class Guesses:
         room = self.chance - self._tail(epsilon)
         first = 0.0
         if room > 0:
+            # A difference, a product, a quotient, and a product: 4 units.
             first = room / (2 * self.canaries * self._window(epsilon)) * (1 - 16 * UNIT)
         most = self.chance * self.correct / self.canaries
         best = _largest(lambda d: self.refutes(approximate_level(epsilon, d)), most, 24)

@@ -316,6 +316,7 @@ def _held(composition: Composition) -> Composition:
         level, power = Fraction(exp_up(float(a) * (1 - 1e-15))), Fraction(exp_down(float(b)))
         points += [(level, power), (1 - power, 1 - level)]
     for e, d in zip(place, high, strict=True):
+        # A power of e errs by 2 units, and a product by one.
         line = Fraction(math.exp(e) * (1 + 8 * UNIT * (1 + e))), Fraction(exp_up(float(d)))
         lines += [line, mirrored_line(*line)]
     return composition_between((hull(points), envelope(lines)))

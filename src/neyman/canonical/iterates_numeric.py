@@ -15,6 +15,7 @@ from scipy.special import log_ndtr, ndtri_exp
 from neyman.canonical.iterates_closed_form import Ladder
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.rounding import log_of
 from neyman.profiles.profile import Interval
 
 __all__ = ["Stepwise"]
@@ -69,9 +70,16 @@ class Stepwise(Ladder):
         high = np.minimum(log_p, 0.0)  # the power is at least the level
         if not len(log_p):
             return low, high
-        end = math.log(self._infinite) if self._infinite else -math.inf
-        open_ = log_p > end * (1 - 8 * UNIT) if self._infinite else np.isfinite(log_p)
-        high = np.where(open_, high, -math.inf)
+        open_, shut = np.isfinite(log_p), np.full(len(log_p), -math.inf)
+        if self._infinite:
+            # The power is concave: above its value m at level 0 by at least 1 - m times the level.
+            # What is within 8 units of log m, which errs by 2, is at most e^(2 room) m.
+            end = math.log(self._infinite)
+            room = 8 * UNIT * (1 - end)
+            most = end + log_of(4 * room) - math.log1p(-self._infinite)
+            open_ = log_p > end + room
+            shut[log_p >= end - room] = most
+        high = np.where(open_, high, np.minimum(shut, high))
         at = np.flatnonzero(open_)
         if not len(at):
             return low, high

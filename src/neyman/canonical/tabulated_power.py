@@ -105,6 +105,9 @@ class TabulatedPower:
         star = np.searchsorted(-self._touch, -log_levels)
         near = np.clip(star[:, None] + np.arange(-4, 5), 0, last)
         values = np.logaddexp(self._high[near], self._epsilon[near] + log_levels[:, None])
+        # A sum of logarithms errs by one unit of it, and the logarithm of a sum of powers by 4
+        # units of itself and of 1. The power is at least the level, so its logarithm is no larger
+        # in size.
         slack = 8 * UNIT * (2 + np.abs(log_levels))
         high = values.min(axis=1)
         star = near[np.arange(len(star)), values.argmin(axis=1)]

@@ -84,6 +84,7 @@ def _satisfies(c: Composition, bare: RenyiBound, mass: float, ceiling: Ceiling) 
 def _spent(known: Composition, a: Array) -> Array:
     """Upper bounds on the moments; next to order 1, where K drowns in rounding, by its rho."""
     with np.errstate(invalid="ignore"):
+        # Three products and a difference: 4 units.
         by_rho = trusted_rho(known) * (a * (a - 1)) * (1 + 8 * UNIT)
     return np.fmin(loss_moment(known, a), by_rho)
 

@@ -248,10 +248,15 @@ class Region:
         z = np.where(a == 1, 1.0, a - 1)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             wide = np.log(-np.expm1(-(z + 1) * gap)) - np.log(-np.expm1(-z * gap))
-            wide = wide + np.log1p(-1 / (z + 1))
+            wide = wide - np.log1p(1 / z)  # log(z / (z + 1)): near order 1 the other form cancels
             kl = np.log(-np.expm1(-gap)) - np.log(gap)
             slope = np.where(ahead, r + np.where(a == 1, kl, wide), s - np.where(a == 1, kl, wide))
             size = np.abs(ly) + np.abs(lx) + np.abs(my) + np.abs(mx)
+            # log y and log x err by 4 units of their size, r and s by that and one: 5 units. A gap
+            # that errs by them moves each logarithm by at most that over the gap. The logarithms
+            # themselves, at most 1 / gap or size, err by 2 units, and their sums by one.
+            # `intercept` adds two sums and a power, and `_log_delta_over` a share of 6 units and a
+            # logarithm.
             rounding = 64 * UNIT * (4 + size + size / gap + np.abs(slope))
         known &= np.isfinite(slope) & (rounding < 1)
         none = -math.inf
@@ -259,7 +264,7 @@ class Region:
             np.where(known, ly, 0.0),
             np.where(known, lx, none),
             np.where(known, slope, none),
-            np.where(known, rounding, 8 * UNIT),
+            np.where(known, rounding, 8 * UNIT),  # y = 1 and no slope: only a power of e
         )
 
 
@@ -304,7 +309,8 @@ def one_order(orders: Array, moments: Array, epsilon: float) -> tuple[float, flo
     if not good.any():
         return 0.0, -abs(epsilon) - 1.0
     a, tau = orders[good], moments[good]
-    edge = np.log1p(-1 / a)
+    # Where log(1 - 1/a) would cancel it comes from a - 1: it errs by at most 15 units.
+    edge = np.where(a < 1.1, -np.log1p(1 / (a - 1)), np.log1p(-1 / a))
     value = tau - (a - 1) * epsilon + a * edge - np.log(a - 1)
     value = value + 8 * UNIT * (tau + (a - 1) * abs(epsilon) + a * np.abs(edge) + 4)
     best = int(np.argmin(value))

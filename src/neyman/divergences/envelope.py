@@ -253,6 +253,8 @@ def below_ceiling(
     g: Array = asked(at, right)
     for _ in range(DEEPEST):
         p, q = _linear(ceiling, left), _linear(ceiling, right)
+        # Interpolation errs by 5 units of its rise, rho a (a - 1) by 3 of itself, and two sums and
+        # the last product by one each. All terms are at least 0: 8 units of their sum.
         good[at[~(g <= (q + rho * right * (right - 1)) * (1 - 8 * UNIT))]] = False  # not kept there
         if not (len(at) and rho):
             return good  # what is linear is decided at its ends
@@ -264,6 +266,8 @@ def below_ceiling(
         peak: Array = np.clip((slope / rho + 1) / 2, left, right)
         worst: Array = f - p + slope * (peak - left) - rho * peak * (peak - 1)
         worst = np.where(left == 1, (slope - rho) * (right - 1), worst)
+        # The slope times a length errs by 7 units of g + q, interpolation of p and q by 6 of q, the
+        # parabola by 4 of itself, and three sums by one each: 16 units of the largest terms.
         worst = worst + 16 * UNIT * (g + q + rho * right * right)
         again = (worst > 0) & good[at]
         if np.count_nonzero(again) > MOST_INTERVALS:

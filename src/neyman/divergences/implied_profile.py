@@ -65,7 +65,7 @@ class ImpliedProfile(Profile):
         alone = Ceiling.above(bare)
         self._alone = Region(alone, alone, least) if felt.parts else self._regions[0]
         self._pure = ahead.largest
-        most = 1 - UNIT
+        most = 1 - UNIT  # so that a logarithm is a number; `_mixed` moves by 32 units and more
         self._infinite = min(known.infinite, most)
         self._missing = min(known.reverse().infinite, most)
         self._keep, self._held = math.log1p(-self._infinite), math.log1p(-self._missing)
@@ -169,6 +169,7 @@ class ImpliedProfile(Profile):
         """Bounds on log power at all of these levels together."""
         levels = np.asarray(log_levels, float)
         shared = levels - self._held
+        # The logarithm of what is held errs by 2 units, the difference by one.
         slack = 8 * UNIT * (1 + np.abs(np.maximum(levels, -1e300)) + abs(self._held))
         low, high = np.full(len(levels), -math.inf), np.zeros(len(levels))
         high[levels == -math.inf] = -math.inf
@@ -291,6 +292,9 @@ def _log_delta_over(steep: Line, flat: Line, epsilon: Array) -> Array:
     apart = ~alone & (flat.log_slope < epsilon) & (steep.log_slope - epsilon < 600)
     best = np.where(apart, np.minimum(best, between), best)
     with np.errstate(invalid="ignore", divide="ignore"):
+        # The share errs by 6 units, and the sum with `unit` by one of itself. Both lines count 256
+        # units and more, in proportion to log y; the steep one's y is above a half of the flat
+        # one's.
         value = np.log(best) + unit + 16 * UNIT
     # What drowned in rounding claims nothing.
     return np.where(best > 0, np.minimum(np.nan_to_num(value, nan=0.0), 0.0), 0.0)

@@ -150,6 +150,8 @@ def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
     if joint.side < 0:
         weight = weight * _shrunk(joint)
     # A mass that rounding moved up is a little short under Q, and one moved down a little long.
+    # That of a place is 2 units of it. What `spread` moves up in excess is less than the unit an
+    # atom that `relative` counts for it.
     place = 4 * UNIT * (64 * float(joint.step) + float(np.abs(total.points()[[0, -1]]).max()))
     relative = total.relative + (place if joint.side else 0.0)
     return replace(total, weight=weight, absolute=0.0, relative=relative)
@@ -162,38 +164,11 @@ def _rounded(joint: ComposedLattice, tilt: float) -> Atoms:
     if all(loss.step is not None and loss.step / step % 1 == 0 for loss, _ in parts):
         return compose([(loss.atoms(tilt), n) for loss, n in parts])
     h = float(step)
-    # `_centered` merges cells that end in the middle between two places [DI-2].
+    # `contract` merges cells that end in the middle between two places [DI-2].
     dots = [(loss.dots(tilt, h if joint.side > 0 else h / 2), n) for loss, n in parts]
     if joint.side > 0:
         return compose([(spread(d, h), n) for d, n in dots])
-    return compose([(contract(_centered(d, h), h), n) for d, n in dots])
-
-
-def _centered(dots: Discretization, step: float) -> Discretization:
-    """Merged in cells of two steps around (2 k + 1/2) steps: between the grid points.
-
-    Merging is post-processing. From there neighbors reach the grid by mixing; from near a grid
-    point rounding would decide which of them can.
-    """
-    positive = dots.weight > 0
-    loss, weight = dots.loss[positive], dots.weight[positive]
-    index = np.floor(loss / (2 * step) + 0.25)
-    _, cell = np.unique(index, return_inverse=True)
-    center = (2 * index + 0.5) * step
-    away = loss - center
-    p = weight * np.exp(-dots.tilt * away)
-    mass = np.bincount(cell, weights=p)
-    other = np.bincount(cell, weights=p * np.expm1(-away))
-    middle = np.bincount(cell, weights=center) / np.bincount(cell)
-    good = mass > 1e-290  # a cell that drowned is left out: less only lowers delta
-    mass, middle = mass[good], middle[good]
-    offset = -np.log1p(other[good] / mass)
-    return replace(
-        dots,
-        loss=middle + offset,
-        weight=mass * np.exp(dots.tilt * offset),
-        relative=dots.relative + (64 + len(loss)) * UNIT,
-    )
+    return compose([(contract(d, h), n) for d, n in dots])
 
 
 @lru_cache(maxsize=64)
@@ -204,6 +179,7 @@ def _shrunk(joint: ComposedLattice) -> float:
     """
     atoms = _rounded(joint, -1.0)
     total = float((atoms.weight + atoms.absolute).sum()) + atoms.tail
+    # NumPy's sum in pairs errs by 40 units, a power by 2, and the rest by one each.
     return min(math.exp(-atoms.log_scale) / total, 1.0) * (1 - atoms.relative) * (1 - 64 * UNIT)
 
 

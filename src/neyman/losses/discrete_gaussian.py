@@ -187,7 +187,13 @@ class DiscreteGaussianLoss(Loss):
         exponent = self._exponents(tilt, np.arange(high, low - 1, -1, dtype=float))
         weight = np.exp(exponent - exponent.max())
         weight /= weight.sum()
-        relative = (-float(exponent.min()) + len(weight) + 16) * UNIT
+        # Sigma^2, the quotient, and the difference err by one unit each; a place that is not whole
+        # by one, and its square by 3. The rounding of tilt times shift moves all places.
+        most, center = -float(exponent.min()), tilt * self.shift
+        units = 3 if center.is_integer() else 6
+        moved = float(abs(Fraction(tilt) * self.shift - Fraction(center)))
+        moved *= math.sqrt(2 * most / self.sigma_squared) * (1 + 1e-9)
+        relative = (units * most + len(weight) + 16) * UNIT + moved
         first = Fraction(self.shift**2) / (2 * self.sigma_squared)
         scale = self._log_mgf(tilt)
         return Atoms(

@@ -162,7 +162,7 @@ class FiniteLoss(Loss):
         """The weights p e^{tilt v} / e^{K(tilt)}."""
         value, log_p = self._arrays()
         scale = float(self.log_mgf(np.array([tilt]))[0])
-        exponent = log_p + tilt * value - scale
+        exponent = log_p - scale + tilt * value  # in this order each part is rounded twice
         weight = np.zeros(self.index[-1] - self.index[0] + 1)
         weight[np.array(self.index) - self.index[0]] = np.exp(exponent)
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
@@ -172,7 +172,7 @@ class FiniteLoss(Loss):
             self.index[0],
             weight,
             scale,
-            relative=(2 * size + 8) * UNIT,
+            relative=(2 * size + 8) * UNIT + self._moved(tilt),
         )
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -180,8 +180,16 @@ class FiniteLoss(Loss):
         value, log_p = self._arrays()
         scale = float(self.log_mgf(np.array([tilt]))[0])
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
-        weight = np.exp(log_p + tilt * value - scale)
-        return Discretization(value, weight, tilt, scale, 0.0, (2 * size + 8) * UNIT)
+        weight = np.exp(log_p - scale + tilt * value)
+        relative = (2 * size + 8) * UNIT + self._moved(tilt)
+        return Discretization(value, weight, tilt, scale, 0.0, relative)
+
+    def _moved(self, tilt: float) -> float:
+        """How much a weight errs because its value does: by 2 units, or not at all."""
+        digits = self.lattice.numerator * max(abs(self.index[0]), abs(self.index[-1]))
+        if digits.bit_length() <= 53 and self.lattice.denominator.bit_count() == 1:
+            return 0.0
+        return 2 * UNIT * abs(tilt) * self._largest
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
         """Those of a binomial law, or the places of the lattice between the ends."""
@@ -208,6 +216,7 @@ def response_mu(epsilon: float) -> float:
 def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float) -> Fraction:
     """A zCDP parameter of any pair whose finite losses are in [low, high], normalized [ZC-8]."""
     moved = math.log1p(-missing) - math.log1p(-failure)
+    # Each logarithm errs by 2 units, and the difference by one of itself: 3 units.
     slack = Fraction(16 * UNIT * (abs(math.log1p(-missing)) + abs(math.log1p(-failure))))
     most = max(abs(low + Fraction(moved)), abs(high + Fraction(moved))) + slack
     return min(pure_rho(most), bounded_range_rho(high - low))
@@ -253,7 +262,8 @@ def discrete_laplace_loss(scale: Fraction, shift: int) -> FiniteLoss:
     return FiniteLoss(1 / scale, index, log_p, known_rho=discrete_laplace_rho(scale, shift))
 
 
-PLACE = 4 * UNIT  # of its size: how well a value is known
+# Of its size, how well a value is known: the logarithm of an exact quotient errs by 2 units.
+PLACE = 4 * UNIT
 
 
 @dataclass(frozen=True)
@@ -349,6 +359,8 @@ class OffLatticeLoss(Loss):
         values = tuple(-v for v in reversed(self.values))
         log_q = tuple(p - v for p, v in reversed(self._pairs))
         same = self.failure == self.missing and len(values) > 0
+        # A difference of two logarithms errs by 2 units of each, and by one of itself. What differs
+        # by no more is the same pair: every engine counts 8 units of both, and more.
         slack = 8 * UNIT * (1 + self._largest + float(np.max(np.abs(self.log_p))))
         if (
             same

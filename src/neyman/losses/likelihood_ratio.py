@@ -112,7 +112,7 @@ class LikelihoodRatioLoss(Loss):
     @property
     def mu(self) -> float:
         """The largest distance, for the same reason."""
-        return self.farthest * (1 + 8 * UNIT)
+        return self.farthest * (1 + 8 * UNIT)  # a quotient, perhaps of a square root: 3 units
 
     def power(self, tilt: float) -> float:
         """The w of M(w)."""

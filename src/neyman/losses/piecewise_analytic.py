@@ -105,9 +105,11 @@ class PiecewiseAnalyticLoss(Loss):
     def log_top(self) -> float:
         """log of the mass of the highest atom, if nothing lies above it."""
         law = _law(self, 1.0)
+        # Both are the same function at the same end, known to 8 units.
         if not len(law.loss) or law.lost or _range(law)[1] > law.loss.max() * (1 + 8 * UNIT):
             return -math.inf
-        return float(law.log_p[np.argmax(law.loss)]) - 2 * law.relative
+        log_p = float(law.log_p[np.argmax(law.loss)])
+        return log_p - 2 * law.relative - 4 * UNIT * abs(log_p)  # a sum of logarithms
 
     def places(self, tilt: float, height: float) -> float:
         """Approximate the cost of K: atoms plus quadrature nodes, which grow with height and range.
@@ -195,7 +197,7 @@ class PiecewiseAnalyticLoss(Loss):
             return None
         order = np.argsort(law.loss)
         place, log_mass = law.loss[order], law.log_p[order]
-        slack = 8 * UNIT * float(np.abs(place).max())
+        slack = 8 * UNIT * float(np.abs(place).max())  # how well both are known
         low, high = _range(law)
         if low < place[0] - slack or high > place[-1] + slack:
             return None

@@ -84,6 +84,7 @@ class RandomAllocationLoss(Loss):
     def supremum(self) -> float:
         """The largest value that was kept."""
         top = float(self._base.supremum)
+        # Moved by `apart`; the second one covers the sum, as it is 16 units of top and more.
         return top + 2 * self._law.apart + 4 * UNIT * abs(top)
 
     @property
@@ -107,6 +108,8 @@ class RandomAllocationLoss(Loss):
 
     def mgf_rounding(self, z: Array) -> Array:
         """That of the sum over all values."""
+        # The base counts 12 units of |z| times its largest value and 4 of log p, and needs 6 and 3:
+        # two more sums and a product are at most as large.
         return self._base.mgf_rounding(z) + 4 * UNIT
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -177,6 +180,8 @@ def _law(mu: float, batches: int, side: int) -> _Law:
     lost = (batches + 1) * LOST if side > 0 else 0.0
     removed = OffLatticeLoss(tuple(value.tolist()), tuple((log_q + value).tolist()), lost, lost)
     added = OffLatticeLoss(tuple((-value[::-1]).tolist()), tuple(log_q[::-1].tolist()), lost, lost)
+    # A quotient errs by one unit, and a logarithm by 2 of itself. log q errs by 2, and log p, its
+    # sum with the value, by one more and by `apart`.
     apart = total.apart + 16 * UNIT * (1 + float(np.abs(value).max()))
     relative = total.relative + apart + 16 * UNIT * float(np.abs(log_q).max())
     return _Law(removed, added, relative, apart)
@@ -224,7 +229,7 @@ def _one(mu: float, side: int) -> _Sum:
     nodes = x[:-1, None] + width[:, None] * WIDE_NODES
     mass = np.exp(-nodes * nodes / 2) * (width[:, None] * WIDE_WEIGHTS) / math.sqrt(math.tau)
     y = np.exp(mu * nodes - mu * mu / 2)
-    units = STEP_UNITS * UNIT
+    units = STEP_UNITS * UNIT  # [RA-3]
     if side > 0:
         share = np.clip((y - place[:-1, None]) / np.diff(place)[:, None], 0.0, 1.0)
         weight = np.zeros(len(place))
@@ -264,13 +269,18 @@ def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
             first += np.bincount(at, weight, bins)
         most = max(most, int(np.bincount(at).max()))
     terms = most + len(a.place) / ROWS + 32
+    # In a block of rows a sum errs by a unit a term, and over the blocks by a unit each; products
+    # and shares by fewer than 32 [RA-3].
     relative = a.relative + b.relative + 1.1 * terms * UNIT
     apart = max(a.apart, b.apart)
     if side > 0:
         split = np.zeros(bins + 1)
         split[1:] += second
         split[:-1] += first
+        # A place errs by one unit, its distance from the edge, the width, and the share by one
+        # each.
         return _Sum(count, edges, split, relative, apart + 16 * UNIT)
     mask = first > LEAST
     first, second = first[mask], second[mask]
+    # A quotient of two such sums.
     return _Sum(count, second / first, first, relative, apart + 2.2 * terms * UNIT)

@@ -253,10 +253,26 @@ def _log_ratio(rate: Array | float, t: Array) -> Array:
     log_rate = np.log(rate)
     near = np.real(t) < np.clip(5 - log_rate, 30.0, 690.0)  # beyond it q e^t is no small number
     if near.all():
-        return log1p(rate * np.expm1(t))
-    ratio = log1p(rate * np.expm1(np.where(near, t, 0.0)))
+        return _log_mixture(rate, t)
+    ratio = _log_mixture(rate, np.where(near, t, 0.0))
     rest = log1p(np.exp(-np.where(near, 30.0, t)) * (1 - rate) / rate)
     return np.where(near, ratio, t + log_rate + rest)
+
+
+def _log_mixture(rate: Array | float, t: Array) -> Array:
+    """log(1 - q + q e^t), to relative accuracy.
+
+    In the first form e^t - 1 errs by 2 units, the product by one, and the logarithm by 2. As long
+    as the sum is above 1/2 the first three count at most 1.5 times: 7 units. Below 1/2 they would
+    count without bound. There q is above 1/2, so 1 - q is exact, and nothing cancels: the sum errs
+    by 4 units, its logarithm is at least 0.69 and errs by 2: 8 units.
+    """
+    ratio = log1p(rate * np.expm1(t))
+    if not np.any(np.asarray(rate) > 0.5):
+        return ratio
+    total = 1 - rate + rate * np.exp(t)
+    cancels = np.abs(total) < 0.5
+    return np.where(cancels, np.log(np.where(cancels, total, 1.0)), ratio)
 
 
 LOG_SLOPE_PAD = 20.0  # a log-concave density beyond a point where its log slope is -PAD
@@ -333,7 +349,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
             log_q + value if self.removed else log_q,
             pieces,
             lost,
-            base.relative + 16 * UNIT,
+            base.relative + _units(value if self.removed else value[:0]) * UNIT,
             not base.side,
         )
 
@@ -404,6 +420,8 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         if base.side:
             # What makes the whole 1, or a little more or less on the safe side.
             rest = 1 - float((mass + np.exp(log_q + value)).sum()) - self.infinite
+            # Sums err by a unit a term. An error of the masses is counted by themselves: the half
+            # of them and more is above 0, and at 0 it counts no more than there.
             rest += base.side * (64 + len(mass)) * UNIT
         else:
             # P+ - Q+ and what is at 0, all of it positive: P- = Q+, by symmetry.
@@ -420,7 +438,8 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
             np.concatenate([log_q, [math.log(rest)], log_q + value]),
             pieces,
             lost,
-            base.relative + (16 + len(value)) * UNIT,
+            # The rest at 0 is a sum of all.
+            base.relative + (_units(value) + len(value)) * UNIT,
             not base.side,
         )
 
@@ -494,7 +513,7 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
             log_mass + np.array([low, high]),
             _opposite_laplaces(a, q),
             (),
-            16 * UNIT,
+            _units(np.array([low, high])) * UNIT,
         )
 
 
@@ -506,11 +525,12 @@ def _ratio_of(inner: Loss, rate: float, order: Order) -> NormalRatio | None:
 
 def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the docstrings
     """log(1 - q + q e^l), to relative accuracy near 0; log(1 - q) at -inf."""
-    near = np.log1p(q * np.expm1(np.minimum(l, 30.0)))
-    if np.all(l < 30):
-        return near
-    far = np.maximum(l, 30.0)
-    return np.where(l < 30, near, far + math.log(q) + np.log1p(np.exp(-far) * (1 - q) / q))
+    return _log_ratio(q, l)
+
+
+def _units(value: Array) -> float:
+    """By how many units a mass under the mixture errs: g by 8 of itself, and its sum with log q."""
+    return 16 * float(np.max(np.abs(value), where=np.isfinite(value), initial=1.0))
 
 
 def _slope(l: Array, q: float) -> Array:  # noqa: E741
@@ -528,6 +548,7 @@ def _speed(l: Array, q: float, near: Array | float) -> Array:  # noqa: E741
 
 def _inverse(value: Array, q: float) -> Array:
     """The l at which g takes a value above log(1 - q)."""
+    # The unit keeps the logarithm a number; places cut panels, and where they lie is no matter.
     near = np.log1p(np.maximum(np.expm1(np.minimum(value, 30.0)) / q, UNIT - 1))
     return np.where(value < 30, near, value - math.log(q) + np.log1p((q - 1) * np.exp(-value)))
 

@@ -201,7 +201,7 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
         np.maximum(total, 0.0),
         dots.log_scale,
         dots.tail,
-        float(np.max(dots.relative)) + ROUNDING + len(loss) * UNIT,
+        float(np.max(dots.relative)) + ROUNDING + len(loss) * UNIT,  # a sum: a unit a term
     )
 
 

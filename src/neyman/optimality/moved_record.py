@@ -85,6 +85,8 @@ def two_spread(n: int, alpha: float) -> float:
     starts = np.unique(np.concatenate([left, right]))
     ends = np.append(starts[1:] - 1, n)  # each block holds its start and its end
     both = np.stack([starts, ends]).astype(float)
+    # Nine values of log gamma, each at most n + 2 alpha times its logarithm, of 5 units, and 8
+    # sums.
     slack = 64 * UNIT * (n + 2 * alpha) * math.log(n + 2 * alpha + 2) + SLACK
     mass = np.exp(_log_mass(both, n, alpha, alpha)).max(axis=0)
     ratio = (alpha - 1) * np.abs(n - 2 * both - 1) / ((both + 1) * (n - both - 1 + alpha))

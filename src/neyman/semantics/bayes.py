@@ -249,6 +249,7 @@ def posterior_chance(
         )
     factor = q * (1 - p) / ((1 - q) * p)
     near = Fraction(exact_log(factor))
+    # A logarithm of an exact number errs by 2 units, and a sum with it by one.
     slack = Fraction(8 * UNIT) * (1 + near) if q > p else Fraction(0)
     f = _replacement(guarantee)
     ends = [max(near - slack, Fraction(0)), near + slack]
@@ -347,6 +348,8 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
         """log of delta(h) / (1 - e^{h - eps}), rounded up, h of shape (epsilons, points)."""
         above = log_deltas(h)[1]
         gap = at[:, None] - h
+        # Epsilon and the gap are rounded, which counts over the gap. Both logarithms err by 2
+        # units, and the difference by one; where log delta is not the larger one the bound is 1.
         error = 4 * UNIT * (at[:, None] + np.abs(h)) / gap + 8 * UNIT * (4 + np.abs(above))
         return above - np.log(-np.expm1(-gap)) + error
 
@@ -384,6 +387,8 @@ def _beneath(
     low, high = log_deltas(h)
     unit = high[1]
     slope = np.abs(high[0] - low[2]) / (h[2] - h[0])
+    # Logarithms and powers: 4 units of each. A u errs by 2 units, which moves a chord by the slope
+    # times that; and so does 1 - u, which at the least value is 1 / (1 + slope).
     size = 64 * UNIT * (4 + np.abs(unit) + np.abs(h[1]) + e) * (1 + slope)
     low, high = (np.exp(np.minimum(v - unit, 700.0)) for v in (low - size, high + size))
     u = np.exp(h - e)
@@ -396,6 +401,7 @@ def _beneath(
     x = np.minimum(x, np.maximum(steep, low[0]))  # delta falls: left of a it is at least delta(a)
     sure = np.isfinite(steep) & np.isfinite(flat) & (x > 0) & (x >= flat)
     best = np.max(np.where(sure, np.log(np.maximum(x, 1e-300)) + unit, -np.inf), 1)
+    # A dozen sums, products, and quotients, a logarithm, and a sum: 20 units.
     return best - 64 * UNIT * (4 + np.abs(best))
 
 

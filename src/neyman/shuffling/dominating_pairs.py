@@ -171,6 +171,8 @@ class ShuffleProfile(_Crowded):
             some = slice(at, at + count)
             bounds[:, inside[some]] = self._sums(safe[inside[some]], first[some], last[some])
             at += count
+        # Epsilon errs by one unit, and each product by one: from 16 units before it on delta may be
+        # 0.
         bounds[0, asked >= top * (1 - 16 * UNIT)] = -math.inf
         low, high = bounds[0][where], bounds[1][where]
         below = np.asarray(epsilons) < 0
@@ -200,11 +202,14 @@ class ShuffleProfile(_Crowded):
         alone = self._given(starts, epsilon[:, None], self._following(ends) * (1 - 1e-12))[1]
         rest = np.where(real, log_between(n, self._p, self._q, starts, ends) + alone, -math.inf)
         high = np.logaddexp(high, _log_sum(rest))
+        # Differences from the largest term, 20 units at most in the mean, a power by 2, a sum in
+        # pairs by 40 (PT-6), and two logarithms of 2 units and two sums.
         slack = 64 * UNIT * (1 + np.abs(np.where(np.isfinite(high), high, 0.0)))
         return np.array([low - slack, np.minimum(high + slack, 0.0)])
 
     def rough(self, epsilons: Array) -> Array:
         """From some of the terms."""
+        # Next to the report's epsilon as in `log_deltas`: it only steers.
         first, last = self._window(np.minimum(epsilons, self._top() * (1 - 16 * UNIT)))
         stride = np.maximum((last - first) // ROUGH, 1)
         count = int(((last - first) // stride).max()) + 1
@@ -276,6 +281,9 @@ class ShuffleProfile(_Crowded):
         hidden = none * following * more
         first, g = gap - 0.5 * hidden, s * (1 + t)
         second = -more * (s + 2 + none * following)
+        # Powers, products, and sums: 6 units. The report's epsilon and its difference from the
+        # other one are rounded: 2 units of top times e^top = t + gap. Where gap is most of that and
+        # top is large, the 768 units of `log_half` and more cover it, on both terms.
         off = 8 * UNIT * (gap + hidden) + 4 * UNIT * t * top
         m = c + 1.0
         charge(CALL + TERM * m.size)
@@ -287,12 +295,15 @@ class ShuffleProfile(_Crowded):
         ratio, ratio_error = _tail_over(c, k, log_pmf, pmf_error)
         value = first + second * ratio
         # The last term, where rounding decides on it: it is about 0, in units of the pmf.
+        # The factor errs by 5 units, the product and the sum by one each.
         error = 8 * UNIT * np.abs(second) * ratio + np.abs(second) * ratio_error
         error = error + off * (3 + m / (most + 1))
         logs = []
         for x in (value - error, value + error):
             good = inside & (x > 0)
             logs.append(np.where(good, np.log(np.where(good, x, 1.0)), -math.inf))
+        # Two logarithms err by 2 units of themselves, the second at most top + 7, and two sums by
+        # one.
         slack = pmf_error + 8 * UNIT * (4 + top)
         base = log_pmf - math.log(s + crowd.categories)
         return logs[0] + base - slack, logs[1] + base + slack
@@ -404,6 +415,7 @@ class BinaryShuffleProfile(Profile):
         at = np.asarray(epsilons, dtype=float)
         low, high = np.full(len(at), -math.inf), np.full(len(at), -math.inf)
         inside = np.abs(at) < self._epsilon * (1 - 16 * UNIT)
+        # There delta is at most e^(top - epsilon) - 1, of 16 units of top and one for its rounding.
         high[~inside & (np.abs(at) <= self._epsilon)] = math.log(64 * UNIT * (1 + self._epsilon))
         below = at < 0
         other: tuple[Order, ...] = tuple(_REVERSED[o] for o in self._orders)

@@ -193,6 +193,7 @@ def _on_lattice(losses: Composition) -> Pair | None:
         masses.append(weights)
         tail = atoms.tail * math.exp(atoms.log_scale) + float(weight.sum() - weights.sum())
         tails.append(tail * (1 + 1e-9))
+    # A power of e errs by 2 units and by its exponent's rounding, a product by one; sums are exact.
     slack = p.relative + q.relative + 16 * UNIT * (len(p) + abs(p.log_scale) + abs(q.log_scale) + 1)
     missing = joint.reverse().infinite
     return _rounded(masses[0], masses[1], slack, (joint.infinite, missing), (tails[0], tails[1]))
@@ -350,6 +351,8 @@ class _Places:
                 t, middle = np.exp(five), 0.5 * (low + high)
                 slope = np.clip((middle[1] - middle[3]) / (t[3] - t[1]), 0.0, 1.0)
                 # t is e^epsilon to a few units of it and of epsilon, which count against the point.
+                # Two units for the power, one for epsilon, and one for each product and sum; what
+                # `_up` and `_down` count beside the power covers the sum with delta.
                 units = 16 * UNIT * (1 + np.abs(five))
                 least, most = low + slope * t * (1 - units), high + slope * t * (1 + units)
                 left = (np.exp(-r) - np.exp(-wide)) / -np.expm1(-r)
@@ -367,6 +370,7 @@ class _Places:
                 )
                 good = (least[0] >= most[1]) & (least[4] >= most[3]) & (bound > 0) & (slope > 0)
                 level[wanting[good]] = slope[good]
+                # The inner difference errs by a unit of itself, which 1e-3 covers, the last by one.
                 power[wanting[good]] = np.minimum(bound[good] * (1 - 8 * UNIT), 1.0)
                 wanting = wanting[~good]
                 if not len(wanting):

@@ -208,6 +208,7 @@ class PrivacyLoss:
         _, slope = _chords(select(self.composition.reverse()), -x, lengths)
         if x < -SMALLEST:
             size = slope[0] * down(math.exp(x)), slope[1] * up(math.exp(x))
+            # A product errs by one unit; the power is moved.
             cdf = min(max(size[0], 0.0), 1.0), min(size[1] * (1 + 4 * UNIT), 1.0)
         else:
             cdf = 0.0, 1.0

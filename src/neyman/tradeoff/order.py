@@ -154,6 +154,7 @@ def _by_corners(f: Curve, g: Curve) -> bool:
         return True
     log_slope = np.array([math.log(t.numerator) - math.log(t.denominator) for t, _ in lines])
     size = np.array([math.log(max(t.numerator, 2)) for t, _ in lines])
+    # Both logarithms err by 2 units of at most the first, and their difference by one.
     epsilons = np.maximum(log_slope - 8 * UNIT * size, 0.0)
     high = np.max([p.log_deltas(epsilons)[1] for p in f.profiles], axis=0)
     return all(Fraction(exp_up(v)) <= d for v, (_, d) in zip(high.tolist(), lines, strict=True))

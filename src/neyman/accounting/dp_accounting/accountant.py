@@ -104,4 +104,6 @@ class NeymanAccountant(PrivacyAccountant):
         low, high = max(c.least.infinite for c in pairs), max(c.infinite for c in pairs)
         if low == 1 or high == 0:
             return Bound(abs(low), abs(high))
+        # The mass of one part errs by one unit, a logarithm by 2, a product and a sum by one each,
+        # and expm1 by 2: 7 units.
         return Bound(low * (1 - 8 * UNIT), min(high * (1 + 8 * UNIT), 1.0))

@@ -294,6 +294,7 @@ def _tabulated(profiles: tuple[Profile, ...], step: float, tail: float) -> _Tabl
 
     def delta(epsilon: Array) -> Array:
         highest = np.max([p.log_deltas(epsilon)[1] for p in above], axis=0)
+        # The power itself errs by 2 units, which are among the 24 of `_connected`.
         return np.exp(np.minimum(highest * (1 - 4 * UNIT), 0.0))
 
     low, high = _window(delta, step, tail)

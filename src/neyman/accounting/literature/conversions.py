@@ -203,6 +203,8 @@ def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
         value = d * ((1 + d) * rho - epsilon) + d * math.log(d) - (1 + d) * math.log1p(d) + far
         size = d * ((1 + d) * rho + epsilon) + d * abs(math.log(d)) + (1 + d) * math.log1p(d) + far
         slope = (1 + 2 * d) * rho - epsilon - math.log1p(1 / d)
+        # A term errs by at most 6 units with rho and far, and three sums by one each: 9 units. The
+        # others cover the place of the crossing, where f - g is rounded.
         return value - 32 * UNIT * size, slope
 
     left, right = more * (1 - 1e-4), more * (1 + 1e-4)
@@ -211,7 +213,8 @@ def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
         return False
     width = right - left
     place = (g - f + (-rise) * width) / (down - rise)
-    # The crossing lies between; slopes err by a few units, over at most the width.
+    # The crossing lies between; slopes err by at most 8 units of their terms (the logarithm of
+    # 1 / d is below 40), over at most the width. The difference of two near floats is exact.
     error = 64 * UNIT * width * (abs(down) + rise + (1 + 2 * right) * rho + epsilon + 40)
     return 0 <= place <= width and f + down * place - error > 0
 

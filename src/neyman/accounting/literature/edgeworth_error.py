@@ -79,6 +79,9 @@ def _apart(
     phi = np.exp(k - k[0] - 1j * u * mean)
     normal = np.exp(-t * t / 2)
     expansion = normal * (1 + sum((a * (1j * t) ** n for n, a in terms), np.zeros(len(t))))
+    # phi: t is rounded, which moves it by |phi'| u t <= u t; three terms of the exponent err by 3
+    # units of themselves, its power by 4. The normal law alike. Where terms of the expansion are
+    # far above 1 they are most of the distance, to which 1e-9 of itself is added.
     rounding = 2 * error + 2 * error[0] + 8 * UNIT * (8 + t * t + np.abs(k) + u * abs(mean))
     gap = phi - expansion
     gap[0] = 0.0
