@@ -104,7 +104,8 @@ def law_under_q(inner: Loss, size: float) -> Base:
         places.append(place[mask])
         log_qs.append(_log_q(t, atoms, place)[mask])
         size_of = abs(atoms.log_scale) + (abs(t) + 2) * float(np.abs(place).max())
-        relative = max(relative, atoms.relative + 4 * UNIT * (8 + size_of))
+        off = (abs(t) + 2) * atoms.drift  # a step that is no float errs once for each place
+        relative = max(relative, atoms.relative + 4 * UNIT * (8 + size_of) + off)
         if atoms.tail:
             bottom, top = (float(first.offset) + step * x for x in (low, high))
             if high == math.inf and t < size:  # the largest loss, or more than can be looked at
