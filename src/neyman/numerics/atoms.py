@@ -99,7 +99,10 @@ def convolve(a: Atoms, b: Atoms, work: float = DIRECT_WORK) -> Atoms:
         work: multiplications up to which it is direct, so that no weight loses its digits.
     """
     short, long = sorted((len(a), len(b)))
-    relative = (1 + a.relative) * (1 + b.relative) * (1 + 4 * UNIT) - 1
+    log_scale = a.log_scale + b.log_scale
+    # Twice a float is one; another sum errs by a unit of itself.
+    scale_units = 0.0 if b is a else abs(log_scale)
+    relative = (1 + a.relative) * (1 + b.relative) * (1 + (4 + scale_units) * UNIT) - 1
     sum_a, sum_b = float(a.weight.sum()), float(b.weight.sum())
     absolute = a.absolute * sum_b + b.absolute * sum_a + short * a.absolute * b.absolute
     if short * long <= work:
@@ -125,7 +128,7 @@ def convolve(a: Atoms, b: Atoms, work: float = DIRECT_WORK) -> Atoms:
         a.offset + b.offset,
         a.start + b.start,
         weight,
-        a.log_scale + b.log_scale,
+        log_scale,
         tail,
         relative,
         absolute,

@@ -94,7 +94,8 @@ def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
         weight = np.multiply.outer(longest.weight, other.weight).ravel()
         mask = weight > TINY
         first, second = (np.broadcast_to(d.relative, d.loss.shape) for d in (longest, other))
-        relative = np.add.outer(first, second).ravel() + 2 * UNIT
+        log_scale = longest.log_scale + other.log_scale
+        relative = np.add.outer(first, second).ravel() + (2 + abs(log_scale)) * UNIT
         sums = float(longest.weight.sum()), float(other.weight.sum())
         tail = longest.tail * (sums[1] + other.tail) + other.tail * sums[0]
         tail = tail * (1 + 1e-9) + TINY * float(np.count_nonzero(~mask))
@@ -104,7 +105,7 @@ def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
             loss[order],
             weight[order],
             tilt,
-            longest.log_scale + other.log_scale,
+            log_scale,
             tail,
             relative[order],
             longest.place + other.place + UNIT * float(np.max(np.abs(loss))),
