@@ -135,6 +135,13 @@ def test_a_line_of_one_node() -> Iterator[bool]:
         line = Line(c, np.arange(2.0), np.array([weight, 0.0]), top, 0.0, 0.0, 700.0, far, 0.0)
         low, high = line.log_delta(np.array([epsilon]))
         yield low[0] <= mpmath.log(weight) + top - mpf(c) * epsilon <= high[0]
+    for c, k, gap in numbers(8, 30, (1e6, 1e9), (1.0, 9.0), (1.0, 9.0)):
+        line = Line(
+            1.0, np.arange(2.0), np.zeros(2), 0.0, 0.0, 0.0, 1e9, np.array([[c], [k], [gap]]), 0.0
+        )
+        kernel = c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log(mpf(c) + 1)
+        alias = k + kernel - gap - mpmath.log(-mpmath.expm1(-mpf(gap)))
+        yield min(alias, 0) <= line.log_delta(np.zeros(1))[1][0]
 
 
 @needed("profiles/contour_line.py:log_chernoff")

@@ -148,7 +148,11 @@ class Line:
         error = error + self.fixed + self.moving * np.abs(epsilon)
         before = np.exp(np.minimum(-self.turns - scale, 700.0)) / -math.expm1(-self.turns)
         other, k, gap = self.beyond
-        bound = k + log_kernel(other) - gap - np.multiply.outer(epsilon, other) - scale[:, None]
+        moved = np.multiply.outer(epsilon, other)
+        bound = k + log_kernel(other) - gap - moved - scale[:, None]
+        # Each of the five terms errs by at most 4 units of itself; the kernel's is two c' log c'.
+        size = np.abs(k) + 2 * other * np.abs(np.log(other)) + gap + np.abs(scale)[:, None]
+        bound = bound + 8 * UNIT * (size + np.abs(moved) + 1)
         after = np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)
         error = error + before + after.min(axis=1)
         added = 0.0
