@@ -407,7 +407,7 @@ class Limit:
 
 
 def judged(mutant: Mutant, tests: list[str], copy: Path) -> int:
-    """Run tests on a source with the change, until one fails; then the other cases of each."""
+    """Run tests on a source with the change, until one fails; then other cases of their files."""
     changed = copy / "changed"  # by the last mutant
     if changed.exists():
         file = changed.read_text()
@@ -416,9 +416,17 @@ def judged(mutant: Mutant, tests: list[str], copy: Path) -> int:
     source = mutant.applied((SOURCE / mutant.file).read_text(encoding="utf-8"))
     (copy / "neyman" / mutant.file).write_text(source, encoding="utf-8")
     sys.dont_write_bytecode = True
-    functions = list(dict.fromkeys(test.partition("[")[0] for test in tests[:80]))
-    for batch in (tests[:8], tests[8:50], tests[50:250], functions):
-        if batch and (code := _pytest(["--tier", "test", *batch], Limit())) not in (0, 5):
+    files, functions = (
+        list(dict.fromkeys(test.partition(mark)[0] for test in tests[:80])) for mark in ("::", "[")
+    )
+    for tier, batch in (
+        ("test", tests[:8]),
+        ("test", tests[8:50]),
+        ("test", tests[50:250]),
+        ("fast", files[:20]),
+        ("test", functions),
+    ):
+        if batch and (code := _pytest(["--tier", tier, *batch], Limit())) not in (0, 5):
             return code
     return 0
 
