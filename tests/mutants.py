@@ -5,28 +5,37 @@ number of faults in each package. For each fault the tests that reach its line r
 first, until one fails. A fault is killed if a test fails, and undecided at the limit of CPU time:
 then it counts as not killed. `equivalent_mutants.json` lists faults that change no answer, each
 with the reason. A run goes on where it was stopped, and prints the counts by package.
+
+Each fault, and each file of tests, has a process of its own, which starts as a copy of this one:
+with the libraries, and without neyman. The tests run on a copy of the source. Those that fail
+without a fault find none.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import compileall
+import functools
+import importlib
 import json
 import os
 import random
-import resource
 import shutil
 import signal
-import sqlite3
-import subprocess
 import sys
-import tempfile
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import pytest
+from coverage import Coverage, CoverageData
+
+import tiers
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "neyman"
@@ -40,6 +49,18 @@ PACKAGES = (
 )  # fmt: skip
 """The certified core, the noise, the ledger, and the release."""
 CPU_SECONDS = 60
+"""The limit of a fault, with the processes that its tests start."""
+TEST_SECONDS = 5
+"""The limit of a test, after which the next one runs."""
+DEAREST_SECONDS = 0.3
+"""The CPU time of a test whose lines are recorded; the cheapest case of each test counts."""
+PROCESSES = 2
+LIBRARIES = (
+    "hypothesis.strategies", "mpmath", "numpy", "pandas", "scipy.fft", "scipy.integrate",
+    "scipy.interpolate", "scipy.linalg", "scipy.optimize", "scipy.signal", "scipy.sparse.linalg",
+    "scipy.special", "scipy.stats", "duckdb", "pyarrow.parquet", "cryptography.x509", "jsonschema",
+)  # fmt: skip
+"""What every process has from its start."""
 OPERATORS = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
     ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Add: ("+", "-"), ast.Sub: ("-", "+"),
@@ -55,7 +76,7 @@ NAMES = {
 }  # fmt: skip
 """Names of directions, and their opposites."""
 
-State = Literal["killed", "survived", "undecided"]
+State = Literal["killed", "survived", "undecided", "equivalent"]
 
 
 class Mutant(NamedTuple):
@@ -166,93 +187,254 @@ def sample(seed: int, number: int) -> list[Mutant]:
     return result
 
 
+# ---- processes -----------------------------------------------------------------------------------
+
+
+class Work(NamedTuple):
+    """What a process does with a copy of the source: it returns an exit code."""
+
+    name: Any
+    do: Callable[[Path], int]
+    limit: float
+
+
+def results(works: Iterable[Work]) -> Iterator[tuple[Any, int | None]]:
+    """Do each work in a process of its own, some at a time: its name, and None at its limit."""
+    for library in LIBRARIES:
+        with suppress(ImportError):
+            importlib.import_module(library)
+    copies = [_copy(BUILD / f"source-{slot}") for slot in range(PROCESSES)]
+    running: dict[int, tuple[Work, Path, float]] = {}
+    waiting = iter(works)
+    try:
+        while True:
+            while copies and (work := next(waiting, None)) is not None:
+                copy = copies.pop()
+                running[_forked(work, copy)] = (work, copy, time.monotonic())
+            if not running:
+                return
+            for process, (work, copy, start) in list(running.items()):
+                code = None
+                spent = tiers.cpu_seconds(process)
+                if spent < work.limit and time.monotonic() - start < 10 * work.limit:
+                    done, status = os.waitpid(process, os.WNOHANG)
+                    if not done:
+                        continue
+                    code = os.waitstatus_to_exitcode(status)
+                _end(process)
+                if code is None:
+                    os.waitpid(process, 0)
+                del running[process]
+                copies.append(copy)
+                yield work.name, code
+            time.sleep(0.02)
+    finally:
+        for process in running:
+            _end(process)
+
+
+def _end(process: int) -> None:
+    """End a process and those that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+
+
+def _copy(folder: Path) -> Path:
+    """A copy of the source with its bytecode."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "src", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(folder, quiet=2)
+    return folder
+
+
+def _forked(work: Work, copy: Path) -> int:
+    sys.stdout.flush()
+    if process := os.fork():
+        with suppress(OSError):  # it has done so, or has ended
+            os.setpgid(process, process)
+        return process
+    code = 3
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.setpgid(0, 0)
+        os.dup2(os.open(copy.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
+        os.dup2(1, 2)
+        os.environ.update(PYTHONPATH=str(copy), PYTHONDONTWRITEBYTECODE="1")
+        sys.path.insert(0, str(copy))
+        code = work.do(copy)
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
+
+
+def _pytest(tests: Iterable[str], *plugins: object) -> int:
+    ignored = "ignore::pytest.PytestAssertRewriteWarning"  # hypothesis is there already
+    return int(pytest.main(["-x", "-p", "no:xdist", "-W", ignored, *tests], list(plugins)))
+
+
 # ---- tests that reach a line ---------------------------------------------------------------------
 
-
-def measure() -> Path:
-    """Run the tests of a contributor once, and return the record of the lines that each reaches."""
-    record = BUILD / "reached.coverage"
-    if not record.exists():
-        BUILD.mkdir(parents=True, exist_ok=True)
-        settings = BUILD / "coverage.ini"
-        settings.write_text(
-            f"[run]\nsource = {SOURCE}\ndynamic_context = test_function\nbranch = false\n"
-            f"data_file = {record}\nparallel = true\nrelative_files = true\n"
-        )
-        command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest"]
-        run = [*command, "--tier", "test", "-k", "not spark", *IGNORED]
-        subprocess.run(run, cwd=ROOT, env=_environment(ROOT / "src"), check=False)
-        combine = [sys.executable, "-m", "coverage", "combine", f"--rcfile={settings}", str(BUILD)]
-        subprocess.run(combine, cwd=ROOT, check=True)
-    return record
+EVERYTHING = (
+    "browser/", "fuzz/", "golden/", "shelf/", "show/", "studies/", "typing/", "with_", "test_docs",
+    "test_notebooks",
+)  # fmt: skip
+"""Tests that compare or draw everything at once: a property must find a fault."""
 
 
-IGNORED = ("--ignore=tests/golden", "--ignore=tests/browser", "--ignore=tests/test_docs.py")
-"""Tests that compare everything at once: a property must find a fault."""
+class Recorder:
+    """A plugin that records the lines of each test that passes: of its cheapest case."""
+
+    def __init__(self, coverage: Coverage) -> None:
+        self.coverage = coverage
+        self.failed: set[str] = set()
+        self.seconds: dict[str, float] = {}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        durations = tiers.Durations.read()
+        cheapest: dict[str, tuple[float, pytest.Item]] = {}
+        for item in items:
+            test = item.nodeid.partition("[")[0]
+            seconds = durations.of(item.nodeid) or 0.0
+            if not tiers.group_of(item).startswith("spark"):
+                cheapest[test] = min(
+                    cheapest.get(test, (DEAREST_SECONDS, item)),
+                    (seconds, item),
+                    key=lambda at: at[0],
+                )
+        items[:] = [item for seconds, item in cheapest.values() if seconds < DEAREST_SECONDS]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        _forget()
+        self.coverage.switch_context(item.nodeid)
+        start = tiers.cpu_seconds()
+        answer = yield
+        self.seconds[item.nodeid] = tiers.cpu_seconds() - start
+        self.coverage.switch_context("")
+        return answer
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+
+
+def _forget() -> None:
+    """Empty the caches of functions, which would hide lines from the tests after the first."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("neyman"):
+            for value in list(vars(module).values()):
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+
+
+def recorded(file: str, record: Path, copy: Path) -> int:
+    """Record which lines the tests of a file reach."""
+    coverage = Coverage(data_file=record, source=[str(copy / "neyman")], config_file=False)
+    recorder = Recorder(coverage)
+    coverage.start()
+    _pytest([f"tests/{file}", "--maxfail=1000"], recorder)
+    coverage.stop()
+    coverage.save()
+    passed = {test: recorder.seconds[test] for test in recorder.seconds.keys() - recorder.failed}
+    record.with_suffix(".json").write_text(json.dumps(passed))
+    return 0
+
+
+def measure() -> list[Path]:
+    """Return the records of the lines that tests reach, after those that are missing or old."""
+    folder = BUILD / "reached"
+    folder.mkdir(parents=True, exist_ok=True)
+    newest = max(path.stat().st_mtime for path in SOURCE.rglob("*.py"))
+    records: list[Path] = []
+    works: list[Work] = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        file = str(path.relative_to(ROOT / "tests"))
+        if file.startswith(EVERYTHING):
+            continue
+        records.append(record := folder / f"{path.stem}.coverage")
+        passed = record.with_suffix(".json")
+        if not passed.exists() or passed.stat().st_mtime < max(newest, path.stat().st_mtime):
+            record.unlink(missing_ok=True)
+            works.append(Work(file, functools.partial(recorded, file, record), 10 * CPU_SECONDS))
+    for number, (file, code) in enumerate(results(works), 1):
+        print(f"{number:4} of {len(works)}  {file}" + (f"  {code}" if code else ""), flush=True)
+    return [record for record in records if record.exists()]
 
 
 class Reached:
     """The tests that reach a line, the cheapest first."""
 
-    def __init__(self, record: Path) -> None:
-        self.record = sqlite3.connect(record)
-        times = json.loads((ROOT / "tests" / "durations.json").read_text())
-        self.nodes: dict[str, list[tuple[float, str]]] = defaultdict(list)
-        for file, tests in times.items():
-            for test, seconds in tests.items():
-                least = min(seconds.values()) if isinstance(seconds, dict) else seconds
-                name = f"{Path(file).stem}.{test}"
-                self.nodes[name].append((least, f"tests/{file}::{test}"))
+    def __init__(self, records: list[Path]) -> None:
+        self.seconds: dict[str, float] = {}
+        self.lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for record in records:
+            passed = json.loads(record.with_suffix(".json").read_text())
+            self.seconds |= passed
+            data = CoverageData(str(record))
+            data.read()
+            for file in data.measured_files():
+                for line, tests in data.contexts_by_lineno(file).items():
+                    self.lines[file.rpartition("/neyman/")[2]][line].update(passed.keys() & tests)
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """Return the names of the tests, for pytest."""
-        from coverage.numbits import numbits_to_nums
+        """Return the names of the tests, for pytest: of the line, or of the nearest above it."""
+        by_line = self.lines[mutant.file]
+        line = max((at for at in by_line if by_line[at] and at <= mutant.line), default=0)
+        own = (f"/{mutant.package}/", Path(mutant.file).stem)
 
-        rows = self.record.execute(
-            "SELECT context.context, line_bits.numbits FROM line_bits"
-            " JOIN context ON context.id = context_id JOIN file ON file.id = file_id"
-            " WHERE file.path LIKE ?",
-            (f"%src/neyman/{mutant.file}",),
-        )
-        names = [name for name, bits in rows if mutant.line in numbits_to_nums(bits)]
-        nodes = {
-            node for name in names for node in self.nodes.get(".".join(name.split(".")[-2:]), ())
-        }
-        return [node for _, node in sorted(nodes)]
+        def order(test: str) -> tuple[float, bool, float]:
+            seconds = self.seconds[test]
+            return max(round(seconds, 1), 0.1), not any(part in test for part in own), seconds
+
+        tests = sorted(by_line.get(line, ()), key=order)
+        spent = accumulate(self.seconds[test] for test in tests)
+        return [test for test, until in zip(tests, spent, strict=True) if until < CPU_SECONDS / 3]
 
 
-def _environment(source: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+# ---- judgment ------------------------------------------------------------------------------------
 
 
-def state(mutant: Mutant, tests: list[str]) -> State:
-    """Run tests on a copy of the source with the change, until one fails or the time is over."""
-    with tempfile.TemporaryDirectory(prefix="neyman-mutant-") as folder:
-        copy = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-        file = copy / "neyman" / mutant.file
-        file.write_text(mutant.applied(file.read_text(encoding="utf-8")), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-x", "--tier", "test", "-p", "no:xdist", *tests]
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=_environment(copy),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS)),  # noqa: PLW1509
-        )
+class Limit:
+    """A plugin that ends a test at its limit."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, Any, Any]:
+        signal.signal(signal.SIGPROF, lambda *_: pytest.skip("at the limit"))
+        signal.setitimer(signal.ITIMER_PROF, TEST_SECONDS)
         try:
-            code = process.wait(10 * CPU_SECONDS)  # a test that waits for ever
-        except subprocess.TimeoutExpired:
-            code = -signal.SIGXCPU
+            return (yield)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if code in (0, 5):
-        return "survived"
-    return "undecided" if code < 0 else "killed"
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def judged(mutant: Mutant, tests: list[str], copy: Path) -> int:
+    """Run tests on a source with the change, until one fails; then other cases of their files."""
+    changed = copy / "changed"  # by the last mutant
+    if changed.exists():
+        file = changed.read_text()
+        shutil.copy2(SOURCE / file, copy / "neyman" / file)  # with its time, as its bytecode says
+    changed.write_text(mutant.file)
+    source = mutant.applied((SOURCE / mutant.file).read_text(encoding="utf-8"))
+    (copy / "neyman" / mutant.file).write_text(source, encoding="utf-8")
+    sys.dont_write_bytecode = True
+    reaching = Counter(test.partition("::")[0] for test in tests)
+    files = [file for file, _ in reaching.most_common(8)]
+    functions = list(dict.fromkeys(test.partition("[")[0] for test in tests))
+    for tier, batch in (
+        ("test", tests[:8]),
+        ("test", tests[8:]),
+        ("fast", files),
+        ("test", functions[:20]),
+    ):
+        if not batch:
+            continue
+        code = _pytest(["--tier", tier, *batch], Limit())
+        if code == pytest.ExitCode.USAGE_ERROR:  # a file has no such test, or is not imported
+            code = _pytest(["--tier", tier, *files], Limit())
+        if code not in (0, 5):
+            return code
+    return 0
 
 
 def main() -> None:
@@ -261,31 +443,40 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--number", type=int, default=200)
     asked = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # with the processes that run
     reached = Reached(measure())
     log = BUILD / f"seed-{asked.seed}.jsonl"
     done = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     states: dict[Mutant, State] = {Mutant(*each["mutant"]): each["state"] for each in done}
     chosen = sample(asked.seed, asked.number)
-    for number, mutant in enumerate(chosen, 1):
-        if mutant in states:
-            continue
-        tests = reached.tests(mutant)
-        states[mutant] = state(mutant, tests) if tests else "survived"
+    works: list[Work] = []
+    for mutant in chosen:
+        if _equivalent(mutant):
+            states[mutant] = "equivalent"
+        elif mutant not in states:
+            run = functools.partial(judged, mutant, reached.tests(mutant))
+            works.append(Work(mutant, run, CPU_SECONDS))
+    for number, (mutant, code) in enumerate(results(works), len(chosen) - len(works) + 1):
+        # Codes of pytest: a test failed, and a file of tests could not be imported.
+        states[mutant] = "survived" if code == 0 else "killed" if code in (1, 2) else "undecided"
         said = mutant.described((SOURCE / mutant.file).read_text(encoding="utf-8"))
-        entry = {"mutant": mutant, "state": states[mutant], "tests": len(tests), "change": said}
         with log.open("a") as stream:
+            entry = {"mutant": mutant, "state": states[mutant], "change": said}
             stream.write(json.dumps(entry) + "\n")
         print(f"{number:4} {states[mutant]:9} {mutant.file}:{mutant.line}  {said}", flush=True)
     _summary(asked.seed, {mutant: states[mutant] for mutant in chosen})
 
 
+def _equivalent(mutant: Mutant) -> bool:
+    listed = json.loads(EQUIVALENT.read_text(encoding="utf-8")).get(mutant.file, {})
+    return mutant.described((SOURCE / mutant.file).read_text(encoding="utf-8")) in listed
+
+
 def _summary(seed: int, states: dict[Mutant, State]) -> None:
-    equivalent = json.loads(EQUIVALENT.read_text()) if EQUIVALENT.exists() else {}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, outcome in states.items():
-        said = mutant.described((SOURCE / mutant.file).read_text(encoding="utf-8"))
-        same = outcome != "killed" and said in equivalent.get(mutant.file, {})
-        counts[mutant.package]["equivalent" if same else outcome] += 1
+        counts[mutant.package][outcome] += 1
     titles = ("killed", "survived", "undecided", "equivalent")
     print(f"\nseed {seed}\n{'package':18}" + "".join(f"{title:>11}" for title in titles))
     for package, by_state in [*counts.items(), ("all", sum(counts.values(), Counter()))]:

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 import pytest
 
-__all__ = ["TIERS", "Durations", "Recorder", "Tier", "group_of", "in_order"]
+__all__ = ["TIERS", "Durations", "Recorder", "Tier", "cpu_seconds", "group_of", "in_order"]
 
 Tier = Literal["fast", "test", "ci", "night"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -67,6 +67,10 @@ class Durations:
             return measured.get(case, min(measured.values()))
         return measured
 
+    def of(self, node: str) -> float | None:
+        """Return the CPU seconds of a case by the name that pytest gives it."""
+        return self.seconds(*_name(node))
+
     def tiers(self, nodes: Iterable[str]) -> dict[str, Tier]:
         """Return the smallest tier of each case, by the names that pytest gives them."""
         by_test: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
@@ -98,7 +102,7 @@ class Durations:
 
     def total(self, nodes: Iterable[str]) -> float:
         """Return the CPU seconds of cases; those without a measurement count as nothing."""
-        return sum(self.seconds(*_name(node)) or 0.0 for node in nodes)
+        return sum(self.of(node) or 0.0 for node in nodes)
 
 
 def group_of(item: pytest.Item) -> str:
@@ -156,10 +160,10 @@ def _processes(root: int) -> Generator[int]:
         return  # it has ended
 
 
-def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of all that it has started."""
+def cpu_seconds(root: int | None = None) -> float:
+    """Return the CPU seconds of a process, or of this one, and of all that it has started."""
     ticks = 0
-    for process in _processes(os.getpid()):
+    for process in _processes(root or os.getpid()):
         try:
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         except OSError:

@@ -14,6 +14,7 @@ import pytest
 from programs import CORRECT, FAULTY, LONG, SHORT
 
 import neyman as ny
+from neyman.auditing.output_features import lowest_bit
 
 LARGE = int(os.environ.get("NEYMAN_AUDITS", "2000")) > 2000
 RUNS = 100_000 if LARGE else 12_000
@@ -94,3 +95,12 @@ SPECIAL = [math.inf, -math.inf, math.nan, 10**400, -(10**400), [], 0.0]
 def test_outputs_that_are_not_finite_are_told_apart(one, other):
     shown = ny.audit.search(lambda d: one if d else other, 1, 0, claim=ny.pure(1), runs=1000)
     assert shown.refuted
+
+
+def test_the_lowest_bit_of_a_number_is_that_of_its_fraction():
+    """The power of 2 that the odd part is multiplied by, also of numbers below all normal ones."""
+    numbers = [1.0, 3.0, 12.0, 0.1, -0.375, 2.0**60 + 2.0**10, 5 * 2.0**-1074, 1e308]
+    for number, place in zip(numbers, lowest_bit(np.array(numbers)), strict=True):
+        top, bottom = abs(number).as_integer_ratio()
+        assert place == (top & -top).bit_length() - bottom.bit_length()
+    assert lowest_bit(np.zeros(1)) > 1023

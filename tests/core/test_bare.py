@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from reference import exact
 
 import neyman as ny
+from neyman.divergences.admission import _spent
+from neyman.divergences.envelope import loss_moment, trusted_rho
 from neyman.tradeoff.guarantees import renyi, tcdp, zcdp
 from neyman.tradeoff.piecewise_linear import finite_pair
 from neyman.tradeoff.tradeoff import Tradeoff
@@ -230,6 +232,27 @@ def test_divergences_come_out_as_they_went_in():
     assert tcdp(0.1, 5).renyi(6).lower == tcdp(0.1, 5).zcdp().lower == INF
     mixed = zcdp(0.1) @ renyi({2: 0.1}) @ ny.gdp(1)
     assert math.isclose(mixed.renyi(2).upper, 1.3)
+
+
+def test_a_lower_end_of_a_tiny_bound_is_that_of_two_coins_which_keep_it():
+    """Coins of log-odds 1e-4 attain the bound of order 8, and with it the lower end of order 2."""
+
+    def divergence_of_coins(a):
+        p = 1 / (1 + mp.exp(mp.mpf("-1e-4")))
+        return mp.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1)
+
+    lower = renyi({8: float(divergence_of_coins(8))}).renyi(2).lower
+    assert math.isclose(lower, divergence_of_coins(2), rel_tol=1e-4)
+
+
+def test_what_losses_spend_is_no_less_than_the_product_of_rho_and_the_order():
+    """In floats, against the product in fractions: next to order 1 the moment itself drowns."""
+    for k in range(60):
+        known = ny.gdp(0.1 + k / 7).alternatives[0]
+        a = 1 + 3.0**-k
+        exact = Fraction(trusted_rho(known)) * Fraction(a) * (Fraction(a) - 1)
+        spent = _spent(known, np.array([a]))[0]
+        assert spent >= min(exact, float(loss_moment(known, np.array([a]))[0]))
 
 
 def test_the_largest_ratio_to_the_order_is_a_rho():

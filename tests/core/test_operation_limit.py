@@ -151,6 +151,13 @@ def test_exponents_hold_the_curve(name):
             assert around[1] >= ends[0] - 1e-12
 
 
+def test_exponents_that_take_too_many_operations_claim_nothing_from_below():
+    profile = ExponentProfile(ny.gdp(9).alternatives[0])
+    assert np.isfinite(profile._below(np.zeros(2))).all()
+    vars(profile)["_misses"] = None
+    assert profile._below(np.zeros(2)).tolist() == [-math.inf, -math.inf]
+
+
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_like_parts_in_groups_hold_the_sum_between(groups):
     parts = [

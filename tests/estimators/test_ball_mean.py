@@ -228,6 +228,15 @@ def test_intervals_cover_the_mean_at_the_stated_rate(relation, about):
         assert misses >= binom.ppf(FALSE_ALARM, REPEATS, 0.19)
 
 
+def test_the_standard_error_of_a_mean_adds_the_worst_record_and_the_noise():
+    """Records of norm 1 have a variance of at most 1, whatever their number of entries."""
+    for values in (np.zeros(400), np.zeros((400, 3))):
+        estimate = ny.estimate.mean(values, radius=2, budget=RHO, neighboring="replace-one")
+        error = np.hypot(2 / np.sqrt(400), estimate.noise_error)
+        assert np.shape(estimate.standard_error) == values.shape[1:]
+        assert estimate.standard_error == pytest.approx(error)
+
+
 def test_no_mean_has_an_error_below_the_least_one():
     """The largest error of the estimator is at least the bound, for each size and budget."""
     for n in (1, 5, 100, 10_000):

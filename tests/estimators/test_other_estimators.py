@@ -293,6 +293,25 @@ def test_the_law_of_quantiles_obeys_its_curve_for_all_small_neighbors(
     assert 0.4 < worst <= 1 + 1e-12
 
 
+def test_the_grid_of_a_quantile_has_both_ends():
+    first, step, points = grid_quantile.grid_points(-1, 2, "1/4")
+    assert first == -1
+    assert first + (points - 1) * step == 2
+
+
+@pytest.mark.parametrize("n", [4, 5])
+def test_the_error_on_evenly_spaced_values_counts_the_gaps_beyond_both_ends(n):
+    """Against the exact law where both outer gaps are as wide as the others, by enumeration."""
+    rate, middle = 0.7, -(-n // 2)
+    values = [200 * i - 1 for i in range(1, n + 1)]
+    held = runs(values, [1] * n, (0, 200 * (n + 1) - 2), F(1, 2))
+    laws = [(t, math.exp(-rate * s / 2)) for first, k, s in held for t in range(first, first + k)]
+    square = sum(w * ((t - values[middle - 1]) / 200) ** 2 for t, w in laws)
+    exact = math.sqrt(square / sum(w for _, w in laws))
+    near = grid_quantile._reference_error(n, F(1, 2), n * 200, rate)
+    assert near == pytest.approx(exact, rel=1e-3)
+
+
 def test_the_gap_of_a_quantile_is_that_of_evenly_spaced_values():
     """The reference's error against the exact law on a small table, by enumeration."""
     n, points, rate = 5, 5 * 200, 0.7

@@ -167,6 +167,15 @@ def test_an_interval_is_the_set_of_nulls_that_are_not_rejected():
     assert noisy.ends(Fraction(200), 0.9)[1] == 1
 
 
+def test_an_interval_next_to_zero_begins_where_the_null_is_rejected():
+    """A few of many records: a rate of less than a thousandth is refuted from below."""
+    noisy = binomial_test(ny.gdp(1), 5000)._count
+    lower = noisy.ends(Fraction(5), 0.9)[0]
+    assert 0 < lower < 0.001
+    assert noisy.greater(Fraction(5), lower)[1] <= 0.05
+    assert noisy.greater(Fraction(5), lower * 1.01)[0] > 0.05
+
+
 @pytest.mark.parametrize("n", [1, 10**6])
 def test_few_and_many_records_are_tested(n):
     """The power is at least the level where the truth lies in the alternative."""

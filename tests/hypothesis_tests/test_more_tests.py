@@ -72,6 +72,35 @@ def test_two_proportions_far_apart_are_told_apart_in_the_right_direction():
         )
 
 
+def test_each_alternative_is_another_one_with_the_groups_exchanged(monkeypatch):
+    monkeypatch.setattr(proportions_test, "CELLS", 4)
+    monkeypatch.setattr(binomial_test, "BISECTIONS", 12)
+
+    def p(alternative, *groups):
+        counts, sizes = zip(*groups, strict=True)
+        test = ny.ProportionsTest(n=sizes, alternative=alternative, budget=ny.pure(2))
+        return test.p_value(map(Fraction, counts))
+
+    one, other = (12, 30), (9, 50)
+    assert p("less", one, other) == p("greater", other, one)
+    sides = p("greater", one, other), p("greater", other, one)
+    assert p("two-sided", one, other).upper == min(2 * min(side.upper for side in sides), 1)
+
+
+def test_a_p_value_of_one_is_no_evidence_and_of_zero_is_all_of_it():
+    """The sum of two normal scores where one of them is infinite, or both are."""
+    first, second = np.array([1.0, 1.0, 0.0, 0.5]), np.array([0.0, 0.5, 0.5, 0.5])
+    both = proportions_test._combined(first, second, np.full(4, 0.6), np.full(4, 0.8))
+    assert both.tolist() == [1, 1, 0, 0.5]
+
+
+def test_an_interval_of_a_difference_ends_at_one(monkeypatch):
+    """Noise of 1,000 hides one record: nothing is excluded (but for a chance below 1e-6)."""
+    monkeypatch.setattr(proportions_test, "CELLS", 4)
+    test = ny.ProportionsTest(n=(1, 1), alternative="less", budget=ny.pure("0.001"))
+    assert test.release((1, 0), coverage=1 - 1e-6).interval == (-1.0, 1.0)
+
+
 def exact_fit_p_value(test, noisy):
     """The null law of the statistic for two categories, by enumeration."""
     n, variance = test.n, float(test.mechanism.sigma_squared)

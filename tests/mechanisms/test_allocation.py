@@ -176,6 +176,10 @@ def test_what_is_not_proven_is_refused(make, said):
         make()
 
 
+def test_what_shows_nothing_shows_nothing_in_a_batch():
+    assert RandomAllocation(ny.Gaussian(1) * 0, 5).tradeoff().delta(0).upper == 0
+
+
 def test_many_gaussians_are_one():
     """A batch of several Gaussian releases is the one that they make together."""
     mechanism = RandomAllocation(ny.Gaussian(2) * 4, 5)

@@ -368,6 +368,11 @@ def test_budgets_beyond_64_bits_are_refused_before_any_data():
         optimal_marginals({"a": 3}, [("a",)]).mechanism(10**40)
 
 
+def test_tables_without_a_choice_are_the_parts_that_are_in_no_other():
+    noise = dict.fromkeys([(), ("a",), ("b",), ("a", "b"), ("c",)], 1)
+    assert set(Marginals({"a": 3, "b": 2, "c": 2}, noise).finest()) == {("a", "b"), ("c",)}
+
+
 def test_measurements_of_other_shapes_are_refused():
     """Parts that are not there are named."""
     mechanism = Marginals({"a": 3}, {("a",): 4, (): 4})

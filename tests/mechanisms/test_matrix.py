@@ -107,6 +107,11 @@ def test_no_pattern_moves_a_toeplitz_strategy_further(weights, n, k, b):
     assert result <= pattern_bound(strategy.matrix().T @ strategy.matrix(), k, b)
 
 
+def test_a_strategy_longer_than_matrices_moves_by_the_sum_of_its_first_columns():
+    """Two steps next to each other, with falling weights: the pattern that is the worst."""
+    assert Toeplitz(5000, (4, 2, 1)).largest(2, 1) == 4**2 + 6**2 + 3**2 + 1**2
+
+
 @given(st.data())
 @settings(max_examples=150)
 def test_no_pattern_moves_a_triangular_strategy_further(data):

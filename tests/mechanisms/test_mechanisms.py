@@ -118,6 +118,12 @@ def test_mechanisms_are_immutable():
             m.sigma = 2
 
 
+def test_a_rate_that_is_above_one_by_less_than_a_float_is_refused():
+    """The exact number decides, and no float that is near it."""
+    with pytest.raises(ValueError, match="rate = "):
+        ny.Gaussian(1).subsample(rate=1 + F(1, 10**20))
+
+
 @pytest.mark.parametrize("m", [ny.Gaussian(1) * 0, (ny.Laplace(1) * 0).subsample(rate=0.5)])
 def test_nothing_released_is_written_in_public_names(m):
     public = {name: getattr(ny, name) for name in ny.__all__ if name in vars(ny)}

@@ -243,6 +243,19 @@ def test_the_bounds_of_the_gaussian_exponent_hold(sigma_squared, data):
         assert high - low < 2**14
 
 
+def test_the_exponent_of_each_proposal_lies_within_its_bounds(injected, monkeypatch):
+    """The exact one, which decides where the bounds leave it open."""
+    bernoulli_exp = rejection.bernoulli_exp
+
+    def checked(low, high, exact, bits):
+        for i in range(low.size):
+            assert int(low[i]) <= exact(i) * 2**32 <= int(high[i])
+        return bernoulli_exp(low, high, exact, bits)
+
+    monkeypatch.setattr(rejection, "bernoulli_exp", checked)
+    rejection.discrete_gaussian(Fraction("8.4959"), 200, injected(3))
+
+
 def test_undecided_lanes_and_loose_bounds_give_the_same_answers_as_tight_ones(injected):
     # The answer is a function of the words, so without bounds it must come out the same.
     gamma = Fraction(5, 7)

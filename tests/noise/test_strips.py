@@ -108,15 +108,16 @@ def test_the_last_stage_decides_next_to_the_truth(case, beside):
             g = (x >> law.fine) - (law.number << law.width)
             taken = g * F(law.number << law.width) / sigma**2
         more = SecureBits()
-        place = real(F(x, 1 << law.fine))
-        w = mpmath.exp(-(place**2) / (2 * real(sigma) ** 2) + real(taken))
-        truth = real(law.most) * w / law.counts[h]
+        scale = real(law.most) / law.counts[h]
         if h == law.number:
             ratio = mpmath.exp(-(law.number << law.width) / real(sigma) ** 2)
-            truth /= (1 - ratio) * (1 << law.width)
-        far = F(x + 1, 1 << law.fine)
-        drop = 1 - mpmath.exp(-(real(far) ** 2 - place**2) / (2 * real(sigma) ** 2))
-        slack = int(2**64 * drop * truth) + 2 if rounded else 1
+            scale /= (1 - ratio) * (1 << law.width)
+
+        def chance(place):
+            return scale * mpmath.exp(-(real(place) ** 2) / (2 * real(sigma) ** 2) + real(taken))
+
+        truth, end = (chance(F(x + k, 1 << law.fine)) for k in (0, 1))
+        slack = int(2**64 * (truth - end)) + 2 if rounded else 1
         value = int(mpmath.floor(truth * 2**64))
         if beside < 0 and value > slack:
             assert law._below(value - slack - 1, law.counts[h], taken, x, more)
@@ -127,6 +128,14 @@ def test_the_last_stage_decides_next_to_the_truth(case, beside):
             digits = int(mpmath.floor(truth * 2**128)) % 2**64
             assert not law._below(value, law.counts[h], taken, x, Prescribed([digits + 1]))
             assert law._below(value, law.counts[h], taken, x, Prescribed([digits - 1]))
+        if beside == 0 and rounded:
+            # The next 64 bits of the place come after those of V.
+            word = random.getrandbits(64)
+            for k, off, accepted in ((0, 2, False), (1, -2, True)):
+                truth = chance(F((x << 64) + word + k, 1 << law.fine + 64))
+                value, digits = divmod(int(mpmath.floor(truth * 2**128)) + off, 2**64)
+                more = Prescribed([digits, word])
+                assert law._below(value, law.counts[h], taken, x, more) is accepted
 
 
 class Prescribed(Bits):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import mpmath as mp
 import numpy as np
@@ -12,10 +13,11 @@ from scipy.stats import binom
 
 import neyman as ny
 from neyman.optimality.guarantee import Guarantee, normal_affinity
+from neyman.optimality.least_error import _endless_histogram
 from neyman.optimality.local_reports import largest_variance
 from neyman.optimality.moved_record import bayes_risk, many_spread, moved_error, two_spread
 from neyman.optimality.packing import ball_packing, packing_success
-from neyman.optimality.two_points import mean_affinity
+from neyman.optimality.two_points import best_pair, mean_affinity
 from neyman.optimality.van_trees import mean_information
 from neyman.tradeoff.tradeoff import Tradeoff
 
@@ -332,6 +334,34 @@ def test_the_quantile_bound_has_the_value_of_theory():
     assert least.lower >= step**2 / math.cosh(0.5) ** 2 * (1 - 1e-4)
     assert step * (1 - math.tanh(0.5)) == pytest.approx(0.0066753, rel=1e-4)
     assert least.lower <= (0.0510519 * 1.2533) ** 2 * 1.6
+
+
+def test_the_quantile_bound_of_the_largest_of_three_values():
+    """One replaced record moves 0, 1, 1 by nothing, and two move it by 1."""
+    for epsilon in (0.1, 1.0):
+        least = ny.least_error("quantile", budget=ny.pure(epsilon), values=[0, 1, 1], quantile=0.9)
+        assert least.lower == pytest.approx(1 / math.cosh(epsilon) ** 2 / 4, rel=1e-6)
+
+
+def test_a_pair_of_laws_is_about_the_best_at_any_distance():
+    """Among many records few may differ: the best distance is near one part of their number."""
+    guarantee = Guarantee.of(ny.pure(1))
+    for n in (1, 10**3, 10**6):
+        best = best_pair(guarantee, n, lambda d: d * d, lambda d: d, 1.0)
+        for d in np.geomspace(0.01 / n, 1, 40).tolist():
+            assert best >= 0.99 * d * d * mean_affinity(guarantee, n, d)
+
+
+def test_the_bound_of_endless_histograms_is_below_that_of_exact_affinities():
+    """Of pure epsilon B(f_k) is sech^2(k epsilon / 2): in 60 digits, to the last bit."""
+    for epsilon in np.geomspace(0.01, 2, 100).tolist():
+        guarantee = Guarantee(4.0, epsilon, math.inf, math.inf, ())
+        ask = SimpleNamespace(guarantee=guarantee, categories=3)
+        near = max(math.floor(2.39936 / epsilon), 1)  # where x tanh x is 1, x = k epsilon / 2
+        exact = [
+            mp.mpf(k) ** 2 / 4 * mp.sech(k * mp.mpf(epsilon) / 2) ** 2 for k in (near, near + 1)
+        ]
+        assert _endless_histogram(ask, "add-remove")["Assouad"] <= max(exact)
 
 
 def test_an_add_remove_budget_counts_through_groups_of_two():

@@ -167,6 +167,19 @@ def test_each_line_is_read_alone_whatever_the_delimiter(tmp_path_factory, some, 
     assert rows(folder / "b.csv", delimiter=mark) == right
 
 
+QUOTED = ['"a",1', '"a""b",1', '"",1', '"a,b",1', '"a"b,1', 'a"b",1', '"ab"c,1', '"a,1', '1,"']
+
+
+@pytest.mark.parametrize("line", QUOTED)
+def test_a_line_with_quotes_is_a_row_where_it_is_one_by_itself(line):
+    """Nothing stands beside the quotes of a value: the pattern of one line is the judge."""
+    alone = lines.split(line.encode(), ",")
+    block = lines.parsed(f"{line}\nx,y\n".encode(), 2, [0, 1], ",")
+    read = [block.values(i).to_pylist() for i in (0, 1)]
+    right = [row for row in (alone, [b"x", b"y"]) if row is not None]
+    assert sorted(zip(*read, strict=True)) == sorted(map(tuple, right))
+
+
 @pytest.mark.parametrize("delimiter", DELIMITERS)
 def test_what_a_csv_writer_writes_with_a_delimiter_is_read_back(tmp_path, delimiter):
     values = list(itertools.product([",", ";", "\t", "|", '"', "", "a", f"{delimiter}x"], repeat=2))

@@ -17,6 +17,7 @@ from neyman.plan.document import PlanError
 from neyman.plan.hierarchy import MOST_BYTES
 from neyman.plan.plan import Plan
 from neyman.plan.public_keys import key_lists, key_warnings
+from neyman.release.private_key_files import _below
 from plans import release
 
 PLAN = """
@@ -179,6 +180,14 @@ def test_a_key_file_that_is_data_of_the_run_is_refused_before_the_charge(home):
             release(plan, data, home / "ledger.db", home / "out")
     assert Ledger(home / "ledger.db").account("people@1").spent == 0
     assert not (home / "out").exists()
+
+
+def test_each_folder_of_the_data_is_looked_through_once(tmp_path):
+    """Also where a link leads back to it."""
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "data.csv").write_text("x")
+    (tmp_path / "deep" / "circle").symlink_to(tmp_path / "deep")
+    assert list(_below(str(tmp_path))) == [str(tmp_path / "deep" / "data.csv")]
 
 
 def test_a_key_file_beside_the_data_is_public_and_is_used(home):

@@ -44,6 +44,14 @@ def test_amounts_are_exact(ledger: Ledger):
             reserve(ledger, Fraction(1, 10**300), dataset=dataset)
 
 
+@pytest.mark.parametrize(("name", "amount"), [("cap", 0), ("cap", 10**30), ("delta_cap", 1)])
+def test_a_cap_that_protects_nobody_is_refused_by_name(ledger: Ledger, name: str, amount: int):
+    caps = {"cap": 1, "delta_cap": 0} | {name: amount}
+    with pytest.raises(ValueError, match=f"^{name} = {amount} must be"):
+        ledger.create("open@1", **caps, **UNIT)
+    assert "open@1" not in ledger.datasets()
+
+
 def test_what_no_unit_holds_is_rounded_against_the_spender(ledger: Ledger):
     """Caps are counted rounded down, charges up, to multiples of the ledger's unit."""
     product = ledger.create("odd@1", cap="1/17", delta_cap="1/17", **UNIT)

@@ -806,6 +806,15 @@ def proposed(error, field):
     return re.search(rf"{field}.*, such as '?([^' ]+?)'?$", str(error), re.M)[1]
 
 
+def test_an_error_proposes_the_largest_power_of_ten_that_leaves_half_of_the_delta():
+    """Five keys of one unit in one table, twice: ten times 1e-7 is 1e-6."""
+    query = {"measure": "units", "by": ["word"], "name": "q", "share": 1, "groups": 5}
+    plan = DISCOVERED | {"budget": {"epsilon": 1, "delta": "1e-6"}, "query": [query]}
+    with pytest.raises(PlanError) as refused:
+        Plan.from_dict(plan)
+    assert proposed(refused.value, "delta") == "1e-7"
+
+
 @pytest.mark.parametrize(
     "budget",
     [

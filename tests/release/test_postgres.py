@@ -107,6 +107,18 @@ def test_a_turn_that_another_session_has_is_not_waited_for_without_a_limit(
         pass
 
 
+def test_a_turn_passes_on_to_a_session_that_waits_for_it(
+    ledger: Ledger, postgres: PostgresServer, schema: str
+):
+    first = ledger.turn("a plan", 0.0)
+    first.__enter__()
+    passing = threading.Timer(0.2, first.__exit__, (None, None, None))
+    with Ledger(postgres.url(schema)) as other:
+        passing.start()
+        with other.turn("a plan", 60.0):
+            passing.join()
+
+
 def test_a_standby_is_refused(postgres: PostgresServer, ledger: Ledger, schema: str):
     """A copy of the ledger answers nobody, not even who only looks."""
     reserve(ledger)

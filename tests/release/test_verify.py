@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -16,11 +17,12 @@ from forging import rewrite
 from neyman.ledger.ledger import Ledger
 from neyman.release.field_comparison import Differs
 from neyman.release.folder import Release
+from neyman.release.receipt import versions
 from neyman.release.signing import create_key, sign
 from neyman.release.verify.case import Case
 from neyman.release.verify.external_checks import InLedger, LedgerStands, Signed
 from neyman.release.verify.size_limits import MemoryLimit
-from neyman.release.verify.verification import verify
+from neyman.release.verify.verification import _FIELDS, _schema, verify
 from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -450,3 +452,13 @@ def test_a_charge_of_a_looser_proof_still_stands_and_a_smaller_charge_does_not(f
     assert "a looser proof than today's" in by_name["charge"].detail
     tell(folder, swap("ledger.charged", str(charged * Fraction(999_999_999, 10**9))))
     assert "charge" in failed(folder)
+
+
+@pytest.mark.parametrize("version", ["<b>", "", "1" * 61, "1\n", 1, None])
+def test_a_version_that_is_no_version_is_refused_by_name(version):
+    receipt = dict.fromkeys(_FIELDS) | {"plan": {"query": [], "unit": {}}, "versions": versions()}
+    assert _schema(SimpleNamespace(receipt=receipt))
+    name = next(iter(receipt["versions"]))
+    receipt["versions"] = receipt["versions"] | {name: version}
+    with pytest.raises(Differs, match=f"versions.{name} is .*, which is no version"):
+        _schema(SimpleNamespace(receipt=receipt))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.semantics.best_test import best_test, experiment
+from neyman.semantics.best_test import BestTest, best_test, experiment
 
 LEVELS = [F(0), F(1, 1000), F(1, 20), F(1, 3), F(9, 10), F(1)]
 
@@ -188,3 +188,9 @@ def test_correlated_others_help_beyond_the_curve():
     level = F(1, 20)
     assert float(best_test(*known, level).power) == pytest.approx(1 / 12, abs=1e-12)
     assert best_test(*family, level).power > F(9, 10)
+
+
+def test_only_what_is_certain_has_no_probability_beside_it():
+    yes = (F(1), F(1, 2), F(0))
+    test = BestTest(("a", "b", "c"), F(2), yes[1], yes, F(1, 20), F(1, 4))
+    assert str(test) == "say yes to: b (with probability 0.5), a"

@@ -23,6 +23,7 @@ import neyman as ny
 from neyman.ledger.records import LedgerError
 from neyman.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
 from neyman.training.clipping import clipped_sum, grid_rows
+from neyman.training.result import report
 from neyman.training.terms import price
 from neyman.training.train import MixedRows
 
@@ -253,7 +254,7 @@ def test_a_gradient_that_mixes_rows_is_refused(tmp_path):
             call(tmp_path / str(i), ledger, function=function, piece=60)
         assert ledger.account("toy@1").spent > 0
     ledger = books_at(tmp_path / "fine")
-    trained = call(tmp_path / "fine", ledger, piece=60)
+    trained = call(tmp_path / "fine", ledger, piece=2)
     assert any("is assumed" in text for text in trained.receipt["conditions"])
     alone = call(tmp_path / "fine", ledger, "alone")
     assert not any("is assumed" in text for text in alone.receipt["conditions"])
@@ -753,3 +754,13 @@ def test_a_receipt_is_signed(tmp_path):
     create_key(tmp_path / "key")
     trained = call(tmp_path, books(tmp_path), sign=tmp_path / "key")
     assert (trained.folder / "receipt.sig").is_file()
+
+
+def test_the_report_speaks_of_members_where_records_are_added_or_removed(tmp_path):
+    """And of claims about a record where records are replaced."""
+    receipt = call(tmp_path, books(tmp_path)).receipt
+    added, replaced = (
+        report(receipt | {"neighboring": relation}) for relation in ("add-remove", "replace-one")
+    )
+    assert "wrongly flags a non-member 5% of the time" in added
+    assert "wrongly confirms a false claim" in replaced

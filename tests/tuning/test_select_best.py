@@ -1,5 +1,6 @@
 """The best of K runs, against every run enumerated and against every score on small cases."""
 
+import itertools
 import math
 from fractions import Fraction
 from itertools import product
@@ -217,6 +218,18 @@ def test_an_empty_release_counts_in_a_divergence():
     for order in (1.5, 2.0, 8.0):
         divergence = math.log(float((one**order * other ** (1 - order)).sum())) / (order - 1)
         assert 0 < divergence <= best.renyi(order).upper < 0.2
+
+
+def test_the_rho_of_a_winner_is_no_less_than_its_divergences():
+    """Of the enumerated laws of randomized response, in both orders."""
+    p = np.array([1 / (1 + math.exp(-0.5)), 1 / (1 + math.exp(0.5))])
+    for runs in (ny.Runs.geometric(mean=10), ny.Runs.logarithmic(20), ny.Runs.poisson(mean=9)):
+        rho = float(ny.select_best(ny.RandomizedResponse(0.5), runs=runs).rho())
+        both = [law[law > 0] for law in (winners_law(runs, p), winners_law(runs, p[::-1]))]
+        for laws in itertools.permutations(both):
+            for order in (1.1, 2.0, 5.0, 30.0):
+                moment = float((laws[0] ** order * laws[1] ** (1 - order)).sum())
+                assert math.log(moment) / (order - 1) <= rho * order
 
 
 def test_it_composes_and_is_read_back():

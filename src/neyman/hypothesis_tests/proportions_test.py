@@ -218,13 +218,13 @@ def _combined(
     first: np.ndarray, second: np.ndarray, weight: np.ndarray, other: np.ndarray
 ) -> np.ndarray:
     """Return the p-value of a weighted sum of two normal scores."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         scores = [-ndtri_exp(np.log(np.minimum(p, 1.0))) for p in (first, second)]
-    norm = np.sqrt(weight**2 + other**2)
+        total = (weight * scores[0] + other * scores[1]) / np.sqrt(weight**2 + other**2)
     total = np.where(
         np.isinf(scores[0]) | np.isinf(scores[1]),
         # A p-value of 1 is no evidence, whatever the other one is.
         np.where(np.minimum(scores[0], scores[1]) == -math.inf, -math.inf, math.inf),
-        (weight * scores[0] + other * scores[1]) / norm,
+        total,
     )
     return np.exp(log_ndtr(-total))
