@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import wraps
 from numbers import Real
+from operator import length_hint
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from neyman.numerics.bound import Bound
@@ -224,7 +225,7 @@ def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
         asked = (ask.__name__, values, (*options,)) if all(map(_is_number, values)) else None
         if asked is not None and asked in known:
             return known[asked]
-        many = len(args[0]) if args and isinstance(args[0], Sized) else 1
+        many = length_hint(args[0], 1) if args else 1
         with question_meter(min(max(many / BATCH, 1.0), MOST_BATCHES)) as meter:
             result = ask(self, *args, **options)
         if not meter.reached:
