@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.accounting.literature import conversions
+from random_laws import examples
 
 PAGE = (Path(__file__).parents[1] / "docs" / "definitions.md").read_text()
 LEVELS = np.concatenate([np.geomspace(1e-9, 0.1, 9), np.linspace(0.2, 1.0, 5)])
@@ -151,7 +152,7 @@ def test_out_and_in_again_is_never_tighter(name, mechanism):
         assert back.lower <= came.upper + 1e-9
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(24))
 @given(rho=st.floats(1e-3, 4), order=st.floats(1.2, 60), delta=st.sampled_from(DELTAS))
 def test_named_conversions_are_never_tighter_than_the_curve(rho, order, delta):
     """Bun-Steinke, Mironov and Canonne-Kamath-Steinke, of zCDP and of one order."""

@@ -23,6 +23,7 @@ from neyman.accounting.literature.conversions import (
     subgaussian_loss,
 )
 from neyman.tradeoff.guarantees import renyi, zcdp
+from random_laws import examples
 
 FACTS = Path(__file__).parents[2] / "reproductions" / "data"
 rhos = st.floats(-6, 4).map(lambda v: Fraction(10) ** round(v))
@@ -56,7 +57,7 @@ def test_each_formula_lies_between_its_ends(order, epsilon, delta):
             assert result.width <= 1e-12 * (1 + result.upper)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(60))
 @given(rhos, deltas)
 def test_the_best_order_is_found(rho, delta):
     """No order gives less than the lower end, and the best of a fine search is the upper end."""

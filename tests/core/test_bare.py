@@ -19,6 +19,7 @@ from neyman.divergences.envelope import loss_moment, trusted_rho
 from neyman.tradeoff.guarantees import renyi, tcdp, zcdp
 from neyman.tradeoff.piecewise_linear import finite_pair
 from neyman.tradeoff.tradeoff import Tradeoff
+from random_laws import examples
 
 INF = math.inf
 
@@ -166,7 +167,7 @@ def implied(bounds, order):
     return min(chords, default=INF) / (order - 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(120))
 @given(
     st.dictionaries(orders, epsilons, min_size=1, max_size=4),
     st.dictionaries(orders, epsilons, min_size=1, max_size=4),
@@ -180,7 +181,7 @@ def test_each_order_adds_what_the_parts_imply(one, two, order):
     assert renyi(one).renyi(order).upper >= implied(one, order)
 
 
-@settings(max_examples=14)
+@settings(max_examples=examples(28))
 @given(
     st.lists(st.integers(1, 30), min_size=2, max_size=4),
     st.lists(st.integers(1, 30), min_size=4, max_size=4),

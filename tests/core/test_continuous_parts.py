@@ -27,6 +27,7 @@ from neyman.profiles.continuous_parts import (
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import log_power_by_duality, log_power_near
 from neyman.profiles.lattice import tilt_of_level
+from random_laws import examples
 
 SHAPES = ["removal", "addition", "fixed size", "replace-one", "plain"]
 EQUAL_LOSSES = {
@@ -128,7 +129,7 @@ def test_the_power_of_two_releases_agrees_with_a_double_integral(
     assert high - low < 1e-6
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(24))
 @given(
     **EQUAL_LOSSES,
     share=st.floats(-0.9, 0.99),
@@ -147,7 +148,7 @@ def test_bounds_meet_those_of_a_grid(
         assert grid[0] <= mine[1] + 1e-12
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(24))
 @given(
     **EQUAL_LOSSES,
     level=st.floats(-20, -0.01),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from neyman.tradeoff.float_polygon import after_rounded, thinned
 from neyman.tradeoff.piecewise_linear import after, hull, rounded
+from random_laws import examples
 
 NEAR = F(1, 10**12)  # relative
 SMALL = F(1, 10**200)  # of a level, and of a type II error, below which corners move farther
@@ -36,7 +37,7 @@ def polygons(side):
 
 
 @given(polygons(-1), polygons(-1))
-@settings(max_examples=300)
+@settings(max_examples=examples(600))
 def test_a_test_after_another_rounded_down_lies_below_the_exact_one_and_near_it(first, second):
     exact, below = after(first, second), after_rounded(first, second, -1)
     assert all(power <= power_at(exact, level) for level, power in below)
@@ -48,7 +49,7 @@ def test_a_test_after_another_rounded_down_lies_below_the_exact_one_and_near_it(
 
 
 @given(polygons(1), polygons(1))
-@settings(max_examples=300)
+@settings(max_examples=examples(600))
 def test_a_test_after_another_rounded_up_lies_above_the_exact_one_and_near_it(first, second):
     exact, above = after(first, second), after_rounded(first, second, 1)
     assert all(power_at(above, level) >= power for level, power in exact)
@@ -58,7 +59,7 @@ def test_a_test_after_another_rounded_up_lies_above_the_exact_one_and_near_it(fi
 
 
 @given(polygons(1), st.sampled_from([-1, 1]))
-@settings(max_examples=300)
+@settings(max_examples=examples(600))
 def test_a_polygon_with_fewer_corners_stays_on_its_side(polygon, side):
     fewer = thinned(polygon, side)
     assert len(fewer) <= len(polygon)

@@ -35,6 +35,7 @@ from neyman.profiles.selection import profile_of_one
 from neyman.profiles.step_grid import StepGrid
 from neyman.profiles.step_nodes import StepNodes, log_sum
 from neyman.tradeoff.tradeoff import Tradeoff
+from random_laws import examples
 
 RATES = st.floats(-7, -0.6).map(lambda v: 10**v)
 DISTANCES = st.floats(-0.9, 0.5).map(lambda v: 10**v)
@@ -134,7 +135,7 @@ class Integrand:
         return base + np.where(first, np.real(-high) + gap, np.real(-low) + swapped)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(240))
 @given(nodes(), st.floats(0.0, 2.0))
 def test_no_place_of_a_panel_exceeds_its_bound(case: tuple[StepNodes, float], share: float):
     """LS-4, the bound from which every other one follows, at 7 places of each panel."""
@@ -156,7 +157,7 @@ def test_no_place_of_a_panel_exceeds_its_bound(case: tuple[StepNodes, float], sh
         assert np.all(sizes <= bound + 1e-6)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(160))
 @given(nodes())
 def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float]):
     """The reference is a sum on the real line with a tenth of the step."""
@@ -275,7 +276,7 @@ FEW = st.lists(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(24))
 @given(FEW, st.booleans(), st.floats(0.1, 6.0))
 def test_few_steps_agree_with_their_density(
     parts: list[tuple[float, float, int]], removed: bool, times: float
@@ -339,7 +340,7 @@ def test_many_steps_of_each_kind_agree_with_one_line(
     assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(12))
 @given(st.sampled_from(sorted(KINDS)), RATES, DISTANCES, st.integers(2, 5), st.floats(0.1, 6.0))
 def test_few_steps_of_each_kind_agree_with_a_grid(
     kind: str, q: float, mu: float, count: int, times: float

@@ -17,9 +17,10 @@ import neyman as ny
 from neyman.tradeoff.enclosure import enclosed
 from neyman.tradeoff.symmetry import _larger_curve
 from neyman.tradeoff.tradeoff import Tradeoff
+from random_laws import examples
 
 LEVELS = [0.0, 1e-9, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95, 1.0]
-few = settings(max_examples=60)
+few = settings(max_examples=examples(120))
 
 
 def points(f):
@@ -66,7 +67,7 @@ def test_symmetric_is_the_convex_curve_below_both(corners):
         tight(f(level), cv.value(hull, F(level)), 2e-6)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(50))
 @given(cv.curves(3), st.sampled_from(["mutual", "symmetric"]), st.sampled_from([2, 3]))
 def test_what_is_joined_composes_as_the_curve_that_it_is(corners, which, count):
     f = getattr(points(corners), which)() ** count

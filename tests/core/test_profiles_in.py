@@ -18,6 +18,7 @@ from neyman.tradeoff.from_data import from_profile
 from neyman.tradeoff.guarantees import pbdp
 from neyman.tradeoff.mixture_curve import mixture
 from neyman.tradeoff.tradeoff import Tradeoff
+from random_laws import examples
 
 LEVELS = [1e-9, 0.003, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95]
 few = settings(max_examples=40)
@@ -197,7 +198,7 @@ def test_a_seen_mixture_has_the_mean_of_the_deltas():
         assert delta.upper == pytest.approx(high, rel=1e-4)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(30))
 @given(cv.curves(2), cv.curves(2), st.integers(1, 9))
 def test_seen_mixtures_compose_as_pairs_and_hidden_ones_never_exceed_them(f, g, tenths):
     w = F(tenths, 10)

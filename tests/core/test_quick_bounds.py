@@ -13,6 +13,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.finite import response_loss
 from neyman.profiles.contour import contour_profile
 from neyman.profiles.selection import select
+from random_laws import examples
 
 MECHANISMS = [
     ny.Gaussian(1).subsample(rate=0.01) * 1000,
@@ -27,14 +28,14 @@ MECHANISMS = [
 SUMS = [c for m in MECHANISMS for a in m.losses() for c in dict.fromkeys((a, a.reverse()))]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(120))
 @given(st.sampled_from(SUMS), st.floats(0, 40))
 def test_a_quick_bound_of_delta_is_above_delta(losses, epsilon):
     """Chernoff's bound is no smaller than the certified lower end of delta."""
     assert contour_profile(losses).log_delta_above(epsilon) >= select(losses).log_delta(epsilon)[0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(120))
 @given(st.sampled_from(SUMS), st.floats(-70, -0.001))
 def test_a_quick_bound_of_a_power_is_above_the_power(losses, log_level):
     """Chernoff's bound of a power is no smaller than the power's certified lower end."""

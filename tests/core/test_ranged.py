@@ -16,6 +16,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.profiles.bounded_range_releases import EnvelopeProfile
 from neyman.tradeoff.tradeoff import Tradeoff
+from random_laws import examples
 
 ranges = st.sampled_from([F(1, 1000), F(1, 3), F(1), F(3), F(20)])
 
@@ -121,7 +122,7 @@ def test_the_decay_bounds_the_characteristic_function(tilt):
         assert np.all(np.real(k) <= bound[j] + 1e-12)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(50))
 @given(
     st.sampled_from([F(1, 10**5), F(1, 10), F(1), F(8), F(300)]),
     st.sampled_from([-4.0, -1.3, -0.6, -1e-4, 1e-5, 0.2, 1.0, 1.5, 7.0, 1e3, 1e6]),

@@ -15,11 +15,12 @@ from neyman.losses.composition import Composition
 from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
 from neyman.profiles import select
 from neyman.tradeoff.tradeoff import Tradeoff, by_decreasing_mu, supremum
+from random_laws import examples
 
 SHIFTS = [[(5,), (4, 3), (3, 3, 2)], [(2,), (1, 1)], [(7,), (1, 6), (5, 5), (4, 4, 4)]]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(30))
 @given(
     st.sampled_from(SHIFTS),
     st.sampled_from(SHIFTS),

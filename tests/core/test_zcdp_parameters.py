@@ -22,6 +22,7 @@ from neyman.losses.zcdp_parameters import (
     response_rho,
     three_values_rho,
 )
+from random_laws import examples
 
 F = Fraction
 # a - 1: near order 1, and so far out that D_a is the largest loss
@@ -62,7 +63,7 @@ def three_valued(epsilon, a):
     return lambda z: mp.log((a + mp.cosh(e * (z + 0.5))) / (a + mp.cosh(e / 2)))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(30))
 @given(EPSILONS)
 def test_pure_laplace_and_ranged_releases_have_the_rho_of_their_worst_order(epsilon):
     """Order 1 is the worst of all, and 15 digits are right."""
@@ -90,7 +91,7 @@ def test_pure_laplace_and_ranged_releases_have_the_rho_of_their_worst_order(epsi
         assert truth <= exactly(rho(epsilon)) <= truth * (1 + mp.mpf("1.1e-14"))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(30))
 @given(EPSILONS, st.one_of(st.integers(3, 60), st.integers(2, 15).map(lambda n: 10**n)))
 def test_responses_have_the_rho_of_their_worst_order(epsilon, categories):
     """Also where many categories move the worst order away from 1."""
@@ -100,7 +101,7 @@ def test_responses_have_the_rho_of_their_worst_order(epsilon, categories):
     is_sharp(three_values_rho(epsilon), three_valued(epsilon, mp.cosh(e / 2)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(80))
 @given(st.fractions(F(1, 30), 1000, max_denominator=100), st.integers(1, 60))
 def test_discrete_laplace_noise_has_the_rho_of_its_own_law(scale, shift):
     """Summed over the noise, at every order."""

@@ -19,6 +19,7 @@ from neyman.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.hypothesis_tests.binomial_test import PARTS, STEP
 from neyman.ledger.records import BudgetRefused, ChargedError
 from neyman.noise import SecureBits
+from random_laws import examples
 
 CURVES = [ny.gdp(1), ny.gdp(0.3), ny.pure(1), ny.approximate(1, "0.01"), ny.total_variation("0.2")]
 N = 50
@@ -123,7 +124,7 @@ def test_p_values_are_sums_over_counts_and_noise(curve, null):
         assert float(both) == pytest.approx(2 * min(greater, 1 - greater), abs=1e-8)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(30))
 @given(
     curve=st.sampled_from(CURVES),
     n=st.integers(1, 300),

@@ -17,6 +17,7 @@ from neyman.hypothesis_tests import binomial_test, proportions_test
 from neyman.hypothesis_tests.mean_test import GRID, SQUARED_NORM
 from neyman.hypothesis_tests.proportions_test import MISS
 from neyman.noise import SecureBits, rounded_gaussian
+from random_laws import examples
 
 MARGIN = math.log(1 / 1e-6)  # of Hoeffding's bound at a false-alarm rate of 1e-6
 
@@ -27,7 +28,7 @@ def greater_tail(noise, n, p, place):
     return float(binom.pmf(x, n, p) @ (1 - noise.cdf(float(place) - x)))
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(16))
 @given(first=st.integers(-20, 70), second=st.integers(-20, 80), share=st.floats(0.05, 0.95))
 def test_the_p_value_of_two_groups_is_no_less_than_at_any_common_proportion(first, second, share):
     """Where both confidence sets have the proportion: against another computation of each part."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 import neyman as ny
+from random_laws import examples
 
 GRID = np.linspace(-14, 14, 4001)
 EPSILONS = (0.0, 0.3, 1.0, 2.5)
@@ -224,7 +225,7 @@ def test_no_attack_on_a_sample_of_clients_beats_the_curve(others, values, size, 
             assert best <= f.delta(epsilon=epsilon).upper + 1e-6
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(40))
 @given(
     rate=st.sampled_from([0.2, 0.7, 1.0]),
     gain=st.sampled_from([-3.0, -1.0, 0.0, 1.0, 5.0]),

@@ -33,7 +33,7 @@ def deltas(sigma, shift, epsilon):
     return mp.fsum(max(mass(x - shift) - e * mass(x), 0) for x in range(-reach, reach + 1))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(50))
 @given(SIGMAS, st.integers(1, 4), st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.5]))
 def test_one_coordinate_is_exact(sigma, shift, epsilon):
     """Against the sum over all whole numbers, for small noise and one shift."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.mechanisms.base import Mechanism
+from random_laws import examples
 
 GAMMAS = st.fractions(0, 1, max_denominator=50)
 EPSILONS = st.fractions(F(1, 5), 6, max_denominator=20)
@@ -50,7 +51,7 @@ def profile(epsilon, gamma, shift, at):
     return total
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(24))
 @given(EPSILONS, GAMMAS, st.floats(0, 1))
 def test_the_curve_is_that_of_the_density_and_its_shift(epsilon, gamma, share):
     at = share * float(epsilon)
@@ -61,7 +62,7 @@ def test_the_curve_is_that_of_the_density_and_its_shift(epsilon, gamma, share):
     assert bound.width <= 1e-9
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(24))
 @given(EPSILONS, GAMMAS, st.fractions(0, 1, max_denominator=30), st.floats(0, 1))
 def test_a_smaller_shift_is_never_easier_to_detect(epsilon, gamma, shift, share):
     at = share * float(epsilon)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from neyman.noise import weights
 from neyman.noise.weights import Weights
+from random_laws import examples
 
 PARAMETERS = [
     Fraction(1, 10**30),
@@ -123,7 +124,7 @@ def test_weights_are_enclosed_and_so_is_what_lies_beyond_the_last(a, b):
         assert mpmath.ldexp(exact[n], 192) <= bounds[-1][2] < 2**64
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(120))
 @given(
     st.sampled_from(["gaussian", "laplace"]),
     st.sampled_from(PARAMETERS[2:]),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from attacks import SIZE
 from neyman.noise import Bits, SecureBits, discrete_gaussian, rounded_gaussian
 from neyman.noise.strips import CELLS, LEAST_SIGMA_SQUARED, ONE, Strips, strips
+from random_laws import examples
 
 SIGMAS = st.one_of(
     st.fractions(128, 2000, max_denominator=50),
@@ -32,7 +33,7 @@ def acceptance(law, x):
     return real(law.most) * w / law.counts[strip]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(120))
 @given(SIGMAS, st.booleans())
 def test_cells_cover_the_weights_of_their_strips_and_the_tail(sigma, rounded):
     """No acceptance exceeds 1, so that the law is that of the weights."""
@@ -49,7 +50,7 @@ def test_cells_cover_the_weights_of_their_strips_and_the_tail(sigma, rounded):
         assert top <= (law.counts[-1] << law.width) * (1 - ratio)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(60))
 @given(SIGMAS, st.booleans())
 def test_each_cell_picks_its_strip_and_accepts_no_more_than_is_right(sigma, rounded):
     """The first stage decides by a bound below the acceptance at the far end of the strip."""
@@ -73,7 +74,7 @@ def test_each_cell_picks_its_strip_and_accepts_no_more_than_is_right(sigma, roun
         assert not law.guide[CELLS : CELLS + law.counts[0]].any()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(300))
 @given(PLACES)
 def test_bounds_of_the_second_stage_hold_at_both_ends_of_what_is_known(case):
     sigma, rounded, random = case
@@ -94,7 +95,7 @@ def test_bounds_of_the_second_stage_hold_at_both_ends_of_what_is_known(case):
     assert [int(x[0]) for x in tail] == [0, 0]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(200))
 @given(PLACES, st.sampled_from([-1, 0, 1]))
 def test_the_last_stage_decides_next_to_the_truth(case, beside):
     """64 bits of V just below the acceptance accept, and just above refuse."""

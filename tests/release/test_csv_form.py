@@ -24,6 +24,7 @@ from neyman.plan.plan import Plan
 from neyman.release.data_check import check_data
 from neyman.release.run import Source
 from plans import release
+from random_laws import examples
 
 ENCODINGS = typing.get_args(SourcePart.model_fields["encoding"].annotation)
 DELIMITERS = typing.get_args(SourcePart.model_fields["delimiter"].annotation)
@@ -149,7 +150,7 @@ def test_the_names_of_columns_are_decoded_too(tmp_path):
 # Delimiters
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(200))
 @given(st.lists(LINES, max_size=8), st.sampled_from(DELIMITERS), st.integers(1, 3))
 def test_each_line_is_read_alone_whatever_the_delimiter(tmp_path_factory, some, mark, width):
     """The same lines with commas in place of the mark, and the mark in place of commas."""
@@ -242,7 +243,7 @@ def test_a_file_that_is_cut_off_anywhere_is_refused_before_anything_is_spent(tmp
     assert released(tmp_path, plan, path) == 0
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(600))
 @given(st.data())
 def test_a_damaged_file_that_is_not_refused_at_first_can_be_read_to_its_end(tmp_path_factory, data):
     """Whatever bit is wrong: what the rehearsal lets through, no later reading fails on."""
@@ -259,7 +260,7 @@ def test_a_damaged_file_that_is_not_refused_at_first_can_be_read_to_its_end(tmp_
     assert lines.read_csv(str(path), source=form).num_rows == 500
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=2000))
 def test_no_content_of_a_whole_compressed_file_makes_a_run_fail(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("data") / "people.csv.gz"

@@ -33,6 +33,7 @@ from neyman.planning.counted_rows import counted_rows
 from neyman.release import run as run_module
 from neyman.release.data_check import check_data
 from plans import release
+from random_laws import examples
 
 TWO = {"race": {"keys": ["a", "b"]}, "age": {"integer": True, "unknown": 0, "parse": True}}
 BOTH = [
@@ -84,7 +85,7 @@ def test_a_list_of_lines_is_bounded_for_each_reason_and_the_count_is_not(tmp_pat
     assert faults(path, most=0).listed == ()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(300))
 @given(
     st.lists(LINES, max_size=12),
     st.sampled_from([b"\n", b"\r\n"]),

@@ -29,6 +29,7 @@ from neyman.engines.source import open_table
 from neyman.plan.expression_words import words
 from neyman.plan.plan import Plan, PlanError
 from neyman.plan.row_expression import COLUMN_LIMIT, MOST_WEIGHT, NUMBER_LIMIT, PERIODS
+from random_laws import examples
 
 BASE = {
     "schema": 1,
@@ -758,7 +759,7 @@ def refused(text):
     return None
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), suppress_health_check=list(HealthCheck))
 @given(st.lists(expressions("boolean", 3), min_size=3, max_size=6), expressions("number", 2))
 def test_generated_expressions_have_one_answer_or_are_refused(texts, number):
     """What the language takes gives plain Python's answer on hostile rows, and words."""

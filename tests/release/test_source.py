@@ -33,6 +33,7 @@ from neyman.engines.row_values import prepared, with_plain_texts
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
 from neyman.release.run import Source
+from random_laws import examples
 
 HISTOGRAM = [{"name": "q", "measure": "count", "by": ["race"], "share": 1}]
 SECRET = "Mallory Secret"
@@ -98,7 +99,7 @@ LINES = st.lists(
 ).map(b"".join)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(300))
 @given(st.lists(LINES, max_size=12), st.sampled_from([b"\n", b"\r\n"]), st.integers(1, 3))
 def test_a_file_has_the_rows_of_its_lines_each_read_alone(tmp_path_factory, some, end, width):
     folder = tmp_path_factory.mktemp("data")
@@ -119,7 +120,7 @@ PLAIN = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs
 LIKELY = st.sampled_from(['"', '""', ",", 'a"b', "a,b", '","', " ", "é"])
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(200))
 @given(st.lists(st.lists(PLAIN | LIKELY, min_size=3, max_size=3)), st.booleans())
 def test_what_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, every):
     path = tmp_path_factory.mktemp("data") / "f.csv"

@@ -34,6 +34,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.plan.document import PlanError, SourcePart
 from neyman.release.run import Source
 from plans import SMALL, release
+from random_laws import examples
 
 MOST = 10**11  # in hundredths: beyond every number below that has an end
 NUMBER_MARKS = [*({"decimal": d, "thousands": t} for d in ".," for t in (*".,' ", None) if d != t)]
@@ -202,7 +203,7 @@ def test_a_number_is_read_by_the_declared_marks_or_is_none(marks, text, number):
 
 
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(50))
 def test_a_number_that_is_written_with_marks_is_read_back_as_itself(data):
     marks = data.draw(st.sampled_from(NUMBER_MARKS))
     decimal, thousands = marks["decimal"], marks["thousands"]
@@ -248,7 +249,7 @@ def test_texts_are_the_dates_that_strptime_reads_by_the_same_form(form):
 
 
 @given(st.sampled_from(FORMS), st.lists(st.dates(), min_size=1, max_size=40), st.randoms())
-@settings(max_examples=25)
+@settings(max_examples=examples(50))
 def test_a_date_that_is_written_in_a_form_is_read_back_as_itself(form, days, draw):
     texts = [draw.choice(sorted(renderings(day, form))) for day in days]
     times = [draw.choice(["", " 23:59", "T00:00:00"]) for _ in days]

@@ -20,6 +20,7 @@ import neyman as ny
 from neyman.semantics.bayes import ATTACKERS, posterior_chance, posterior_ratio, posterior_ratios
 from neyman.tradeoff.guarantees import renyi
 from neyman.tradeoff.tradeoff import Tradeoff
+from random_laws import examples
 
 Law = tuple[F, ...]
 ORDERS = [1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 9.0, 17.0]
@@ -233,7 +234,7 @@ def test_approximate_dp_bounds_posteriors_through_its_own_curve(world):
         assert ratio.upper <= delta / -math.expm1(-1.0) * (1 + 1e-8)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(16))
 @given(worlds(), st.floats(0.01, 0.99))
 def test_no_independent_world_exceeds_the_chance_of_a_posterior(world, share):
     """The prior moves to the posterior no more often than the bound says."""

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from neyman.report import table_accuracy as module
 from neyman.report.table_accuracy import accuracy, median
+from random_laws import examples
 
 NUMBERS = st.one_of(st.integers(-3, 3), st.integers(-(2**62), 2**62), st.floats(-1e300, 1e300)).map(
     float
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(600))
 @given(st.lists(st.lists(NUMBERS, max_size=8), max_size=8).filter(any))
 def test_the_median_of_parts_is_the_median_of_all(parts):
     """With all in memory it is NumPy's; by counting it is the lower of the two in the middle."""

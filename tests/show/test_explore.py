@@ -32,6 +32,7 @@ from neyman.plan.plan import Plan
 from neyman.planning.accuracy import errors
 from neyman.planning.rewrite import toml_text
 from neyman.semantics import sentences as words
+from random_laws import examples
 
 # DuckDB's own Arrow reader calls a method that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -518,7 +519,7 @@ TABLE = st.recursive(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(240))
 @given(TABLE)
 def test_toml_says_what_it_was_made_of(sections):
     """Whatever TOML can say is read back as it was, with decimal numbers digit by digit."""

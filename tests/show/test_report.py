@@ -32,6 +32,7 @@ from neyman.report.measurement_units import unit_of_values
 from neyman.report.same_line import SAME_LINE, one_line
 from neyman.semantics import sentences as words
 from neyman.semantics.bayes import ATTACKERS
+from random_laws import examples
 
 # DuckDB's own Arrow reader calls a method that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -461,7 +462,7 @@ def test_shares_add_up_to_a_hundred(parts):
         assert abs(part / total * 100 - share) <= Fraction(1, 10)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(100))
 @given(st.floats(1e-9, 0.999), st.floats(0, 1), st.floats(0, 1))
 def test_no_number_on_the_page_favors_the_release(level, above, tv):
     """For any level and power: the printed powers, posteriors and points are upper bounds."""

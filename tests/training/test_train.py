@@ -26,6 +26,7 @@ from neyman.training.clipping import clipped_sum, grid_rows
 from neyman.training.result import report
 from neyman.training.terms import price
 from neyman.training.train import MixedRows
+from random_laws import examples
 
 pytestmark = pytest.mark.needs("release")
 ROWS = np.random.default_rng(0).normal(size=(60, 3))
@@ -59,7 +60,7 @@ def call(tmp_path, ledger, out="out", function=gradient, **change):
 floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(600))
 @given(
     arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=9), elements=floats),
     st.sampled_from([1e-300, 1e-3, 1.0, 7.5, 1e300]),

@@ -14,6 +14,7 @@ from scipy.special import ndtr
 
 import neyman as ny
 from neyman.tradeoff.tradeoff import Tradeoff
+from random_laws import examples
 
 BAD: list[Any] = [10, {3: 1.0}]
 GEOMETRIC = ny.Runs.geometric(mean=4)
@@ -117,7 +118,7 @@ class Finite(ny.Mechanism):
 masses = st.lists(st.integers(1, 40), min_size=3, max_size=6)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(40))
 @given(masses, st.data(), st.sampled_from(LAWS))
 def test_no_score_and_no_tie_beats_the_curve(first, data, runs):
     second = data.draw(st.lists(st.integers(1, 40), min_size=len(first), max_size=len(first)))
