@@ -1,0 +1,1 @@
+"""Measurements of speed and accuracy, of this library and of others."""
