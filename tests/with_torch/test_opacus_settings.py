@@ -202,7 +202,9 @@ PROVEN = [
 ]
 
 
-@pytest.mark.parametrize(("part", "package", "parent", "proven"), PROVEN, ids=[each[0] for each in PROVEN])
+@pytest.mark.parametrize(
+    ("part", "package", "parent", "proven"), PROVEN, ids=[each[0] for each in PROVEN]
+)
 def test_each_class_of_the_installed_opacus_is_proven_or_refused(part, package, parent, proven):
     """And so are subclasses, whatever their name."""
     kinds = classes(importlib.import_module(package), parent)
