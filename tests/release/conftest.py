@@ -50,6 +50,12 @@ def writer(postgres: PostgresServer) -> Iterator[tuple[str, str, str]]:
             connection.execute("DROP SCHEMA rights CASCADE")
 
 
+@pytest.fixture
+def share(size: int) -> int:
+    """Of so many steps of a process one is tried as the last before a kill."""
+    return 1 if size > 1 else 20 if random_laws.is_small() else 3
+
+
 @pytest.fixture(scope="session", params=["duckdb", "spark"])
 def engine(request: pytest.FixtureRequest) -> str:
     """The engine that a test is run on."""
