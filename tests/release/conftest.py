@@ -67,11 +67,11 @@ def engine(request: pytest.FixtureRequest) -> str:
 def on_each(*strategies, examples: int = 12):
     """A law for both engines: one example on Spark, where each query takes tenths of a second.
 
-    On DuckDB there are half of ``examples``, at least 3, the same each time; `make fuzz` tries new
-    ones, ten times ``examples``. The test gets the engine, pytest's folders, and a value of each
-    strategy.
+    On DuckDB there are half of ``examples``, at least 3, or 2 in `make test`, the same each time;
+    `make fuzz` tries new ones, ten times ``examples``. The test gets the engine, pytest's folders,
+    and a value of each strategy.
     """
-    many = random_laws.examples(examples, least=3)
+    many = random_laws.examples(examples, least=2 if random_laws.is_small() else 3)
 
     def law(test):
         def run(engine, tmp_path_factory):

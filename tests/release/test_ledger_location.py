@@ -374,7 +374,7 @@ def killed(folder: str, share: str) -> object:
 def test_confirming_killed_at_each_step_is_done_or_not(tmp_path: Path):
     from random_laws import is_small  # which the script of this file does not find
 
-    share = 4 if is_small() else 1
+    share = 6 if is_small() else 1
     assert answer(__file__, "killed", tmp_path, share) > 5
 
 
