@@ -21,6 +21,7 @@ import neyman as ny
 from forging import forged
 from neyman.release.signing import create_key, sign
 from neyman.semantics import sentences as words
+from random_laws import is_small
 
 SCREENS = os.environ.get("NEYMAN_SCREENS")
 GAUSSIAN = "#about=mechanism"
@@ -392,19 +393,24 @@ def test_a_forgery_that_fits_together_fails_by_who_vouches_for_it(serve, folder,
     unsigned = witness_checks()
     expect(unsigned).to_contain_text("follows from its plan")
     expect(unsigned).to_contain_text("a forgery that is consistent would pass")
-    expect(witness_checks(key=folder / "key.pem.pub")).to_contain_text(
-        "has not signed this release"
-    )
+    if not is_small():
+        expect(witness_checks(key=folder / "key.pem.pub")).to_contain_text(
+            "has not signed this release"
+        )
     create_key(tmp_path / "forger")
     (copy / "receipt.sig").write_bytes(
         sign((copy / "receipt.json").read_bytes(), tmp_path / "forger")
     )
-    signed = witness_checks(key=folder / "key.pem.pub")
+    key = {"key": folder / "key.pem.pub"}
+    book = {"ledger": ledger, "checkpoint": selection}
+    signed = witness_checks(**key, **(book if is_small() else {}))
     expect(signed).to_contain_text("fails verification")
     expect(signed).to_contain_text("someone else has signed it")
-    published = witness_checks(ledger=ledger, checkpoint=selection)
+    published = signed if is_small() else witness_checks(**book)
     expect(published).to_contain_text("fails verification")
     expect(published).to_contain_text("is not the file that entry 1 published")
+    if is_small():
+        return  # the page of each witness, and of another ledger, is seen in CI
     own = tmp_path / "own.db"
     with ny.Ledger(own) as book:
         book.create("three-states@1", protects="person", neighboring="replace-one", cap="2")

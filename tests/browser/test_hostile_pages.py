@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from hostile_pages import BENIGN, HOSTILE, poisoned, poisoned_tables, published
 from neyman.release.folder import Release
 from neyman.report import report
+from random_laws import is_small
 
 OPEN_ALL = "document.querySelectorAll('.fold > details').forEach(fold => (fold.open = true))"
 ELEMENTS = """() => [...document.querySelectorAll("*")].map((each) =>
@@ -76,7 +77,7 @@ def watched(browser):
 
 def test_the_texts_do_harm_on_a_page_that_does_not_escape_them(watched, tmp_path):
     """What the other tests would see if a text became markup."""
-    for number, text in enumerate(HOSTILE):
+    for number, text in enumerate(HOSTILE[:7] if is_small() else HOSTILE):
         path = tmp_path / f"{number}.html"
         path.write_text(f'<title>{text}</title><p title="{text}">{text}</p>', "utf-8", "replace")
         page = watched.context.new_page()

@@ -50,6 +50,12 @@ def writer(postgres: PostgresServer) -> Iterator[tuple[str, str, str]]:
             connection.execute("DROP SCHEMA rights CASCADE")
 
 
+@pytest.fixture
+def share(size: int) -> int:
+    """Of so many steps of a process one is tried as the last before a kill."""
+    return 1 if size > 1 else 20 if random_laws.is_small() else 3
+
+
 @pytest.fixture(scope="session", params=["duckdb", "spark"])
 def engine(request: pytest.FixtureRequest) -> str:
     """The engine that a test is run on."""
@@ -61,11 +67,11 @@ def engine(request: pytest.FixtureRequest) -> str:
 def on_each(*strategies, examples: int = 12):
     """A law for both engines: one example on Spark, where each query takes tenths of a second.
 
-    On DuckDB there are half of ``examples``, at least 3, the same each time; `make fuzz` tries new
-    ones, ten times ``examples``. The test gets the engine, pytest's folders, and a value of each
-    strategy.
+    On DuckDB there are half of ``examples``, at least 3, or 2 in `make test`, the same each time;
+    `make fuzz` tries new ones, ten times ``examples``. The test gets the engine, pytest's folders,
+    and a value of each strategy.
     """
-    many = random_laws.examples(examples, least=3)
+    many = random_laws.examples(examples, least=2 if random_laws.is_small() else 3)
 
     def law(test):
         def run(engine, tmp_path_factory):

@@ -1,8 +1,7 @@
 """A release killed at its steps, one after the other: see `kill_points` for what one is.
 
-At size 1 runs are killed at one of three steps (of ten in `make test`), one of the next three, and
-so on, drawn with a fixed seed.
-At larger sizes they are killed at each step.
+At size 1 runs are killed at one of three steps (of twenty in `make test`), one of the next three,
+and so on, drawn with a fixed seed. At larger sizes they are killed at each step.
 
 This file is also the script that does it (see `own_process`). It only imports, and forks; each run
 is in a child of its own, real but for its end.
@@ -34,13 +33,6 @@ from neyman.ledger.ledger import Ledger
 
 MOST = 2000
 """Steps that are known to be more than there are."""
-
-
-@pytest.fixture
-def share(size: int, request: pytest.FixtureRequest) -> int:
-    """Of so many steps one is tried."""
-    small = request.config.getoption("tier") in ("fast", "test")
-    return 1 if size > 1 else 10 if small else 3
 
 
 def steps(share: int) -> Iterator[int]:

@@ -17,6 +17,7 @@ from neyman.engines.row_values import prepared
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan, PlanError
 from neyman.plan.scenarios import moved, usual
+from random_laws import is_small
 
 KINDS = [
     {"age": age, "sex": sex, "pay": pay}
@@ -127,13 +128,13 @@ def test_no_pair_of_neighboring_tables_is_further_apart_than_declared(where):
 
 def test_a_unit_of_several_rows_is_bounded_after_the_filter():
     """At most 2 rows per unit that the filter takes, of up to 3; all pairs of units are tried."""
-    kinds = [KINDS[i] for i in (2, 6, 12)]
+    kinds = [KINDS[i] for i in ((2, 12) if is_small() else (2, 6, 12))]
     units = [
         [{"id": "u", **kind} for kind in chosen]
         for size in range(4)
         for chosen in itertools.combinations_with_replacement(kinds, size)
     ]
-    others = [{"id": "v", **kinds[0]}, {"id": "v", **kinds[2]}]
+    others = [{"id": "v", **kinds[0]}, {"id": "v", **kinds[-1]}]
     queries = [
         *QUERIES[1:4],
         *QUERIES[6:10],
@@ -157,7 +158,8 @@ def test_a_unit_of_several_rows_is_bounded_after_the_filter():
 
 def test_an_attribute_moves_no_table_further_than_its_scenario_says():
     """All pairs of records that differ in one column alone, against `Plan.concerning`."""
-    for where in (None, "age < 65 or pay > 0"):
+    filters = (None, "age < 65 or pay > 0")
+    for where in filters[-1:] if is_small() else filters:
         plan = a_plan("add-remove", where)
         counted = [tables(plan, [kind]) for kind in KINDS]
         assert [names for names, _ in usual(plan)] == [("pay",), ("age",), ("sex",)]

@@ -26,6 +26,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, LedgerError
 from neyman.ledger.validation import account_terms
 from postgres_server import PostgresServer
+from random_laws import is_small
 
 
 @pytest.fixture(scope="module")
@@ -302,14 +303,17 @@ def work(url: str, worker: int, say: int) -> None:
 
 
 def test_a_server_killed_at_any_moment_loses_nothing(server: PostgresServer, attempts):
-    """Four writers, and the server killed under them twelve times: each grant is there, once."""
+    """Four writers, and the server killed under them twelve times: each grant is there, once.
+
+    In `make test` it is killed five times.
+    """
     url = server.url("books")
     ledger = Ledger(url)
     ledger.create(NAME, cap=100_000, **UNIT)
     ledger.close()
     moments, order = random.Random(1990), ["reserved", "reading", "released"]
     granted: dict[int, str] = {}
-    for _ in range(12 * SIZE):
+    for _ in range(5 if is_small() else 12 * SIZE):
         attempts(1)
         reading, writing = os.pipe()
         children = []
@@ -343,7 +347,7 @@ def test_a_server_killed_at_any_moment_loses_nothing(server: PostgresServer, att
         assert len(entries) == len({e.key for e in entries.values()}), "a spend is doubled"
         assert ledger.account(NAME).spent == Fraction(len(entries), 3)
         assert ledger.verify().ok
-    assert len(granted) > 50
+    assert len(granted) > (20 if is_small() else 50)
 
 
 # Clients that die or hang

@@ -1,23 +1,18 @@
 """Rows from tables: near the tables, from the tables alone, and what is lost is said."""
 
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import neyman as ny
+from neyman.cli.main import app
 from neyman.synthetic.rows_from_tables import synthesize
 
 PAIRS = [("age", "edu"), ("edu", "income"), ("income", "region"), ("age", "sex")]
-
-
-def cli(*words, cwd):
-    command = [sys.executable, "-m", "neyman", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def people(size=50_000):
@@ -76,18 +71,22 @@ def test_rows_are_near_four_tables_of_fifty_thousand_people(release):
     assert b"belong to the released tables" in result.rows.schema.metadata[b"neyman"]
 
 
-def test_the_command_reads_nothing_but_the_release_and_says_what_is_lost(release, tmp_path):
+def test_the_command_reads_nothing_but_the_release_and_says_what_is_lost(
+    release, tmp_path, monkeypatch
+):
     """Without data and ledger, and the ledger of the release is not changed."""
     shutil.copytree(release.folder, tmp_path / "release")
     book = (release.folder.parent / "ledger.db").read_bytes()
-    out = cli("synthesize", "release", "--rows", "rows.parquet", "--people", "1000", cwd=tmp_path)
-    assert out.returncode == 0, out.stderr
+    monkeypatch.chdir(tmp_path)
+    command = ["synthesize", "release", "--rows", "rows.parquet"]
+    out = CliRunner().invoke(app, [*command, "--people", "1000"])
+    assert out.exit_code == 0, out.output
     assert pq.read_table(tmp_path / "rows.parquet").num_rows == 1000
     for words in ("belong to the released tables", "old.all", "age x income", "charge nothing"):
         assert words in " ".join(out.stdout.split())
     assert (release.folder.parent / "ledger.db").read_bytes() == book
-    again = cli("synthesize", "release", "--rows", "rows.parquet", cwd=tmp_path)
-    assert again.returncode == 2
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 2
     assert "already exists" in " ".join(again.stderr.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["release", "rows.parquet"]
 

@@ -32,7 +32,7 @@ from neyman.report.measurement_units import unit_of_values
 from neyman.report.same_line import SAME_LINE, one_line
 from neyman.semantics import sentences as words
 from neyman.semantics.bayes import ATTACKERS
-from random_laws import examples
+from random_laws import examples, is_small
 
 # DuckDB's own Arrow reader calls a method that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -447,6 +447,7 @@ def test_many_scenarios_keep_a_small_figure_readable():
     assert "one person’s attributes" in reader.text
 
 
+@settings(max_examples=15 if is_small() else 100)
 @given(st.lists(st.fractions(0, 1, max_denominator=10**6), min_size=1, max_size=40))
 def test_shares_add_up_to_a_hundred(parts):
     """Printed shares add up to exactly 100, each within a tenth of its own."""
