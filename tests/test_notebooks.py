@@ -13,6 +13,12 @@ def test_there_are_two_notebooks():
     assert NOTEBOOKS == ["accounting.ipynb", "release.ipynb"]
 
 
+@pytest.fixture(autouse=True)
+def folder_of_ipython(tmp_path, monkeypatch):
+    """IPython warns where it cannot write to a home."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_is_stored_without_outputs(name):
     cells = json.loads((FOLDER / name).read_text(encoding="utf-8"))["cells"]

@@ -133,7 +133,7 @@ def test_a_stored_ledger_is_replayed(folder, tmp_path):
 
 def moved_ledger(folder: Path, to: Path) -> ny.Ledger:
     """A copy of the stored ledger, confirmed where it now is."""
-    shutil.copy(folder / "ledger.db", to / "ledger.db")
+    shutil.copyfile(folder / "ledger.db", to / "ledger.db")
     ledger = ny.Ledger(to / "ledger.db")
     ledger.confirm_location("read again")
     return ledger

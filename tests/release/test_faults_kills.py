@@ -42,7 +42,11 @@ def steps(share: int) -> Iterator[int]:
 
 
 def killed_everywhere(
-    places: Iterator[Place], begin: str, kinds: tuple[str, ...] = ("",), share: int = 1
+    places: Iterator[Place],
+    begin: str,
+    kinds: tuple[str, ...] = ("",),
+    share: int = 1,
+    others: frozenset[int] = frozenset(),
 ) -> dict[str, int]:
     """Kill runs at one step after the other until one comes to its end; check what each leaves.
 
@@ -68,7 +72,7 @@ def killed_everywhere(
         said = forked(
             lambda tell, p=place: p.run(tell, until, **options), number, place.folder, kinds
         )
-        settled(place)
+        settled(place.url, others)
         states = place.states()
         selection, new = states[: len(before)], states[len(before) :]
         assert selection == before or (begin == "reserved" and selection == ["void"]), (
@@ -144,19 +148,31 @@ def go_on(place: Place, selection: list[str], state: str, said: Said, *, paid: b
     assert place.out.exists()
 
 
-def settled(place: Place) -> None:
-    """Wait until a server has noticed that its client is gone, and done what it was asked."""
-    if not place.url.startswith("postgresql:"):
-        return
+def sessions(url: str) -> frozenset[int]:
+    """The processes of a PostgreSQL server that serve a ledger."""
     import psycopg
 
-    with psycopg.connect(place.url.partition("&schema")[0], autocommit=True) as look:
+    with psycopg.connect(url.partition("&schema")[0], autocommit=True) as look:
         query = (
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'neyman'"
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'neyman'"
             " AND pid <> pg_backend_pid()"
         )
-        while look.execute(query).fetchall() != [(0,)]:
-            time.sleep(0.002)
+        return frozenset(pid for (pid,) in look.execute(query))
+
+
+def settled(url: str, others: frozenset[int]) -> None:
+    """Wait until a server has noticed that its client is gone, and done what it was asked.
+
+    Args:
+        url: of the ledger.
+        others: sessions of other tests, which may stay.
+    """
+    if url.startswith("postgresql:"):
+        for _ in range(5000):
+            if sessions(url) <= others:
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"the server still serves {sessions(url) - others}")
 
 
 def left(place: Place) -> list[str]:
@@ -173,7 +189,8 @@ def kills(folder: str, begin: str, share: str, url: str = "") -> object:
     places = postgres_places(above, url) if url else sqlite_places(above)
     first = next(places)
     imported(first)
-    result = killed_everywhere(places, begin, ("SQL",) if url else ("",), int(share))
+    others = sessions(url) if url else frozenset()
+    result = killed_everywhere(places, begin, ("SQL",) if url else ("",), int(share), others)
     with first.book() as book:
         assert book.verify().problems == ()
     return result
