@@ -118,8 +118,8 @@ def queries(**bounds):
 
 def some_queries(**bounds):
     """Those queries, or the first four in `make test`, where each takes a tenth of a second."""
-    kept = queries(**bounds)[: 4 if is_small() else None]
-    return [{**query, "share": f"1/{len(kept)}"} for query in kept]
+    some = queries(**bounds)[: 4 if is_small() else None]
+    return [{**query, "share": f"1/{len(some)}"} for query in some]
 
 
 ROW = {
