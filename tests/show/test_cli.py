@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from commands import NEYMAN, neyman
+from commands import NEYMAN, answered, neyman
 
 import neyman as ny
 from neyman.cli.expression import mechanism_from
@@ -539,6 +539,17 @@ def test_help_of_a_command_loads_neither_numpy_nor_an_extra():
         )
         assert done.stderr == "[]\n"
         assert "Usage: neyman" in done.stdout
+
+
+def test_a_command_leaves_what_its_process_does_at_ctrl_c():
+    """PySpark, for one, has a handler of its own."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        own = signal.getsignal(signal.SIGINT)
+        answered("account", "Gaussian(sigma=2)")
+        assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_while_the_command_line_loads_ends_with_code_4_and_one_line(tmp_path):

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from neyman.cli.interrupt import end
 from neyman.extras import advice
 from neyman.numerics.bound import Bound
 from neyman.storage.visible_text import visible
@@ -312,15 +313,15 @@ def failed(code: int, message: str, as_json: bool) -> NoReturn:
 def _terminable() -> Iterator[None]:
     """Ctrl-C and SIGTERM interrupt a command, so that it can clean up.
 
-    Before it, Ctrl-C ends the process (``cli/start.py``). After it, the command has done its work,
-    and Ctrl-C changes nothing.
+    Before it, Ctrl-C ends the process (``cli/interrupt.py``). After it, the command has done its
+    work, and Ctrl-C changes nothing. A process that is not ours, and calls the command line, keeps
+    what it does at Ctrl-C.
     """
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    asked = signal.getsignal(signal.SIGINT)
-    ours = callable(asked) and asked is not signal.default_int_handler
+    ours = signal.getsignal(signal.SIGINT) is end
     try:
         before = signal.signal(signal.SIGTERM, stop)
         if ours:
