@@ -34,6 +34,7 @@ ALL = (plots.tradeoff, plots.power, plots.profile, plots.posterior, plots.compos
 @pytest.fixture(autouse=True)
 def closed():
     """No figure outlives its test."""
+    plt.close("all")  # of a test of another file
     yield
     plt.close("all")
 
