@@ -52,15 +52,16 @@ def test_tiers_grow_and_the_largest_has_room_for_all():
     assert LARGEST_SECONDS["night"] == float("inf")
 
 
-def test_a_measurement_replaces_that_of_its_tests_and_keeps_that_of_others_that_exist():
+def test_a_measurement_replaces_that_of_its_cases_and_keeps_that_of_others():
     recorder = tiers.Recorder()
     recorder.by_case.update({NODES[1]: 0.02, NODES[2]: 0.01, NODES[4]: 1.5, NODES[5]: 0.4})
+    # The third case of test_some is of a larger tier, which the run left out.
     old = {**MEASURED, "test_tiers.py": {"test_tiers_grow_and_the_largest_has_room_for_all": 0.1}}
     by_file = recorder.measured(Durations({**old, "test_skips.py": {"test_gone": 0.1}})).by_file
     assert "test_skips.py" not in by_file
     assert by_file["test_tiers.py"] == old["test_tiers.py"]
     assert by_file["a/test_a.py"] == {
-        "test_some": 0.02,
+        "test_some": {"[1]": 0.02, "[2]": 0.01, "[3]": 50.0},
         "test_heavy": {"[1]": 1.5, "[2]": 0.4},
     }
 

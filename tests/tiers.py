@@ -239,6 +239,9 @@ class Recorder:
             }:
                 by_file[file] = tests_left
         for (file, test), cases in by_test.items():
+            earlier = old.by_file.get(file, {}).get(test)
+            if isinstance(earlier, dict):  # cases of a larger tier, which this run left out
+                cases = earlier | cases
             largest = max(cases.values())
             few = largest <= LARGEST_SECONDS["fast"] or len(cases) == 1
             by_file.setdefault(file, {})[test] = largest if few else cases
