@@ -238,10 +238,10 @@ class Recorder:
                 test: tests[test] for test in tests if test.rpartition("::")[2] in text
             }:
                 by_file[file] = tests_left
-        for (file, test), cases in by_test.items():
+        for (file, test), run in by_test.items():
             earlier = old.by_file.get(file, {}).get(test)
-            if isinstance(earlier, dict):  # cases of a larger tier, which this run left out
-                cases = earlier | cases
+            # With the cases of a larger tier, which this run left out.
+            cases = earlier | run if isinstance(earlier, dict) else run
             largest = max(cases.values())
             few = largest <= LARGEST_SECONDS["fast"] or len(cases) == 1
             by_file.setdefault(file, {})[test] = largest if few else cases
