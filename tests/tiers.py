@@ -1,10 +1,12 @@
 """Which cases a run takes, by the measured CPU time of each case.
 
 A tier holds the cases up to its time (`LARGEST_SECONDS`), and of each test the cheapest case, so
-that no sentence leaves `make test`. A test without a measurement is in `test`. `make durations`
-measures every case on a quiet machine and writes `durations.json`: for each file and test the CPU
-seconds of the largest case, or of each case if one is over the time of `fast`. A time counts the
-test's process and all processes that it starts, without the fixtures that several tests share.
+that no sentence leaves `make test`. A test without a measurement is in `test`.
+
+`make record-durations` measures every case on a quiet machine and writes `durations.json`: for each
+file and test the CPU seconds of the largest case, or of each case if one is over the time of
+`fast`. A time counts the test's process and all processes that it starts, without the fixtures that
+several tests share.
 """
 
 from __future__ import annotations
