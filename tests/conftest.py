@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -196,3 +197,54 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section(f"skipped tests: {skips.total()}")
         for answer, count in skips.most_common():
             terminalreporter.write_line(f"{count:6}  {answer}")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a ledger may be made: a test that asks for it runs once on each store."""
+    if request.param == "sqlite":
+        return str(tmp_path / "ledger.db")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.url(schema=f"t{secrets.token_hex(6)}")
+
+
+@pytest.fixture
+def writer(postgres: PostgresServer) -> Iterator[tuple[str, str, str]]:
+    """A ledger's URL for its owner, and for a user with the rights that the docs give.
+
+    The third is the user's URL without the ledger. They have a schema of their own, `mine`.
+    """
+    import psycopg
+    from entries import NAME, UNIT
+
+    from neyman.ledger.ledger import Ledger
+
+    owner = postgres.url(schema="rights")
+    text = (Path(__file__).parents[1] / "docs/howto/operate-ledger.md").read_text()
+    grants = text.partition("```sql\n")[2].partition("```")[0].replace("neyman", "rights")
+    Ledger(owner).create(NAME, cap=1, **UNIT)
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute("CREATE ROLE writer LOGIN")
+        connection.execute("CREATE SCHEMA mine AUTHORIZATION writer")
+        connection.execute(grants)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    try:
+        yield owner, postgres.url(schema="rights", user="writer"), postgres.url(user="writer")
+    finally:
+        with psycopg.connect(postgres.url(), autocommit=True) as connection:
+            connection.execute("DROP OWNED BY writer CASCADE")
+            connection.execute("DROP ROLE writer")
+            connection.execute("DROP SCHEMA rights CASCADE")
+
+
+@pytest.fixture
+def share(size: int) -> int:
+    """Of so many steps of a process one is tried as the last before a kill."""
+    return 1 if size > 1 else 20 if random_laws.is_small() else 3
+
+
+@pytest.fixture(scope="session", params=["duckdb", "spark"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The engine that a test is run on."""
+    if request.param == "spark":
+        request.getfixturevalue("spark_running")
+    return request.param

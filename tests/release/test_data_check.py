@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from plain_engine import KEY, Plain, canonical, counted, number
 from test_source import LINES, a_plan
 
-from conftest import on_each
+from each_engine import on_each
 from neyman.engines import csv_reader as lines
 from neyman.engines.aggregate import aggregate
 from neyman.engines.csv_reader import DataError

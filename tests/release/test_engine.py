@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from plain_engine import check, counted
 
-from conftest import on_each
+from each_engine import on_each
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import check_schema
 from neyman.engines.source import open_table

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from plain_engine import KEY, Plain, check, counted, discovered
 from test_engine import small_plan
 
-from conftest import on_each
+from each_engine import on_each
 from neyman.engines.aggregate import aggregate_cells
 from neyman.engines.backend_tables import fetched, secret_table
 from neyman.engines.bounding import first_rows

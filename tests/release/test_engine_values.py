@@ -16,7 +16,7 @@ from plain_engine import check, counted
 from test_engine import ONE, small_plan
 
 import neyman.engines
-from conftest import on_each
+from each_engine import on_each
 from neyman.engines.backend_tables import fetched
 from neyman.engines.expressions import bin_of, scaled_integer, total
 from neyman.engines.source import open_table

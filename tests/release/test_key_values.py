@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from plain_engine import canonical, counted
 from test_engine import ONE, small_plan
 
-from conftest import on_each
+from each_engine import on_each
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import check_schema
 from neyman.engines.source import open_table

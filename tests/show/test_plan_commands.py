@@ -1,14 +1,9 @@
 """``neyman calibrate plan.toml`` and ``neyman plan split``: both ways, and what is refused."""
 
 import json
-import sys
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "release"))
-
 from commands import answered as asked
 from commands import neyman
 from mixed_plan import MIXED
