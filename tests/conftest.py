@@ -215,8 +215,8 @@ def writer(postgres: PostgresServer) -> Iterator[tuple[str, str, str]]:
     The third is the user's URL without the ledger. They have a schema of their own, `mine`.
     """
     import psycopg
-    from entries import NAME, UNIT
 
+    from ledger_entries import NAME, UNIT
     from neyman.ledger.ledger import Ledger
 
     owner = postgres.url(schema="rights")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import exact
 
 import neyman as ny
 from neyman.divergences.admission import _spent
@@ -20,6 +19,7 @@ from neyman.tradeoff.guarantees import renyi, tcdp, zcdp
 from neyman.tradeoff.piecewise_linear import finite_pair
 from neyman.tradeoff.tradeoff import Tradeoff
 from random_laws import examples
+from reference import exact
 
 INF = math.inf
 

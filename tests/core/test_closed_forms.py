@@ -7,9 +7,9 @@ from fractions import Fraction as F
 
 import mpmath as mp
 import pytest
-import reference as ref
 
 import neyman as ny
+import reference as ref
 
 MUS = [1e-9, 1e-6, 1e-3, 0.1, 1.0, 3.0, 20.0, 300.0]
 

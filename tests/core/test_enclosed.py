@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import mpmath as mp
 import pytest
-import reference as ref
 
 import neyman as ny
+import reference as ref
 from neyman.losses.composition import Composition
 from neyman.tradeoff.enclosure import _last_corner, enclosed, exponential
 from neyman.tradeoff.piecewise_linear import after, composition_between, mirrored

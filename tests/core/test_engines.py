@@ -7,9 +7,9 @@ from fractions import Fraction as F
 
 import mpmath as mp
 import pytest
-import reference as ref
 
 import neyman as ny
+import reference as ref
 from neyman.numerics.bound import Bound
 from neyman.profiles import select
 from neyman.profiles.convolution import dots_profile

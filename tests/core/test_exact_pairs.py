@@ -7,9 +7,9 @@ from fractions import Fraction as F
 
 import mpmath as mp
 import pytest
-import reference as ref
 
 import neyman as ny
+import reference as ref
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.tradeoff.tradeoff import Tradeoff

@@ -10,10 +10,10 @@ from itertools import pairwise
 import mpmath as mp
 import numpy as np
 import pytest
-import reference as ref
 import scipy.stats
 
 import neyman as ny
+import reference as ref
 from neyman.tradeoff.from_data import between, from_points, total_variation
 
 PAIRS = {

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import curves as cv
 import pytest
-import reference as ref
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+import reference as ref
 from neyman.tradeoff.tradeoff import Tradeoff
 
 LEVELS = [1e-9, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95]

@@ -10,12 +10,12 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-import reference as ref
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, ndtr
 
 import neyman as ny
+import reference as ref
 from neyman.losses.composition import Composition
 from neyman.losses.finite import OffLatticeLoss, finite_loss
 from neyman.losses.gaussian import GaussianLoss

@@ -8,12 +8,12 @@ import curves as cv
 import mpmath as mp
 import numpy as np
 import pytest
-import reference as ref
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
+import reference as ref
 from neyman.tradeoff.enclosure import enclosed
 from neyman.tradeoff.symmetry import _larger_curve
 from neyman.tradeoff.tradeoff import Tradeoff

@@ -9,11 +9,11 @@ from itertools import pairwise
 import curves as cv
 import mpmath as mp
 import pytest
-import reference as ref
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+import reference as ref
 from neyman.tradeoff.from_data import from_profile
 from neyman.tradeoff.guarantees import pbdp
 from neyman.tradeoff.mixture_curve import mixture

@@ -6,8 +6,8 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
-import reference
 
+import reference
 from neyman.losses.bracket import ComposedLattice, LossBracket
 from neyman.losses.change_of_measure import Base
 from neyman.losses.composition import Composition

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-from plain_engine import KEY, Plain, canonical
 
 from neyman.engines.aggregate import keys_of, tables_of
 from neyman.engines.joins.joined_tables import check_tables, columns_of, prepared_tables
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
 from neyman.plan.query import measures_of
+from plain_engine import KEY, Plain, canonical
 
 ID = {"events": "person", "people": "id", "visits": "person"}
 TAG = {"events": "v", "people": "pv", "visits": "vv"}

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from entries import UNIT
-from kill_points import Said, forked
 
+from kill_points import Said, forked
+from ledger_entries import UNIT
 from neyman.api import run
 from neyman.ledger.chain import Checkpoint
 from neyman.ledger.ledger import Ledger

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_engine import KEY
 from scipy.special import ndtr
 
 import neyman as ny
@@ -30,6 +29,7 @@ from neyman.release.clip_tables import chosen_clips, forms_with, searches
 from neyman.release.verify import verify
 from neyman.report.report import page
 from neyman.tables.forms import forms
+from plain_engine import KEY
 
 SEX = {"sex": ny.keys(["f", "m"])}
 

@@ -15,7 +15,6 @@ import test_engine
 import test_engine_units
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_engine import KEY, Plain, canonical, counted, number
 from test_source import LINES, a_plan
 
 from each_engine import on_each
@@ -32,6 +31,7 @@ from neyman.plan.plan import Plan
 from neyman.planning.counted_rows import counted_rows
 from neyman.release import run as run_module
 from neyman.release.data_check import check_data
+from plain_engine import KEY, Plain, canonical, counted, number
 from plans import release
 from random_laws import examples
 

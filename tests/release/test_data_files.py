@@ -6,7 +6,6 @@ import socket
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from plain_engine import counted
 from test_engine import small_plan
 
 from neyman.engines.backend_tables import fetched
@@ -14,6 +13,7 @@ from neyman.engines.csv_reader import DataError
 from neyman.engines.data_files import data_files
 from neyman.engines.source import open_table
 from neyman.ledger.ledger import Ledger
+from plain_engine import counted
 from plans import release
 
 

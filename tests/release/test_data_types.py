@@ -14,7 +14,6 @@ import pyarrow.csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from plain_engine import counted
 from test_engine import small_plan
 
 from neyman.engines.csv_reader import DataError
@@ -22,6 +21,7 @@ from neyman.engines.data_schema import check_schema
 from neyman.engines.source import as_source, open_table
 from neyman.ledger.ledger import Ledger
 from neyman.release import run as run_module
+from plain_engine import counted
 from plans import release
 
 D = decimal.Decimal

@@ -14,7 +14,6 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from plain_engine import Plain, counted
 from test_joined_tables import DOCUMENT as JOINED
 from test_joined_tables import EVENTS, PEOPLE
 from test_joined_tables import tables_of as joined_counts
@@ -46,6 +45,7 @@ from neyman.engines.csv_reader import DataError
 from neyman.engines.row_values import prepared
 from neyman.engines.source import as_source, close_table, open_table
 from neyman.ledger.records import ChargedError, LedgerError
+from plain_engine import Plain, counted
 
 TEXTS = [
     "a",

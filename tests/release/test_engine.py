@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
-from plain_engine import check, counted
 
 from each_engine import on_each
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import check_schema
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
+from plain_engine import check, counted
 
 PLACES = [("MW", "IL", "Adams"), ("MW", "IL", "Cook"), ("MW", "IN", "Adams"), ("S", "TX", "é😀")]
 RACES = ["white", "black", "😀", "NULL", "nan"]

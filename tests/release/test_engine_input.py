@@ -11,7 +11,6 @@ import ibis
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from plain_engine import counted
 from test_engine import small_plan
 
 from neyman.engines import source, spark
@@ -19,6 +18,7 @@ from neyman.engines.aggregate import rehearse
 from neyman.engines.backend_tables import fetched
 from neyman.engines.csv_reader import DataError
 from neyman.engines.source import close_table, open_table
+from plain_engine import counted
 
 
 def write(path, **columns):

@@ -8,9 +8,9 @@ import itertools
 
 import numpy as np
 import pyarrow as pa
-from plain_engine import counted
 
 from neyman.plan.plan import Plan
+from plain_engine import counted
 
 KINDS = [("x", "-9"), ("x", "9"), ("y", "-9"), ("y", "0.5"), (None, "9")]
 VERSIONS = [

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
-from plain_engine import KEY, Plain, check, counted, discovered
 from test_engine import small_plan
 
 from each_engine import on_each
@@ -24,6 +23,7 @@ from neyman.engines.progress import followed
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
 from neyman.plan.query import measures_of
+from plain_engine import KEY, Plain, check, counted, discovered
 from random_laws import is_small
 
 PLACES = [["N", "a"], ["N", "b"], ["S", "a"], ["S", "c"]]

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
-from plain_engine import check, counted
 from test_engine import ONE, small_plan
 
 import neyman.engines
@@ -20,6 +19,7 @@ from each_engine import on_each
 from neyman.engines.backend_tables import fetched
 from neyman.engines.expressions import bin_of, scaled_integer, total
 from neyman.engines.source import open_table
+from plain_engine import check, counted
 
 NAN, INF = float("nan"), float("inf")
 COLUMN = {"x": {"integer": True, "unknown": 4}, "g": {"keys": ["a", "b"]}}

@@ -22,14 +22,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from entries import UNIT
-from kill_points import forked
-from own_process import answer, main
 from places import CHARGE, DATA, Place, imported, new, release, sqlite_places
 
+from kill_points import forked
+from ledger_entries import UNIT
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 from neyman.release.folder import FolderFiles, OutputError
+from own_process import answer, main
 
 # Races
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from entries import UNIT, confirmed, reading
-from kill_points import forked
-from own_process import answer, main
 from places import CHARGE, DATA, Place, new, release, sqlite_places
 
+from kill_points import forked
+from ledger_entries import UNIT, confirmed, reading
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.release.verify.verification import verify
+from own_process import answer, main
 
 # Clocks
 

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entries import UNIT
-from kill_points import Said, forked
-from own_process import answer, main
 from places import CHARGE, Place, imported, postgres_places, sqlite_places
 
+from kill_points import Said, forked
+from ledger_entries import UNIT
 from neyman.ledger.chain import Checkpoint
 from neyman.ledger.ledger import Ledger
+from own_process import answer, main
 
 MOST = 2000
 """Steps that are known to be more than there are."""

@@ -9,7 +9,6 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
-from plain_engine import KEY
 
 from neyman.engines.aggregate import tables_of
 from neyman.engines.data_schema import check_schema, columns_read
@@ -17,6 +16,7 @@ from neyman.engines.row_values import prepared
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan, PlanError
 from neyman.plan.scenarios import moved, usual
+from plain_engine import KEY
 from random_laws import is_small
 
 KINDS = [

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
-from plain_engine import canonical, counted
 from test_engine import ONE, small_plan
 
 from each_engine import on_each
@@ -17,6 +16,7 @@ from neyman.engines.data_schema import check_schema
 from neyman.engines.source import open_table
 from neyman.plan.document import PlanError
 from neyman.plan.plan import Plan
+from plain_engine import canonical, counted
 
 INTEGERS = {"sex": {"keys": [0, 1, -7]}}
 TRUTH = {"sex": {"keys": [True, False]}}

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entries import FILES, UNIT, reading, reserve
 
+from ledger_entries import FILES, UNIT, reading, reserve
 from neyman.ledger.accounts import situation
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, BudgetRefused, LedgerError

@@ -11,9 +11,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from entries import NAME, UNIT, confirmed, reserve
 
 from attacks import SIZE
+from ledger_entries import NAME, UNIT, confirmed, reserve
 from neyman.ledger.chain import Checkpoint, line_around, line_between, line_of
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, LedgerError

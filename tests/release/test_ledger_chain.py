@@ -18,11 +18,11 @@ from pathlib import Path
 
 import apsw
 import pytest
-from entries import NAME, UNIT, confirmed, reserve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attacks import SIZE
+from ledger_entries import NAME, UNIT, confirmed, reserve
 from neyman.ledger import chain
 from neyman.ledger import validation as terms
 from neyman.ledger.chain import (

@@ -20,11 +20,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from entries import NAME, UNIT, reading, reserve
-from own_process import answer, called, main
 
+from ledger_entries import NAME, UNIT, reading, reserve
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, LedgerError
+from own_process import answer, called, main
 
 
 def files(key: str) -> dict[str, bytes]:

@@ -8,7 +8,6 @@ import re
 from fractions import Fraction
 
 import pytest
-from entries import UNIT, reserve
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -20,6 +19,7 @@ from hypothesis.stateful import (
 )
 
 from attacks import SIZE
+from ledger_entries import UNIT, reserve
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, LedgerError
 from neyman.ledger.units import DELTA

@@ -17,19 +17,19 @@ from pathlib import Path
 
 import apsw
 import pytest
-from entries import NAME, UNIT, reserve
-from own_process import answer, main
 from typer.testing import CliRunner
 
+from ledger_entries import NAME, UNIT, reserve
 from neyman.cli.main import app
 from neyman.ledger.chain import Checkpoint
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, LedgerError
+from own_process import answer, main
 
 WAIT = 0.2  # seconds
 HOLDER = """
 import sys
-from entries import reserve
+from ledger_entries import reserve
 from neyman.ledger.ledger import Ledger
 ledger = Ledger(sys.argv[1])
 reserve(ledger, 1, "held")

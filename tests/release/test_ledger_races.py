@@ -6,9 +6,9 @@ import os
 from fractions import Fraction
 
 import pytest
-from entries import NAME, UNIT, reserve
 
 from attacks import SIZE
+from ledger_entries import NAME, UNIT, reserve
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused
 

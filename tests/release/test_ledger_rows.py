@@ -10,9 +10,9 @@ from typing import Any
 
 import apsw
 import pytest
-from entries import FILES, NAME, UNIT, reading, reserve
 from typer.testing import CliRunner
 
+from ledger_entries import FILES, NAME, UNIT, reading, reserve
 from neyman.cli.main import app
 from neyman.ledger import audit, rows
 from neyman.ledger import ledger as book

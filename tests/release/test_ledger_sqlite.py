@@ -15,8 +15,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from entries import FILES, UNIT, confirmed, reading, reserve
 
+from ledger_entries import FILES, UNIT, confirmed, reading, reserve
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
 from neyman.ledger.sqlite import location as place

@@ -7,7 +7,6 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from plain_engine import check, counted
 from test_filter_neighbors import fits
 
 import neyman as ny
@@ -18,6 +17,7 @@ from neyman.plan.plan import Plan, PlanError
 from neyman.plan.scenarios import moved
 from neyman.plan.shifts import maximal
 from neyman.planning.missing_values import missing_values
+from plain_engine import check, counted
 from random_laws import is_small
 
 QUERIES = [

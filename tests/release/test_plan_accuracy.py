@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixed_plan import MIXED
 
+from mixed_plan import MIXED
 from neyman.consistency.adjusted_tables import consistent_tables
 from neyman.noise import discrete_gaussian
 from neyman.plan.plan import Plan

@@ -14,9 +14,9 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixed_plan import MIXED
 
 import neyman as ny
+from mixed_plan import MIXED
 from neyman.plan.document import PlanError
 from neyman.plan.query import Measure
 from neyman.semantics.unchecked_claims import ROW_WORDS

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from mixed_plan import MIXED
 from scipy.optimize import minimize
 
+from mixed_plan import MIXED
 from neyman.plan.plan import Plan
 from neyman.planning.allocation import best_split
 from neyman.planning.rewrite import rewritten

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
-from entries import FILES, NAME, UNIT, reading, reserve
 
+from ledger_entries import FILES, NAME, UNIT, reading, reserve
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
 from postgres_server import PostgresServer

@@ -18,8 +18,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from entries import FILES, NAME, UNIT, reading, reserve
 
+from ledger_entries import FILES, NAME, UNIT, reading, reserve
 from neyman.ledger.chain import digest, line_of
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.published_files import digest_of

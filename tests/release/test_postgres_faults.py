@@ -18,9 +18,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from entries import NAME, UNIT, reserve
 
 from attacks import SIZE
+from ledger_entries import NAME, UNIT, reserve
 from machine import need
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, LedgerError

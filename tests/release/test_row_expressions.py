@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_engine import canonical, exact
 
 from neyman.engines.aggregate import tables_of
 from neyman.engines.csv_reader import DataError
@@ -29,6 +28,7 @@ from neyman.engines.source import open_table
 from neyman.plan.expression_words import words
 from neyman.plan.plan import Plan, PlanError
 from neyman.plan.row_expression import COLUMN_LIMIT, MOST_WEIGHT, NUMBER_LIMIT, PERIODS
+from plain_engine import canonical, exact
 from random_laws import examples
 
 BASE = {

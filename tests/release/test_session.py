@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from kill_points import forked
 
 import neyman as ny
+from kill_points import forked
 from neyman.engines.csv_reader import DataError
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 from neyman.ledger.throwaway import NOTICE

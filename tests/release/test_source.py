@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_engine import KEY, counted
 from test_engine import small_plan
 
 from neyman.engines import csv_reader as lines
@@ -33,6 +32,7 @@ from neyman.engines.row_values import prepared, with_plain_texts
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
 from neyman.release.run import Source
+from plain_engine import KEY, counted
 from random_laws import examples
 
 HISTOGRAM = [{"name": "q", "measure": "count", "by": ["race"], "share": 1}]

@@ -12,9 +12,9 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from commands import NEYMAN, answered, neyman
 
 import neyman as ny
+from commands import NEYMAN, answered, neyman
 from neyman.cli.expression import mechanism_from
 from neyman.cli.main import app
 from neyman.cli.terminal import CODES

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import answered
 
 import neyman as ny
+from commands import answered
 from neyman.ledger.chain import Checkpoint
 from neyman.ledger.ledger import Ledger
 

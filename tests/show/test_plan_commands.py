@@ -4,10 +4,10 @@ import json
 import xml.etree.ElementTree as ET
 
 import pytest
+
 from commands import answered as asked
 from commands import neyman
 from mixed_plan import MIXED
-
 from neyman.plan.plan import Plan
 from neyman.tables.key_selection import tail, threshold
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import answered as asked
-from commands import neyman
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commands import answered as asked
+from commands import neyman
 from neyman.plan.plan import Plan
 from neyman.planning.first_plan import Schema, first_plan, schema_of
 from neyman.planning.missing_values import SQL_RULE

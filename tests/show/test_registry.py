@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from commands import answered
 
 import neyman as ny
+from commands import answered
 from neyman.report.deployment_record import UNKNOWN, pyramid, record, registry_text
 from plans import SMALL, release
 

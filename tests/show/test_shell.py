@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import neyman
 
 import neyman as ny
+from commands import neyman
 from neyman.cli.expression import MECHANISMS, mechanism_from
 from neyman.matrix_mechanism.strategy import square_root
 
