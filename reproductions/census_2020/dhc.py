@@ -27,10 +27,10 @@ from neyman.accounting.literature.conversions import (
     canonne_kamath_steinke_zcdp,
     optimal,
 )
+from neyman.curves.tradeoff.guarantees import approximate, zcdp
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics.bound import Bound
-from neyman.tradeoff.guarantees import approximate, zcdp
 from reproductions.facts import PUBLISHED
 
 __all__ = ["ALLOCATIONS", "DELTA", "Allocation", "Epsilons", "Level"]

@@ -21,12 +21,12 @@ from fractions import Fraction
 import numpy as np
 
 from neyman.accounting.literature.conversions import canonne_kamath_steinke_zcdp
+from neyman.curves.tradeoff.guarantees import gdp, zcdp
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
-from neyman.tradeoff.guarantees import gdp, zcdp
-from neyman.tradeoff.tradeoff import Tradeoff
 from reproductions.facts import ALLOCATION
 
 __all__ = [

@@ -9,9 +9,9 @@ from functools import cache
 
 from scipy.special import bdtr, bdtrc
 
+from neyman.curves.tradeoff.guarantees import approximate, gdp, pure
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.hypothesis_tests.binomial_test import BinomialTest
-from neyman.tradeoff.guarantees import approximate, gdp, pure
-from neyman.tradeoff.tradeoff import Tradeoff
 from reproductions.markdown import main, table
 from reproductions.svg_chart import Axis, Line, chart
 

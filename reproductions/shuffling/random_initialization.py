@@ -21,12 +21,12 @@ from itertools import pairwise
 
 from scipy.special import ndtr
 
+from neyman.curves.tradeoff.from_data import between
+from neyman.curves.tradeoff.guarantees import gdp, perfect
+from neyman.curves.tradeoff.mixture_curve import mixture
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
-from neyman.tradeoff.from_data import between
-from neyman.tradeoff.guarantees import gdp, perfect
-from neyman.tradeoff.mixture_curve import mixture
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["from_a_random_start", "random_start"]
 

@@ -48,6 +48,63 @@ from neyman.auditing.evidence import (
 from neyman.canonical.canonical_noise import (
     CanonicalNoise as CanonicalNoise,
 )
+from neyman.curves.tradeoff.from_data import (
+    between as between,
+)
+from neyman.curves.tradeoff.from_data import (
+    from_points as from_points,
+)
+from neyman.curves.tradeoff.from_data import (
+    from_profile as from_profile,
+)
+from neyman.curves.tradeoff.from_data import (
+    total_variation as total_variation,
+)
+from neyman.curves.tradeoff.garbling import (
+    Garbling as Garbling,
+)
+from neyman.curves.tradeoff.garbling import (
+    garbling as garbling,
+)
+from neyman.curves.tradeoff.guarantees import (
+    approximate as approximate,
+)
+from neyman.curves.tradeoff.guarantees import (
+    gdp as gdp,
+)
+from neyman.curves.tradeoff.guarantees import (
+    pbdp as pbdp,
+)
+from neyman.curves.tradeoff.guarantees import (
+    perfect as perfect,
+)
+from neyman.curves.tradeoff.guarantees import (
+    pure as pure,
+)
+from neyman.curves.tradeoff.guarantees import (
+    renyi as renyi,
+)
+from neyman.curves.tradeoff.guarantees import (
+    tcdp as tcdp,
+)
+from neyman.curves.tradeoff.guarantees import (
+    zcdp as zcdp,
+)
+from neyman.curves.tradeoff.loss_variable import (
+    PrivacyLoss as PrivacyLoss,
+)
+from neyman.curves.tradeoff.mixture_curve import (
+    mixture as mixture,
+)
+from neyman.curves.tradeoff.nearest_gaussian import (
+    NearestGaussian as NearestGaussian,
+)
+from neyman.curves.tradeoff.order import (
+    compare as compare,
+)
+from neyman.curves.tradeoff.tradeoff import (
+    Tradeoff as Tradeoff,
+)
 from neyman.estimators.estimate import (
     Estimate as Estimate,
 )
@@ -257,63 +314,6 @@ from neyman.stability.sensitivities import (
 )
 from neyman.stability.smooth_noise import (
     SmoothNoise as SmoothNoise,
-)
-from neyman.tradeoff.from_data import (
-    between as between,
-)
-from neyman.tradeoff.from_data import (
-    from_points as from_points,
-)
-from neyman.tradeoff.from_data import (
-    from_profile as from_profile,
-)
-from neyman.tradeoff.from_data import (
-    total_variation as total_variation,
-)
-from neyman.tradeoff.garbling import (
-    Garbling as Garbling,
-)
-from neyman.tradeoff.garbling import (
-    garbling as garbling,
-)
-from neyman.tradeoff.guarantees import (
-    approximate as approximate,
-)
-from neyman.tradeoff.guarantees import (
-    gdp as gdp,
-)
-from neyman.tradeoff.guarantees import (
-    pbdp as pbdp,
-)
-from neyman.tradeoff.guarantees import (
-    perfect as perfect,
-)
-from neyman.tradeoff.guarantees import (
-    pure as pure,
-)
-from neyman.tradeoff.guarantees import (
-    renyi as renyi,
-)
-from neyman.tradeoff.guarantees import (
-    tcdp as tcdp,
-)
-from neyman.tradeoff.guarantees import (
-    zcdp as zcdp,
-)
-from neyman.tradeoff.loss_variable import (
-    PrivacyLoss as PrivacyLoss,
-)
-from neyman.tradeoff.mixture_curve import (
-    mixture as mixture,
-)
-from neyman.tradeoff.nearest_gaussian import (
-    NearestGaussian as NearestGaussian,
-)
-from neyman.tradeoff.order import (
-    compare as compare,
-)
-from neyman.tradeoff.tradeoff import (
-    Tradeoff as Tradeoff,
 )
 from neyman.training.result import (
     Trained as Trained,

@@ -13,10 +13,10 @@ import pytest
 import neyman as ny
 from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
-from neyman.losses.bracket import LossBracket
-from neyman.losses.composition import Composition
-from neyman.losses.finite import FiniteLoss
-from neyman.tradeoff.tradeoff import Tradeoff
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 BUDGET = ny.at_most(power=0.25, level=0.05)
 

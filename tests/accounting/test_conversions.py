@@ -22,7 +22,7 @@ from neyman.accounting.literature.conversions import (
     optimal,
     subgaussian_loss,
 )
-from neyman.tradeoff.guarantees import renyi, zcdp
+from neyman.curves.tradeoff.guarantees import renyi, zcdp
 from random_laws import examples
 
 FACTS = Path(__file__).parents[2] / "reproductions" / "data"

@@ -13,9 +13,9 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 import neyman as ny
-from neyman.losses.random_allocation import LEAST, _added_up, _law
+from neyman.curves.losses.random_allocation import LEAST, _added_up, _law
+from neyman.curves.profiles import select
 from neyman.mechanisms.random_allocation import RandomAllocation
-from neyman.profiles import select
 
 
 def two_batches(mu, epsilon):

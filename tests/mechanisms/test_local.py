@@ -6,11 +6,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from neyman.curves.tradeoff.guarantees import pure
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.local_randomizers import CategoryResponse, HadamardResponse, UnaryEncoding
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.noise import Bits
-from neyman.tradeoff.guarantees import pure
 
 KINDS = (
     CategoryResponse,

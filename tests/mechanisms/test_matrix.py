@@ -14,7 +14,7 @@ from scipy.signal import lfilter
 from scipy.stats import chi2
 
 import neyman as ny
-from neyman.losses.discrete_gaussian import integer_mu
+from neyman.curves.losses.discrete_gaussian import integer_mu
 from neyman.matrix_mechanism.banded import optimized_band, optimized_toeplitz
 from neyman.matrix_mechanism.blocks import Binned, Tree
 from neyman.matrix_mechanism.factorization import circulant_bound, optimized, prefix_bound

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.losses.composition import Composition
-from neyman.losses.finite import discrete_laplace_loss
-from neyman.losses.laplace import LaplaceLoss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import discrete_laplace_loss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Composed
-from neyman.tradeoff.tradeoff import Tradeoff
 
 tries = settings(max_examples=60)
 numbers = st.one_of(

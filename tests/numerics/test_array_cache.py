@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import neyman as ny
+from neyman.curves.profiles.selection import select
 from neyman.numerics.array_cache import array_cache
-from neyman.profiles.selection import select
 
 
 def test_the_oldest_results_go_when_the_limit_in_bytes_is_reached():

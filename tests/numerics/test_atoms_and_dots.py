@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neyman.curves.profiles.lattice.lattice import LatticeProfile
 from neyman.numerics.atoms import Atoms, common_step, compose, power
 from neyman.numerics.discretization import Discretization, contract, contract_dense, spread
 from neyman.numerics.power_sums import TINY, added
-from neyman.profiles.lattice import LatticeProfile
 
 tries = settings(max_examples=60)
 

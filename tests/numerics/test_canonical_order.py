@@ -9,13 +9,13 @@ from itertools import permutations
 import pytest
 
 import neyman as ny
-from neyman.losses.bracket import LossBracket
-from neyman.losses.composition import Composition
-from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
-from neyman.losses.external_pld import ExternalPld
-from neyman.losses.finite import FiniteLoss
-from neyman.losses.laplace import LaplaceLoss
-from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.curves.losses.external_pld import ExternalPld
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.canonical_order import order_key
 
 LOSSES = [

@@ -12,6 +12,7 @@ from scipy.special import betaln, gammaln, ndtri
 from scipy.stats import binom
 
 import neyman as ny
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.optimality.guarantee import Guarantee, normal_affinity
 from neyman.optimality.least_error import _endless_histogram
 from neyman.optimality.local_reports import largest_variance
@@ -19,7 +20,6 @@ from neyman.optimality.moved_record import bayes_risk, many_spread, moved_error,
 from neyman.optimality.packing import ball_packing, packing_success
 from neyman.optimality.two_points import best_pair, mean_affinity
 from neyman.optimality.van_trees import mean_information
-from neyman.tradeoff.tradeoff import Tradeoff
 
 GUARANTEES = {
     "gdp": ny.gdp(0.2),

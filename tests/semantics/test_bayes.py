@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+from neyman.curves.tradeoff.guarantees import renyi
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.semantics.bayes import ATTACKERS, posterior_chance, posterior_ratio, posterior_ratios
-from neyman.tradeoff.guarantees import renyi
-from neyman.tradeoff.tradeoff import Tradeoff
 from random_laws import examples
 
 Law = tuple[F, ...]

@@ -237,9 +237,9 @@ for module in pkgutil.walk_packages(neyman.__path__, "neyman.", lambda name: Non
     assert [line for line in answer.items() if "pip install 'neyman[" not in line[1]] == []
     light = (
         "neyman.numerics",
-        "neyman.losses",
-        "neyman.profiles",
-        "neyman.tradeoff",
+        "neyman.curves.losses",
+        "neyman.curves.profiles",
+        "neyman.curves.tradeoff",
         "neyman.mechanisms",
         "neyman.semantics",
     )

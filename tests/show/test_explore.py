@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.consistency.adjusted_tables import Z90, consistent_tables
+from neyman.curves.losses.composition import Composition
 from neyman.explorer import answering, server
 from neyman.explorer.plan_desk import Opened, PlanDesk, opened_from
 from neyman.explorer.server import Explorer
-from neyman.losses.composition import Composition
 from neyman.plan.plan import Plan
 from neyman.planning.accuracy import errors
 from neyman.planning.rewrite import toml_text

@@ -14,16 +14,16 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from neyman.numerics.arrays import Array
-from neyman.profiles.contour import ContourProfile, _plus
-from neyman.profiles.contour_line import (
+from neyman.curves.profiles.contour.contour import ContourProfile, _plus
+from neyman.curves.profiles.contour.contour_line import (
     Line,
     Sum,
     least_log_powers,
     log_chernoff,
     mgf_below,
 )
-from neyman.profiles.profile import Profile
+from neyman.curves.profiles.profile import Profile
+from neyman.numerics.arrays import Array
 from slacks import needed, numbers
 
 PI = mpmath.pi
@@ -74,7 +74,7 @@ def log_kernel(c: float) -> mpf:
     return c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log(mpf(c) + 1)
 
 
-@needed("profiles/contour.py:_plus")
+@needed("curves/profiles/contour/contour.py:_plus")
 def test_a_mass_that_is_added_to_a_logarithm() -> Iterator[bool]:
     for x, y in numbers(1, 100, (-700.0, 0.0), (-700.0, 0.0)):
         mass = math.exp(y)
@@ -84,7 +84,10 @@ def test_a_mass_that_is_added_to_a_logarithm() -> Iterator[bool]:
         )
 
 
-@needed("profiles/contour.py:ContourProfile._most", "profiles/contour.py:ContourProfile._exponents")
+@needed(
+    "curves/profiles/contour/contour.py:ContourProfile._most",
+    "curves/profiles/contour/contour.py:ContourProfile._exponents",
+)
 def test_chernoff_by_a_few_tilts() -> Iterator[bool]:
     tilts = 2.0 ** np.arange(-8, 14)
     for loss, epsilon in [
@@ -96,7 +99,7 @@ def test_chernoff_by_a_few_tilts() -> Iterator[bool]:
         yield sure(short)._most(np.array([epsilon]))[0] >= exact
 
 
-@needed("profiles/contour.py:ContourProfile.log_delta_above")
+@needed("curves/profiles/contour/contour.py:ContourProfile.log_delta_above")
 def test_chernoff_near_the_saddle() -> Iterator[bool]:
     for (epsilon,) in numbers(3, 60, (1e3, 1e9)):
         # No loss varies, so that the tilt moves on by its largest step twice.
@@ -104,7 +107,7 @@ def test_chernoff_near_the_saddle() -> Iterator[bool]:
         yield sure(0.0).log_delta_above(epsilon) >= exact
 
 
-@needed("profiles/contour.py:ContourProfile.log_powers_above")
+@needed("curves/profiles/contour/contour.py:ContourProfile.log_powers_above")
 def test_chernoff_of_a_power() -> Iterator[bool]:
     tilts = 2.0 ** (0.5 * np.arange(-6, 13))
     for (level,) in numbers(4, 40, (-1e6, -1e3)):
@@ -116,7 +119,7 @@ def test_chernoff_of_a_power() -> Iterator[bool]:
         yield sure(0.0).log_powers_above(np.array([level]))[0] >= exact
 
 
-@needed("profiles/contour.py:ContourProfile.log_powers")
+@needed("curves/profiles/contour/contour.py:ContourProfile.log_powers")
 def test_a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss() -> Iterator[bool]:
     for level, x, mass in numbers(5, 40, (1e-9, 0.9), (3.0, 9.0), (-600.0, -1.0)):
         log_level, infinite = math.log(level), math.exp(mass)
@@ -128,7 +131,7 @@ def test_a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss() -> I
         yield low <= mpmath.log(infinite) <= high
 
 
-@needed("profiles/contour_line.py:Line.log_delta")
+@needed("curves/profiles/contour/contour_line.py:Line.log_delta")
 def test_a_line_of_one_node() -> Iterator[bool]:
     far = np.array([[2.0], [-1e9], [1.0]])
     for c, top, epsilon, weight in numbers(7, 60, (0.1, 9.0), (0.1, 90), (100.0, 900.0), (0.1, 1)):
@@ -144,7 +147,7 @@ def test_a_line_of_one_node() -> Iterator[bool]:
         yield min(alias, 0) <= line.log_delta(np.zeros(1))[1][0]
 
 
-@needed("profiles/contour_line.py:log_chernoff")
+@needed("curves/profiles/contour/contour_line.py:log_chernoff")
 def test_chernoff_far_out() -> Iterator[bool]:
     c = mpf(5e8)
     for (epsilon,) in numbers(8, 60, (0.0, 3.0)):
@@ -154,7 +157,7 @@ def test_chernoff_far_out() -> Iterator[bool]:
         yield log_chernoff(Sure(0.0), epsilon) >= log_kernel(c) - c * epsilon
 
 
-@needed("profiles/contour_line.py:mgf_below")
+@needed("curves/profiles/contour/contour_line.py:mgf_below")
 def test_the_error_of_k_is_added() -> Iterator[bool]:
     for loss, error in numbers(10, 60, (0.0, 20.0), (0.0, 1.0)):
         most = mgf_below(Sure(loss, error), np.array([0.5]))
@@ -162,7 +165,7 @@ def test_the_error_of_k_is_added() -> Iterator[bool]:
 
 
 @needed(
-    "profiles/contour_line.py:least_log_powers",
+    "curves/profiles/contour/contour_line.py:least_log_powers",
     together=[(0, 2), (1, 2)],
 )
 def test_a_miss_by_chernoff() -> Iterator[bool]:

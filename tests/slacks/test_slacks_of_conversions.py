@@ -20,17 +20,17 @@ from neyman.auditing.one_run_bounds import Guesses
 from neyman.canonical.distribution import CanonicalLaw, _exact_variance, _geometric
 from neyman.canonical.iterates_closed_form import Exponential
 from neyman.canonical.iterates_numeric import Stepwise
-from neyman.divergences.binary_region import _Asked, _moment, one_order
-from neyman.divergences.divergence import renyi_divergence
-from neyman.divergences.envelope import Ceiling, loss_moment, trusted_rho
-from neyman.divergences.implied_profile import ImpliedProfile
+from neyman.curves.divergences.binary_region import _Asked, _moment, one_order
+from neyman.curves.divergences.divergence import renyi_divergence
+from neyman.curves.divergences.envelope import Ceiling, loss_moment, trusted_rho
+from neyman.curves.divergences.implied_profile import ImpliedProfile
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves.profiles.selection import select
 from neyman.hypothesis_tests.binomial_sums import count
-from neyman.losses.composition import Composition
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.renyi_bound import RenyiBound
-from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.binomial import log_half
-from neyman.profiles.selection import select
 from neyman.semantics.bayes import _chernoff, _predicted
 from neyman.shuffling.dominating_pairs import BinaryShuffleProfile, _tail_over
 from slacks import needed, numbers
@@ -152,7 +152,7 @@ def test_canonical_noise_of_a_pure_guarantee() -> Iterator[bool]:
             yield held((low[0], high[0]), (mpf(0.5) - mpmath.exp(log_u)) / near)
 
 
-@needed("divergences/binary_region.py:_moment")
+@needed("curves/divergences/binary_region.py:_moment")
 def test_the_moment_of_a_binary_pair() -> Iterator[bool]:
     for x, y, a in numbers(10, 60, (-9.0, -0.7), (-9.0, -0.7), (1.1, 90.0)):
         ly, lx = x, y
@@ -168,8 +168,8 @@ def test_the_moment_of_a_binary_pair() -> Iterator[bool]:
 
 
 @needed(
-    "divergences/divergence.py:renyi_divergence",
-    "losses/gaussian.py:GaussianLoss.mgf_rounding",
+    "curves/divergences/divergence.py:renyi_divergence",
+    "curves/losses/gaussian.py:GaussianLoss.mgf_rounding",
     together=[(0, 1)],
 )
 def test_the_divergence_of_a_gaussian_pair() -> Iterator[bool]:
@@ -179,8 +179,8 @@ def test_the_divergence_of_a_gaussian_pair() -> Iterator[bool]:
 
 
 @needed(
-    "divergences/envelope.py:loss_moment",
-    "losses/gaussian.py:GaussianLoss.mgf_rounding",
+    "curves/divergences/envelope.py:loss_moment",
+    "curves/losses/gaussian.py:GaussianLoss.mgf_rounding",
     together=[(0, 1)],
 )
 def test_the_moment_of_a_gaussian_pair() -> Iterator[bool]:
@@ -189,7 +189,7 @@ def test_the_moment_of_a_gaussian_pair() -> Iterator[bool]:
         yield answer[0] >= mpf(a) * (mpf(a) - 1) * v / 2
 
 
-@needed("divergences/implied_profile.py:ImpliedProfile._mixed")
+@needed("curves/divergences/implied_profile.py:ImpliedProfile._mixed")
 def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
     profile = object.__new__(ImpliedProfile)
     for y, value in numbers(13, 60, (-90.0, -0.1), (-90.0, -0.1)):
@@ -200,7 +200,7 @@ def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
         yield low[0] <= mpmath.log(m + (1 - m) * mpmath.exp(value)) <= high[0]
 
 
-@needed("divergences/binary_region.py:one_order")
+@needed("curves/divergences/binary_region.py:one_order")
 def test_delta_of_one_order() -> Iterator[bool]:
     near = [
         (1 + math.exp(x), math.exp(y), epsilon)
@@ -213,7 +213,7 @@ def test_delta_of_one_order() -> Iterator[bool]:
         yield value >= min(tau - (order - 1) * epsilon + kernel, 0)
 
 
-@needed("divergences/binary_region.py:Region.tangents", but=(1,))
+@needed("curves/divergences/binary_region.py:Region.tangents", but=(1,))
 def test_tangents_of_the_best_order() -> Iterator[bool]:
     x = np.linspace(-30.0, 5.0, 8)
     for guarantee in (ny.zcdp(1), ny.renyi({1.000001: 5}), ny.renyi({1.5: 1})):
@@ -235,7 +235,11 @@ def test_tangents_of_the_best_order() -> Iterator[bool]:
                 yield abs(answer - exact) <= line.rounding[k]
 
 
-@needed("divergences/envelope.py:Ceiling.below", "divergences/binary_region.py:_Asked.of", but=(1,))
+@needed(
+    "curves/divergences/envelope.py:Ceiling.below",
+    "curves/divergences/binary_region.py:_Asked.of",
+    but=(1,),
+)
 def test_a_ceiling_lies_on_its_side() -> Iterator[bool]:
     for order, tau, slope in numbers(15, 60, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0)):
         corner = F(order), F(tau)
@@ -252,7 +256,7 @@ def test_a_ceiling_lies_on_its_side() -> Iterator[bool]:
         yield F(float(asked.allowed[0, 0])) >= F(tau) / 3
 
 
-@needed("divergences/implied_profile.py:ImpliedProfile.log_deltas")
+@needed("curves/divergences/implied_profile.py:ImpliedProfile.log_deltas")
 def test_an_epsilon_among_outcomes_that_both_can_produce() -> Iterator[bool]:
     profile = object.__new__(ImpliedProfile)
     profile._infinite, profile._reached, profile._keep = 0.0, None, 0.0
@@ -343,7 +347,7 @@ def test_the_chance_of_as_many_correct_guesses() -> Iterator[bool]:
         yield Guesses(m, n, c, 0.05).chance_under(epsilon, delta) >= min(exact, 1)
 
 
-@needed("divergences/envelope.py:Ceiling.above", but=(2, 3, 4, 5, 6, 7, 8))
+@needed("curves/divergences/envelope.py:Ceiling.above", but=(2, 3, 4, 5, 6, 7, 8))
 def test_a_ceiling_from_above() -> Iterator[bool]:
     for order, tau, slope, v in numbers(24, 90, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0), (0.1, 9.0)):
         corner = F(order), F(tau)
@@ -398,7 +402,7 @@ def test_delta_of_a_pair_that_is_tabulated() -> Iterator[bool]:
             yield delta >= float(np.exp(high[k + 30]))
 
 
-@needed("divergences/envelope.py:trusted_rho")
+@needed("curves/divergences/envelope.py:trusted_rho")
 def test_rho_of_a_sum_of_gaussian_losses() -> Iterator[bool]:
     for v, w, n in numbers(30, 40, (0.1, 9.0), (0.1, 9.0), (2, 99)):
         losses = Composition.of(

@@ -15,12 +15,11 @@ from exact_profiles import Known, Perfect
 from mpmath import mpf
 
 import neyman as ny
-from neyman.losses.composition import Composition
-from neyman.losses.finite import OffLatticeLoss
-from neyman.numerics.arrays import Array
-from neyman.profiles.profile import Interval
-from neyman.tradeoff.curve import Curve
-from neyman.tradeoff.enclosure import (
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import OffLatticeLoss
+from neyman.curves.profiles.profile import Interval
+from neyman.curves.tradeoff.curve import Curve
+from neyman.curves.tradeoff.enclosure import (
     _by_values,
     _down,
     _half,
@@ -28,15 +27,16 @@ from neyman.tradeoff.enclosure import (
     _Places,
     _up,
 )
-from neyman.tradeoff.float_polygon import after_rounded
-from neyman.tradeoff.loss_variable import _chords, _complementary, _variance
-from neyman.tradeoff.piecewise_linear import Polygon, after, hull, rounded
-from neyman.tradeoff.queries import epsilon_at, pbdp_delta, settled
-from neyman.tradeoff.symmetry import conjugate
+from neyman.curves.tradeoff.float_polygon import after_rounded
+from neyman.curves.tradeoff.loss_variable import _chords, _complementary, _variance
+from neyman.curves.tradeoff.piecewise_linear import Polygon, after, hull, rounded
+from neyman.curves.tradeoff.queries import epsilon_at, pbdp_delta, settled
+from neyman.curves.tradeoff.symmetry import conjugate
+from neyman.numerics.arrays import Array
 from slacks import needed, numbers
 
 
-@needed("tradeoff/queries.py:level_slack")
+@needed("curves/tradeoff/queries.py:level_slack")
 def test_a_level_whose_logarithm_is_rounded() -> Iterator[bool]:
     for (y,) in numbers(1, 100, (-700.0, -1e-3)):
         level = math.exp(y)
@@ -44,7 +44,7 @@ def test_a_level_whose_logarithm_is_rounded() -> Iterator[bool]:
         yield low <= mpmath.log(level) <= high
 
 
-@needed("tradeoff/tradeoff.py:Tradeoff.log_delta")
+@needed("curves/tradeoff/tradeoff.py:Tradeoff.log_delta")
 def test_the_mass_of_infinite_losses_is_what_is_left_far_out() -> Iterator[bool]:
     for (y,) in numbers(2, 40, (-700.0, -1.0)):
         delta = math.exp(y)
@@ -52,7 +52,7 @@ def test_the_mass_of_infinite_losses_is_what_is_left_far_out() -> Iterator[bool]
         yield answer.lower <= mpmath.log(delta) <= answer.upper
 
 
-@needed("tradeoff/tradeoff.py:Tradeoff.epsilon.search")
+@needed("curves/tradeoff/tradeoff.py:Tradeoff.epsilon.search")
 def test_no_epsilon_is_enough_only_if_the_infinite_losses_exceed_delta() -> Iterator[bool]:
     for y, n in numbers(3, 40, (-3.0, -0.1), (2, 9)):
         mass, count = math.exp(y), int(n)
@@ -63,7 +63,7 @@ def test_no_epsilon_is_enough_only_if_the_infinite_losses_exceed_delta() -> Iter
 
 
 @needed(
-    "tradeoff/symmetry.py:conjugate",
+    "curves/tradeoff/symmetry.py:conjugate",
     but=(1, 3),
 )
 def test_the_conjugate_of_a_curve() -> Iterator[bool]:
@@ -75,7 +75,7 @@ def test_the_conjugate_of_a_curve() -> Iterator[bool]:
         yield answer.lower <= mpmath.expm1(log_delta) <= answer.upper
 
 
-@needed("tradeoff/loss_variable.py:_complementary")
+@needed("curves/tradeoff/loss_variable.py:_complementary")
 def test_a_probability_from_the_rest() -> Iterator[bool]:
     for (y,) in numbers(5, 60, (-45.0, 0.0)):
         rest = math.exp(y)
@@ -83,7 +83,7 @@ def test_a_probability_from_the_rest() -> Iterator[bool]:
         yield low <= 1 - mpf(rest) <= high
 
 
-@needed("tradeoff/loss_variable.py:PrivacyLoss.infinite")
+@needed("curves/tradeoff/loss_variable.py:PrivacyLoss.infinite")
 def test_the_mass_of_infinite_losses() -> Iterator[bool]:
     for y, n in numbers(6, 40, (-30.0, -0.1), (2, 9)):
         mass, count = math.exp(y), int(n)
@@ -98,7 +98,7 @@ class Cliff(Known):
         return (0.0, 0.0) if epsilon <= self.start else (-math.inf, -1000.0)
 
 
-@needed("tradeoff/loss_variable.py:_chords", but=(2, 3))
+@needed("curves/tradeoff/loss_variable.py:_chords", but=(2, 3))
 def test_the_slope_of_a_profile_between_its_chords() -> Iterator[bool]:
     lengths = 0.23 * 2.0 ** np.arange(-18.0, 1.0)
     for (x,) in numbers(7, 60, (-9.0, -0.3)):
@@ -110,7 +110,7 @@ def test_the_slope_of_a_profile_between_its_chords() -> Iterator[bool]:
         yield _chords(Cliff(left, 0), x, lengths)[1][1] >= most
 
 
-@needed("tradeoff/queries.py:epsilon_at")
+@needed("curves/tradeoff/queries.py:epsilon_at")
 def test_an_epsilon_where_delta_hardly_falls() -> Iterator[bool]:
     for y, more in numbers(8, 60, (-600.0, -10.0), (1e-7, 1e-6)):
         delta = math.exp(y)
@@ -119,7 +119,7 @@ def test_an_epsilon_where_delta_hardly_falls() -> Iterator[bool]:
         yield low <= (profile.start - mpmath.log(delta)) * 2**20 <= high
 
 
-@needed("tradeoff/queries.py:pbdp_delta")
+@needed("curves/tradeoff/queries.py:pbdp_delta")
 def test_another_pair_has_no_larger_power_there() -> Iterator[bool]:
     for start, epsilon in numbers(9, 60, (-9.0, -1.0), (1e4, 1e6)):
         known = math.exp(start)
@@ -144,7 +144,7 @@ class Coin:
         return np.zeros(len(z))
 
 
-@needed("tradeoff/loss_variable.py:_variance", but=(1, 2))
+@needed("curves/tradeoff/loss_variable.py:_variance", but=(1, 2))
 def test_a_variance_from_k_at_small_orders() -> Iterator[bool]:
     for (middle,) in numbers(10, 20, (-900.0, 900.0)):
         mean = ny.Bound(middle, middle, "upper", "")
@@ -152,14 +152,18 @@ def test_a_variance_from_k_at_small_orders() -> Iterator[bool]:
         yield low <= 1 <= high
 
 
-@needed("tradeoff/enclosure.py:_up", "tradeoff/enclosure.py:_down", together=[(0, 1), (2, 3)])
+@needed(
+    "curves/tradeoff/enclosure.py:_up",
+    "curves/tradeoff/enclosure.py:_down",
+    together=[(0, 1), (2, 3)],
+)
 def test_powers_of_e_are_moved_outward() -> Iterator[bool]:
     for (value,) in numbers(11, 100, (-700.0, 0.0)):
         exact = mpmath.exp(value)
         yield _down(np.array([value]))[0] <= exact <= _up(np.array([value]))[0]
 
 
-@needed("tradeoff/enclosure.py:_Places.rows")
+@needed("curves/tradeoff/enclosure.py:_Places.rows")
 def test_slopes_of_lines_are_moved_up() -> Iterator[bool]:
     places = object.__new__(_Places)
     places.high = places.level = places.power = np.zeros(1)
@@ -168,7 +172,7 @@ def test_slopes_of_lines_are_moved_up() -> Iterator[bool]:
         yield places.rows()[0][0] >= mpmath.exp(epsilon)
 
 
-@needed("tradeoff/enclosure.py:_last_corner")
+@needed("curves/tradeoff/enclosure.py:_last_corner")
 def test_the_corner_of_the_largest_loss() -> Iterator[bool]:
     for log_top, top in numbers(13, 60, (-90.0, -0.1), (0.1, 90.0)):
         losses = cast("Composition", SimpleNamespace(log_top=log_top, infinite=0.0))
@@ -188,7 +192,7 @@ def power_at(polygon: Polygon, level: mpf) -> mpf:
     return corners[-1][1]
 
 
-@needed("tradeoff/enclosure.py:_by_values")
+@needed("curves/tradeoff/enclosure.py:_by_values")
 def test_corners_from_logarithms_of_masses() -> Iterator[bool]:
     for (x,) in numbers(14, 30, (0.1, 9.0)):
         log_p = (-x - math.log1p(math.exp(-x)), -math.log1p(math.exp(-x)))
@@ -198,7 +202,7 @@ def test_corners_from_logarithms_of_masses() -> Iterator[bool]:
         yield power_at(below, level) <= power <= power_at(above, level)
 
 
-@needed("tradeoff/float_polygon.py:MOVE")
+@needed("curves/tradeoff/float_polygon.py:MOVE")
 def test_a_test_after_another_stays_on_its_side() -> Iterator[bool]:
     for x, y, u, v in numbers(15, 60, (1e-9, 0.3), (0.3, 0.9), (1e-9, 0.3), (0.3, 0.9)):
         ends = (Fraction(0), Fraction(0)), (Fraction(1), Fraction(1))
@@ -216,7 +220,7 @@ def on_polygon(polygon: Polygon, level: Fraction) -> Fraction:
     return y + (v - y) * (level - x) / (u - x)
 
 
-@needed("tradeoff/enclosure.py:_half")
+@needed("curves/tradeoff/enclosure.py:_half")
 def test_lines_and_points_at_the_mass_of_infinite_losses() -> Iterator[bool]:
     for y, n in numbers(16, 9, (-9.0, -1.0), (2, 9)):
         mass, times = math.exp(y), int(n)

@@ -22,8 +22,8 @@ from neyman.canonical.iterates_closed_form import (
 from neyman.canonical.iterates_numeric import Stepwise
 from neyman.canonical.polygon_noise import PolygonNoise
 from neyman.canonical.tabulated_power import TabulatedPower
-from neyman.profiles.selection import select
-from neyman.tradeoff.piecewise_linear import hull
+from neyman.curves.profiles.selection import select
+from neyman.curves.tradeoff.piecewise_linear import hull
 from slacks import needed, numbers
 
 

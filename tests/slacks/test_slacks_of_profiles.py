@@ -12,26 +12,37 @@ import numpy as np
 from exact_profiles import Known, Perfect
 from mpmath import mpf
 
-from neyman.losses.composition import Composition
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.mixture import GaussianMixtureLoss
-from neyman.losses.subsampled import ReplaceOneSubsampledLoss
-from neyman.numerics.arrays import Array
-from neyman.profiles.bounded_range_releases import BoundedRangeProfile, EnvelopeProfile
-from neyman.profiles.bracket_sum import Telescope
-from neyman.profiles.closed_form import (
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.mixture import GaussianMixtureLoss
+from neyman.curves.losses.subsampled import ReplaceOneSubsampledLoss
+from neyman.curves.profiles.closed_forms.bounded_range_releases import (
+    BoundedRangeProfile,
+    EnvelopeProfile,
+)
+from neyman.curves.profiles.closed_forms.closed_form import (
     GaussianMixtureProfile,
     GaussianProfile,
     LaplaceProfile,
     MixtureProfile,
     PerfectProfile,
 )
-from neyman.profiles.complement_line import ComplementLine, _from_reverse, _gain, _largest
-from neyman.profiles.contour_line import Line
-from neyman.profiles.duality import Conjugate, log_power_by_duality
-from neyman.profiles.lattice import LatticeProfile, Side
-from neyman.profiles.one_subsampled_step import ReplaceOneStepProfile, SubsampledStepProfile
-from neyman.profiles.profile import Interval, log_delta_below_zero
+from neyman.curves.profiles.contour.complement_line import (
+    ComplementLine,
+    _from_reverse,
+    _gain,
+    _largest,
+)
+from neyman.curves.profiles.contour.contour_line import Line
+from neyman.curves.profiles.duality import Conjugate, log_power_by_duality
+from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side
+from neyman.curves.profiles.profile import Interval, log_delta_below_zero
+from neyman.curves.profiles.sampled_steps.bracket_sum import Telescope
+from neyman.curves.profiles.sampled_steps.one_subsampled_step import (
+    ReplaceOneStepProfile,
+    SubsampledStepProfile,
+)
+from neyman.numerics.arrays import Array
 from slacks import needed, numbers
 
 F = Fraction
@@ -51,15 +62,15 @@ def gaussian(mu: mpf, epsilon: mpf) -> mpf:
     return mpmath.log(tail(a - mu / 2) - mpmath.exp(epsilon) * tail(a + mu / 2))
 
 
-@needed("profiles/closed_form.py:ACCURACY")
+@needed("curves/profiles/closed_forms/closed_form.py:ACCURACY")
 def test_delta_of_equal_laws() -> Iterator[bool]:
     for (epsilon,) in numbers(1, 40, (-9.0, -1e-3)):
         yield held(PerfectProfile().log_delta(epsilon), mpmath.log(-mpmath.expm1(epsilon)))
 
 
 @needed(
-    "profiles/closed_form.py:GaussianProfile.log_delta",
-    "profiles/closed_form.py:ACCURACY",
+    "curves/profiles/closed_forms/closed_form.py:GaussianProfile.log_delta",
+    "curves/profiles/closed_forms/closed_form.py:ACCURACY",
     together=[(0, 1)],
 )
 def test_delta_of_a_gaussian_pair() -> Iterator[bool]:
@@ -72,8 +83,8 @@ def test_delta_of_a_gaussian_pair() -> Iterator[bool]:
 
 
 @needed(
-    "profiles/closed_form.py:GaussianProfile.log_power",
-    "profiles/closed_form.py:ACCURACY",
+    "curves/profiles/closed_forms/closed_form.py:GaussianProfile.log_power",
+    "curves/profiles/closed_forms/closed_form.py:ACCURACY",
     but=(0,),
 )
 def test_the_power_of_a_gaussian_pair() -> Iterator[bool]:
@@ -86,15 +97,15 @@ def test_the_power_of_a_gaussian_pair() -> Iterator[bool]:
         yield held(GaussianProfile(mu).log_power(log_level), mpmath.log(tail(-place - mu)))
 
 
-@needed("profiles/closed_form.py:GaussianProfile.mu")
+@needed("curves/profiles/closed_forms/closed_form.py:GaussianProfile.mu")
 def test_the_mu_of_a_gaussian_pair() -> Iterator[bool]:
     for (squared,) in numbers(4, 40, (0.1, 9.0)):
         yield held(GaussianProfile(math.sqrt(squared)).mu(), mpmath.sqrt(squared))
 
 
 @needed(
-    "profiles/closed_form.py:LaplaceProfile.log_delta",
-    "profiles/closed_form.py:ACCURACY",
+    "curves/profiles/closed_forms/closed_form.py:LaplaceProfile.log_delta",
+    "curves/profiles/closed_forms/closed_form.py:ACCURACY",
     together=[(1, 2)],
     but=(0,),
 )
@@ -105,7 +116,7 @@ def test_delta_of_a_laplace_pair() -> Iterator[bool]:
         yield held(LaplaceProfile(F(a)).log_delta(epsilon), exact)
 
 
-@needed("profiles/closed_form.py:MixtureProfile")
+@needed("curves/profiles/closed_forms/closed_form.py:MixtureProfile")
 def test_the_mean_of_two_profiles() -> Iterator[bool]:
     for x, w in numbers(6, 60, (-90.0, -0.1), (0.1, 0.9)):
         one, two = Known(x, 0.0), Known(x / 2, 0.0)
@@ -126,7 +137,7 @@ class Certain(Known):
         return self.start, self.start
 
 
-@needed("profiles/profile.py:log_delta_below_zero")
+@needed("curves/profiles/profile.py:log_delta_below_zero")
 def test_delta_below_zero() -> Iterator[bool]:
     for epsilon, log_delta in numbers(7, 100, (-40.0, -1e-3), (-40.0, -0.1)):
         ends = log_delta_below_zero(epsilon, (log_delta, log_delta))
@@ -135,9 +146,9 @@ def test_delta_below_zero() -> Iterator[bool]:
 
 
 @needed(
-    "profiles/one_subsampled_step.py:SubsampledStepProfile._removed",
-    "profiles/one_subsampled_step.py:SubsampledStepProfile._scaled",
-    "profiles/one_subsampled_step.py:_around",
+    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._removed",
+    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._scaled",
+    "curves/profiles/sampled_steps/one_subsampled_step.py:_around",
     but=(0,),
 )
 def test_delta_of_a_sampled_step() -> Iterator[bool]:
@@ -157,8 +168,8 @@ def test_delta_of_a_sampled_step() -> Iterator[bool]:
 
 
 @needed(
-    "profiles/one_subsampled_step.py:SubsampledStepProfile._added",
-    "profiles/one_subsampled_step.py:SubsampledStepProfile._scaled",
+    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._added",
+    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._scaled",
 )
 def test_delta_of_a_sampled_step_in_the_other_order() -> Iterator[bool]:
     near_the_end = numbers(9, 60, (0.01, 0.9), (0.999, 0.99999), (-9.0, -1.0), (0.0, 1.0))
@@ -173,7 +184,7 @@ def test_delta_of_a_sampled_step_in_the_other_order() -> Iterator[bool]:
         yield exact > 0 or held(profile.log_delta(epsilon), exact)
 
 
-@needed("profiles/one_subsampled_step.py:SubsampledStepProfile.log_power")
+@needed("curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile.log_power")
 def test_the_power_of_a_sampled_step() -> Iterator[bool]:
     for q, level, start in numbers(10, 60, (0.01, 0.9), (-90.0, -0.1), (-90.0, -0.1)):
         profile = SubsampledStepProfile(Known(start, 0.0), Known(start, 0.0), q, "removed")
@@ -182,8 +193,8 @@ def test_the_power_of_a_sampled_step() -> Iterator[bool]:
 
 
 @needed(
-    "profiles/bounded_range_releases.py:EnvelopeProfile.log_delta",
-    "profiles/closed_form.py:ACCURACY",
+    "curves/profiles/closed_forms/bounded_range_releases.py:EnvelopeProfile.log_delta",
+    "curves/profiles/closed_forms/closed_form.py:ACCURACY",
     together=[(0, 3), (2, 3)],
     but=(1,),
 )
@@ -198,7 +209,7 @@ def test_delta_of_a_bounded_range() -> Iterator[bool]:
         yield held(EnvelopeProfile(F(a)).log_delta(epsilon), exact)
 
 
-@needed("profiles/complement_line.py:ComplementLine.log_complement")
+@needed("curves/profiles/contour/complement_line.py:ComplementLine.log_complement")
 def test_a_complement_of_one_node() -> Iterator[bool]:
     aliases = np.array([[[2.0], [-1e9], [1.0]]])
     for c, top, epsilon, weight in numbers(
@@ -224,7 +235,7 @@ class ExactLine:
         return np.full(len(epsilon), self.value), np.full(len(epsilon), self.value)
 
 
-@needed("profiles/complement_line.py:_gain")
+@needed("curves/profiles/contour/complement_line.py:_gain")
 def test_a_gain_over_its_size() -> Iterator[bool]:
     for value, level, epsilon, base in numbers(
         12, 100, (-90.0, -1.0), (-90.0, -60.0), (-60.0, 60.0), (-60.0, -1.0)
@@ -234,7 +245,7 @@ def test_a_gain_over_its_size() -> Iterator[bool]:
         yield held((low[0], high[0]), exact)
 
 
-@needed("profiles/complement_line.py:_largest", but=(0, 1))
+@needed("curves/profiles/contour/complement_line.py:_largest", but=(0, 1))
 def test_the_largest_gain() -> Iterator[bool]:
     for (x,) in numbers(13, 60, (-30.0, 0.0)):
         size = math.exp(x)
@@ -242,7 +253,7 @@ def test_the_largest_gain() -> Iterator[bool]:
         yield held(_largest(gain, 0.0), mpmath.log(size))
 
 
-@needed("profiles/duality.py:Conjugate._line")
+@needed("curves/profiles/duality.py:Conjugate._line")
 def test_a_line_that_is_added_to_delta() -> Iterator[bool]:
     for epsilon, level, value in numbers(16, 60, (-90.0, 90.0), (-90.0, -1.0), (-90.0, -0.1)):
         known = Conjugate(lambda e, v=value: (np.full(len(e), v),) * 2, np.zeros(2), np.zeros(2))
@@ -252,8 +263,8 @@ def test_a_line_that_is_added_to_delta() -> Iterator[bool]:
 
 
 @needed(
-    "profiles/duality.py:Conjugate.chords",
-    "profiles/duality.py:Conjugate._line",
+    "curves/profiles/duality.py:Conjugate.chords",
+    "curves/profiles/duality.py:Conjugate._line",
     together=[(0, 2)],
     but=(1,),
 )
@@ -264,7 +275,7 @@ def test_chords_that_meet_at_a_kink() -> Iterator[bool]:
         yield held((float(low[0]), float(high[0])), mpf(level))
 
 
-@needed("profiles/duality.py:log_power_by_duality.g")
+@needed("curves/profiles/duality.py:log_power_by_duality.g")
 def test_a_power_at_the_lowest_point_that_is_found() -> Iterator[bool]:
     for level, flat in numbers(18, 30, (-90.0, -20.0), (-15.0, -1.0)):
         # delta is the same from -level / 2 on, so that the least is at the far left.
@@ -293,7 +304,7 @@ class Sure:
         return 0 * z, 0 * z
 
 
-@needed("profiles/bounded_range_releases.py:BoundedRangeProfile._exponents")
+@needed("curves/profiles/closed_forms/bounded_range_releases.py:BoundedRangeProfile._exponents")
 def test_chernoff_of_bounded_ranges() -> Iterator[bool]:
     profile = object.__new__(BoundedRangeProfile)
     profile._losses = cast("Composition", Sure())
@@ -303,7 +314,7 @@ def test_chernoff_of_bounded_ranges() -> Iterator[bool]:
         yield answer >= kernel - mpf(c) * epsilon
 
 
-@needed("profiles/bounded_range_releases.py:BoundedRangeProfile._by_orders")
+@needed("curves/profiles/closed_forms/bounded_range_releases.py:BoundedRangeProfile._by_orders")
 def test_infinite_losses_beside_bounded_ranges() -> Iterator[bool]:
     profile = object.__new__(BoundedRangeProfile)
     profile._orders = np.array([1.0])
@@ -323,7 +334,7 @@ class OneLine:
         return np.full(len(epsilon), self.value), np.full(len(epsilon), self.value)
 
 
-@needed("profiles/bracket_sum.py:Telescope.log_delta", but=(1,))
+@needed("curves/profiles/sampled_steps/bracket_sum.py:Telescope.log_delta", but=(1,))
 def test_lines_that_add_up() -> Iterator[bool]:
     for x, y in numbers(21, 60, (-90.0, -1.0), (-90.0, -1.0)):
         both = Telescope((cast("Line", OneLine(x)), cast("Line", OneLine(y))), ())
@@ -336,7 +347,7 @@ def test_lines_that_add_up() -> Iterator[bool]:
         yield high[0] >= log_f - mpf(tilt) * epsilon + kernel
 
 
-@needed("profiles/lattice.py:LatticeProfile._with_infinite")
+@needed("curves/profiles/lattice/lattice.py:LatticeProfile._with_infinite")
 def test_infinite_losses_beside_those_on_a_lattice() -> Iterator[bool]:
     profile = object.__new__(LatticeProfile)
     for x, y in numbers(22, 60, (-90.0, -1.0), (-90.0, -1.0)):
@@ -345,7 +356,7 @@ def test_infinite_losses_beside_those_on_a_lattice() -> Iterator[bool]:
         yield held((low[0], high[0]), mpmath.log(mpmath.exp(x) + profile._infinite))
 
 
-@needed("profiles/lattice.py:Side._around")
+@needed("curves/profiles/lattice/lattice.py:Side._around")
 def test_a_sum_and_its_scale() -> Iterator[bool]:
     for value, scale in numbers(23, 60, (-90.0, -1.0), (-90.0, -1.0)):
         side = Side(np.zeros(1), np.ones(1), 0.0, scale, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -353,7 +364,7 @@ def test_a_sum_and_its_scale() -> Iterator[bool]:
         yield held((low[0], high[0]), mpf(value) + scale)
 
 
-@needed("profiles/one_subsampled_step.py:ReplaceOneStepProfile.log_delta")
+@needed("curves/profiles/sampled_steps/one_subsampled_step.py:ReplaceOneStepProfile.log_delta")
 def test_delta_of_a_step_with_moved_noise() -> Iterator[bool]:
     for mu, q, share in numbers(24, 30, (0.3, 3.0), (0.05, 0.9), (0.01, 0.9)):
         loss = ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q)
@@ -366,9 +377,9 @@ def test_delta_of_a_step_with_moved_noise() -> Iterator[bool]:
 
 
 @needed(
-    "profiles/closed_form.py:GaussianMixtureProfile",
-    "profiles/closed_form.py:GaussianProfile.log_delta",
-    "profiles/closed_form.py:ACCURACY",
+    "curves/profiles/closed_forms/closed_form.py:GaussianMixtureProfile",
+    "curves/profiles/closed_forms/closed_form.py:GaussianProfile.log_delta",
+    "curves/profiles/closed_forms/closed_form.py:ACCURACY",
     together=[(0, 1, 3, 4, 6, 8), (0, 1, 4, 6, 7, 8)],
     but=(2, 5),
 )
@@ -380,8 +391,8 @@ def test_delta_of_a_mixture_of_normal_laws() -> Iterator[bool]:
 
 
 @needed(
-    "profiles/complement_line.py:_from_reverse",
-    "profiles/complement_line.py:_largest",
+    "curves/profiles/contour/complement_line.py:_from_reverse",
+    "curves/profiles/contour/complement_line.py:_largest",
     together=[(0, 5), (1, 5)],
     but=(2, 3, 4),
 )

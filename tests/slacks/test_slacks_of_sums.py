@@ -17,24 +17,24 @@ import numpy as np
 from exact_profiles import Known
 from mpmath import mpf
 
-from neyman.losses.subsampled import SubsampledGaussianLoss
-from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import Atoms
-from neyman.numerics.discretization import Discretization
-from neyman.profiles.bounded_range_releases import BoundedRangeProfile
-from neyman.profiles.bracket_sum import BracketSum
-from neyman.profiles.complement_line import ComplementLine, _on_line
-from neyman.profiles.continuous_parts import (
+from neyman.curves.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves.profiles.closed_forms.bounded_range_releases import BoundedRangeProfile
+from neyman.curves.profiles.contour.complement_line import ComplementLine, _on_line
+from neyman.curves.profiles.lattice.continuous_parts import (
     ContinuousPartsProfile,
     _added,
     _FewFromDensity,
     _moved,
 )
-from neyman.profiles.few_steps import FewStepsProfile
-from neyman.profiles.largest_step import LargestStepProfile
-from neyman.profiles.lattice import Side
-from neyman.profiles.log_sum_density import Step, density_of_step
-from neyman.profiles.step_nodes import StepNodes
+from neyman.curves.profiles.lattice.lattice import Side
+from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
+from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
+from neyman.curves.profiles.sampled_steps.largest_step import LargestStepProfile
+from neyman.curves.profiles.sampled_steps.log_sum_density import Step, density_of_step
+from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import Atoms
+from neyman.numerics.discretization import Discretization
 from slacks import needed, numbers
 
 
@@ -50,7 +50,7 @@ def log_kernel(c: float) -> mpf:
     return c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log1p(c)
 
 
-@needed("profiles/largest_step.py:LargestStepProfile._most")
+@needed("curves/profiles/sampled_steps/largest_step.py:LargestStepProfile._most")
 def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
     for tilt, above, epsilon in numbers(1, 60, (1e3, 1e6), (0.0, 90.0), (0.0, 1e-3)):
         bracket = SimpleNamespace(tilts=np.array([tilt]), log_f_above=lambda _, a=above: a)
@@ -66,7 +66,7 @@ def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
         yield profile._most(np.array([epsilon]))[0] >= min(exact, 0)
 
 
-@needed("profiles/lattice.py:Side.of")
+@needed("curves/profiles/lattice/lattice.py:Side.of")
 def test_places_of_a_lattice_whose_step_is_no_float() -> Iterator[bool]:
     # Found by a search: here the places err by more than four units of the farthest one.
     for a, b, start, n in ((344, 630, -14, 32), (800, 136, -20, 45), (166, 324, -9, 20)):
@@ -77,7 +77,7 @@ def test_places_of_a_lattice_whose_step_is_no_float() -> Iterator[bool]:
             yield off <= side.place
 
 
-@needed("profiles/bracket_sum.py:BracketSum._log_f_above")
+@needed("curves/profiles/sampled_steps/bracket_sum.py:BracketSum._log_f_above")
 def test_the_transform_of_a_bracket_whose_factors_cancel() -> Iterator[bool]:
     n, m = 10**6 + 7, 10**6 + 2
     for tilt, v, x, y in numbers(2, 60, (0.1, 90.0), (0.0, 3.0), (-1.0, 1.0), (-30.0, -1.0)):
@@ -104,7 +104,11 @@ def log_moment(mu: float, q: float, k: int) -> mpf:
     return mpmath.log(sum(terms))
 
 
-@needed("profiles/step_nodes.py:StepNodes.line", together=[(0, 1)], but=tuple(range(2, 8)))
+@needed(
+    "curves/profiles/sampled_steps/step_nodes.py:StepNodes.line",
+    together=[(0, 1)],
+    but=tuple(range(2, 8)),
+)
 def test_the_transform_of_a_step_at_a_real_tilt() -> Iterator[bool]:
     often = numbers(3, 30, (0.2, 2.0), (0.05, 0.9), (1, 6))
     rarely = numbers(4, 30, (0.1, 1.0), (1e-3, 0.05), (1, 6))
@@ -116,7 +120,7 @@ def test_the_transform_of_a_step_at_a_real_tilt() -> Iterator[bool]:
         yield off <= mpmath.log1p(sums.bracket_error[0])
 
 
-@needed("profiles/log_sum_density.py:density_of_step")
+@needed("curves/profiles/sampled_steps/log_sum_density.py:density_of_step")
 def test_the_density_of_one_step() -> Iterator[bool]:
     for q, mu, share in numbers(5, 40, (1e-3, 0.9), (0.1, 9.0), (-1.0, 1.0)):
         step = Step(q, mu)
@@ -127,7 +131,7 @@ def test_the_density_of_one_step() -> Iterator[bool]:
         yield abs(table.log_value(np.array([tau]))[0] - exact) <= table.error[0]
 
 
-@needed("profiles/few_steps.py:FewStepsProfile._above_zero", together=[(0, 1)])
+@needed("curves/profiles/sampled_steps/few_steps.py:FewStepsProfile._above_zero", together=[(0, 1)])
 def test_delta_of_a_threshold_that_is_rounded() -> Iterator[bool]:
     far = numbers(6, 40, (1.0, 9.0), (1.0, 9.0), (1e5, 1e6), (0.0, 1e-6))
     slow = numbers(7, 40, (0.1, 0.9), (0.1, 0.9), (0.0, 1.0), (-700.0, -90.0))
@@ -145,14 +149,14 @@ def test_delta_of_a_threshold_that_is_rounded() -> Iterator[bool]:
         yield exact > 0 or low[0] <= exact <= high[0]
 
 
-@needed("profiles/bounded_range_releases.py:BoundedRangeProfile._dual")
+@needed("curves/profiles/closed_forms/bounded_range_releases.py:BoundedRangeProfile._dual")
 def test_a_power_where_the_least_epsilon_is_best() -> Iterator[bool]:
     for x, level in numbers(8, 60, (-90.0, -1.0), (-90.0, -1.0)):
         profile = bare(BoundedRangeProfile, _by_orders=lambda e, x=x: np.full(len(e), x))
         yield profile._dual(level) >= mpmath.log(mpmath.exp(x) + mpmath.exp(level))
 
 
-@needed("profiles/complement_line.py:_on_line")
+@needed("curves/profiles/contour/complement_line.py:_on_line")
 def test_a_gain_that_gets_its_size_back() -> Iterator[bool]:
     for value, level in numbers(9, 60, (-900.0, -300.0), (-9.0, -7.0)):
         # Logarithms of the gain, which is no float, and of what is taken.
@@ -178,7 +182,10 @@ def near(sums: Atoms, exact: list[Fraction]) -> Iterator[bool]:
         yield abs(Fraction(weight) - x) <= Fraction(sums.relative) * x
 
 
-@needed("profiles/continuous_parts.py:_added", "profiles/continuous_parts.py:_moved")
+@needed(
+    "curves/profiles/lattice/continuous_parts.py:_added",
+    "curves/profiles/lattice/continuous_parts.py:_moved",
+)
 def test_sums_of_measures_on_two_lattices() -> Iterator[bool]:
     for seed in range(20):
         fine, coarse = lattice(seed, 1, 9), lattice(seed + 20, 2, 4)
@@ -194,7 +201,7 @@ def test_sums_of_measures_on_two_lattices() -> Iterator[bool]:
         yield from near(_moved(fine, coarse), product)
 
 
-@needed("profiles/continuous_parts.py:ContinuousPartsProfile._above_zero")
+@needed("curves/profiles/lattice/continuous_parts.py:ContinuousPartsProfile._above_zero")
 def test_terms_with_few_and_with_many_parts_from_the_density() -> Iterator[bool]:
     for x, y in numbers(10, 60, (-900.0, -90.0), (-2.0, 2.0)):
         few, many = ((np.array([v]), np.array([v])) for v in (x, x + y))
@@ -211,7 +218,7 @@ def test_terms_with_few_and_with_many_parts_from_the_density() -> Iterator[bool]
         yield low[0] <= exact <= high[0]
 
 
-@needed("profiles/continuous_parts.py:_FewFromDensity.log_deltas")
+@needed("curves/profiles/lattice/continuous_parts.py:_FewFromDensity.log_deltas")
 def test_terms_with_one_part_from_the_density() -> Iterator[bool]:
     # Of the density's own part the delta is e^{start - slope x}; x is at least about 0.5.
     deep = numbers(11, 20, (2, 3), (-1000.0, -600.0), (0.0, 1.0))

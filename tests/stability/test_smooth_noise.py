@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import neyman as ny
-from neyman.losses.zcdp_parameters import pure_rho
+from neyman.curves.losses.zcdp_parameters import pure_rho
 from neyman.stability import student_pairs
 from neyman.stability.student_pairs import SLACK, largest_loss, lower_tail
 

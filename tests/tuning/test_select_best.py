@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 import neyman as ny
-from neyman.tradeoff.tradeoff import Tradeoff
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from random_laws import examples
 
 BAD: list[Any] = [10, {3: 1.0}]

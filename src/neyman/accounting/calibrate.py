@@ -10,10 +10,10 @@ from functools import cache, lru_cache
 from typing import Any, Protocol
 
 from neyman.accounting.target import PowerBudget
+from neyman.curves.tradeoff.curve import Described
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.roots import zero
-from neyman.tradeoff.curve import Described
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["Budget", "calibrate", "calibrate_exact"]
 

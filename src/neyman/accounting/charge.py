@@ -13,8 +13,8 @@ import math
 from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.rounded_gaussian import RoundedGaussianLoss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics.rounding import up
 from neyman.tuning.winner import divergence

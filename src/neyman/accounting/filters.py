@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from neyman.accounting.charge import charge
-from neyman.losses.discrete_gaussian import root_above
+from neyman.curves.losses.discrete_gaussian import root_above
+from neyman.curves.tradeoff.guarantees import approximate, gdp, pure, renyi, zcdp
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.rounding import above
-from neyman.tradeoff.guarantees import approximate, gdp, pure, renyi, zcdp
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["Filter", "Odometer"]
 

@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.curves.tradeoff.guarantees import zcdp
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.noise import SecureBits, discrete_gaussian
 from neyman.noise.bits import Bits
 from neyman.noise.parameters import source
 from neyman.numerics import check
-from neyman.tradeoff.guarantees import zcdp
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["PersonalFilter"]
 

@@ -9,11 +9,11 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from neyman.curves.tradeoff.curve import Described
+from neyman.curves.tradeoff.guarantees import gdp
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
-from neyman.tradeoff.curve import Described
-from neyman.tradeoff.guarantees import gdp
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["PowerBudget", "at_most"]
 

@@ -20,11 +20,11 @@ from neyman.auditing.output_features import (
     scores_by_name,
 )
 from neyman.auditing.rate_limits import error_rates, proposed_limits
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.notebook import progress_line
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import below
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["SearchEvidence", "searched"]
 

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from neyman.auditing.one_run_bounds import Guesses, polygon_level
+from neyman.curves.tradeoff.tradeoff import Tradeoff, unified
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -21,7 +22,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import directed
 from neyman.numerics.rounding import below
 from neyman.plots.direct_labels import COLORS, PALE, fresh
-from neyman.tradeoff.tradeoff import Tradeoff, unified
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

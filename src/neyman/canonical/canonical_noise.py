@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from neyman.canonical.distribution import MOST, CanonicalLaw, composes_as, own_loss
-from neyman.losses.composition import Composition
-from neyman.losses.finite import FiniteLoss
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.laplace import LaplaceLoss
-from neyman.losses.loss import Part
-from neyman.losses.renyi_bound import RenyiBound
-from neyman.losses.zcdp_parameters import laplace_rho
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.zcdp_parameters import laplace_rho
+from neyman.curves.tradeoff.guarantees import approximate
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism, from_json_number, to_json
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import up
-from neyman.tradeoff.guarantees import approximate
-from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
     from neyman.noise import Bits

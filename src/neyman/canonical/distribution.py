@@ -24,22 +24,27 @@ from scipy.special import log_ndtr
 from neyman.canonical.iterates_closed_form import Exponential, Ladder, Laplace, Logistic, Normal
 from neyman.canonical.iterates_numeric import Stepwise
 from neyman.canonical.tabulated_power import TabulatedPower
-from neyman.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
-from neyman.losses.composition import Composition
-from neyman.losses.finite import FiniteLoss
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.laplace import LaplaceLoss
-from neyman.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.profiles.lattice.lattice import LatticeProfile
+from neyman.curves.profiles.profile import Engine
+from neyman.curves.profiles.selection import select
+from neyman.curves.tradeoff.piecewise_linear import (
+    composition_between,
+    envelope,
+    hull,
+    mirrored_line,
+)
+from neyman.curves.tradeoff.symmetry import joined_composition
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import exp_down, exp_up
-from neyman.profiles.lattice import LatticeProfile
-from neyman.profiles.profile import Engine
-from neyman.profiles.selection import select
-from neyman.tradeoff.piecewise_linear import composition_between, envelope, hull, mirrored_line
-from neyman.tradeoff.symmetry import joined_composition
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["CanonicalLaw", "composes_as", "own_loss"]
 

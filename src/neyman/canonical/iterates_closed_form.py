@@ -15,10 +15,10 @@ from abc import ABC, abstractmethod
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
+from neyman.curves.profiles.closed_forms.closed_form import ACCURACY
+from neyman.curves.profiles.profile import Interval
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.profiles.closed_form import ACCURACY
-from neyman.profiles.profile import Interval
 
 __all__ = ["Exponential", "Ladder", "Laplace", "Logistic", "Normal"]
 

@@ -16,13 +16,13 @@ from itertools import pairwise
 import numpy as np
 
 from neyman.canonical.distribution import check_curve
+from neyman.curves.tradeoff.enclosure import enclosed
+from neyman.curves.tradeoff.piecewise_linear import Pair, Polygon, hull, mirrored, smallest
+from neyman.curves.tradeoff.symmetry import joined_composition
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.noise.bits import Bits
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.tradeoff.enclosure import enclosed
-from neyman.tradeoff.piecewise_linear import Pair, Polygon, hull, mirrored, smallest
-from neyman.tradeoff.symmetry import joined_composition
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["LEAST_VARIATION", "PolygonNoise", "polygons"]
 

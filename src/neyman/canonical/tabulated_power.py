@@ -14,9 +14,9 @@ import math
 import numpy as np
 from scipy.special import ndtri_exp
 
+from neyman.curves.profiles.profile import Profile, log_delta_below_zero
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.profiles.profile import Profile, log_delta_below_zero
 
 __all__ = ["TabulatedPower"]
 

@@ -234,7 +234,7 @@ def _target(
     level: float | None,
 ) -> Any:
     from neyman.accounting.target import at_most
-    from neyman.tradeoff import guarantees as families
+    from neyman.curves.tradeoff import guarantees as families
 
     names = ("epsilon", "delta", "gdp", "zcdp", "power", "level")
     values = (epsilon, delta, gdp, zcdp, power, level)

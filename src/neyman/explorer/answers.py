@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from neyman.curves.losses.composition import Composition
+from neyman.curves.profiles.profile import Engine
+from neyman.curves.tradeoff import guarantees
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.explorer.curve_outline import outline
-from neyman.losses.composition import Composition
 from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics.bound import Bound
-from neyman.profiles.profile import Engine
 from neyman.semantics import sentences as words
-from neyman.tradeoff import guarantees
-from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
     from neyman.plan.promise import Promise

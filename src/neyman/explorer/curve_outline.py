@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from neyman.curves.profiles.profile import Profile
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics.arrays import Array
-from neyman.profiles.profile import Profile
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["outline"]
 

@@ -10,10 +10,10 @@ from typing import Literal, cast
 from neyman.accounting.target import PowerBudget
 from neyman.canonical.canonical_noise import CanonicalNoise
 from neyman.canonical.polygon_noise import polygons
+from neyman.curves.tradeoff.curve import Described
+from neyman.curves.tradeoff.guarantees import gdp
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
-from neyman.tradeoff.curve import Described
-from neyman.tradeoff.guarantees import gdp
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "ALTERNATIVES",

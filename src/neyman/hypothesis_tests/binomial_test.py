@@ -10,6 +10,7 @@ from pathlib import Path
 
 from neyman.canonical.canonical_noise import CanonicalNoise
 from neyman.canonical.polygon_noise import PolygonNoise, polygons
+from neyman.curves.tradeoff.curve import Described
 from neyman.estimators.payment import Release
 from neyman.hypothesis_tests.arguments import (
     Alternative,
@@ -26,7 +27,6 @@ from neyman.hypothesis_tests.released_test import TestResult
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
 from neyman.numerics.bound import Bound
-from neyman.tradeoff.curve import Described
 
 __all__ = ["PARTS", "BinomialTest", "NoisyCount"]
 

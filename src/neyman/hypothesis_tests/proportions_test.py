@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
 from neyman.canonical.canonical_noise import CanonicalNoise
+from neyman.curves.tradeoff.curve import Described
 from neyman.estimators.payment import Release
 from neyman.hypothesis_tests.arguments import (
     Alternative,
@@ -30,7 +31,6 @@ from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.raw_values import in_order
-from neyman.tradeoff.curve import Described
 
 __all__ = ["ProportionsTest"]
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.hypothesis_tests.arguments import inside
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["TestResult"]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any, Protocol
 
+from neyman.curves.tradeoff.guarantees import perfect
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
-from neyman.tradeoff.guarantees import perfect
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["StepAccountant", "StepHook", "check_model"]
 

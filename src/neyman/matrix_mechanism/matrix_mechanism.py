@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from neyman.losses.composition import Composition
-from neyman.losses.discrete_gaussian import MOST_NUMBERS, integer_mu, root_above
-from neyman.losses.gaussian import GaussianLoss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.discrete_gaussian import MOST_NUMBERS, integer_mu, root_above
+from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.matrix_mechanism.factorization import LEAST_ENTRY, prefix_bound
 from neyman.matrix_mechanism.noise_stream import Stream
 from neyman.matrix_mechanism.strategy import SCALE, Strategy, floats

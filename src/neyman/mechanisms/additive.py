@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from neyman.losses.composition import Composition
-from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
-from neyman.losses.finite import MOST_EPSILON, FiniteLoss, discrete_laplace_loss
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.laplace import LaplaceLoss
-from neyman.losses.renyi_bound import RenyiBound
-from neyman.losses.zcdp_parameters import discrete_laplace_rho, laplace_rho
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.curves.losses.finite import MOST_EPSILON, FiniteLoss, discrete_laplace_loss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.zcdp_parameters import discrete_laplace_rho, laplace_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.whitening import Matrix, whitened_norm

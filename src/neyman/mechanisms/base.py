@@ -17,12 +17,12 @@ from inspect import Parameter, signature
 from itertools import combinations_with_replacement, product
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from neyman.losses.composition import Composition
-from neyman.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff
 from neyman.mechanisms.registry import MODULES, combinator, load_type
 from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
-from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff
 
 __all__ = ["RELATIONS", "Composed", "Mechanism"]
 

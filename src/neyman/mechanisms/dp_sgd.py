@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from neyman.losses.composition import Composition
+from neyman.curves.losses.composition import Composition
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import MOST_COUNT, Mechanism
 from neyman.mechanisms.batches import Batches, draws

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from neyman.losses.composition import Composition
-from neyman.losses.finite import FiniteLoss
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.loss import Part
-from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
-from neyman.losses.non_private import NonPrivateLoss
-from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.mixture import GaussianMixtureLoss, MixtureLoss
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves.tradeoff.tradeoff import unified
 from neyman.mechanisms.base import (
     MOST_COUNT,
     RELATIONS,
@@ -23,7 +24,6 @@ from neyman.mechanisms.base import (
 )
 from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
-from neyman.tradeoff.tradeoff import unified
 
 __all__ = ["Choice", "GaussianMixture", "NonPrivate", "RandomSubset"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from neyman.losses.bounded_range import BoundedRangeLoss
-from neyman.losses.composition import Composition
-from neyman.losses.renyi_bound import RenyiBound
-from neyman.losses.zcdp_parameters import bounded_range_rho
+from neyman.curves.losses.bounded_range import BoundedRangeLoss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.zcdp_parameters import bounded_range_rho
 from neyman.mechanisms.additive import shift_vectors
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import pure_epsilon

@@ -19,8 +19,8 @@ from fractions import Fraction
 
 from scipy.special import ndtr
 
-from neyman.losses.composition import Composition
-from neyman.losses.gaussian import GaussianLoss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import MOST_COUNT, Mechanism
 from neyman.numerics import check

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from neyman.losses.composition import Composition
-from neyman.losses.finite import OffLatticeLoss
-from neyman.losses.zcdp_parameters import pure_rho, response_rho, three_values_rho
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import OffLatticeLoss
+from neyman.curves.losses.zcdp_parameters import pure_rho, response_rho, three_values_rho
+from neyman.curves.tradeoff.enclosure import exponential
+from neyman.curves.tradeoff.piecewise_linear import finite_pair
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
-from neyman.tradeoff.enclosure import exponential
-from neyman.tradeoff.piecewise_linear import finite_pair
 
 __all__ = ["CategoryResponse", "Encoding", "HadamardResponse", "UnaryEncoding"]
 

@@ -34,9 +34,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.losses.composition import Composition
-from neyman.losses.discrete_gaussian import MOST_NUMBERS, integer_mu
-from neyman.losses.gaussian import GaussianLoss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.discrete_gaussian import MOST_NUMBERS, integer_mu
+from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.marginals_sensitivity import Part, largest, subsets
 from neyman.noise import discrete_gaussian

@@ -36,7 +36,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.losses.discrete_gaussian import MOST_NUMBERS
+from neyman.curves.losses.discrete_gaussian import MOST_NUMBERS
 from neyman.mechanisms.marginals import MOST_PARTS, Marginals, checked_sizes, ordered, share
 from neyman.mechanisms.marginals_sensitivity import (
     Part,

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.losses.composition import Composition
+from neyman.curves.losses.composition import Composition
+from neyman.curves.tradeoff.enclosure import exponential
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.sampling import Subsampled
 from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.row_draws import coins
 from neyman.numerics import check
 from neyman.numerics.rounding import below
-from neyman.tradeoff.enclosure import exponential
 
 __all__ = ["PersonalBudgets"]
 

@@ -12,10 +12,10 @@ from fractions import Fraction
 
 from scipy.special import ndtr, ndtri
 
-from neyman.losses.composition import Composition
-from neyman.losses.finite import FiniteLoss
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.mechanisms.base import LEAST_SHARE, Mechanism
 from neyman.mechanisms.private_selection import ExponentialMechanism
 from neyman.numerics import check

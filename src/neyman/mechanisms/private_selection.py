@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from neyman.losses.bounded_range import BoundedRangeLoss
-from neyman.losses.bracket import LossBracket
-from neyman.losses.composition import Composition
-from neyman.losses.finite import response_loss
-from neyman.losses.zcdp_parameters import bounded_range_rho, pure_rho
+from neyman.curves.losses.bounded_range import BoundedRangeLoss
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import response_loss
+from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.numerics import check

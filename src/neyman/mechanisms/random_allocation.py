@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from neyman.losses.bracket import LossBracket
-from neyman.losses.composition import Composition
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.random_allocation import MOST_MU, allocated
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.random_allocation import MOST_MU, allocated
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics import check
 from neyman.numerics.rounding import below

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from neyman.losses.composition import Composition
-from neyman.losses.finite import LEAST_EPSILON, MOST_EPSILON, response_loss
-from neyman.losses.zcdp_parameters import pure_rho, response_rho
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import LEAST_EPSILON, MOST_EPSILON, response_loss
+from neyman.curves.losses.zcdp_parameters import pure_rho, response_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from neyman.losses.composition import Composition
-from neyman.losses.rounded_gaussian import rounded_gaussian_loss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.rounded_gaussian import rounded_gaussian_loss
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 

@@ -12,16 +12,16 @@ from fractions import Fraction
 from functools import singledispatch
 from typing import Any
 
-from neyman.losses.bounded_range import EnvelopeLoss, sides
-from neyman.losses.bracket import ComposedLattice, LossBracket, ends
-from neyman.losses.composition import Composition
-from neyman.losses.external_pld import ExternalPld
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.laplace import LaplaceLoss
-from neyman.losses.loss import Loss, Part
-from neyman.losses.non_private import NonPrivateLoss
-from neyman.losses.renyi_bound import RenyiBound
-from neyman.losses.subsampled import (
+from neyman.curves.losses.bounded_range import EnvelopeLoss, sides
+from neyman.curves.losses.bracket import ComposedLattice, LossBracket, ends
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.external_pld import ExternalPld
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.loss import Loss, Part
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.subsampled import (
     FixedSizeLoss,
     ReplaceOneSubsampledLoss,
     SubsampledGaussianLoss,

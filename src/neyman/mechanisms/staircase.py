@@ -8,9 +8,9 @@ from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from typing import Any, Literal
 
-from neyman.losses.composition import Composition
-from neyman.losses.finite import FiniteLoss
-from neyman.losses.zcdp_parameters import pure_rho
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.zcdp_parameters import pure_rho
 from neyman.mechanisms.base import Mechanism, from_json_number, to_json
 from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.numerics import check

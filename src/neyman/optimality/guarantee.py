@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
+from neyman.curves.tradeoff.curve import Described
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import up
-from neyman.tradeoff.curve import Described
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["SLACK", "Guarantee"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neyman.curves.tradeoff.curve import Described
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
@@ -17,7 +18,6 @@ from neyman.optimality.moved_record import bayes_risk, moved_error, priors
 from neyman.optimality.packing import ball_packing
 from neyman.optimality.two_points import best_pair, data_pair
 from neyman.optimality.van_trees import cosine_risk, mean_information
-from neyman.tradeoff.curve import Described
 
 __all__ = ["PROBLEMS", "least_error"]
 

@@ -8,14 +8,14 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.accounting.target import PowerBudget
-from neyman.losses.finite import FiniteLoss
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.loss import Part
-from neyman.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.tradeoff.guarantees import approximate, gdp, zcdp
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics.rounding import above
 from neyman.plan.document import PlanError
-from neyman.tradeoff.guarantees import approximate, gdp, zcdp
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["budget_section"]
 

@@ -9,13 +9,13 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import isqrt
 
+from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.plan.shifts import Shifts
-from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
 
 __all__ = ["Entry", "failure", "fitting_delta", "listed", "rate_of", "together"]
 

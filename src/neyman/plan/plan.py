@@ -23,6 +23,8 @@ from neyman import notebook
 from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
 from neyman.accounting.target import PowerBudget, at_most
+from neyman.curves.tradeoff.guarantees import approximate, gdp, zcdp
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
@@ -60,8 +62,6 @@ from neyman.plan.tables import PrivateTable, read_by_queries, unit_in
 from neyman.semantics.digits import plain
 from neyman.semantics.unchecked_claims import one_row_each, rows_not_stated
 from neyman.storage.reading import read_file
-from neyman.tradeoff.guarantees import approximate, gdp, zcdp
-from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -34,7 +34,7 @@ from neyman.storage.reading import open_file, read_file
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from neyman.tradeoff.tradeoff import Tradeoff
+    from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "MOST_RECEIPT",

@@ -15,6 +15,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from neyman.accounting.charge import charge
+from neyman.curves.tradeoff.guarantees import zcdp
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
 from neyman.plan.measurement import Entry, listed
@@ -40,8 +42,6 @@ from neyman.release.receipt_format import (
 from neyman.semantics.bayes import posterior_ratios
 from neyman.tables.estimates import half_width, rank_error, standard_error
 from neyman.tables.key_selection import threshold
-from neyman.tradeoff.guarantees import zcdp
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "BELIEVERS",

@@ -34,7 +34,7 @@ from neyman.semantics.unchecked_claims import rows_not_stated
 from neyman.storage.private_folder import private_folder
 
 if TYPE_CHECKING:
-    from neyman.tradeoff.tradeoff import Tradeoff
+    from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["Answer", "Budget", "Sections", "Session"]
 

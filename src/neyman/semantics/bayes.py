@@ -27,20 +27,20 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from neyman.losses.composition import Composition
-from neyman.losses.finite import exact_log
-from neyman.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import exact_log
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.profiles.selection import select
+from neyman.curves.tradeoff.curve import Described
+from neyman.curves.tradeoff.queries import pbdp_delta
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import exp_down, exp_up, log_of
-from neyman.profiles.profile import Interval, Profile
-from neyman.profiles.selection import select
 from neyman.semantics.counterfactuals import COUNTERFACTUALS, Counterfactual, two_factors
-from neyman.tradeoff.curve import Described
-from neyman.tradeoff.queries import pbdp_delta
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "ATTACKERS",

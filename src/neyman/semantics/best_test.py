@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 
+from neyman.curves.tradeoff.from_data import law
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics import check
-from neyman.tradeoff.from_data import law
 
 __all__ = ["BestTest", "Experiment", "best_test", "experiment"]
 

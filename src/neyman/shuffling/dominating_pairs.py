@@ -33,12 +33,12 @@ from typing import Literal
 import numpy as np
 from scipy.special import betainc, betaincc
 
+from neyman.curves.profiles.duality import Conjugate, log_power_by_duality
+from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_between, log_binomial, log_half
 from neyman.numerics.operations import CALL, charge
-from neyman.profiles.duality import Conjugate, log_power_by_duality
-from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 
 __all__ = ["BinaryShuffleProfile", "BlanketProfile", "ShufflePair", "ShuffleProfile"]
 

@@ -12,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
-from neyman.losses.bracket import LossBracket
-from neyman.losses.composition import Composition
-from neyman.losses.finite import response_mu
-from neyman.losses.loss import Part
-from neyman.losses.zcdp_parameters import pure_rho
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import response_mu
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.zcdp_parameters import pure_rho
+from neyman.curves.profiles.closed_forms.closed_form import PerfectProfile
+from neyman.curves.profiles.profile import Profile
+from neyman.curves.profiles.selection import profile_of_one, register, select
+from neyman.curves.tradeoff.enclosure import enclosed
+from neyman.curves.tradeoff.piecewise_linear import composition_between
 from neyman.numerics.rounding import above
-from neyman.profiles.closed_form import PerfectProfile
-from neyman.profiles.profile import Profile
-from neyman.profiles.selection import profile_of_one, register, select
 from neyman.shuffling.dominating_pairs import (
     BinaryShuffleProfile,
     BlanketProfile,
     ShufflePair,
     ShuffleProfile,
 )
-from neyman.tradeoff.enclosure import enclosed
-from neyman.tradeoff.piecewise_linear import composition_between
 
 __all__ = ["ShuffledLoss", "View", "shuffled"]
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from neyman.losses.composition import Composition
-from neyman.losses.finite import response_loss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import response_loss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
 from neyman.numerics import check

@@ -11,15 +11,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from neyman.losses.composition import Composition
-from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Laplace
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json
-from neyman.mechanisms.rounded_noise import RoundedGaussian
-from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace, rounded_gaussian
-from neyman.numerics import check
-from neyman.numerics.rounding import up
-from neyman.tradeoff.enclosure import enclosed, exponential
-from neyman.tradeoff.piecewise_linear import (
+from neyman.curves.losses.composition import Composition
+from neyman.curves.tradeoff.enclosure import enclosed, exponential
+from neyman.curves.tradeoff.piecewise_linear import (
     GUESSING,
     Corner,
     Pair,
@@ -27,6 +21,12 @@ from neyman.tradeoff.piecewise_linear import (
     composition_between,
     hull,
 )
+from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Laplace
+from neyman.mechanisms.base import Mechanism, from_json_number, to_json
+from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace, rounded_gaussian
+from neyman.numerics import check
+from neyman.numerics.rounding import up
 
 __all__ = ["ProposeTestRelease"]
 

@@ -11,13 +11,13 @@ from functools import cached_property
 import numpy as np
 from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
 
-from neyman.losses.composition import Composition
-from neyman.losses.zcdp_parameters import bounded_range_rho, pure_rho
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho
+from neyman.curves.tradeoff.piecewise_linear import composition_between
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.stability.student_pairs import enclosing_polygons, largest_loss
-from neyman.tradeoff.piecewise_linear import composition_between
 
 __all__ = ["SmoothNoise"]
 

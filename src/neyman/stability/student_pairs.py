@@ -14,9 +14,16 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import betainc  # pyright: ignore[reportMissingTypeStubs]
 
+from neyman.curves.tradeoff.piecewise_linear import (
+    Corner,
+    Line,
+    Pair,
+    envelope,
+    hull,
+    mirrored_line,
+)
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import up
-from neyman.tradeoff.piecewise_linear import Corner, Line, Pair, envelope, hull, mirrored_line
 
 __all__ = ["enclosing_polygons", "largest_loss", "lower_tail"]
 

@@ -11,14 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from neyman.losses.composition import Composition
-from neyman.mechanisms.base import Mechanism
-from neyman.numerics import check
-from neyman.numerics.bound import Bound
-from neyman.numerics.rounding import above
-from neyman.tradeoff.enclosure import enclosed
-from neyman.tradeoff.guarantees import renyi
-from neyman.tradeoff.piecewise_linear import (
+from neyman.curves.losses.composition import Composition
+from neyman.curves.tradeoff.enclosure import enclosed
+from neyman.curves.tradeoff.guarantees import renyi
+from neyman.curves.tradeoff.piecewise_linear import (
     GUESSING,
     Polygon,
     composition_between,
@@ -26,7 +22,11 @@ from neyman.tradeoff.piecewise_linear import (
     mirrored,
     shortened,
 )
-from neyman.tradeoff.tradeoff import Tradeoff
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics import check
+from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import above
 from neyman.tuning.runs import Runs
 from neyman.tuning.winner_curve import weights, winner
 

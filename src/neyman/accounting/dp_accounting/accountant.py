@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from neyman.accounting.dp_accounting.dp_events import Neighboring, UnsupportedEvent, described
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.extras import advice
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
-from neyman.tradeoff.tradeoff import Tradeoff
 
 try:
     from dp_accounting import DpEvent, NeighboringRelation, PrivacyAccountant

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neyman.accounting.dp_accounting.dp_events import Neighboring, described
-from neyman.losses.composition import Composition
-from neyman.losses.external_pld import ExternalPld
-from neyman.losses.finite import FiniteLoss
-from neyman.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.external_pld import ExternalPld
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.profiles.profile import Profile
+from neyman.curves.profiles.selection import select
+from neyman.curves.tradeoff.curve import Described
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism, check_relation
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.profiles.profile import Profile
-from neyman.profiles.selection import select
-from neyman.tradeoff.curve import Described
-from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -22,9 +22,9 @@ from scipy.special import ndtr
 
 from neyman.accounting.literature.cumulants import cumulants, normal_band
 from neyman.accounting.literature.edgeworth_error import expansion_band
-from neyman.losses.composition import Composition
+from neyman.curves.losses.composition import Composition
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
-from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "Estimate",

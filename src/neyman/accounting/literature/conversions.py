@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
+from neyman.curves.tradeoff.curve import Described
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import above, below
-from neyman.tradeoff.curve import Described
 
 __all__ = [
     "bun_steinke",

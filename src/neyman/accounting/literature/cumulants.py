@@ -8,13 +8,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from neyman.losses.bracket import LossBracket
-from neyman.losses.composition import Composition
-from neyman.losses.external_pld import ExternalPld
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.loss import Loss
-from neyman.losses.non_private import NonPrivateLoss
-from neyman.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.external_pld import ExternalPld
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.loss import Loss
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.numerics.atoms import UNIT
 
 __all__ = ["cumulants", "fourth_moment", "normal_band"]

@@ -18,8 +18,8 @@ import numpy as np
 from scipy.special import gamma
 
 from neyman.accounting.literature.cumulants import fourth_moment
-from neyman.losses.bracket import LossBracket
-from neyman.losses.composition import Composition
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 

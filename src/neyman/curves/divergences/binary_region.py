@@ -1,0 +1,317 @@
+"""The curve that bounds on Renyi divergences imply: a region of coins.
+
+A test with level x and power y turns the pair into two coins, whose divergences obey the same
+bounds, and every pair of coins that obeys them is possible. So the curve is the boundary of
+
+    { (x, y) : D_a(y||x) and D_a(x||y) are within what is allowed at every order a }.
+
+Any single order gives an upper bound; a point that passes every order is a lower bound. The set of
+one order is convex, so its tangents bound delta. Source: Balle, Barthe, Gaboardi, Hsu and Sato 2020
+(both directions, every order). A coin is carried as its log-odds, so that both ends keep their
+relative accuracy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.curves.divergences.envelope import Ceiling, below_ceiling
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+
+__all__ = ["Line", "Region", "logs", "one_order"]
+
+FAR = 800.0  # log-odds beyond the level's, where the power counts as 1
+ZOOMS = (0.0, 0.02, 2e-4)  # widths of the orders' ranges, finer and finer
+BACK = (1e-11, 1e-10, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.5)
+
+
+def logs(odds: Array) -> tuple[Array, Array]:
+    """log y and log(1 - y) from the log-odds of y."""
+    return -np.logaddexp(0.0, -odds), -np.logaddexp(0.0, odds)
+
+
+def _moment(a: Array, y: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+    """(a - 1) D_a(y||x) of coins given by their logs, and a bound on its rounding.
+
+    It is log(y^a x^{1-a} + (1-y)^a (1-x)^{1-a}); D_a itself at orders 1 and inf. The third is the
+    first term's share of the sum.
+    """
+    (ly, my), (lx, mx) = y, x
+    up, down = ly - lx, my - mx
+    z = np.where(np.isfinite(a), a, 2.0) - 1
+    with np.errstate(over="ignore", invalid="ignore"):  # what is no number excludes nothing
+        first = ly + z * up
+        value = np.logaddexp(first, my + z * down)
+        share = np.exp(first - value)
+        if (special := (a == 1) | np.isinf(a)).any():
+            limit = np.where(a == 1, np.exp(ly) * up + np.exp(my) * down, np.maximum(up, down))
+            value = np.where(special, limit, value)
+        size = np.abs(np.minimum(ly, my)) + np.abs(np.minimum(lx, mx))
+        return value, 16 * UNIT * (1 + (z + 2) * (size + 1)), share
+
+
+@dataclass(frozen=True)
+class Line:
+    """Certified lines over the region, y' <= y + slope (x' - x), in logarithms."""
+
+    log_y: Array
+    log_x: Array
+    log_slope: Array
+    rounding: Array
+
+    def intercept(self, log_unit: Array) -> Array:
+        """(y - slope x) / e^log_unit, rounded up."""
+        line = np.exp(self.log_slope + self.log_x - log_unit)
+        size = self.rounding
+        return np.exp(self.log_y - log_unit) * (1 + size) - line * (1 - size)
+
+    def part(self, chosen: Any) -> Line:
+        """Some of them."""
+        return Line(
+            self.log_y[chosen], self.log_x[chosen], self.log_slope[chosen], self.rounding[chosen]
+        )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Orders of both directions with what they allow, each of shape (rows, orders)."""
+
+    ahead: Array
+    behind: Array
+    allowed: Array
+
+    @staticmethod
+    def of(ways: tuple[Ceiling, Ceiling], ahead: Array, behind: Array) -> _Asked:
+        """With the ceilings' values, rounded up."""
+        allowed = [way.allowed(a) for way, a in zip(ways, (ahead, behind), strict=True)]
+        return _Asked(ahead, behind, np.concatenate(allowed, axis=1) * (1 + 8 * UNIT))
+
+
+def _newton(w: Array, g: Array, slope: Array) -> Array:
+    """Where each order's boundary is about; inf where nothing can be said."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        place = w[:, None] - g / slope
+    return np.where((slope > 1e-300) & np.isfinite(place), place, math.inf)
+
+
+class Region:
+    """The coins that a guarantee leaves possible, or a set that certainly holds them.
+
+    Args:
+        ahead: ceilings of D_a(y||x), from above.
+        behind: ceilings of D_a(x||y), from above.
+        least: ceiling of both, from below, with nothing known beside the bare guarantee.
+    """
+
+    def __init__(self, ahead: Ceiling, behind: Ceiling, least: Ceiling) -> None:
+        self.ahead, self.behind, self.least = ahead, behind, least
+
+    def _excess(self, ask: _Asked, y: Array, x: Array) -> tuple[Array, Array]:
+        """How far points certainly pass each order's bound, and how fast that grows with y."""
+        ys, xs = logs(y[:, None]), logs(x[:, None])
+        hit = np.exp(ys[0])
+        a = ask.ahead
+        value, error, share = _moment(a, ys, xs)
+        rise = np.where(np.isinf(a), 1.0, a) * (share - hit)
+        if (one := a == 1).any():
+            up = ys[0] - xs[0] - ys[1] + xs[1]
+            rise = np.where(one, np.exp(ys[0] + ys[1]) * up, rise)
+        if (far := np.isinf(a)).any():
+            rise = np.where(far, np.exp(ys[1]), rise)
+        b = ask.behind
+        other, slack, share = _moment(b, xs, ys)
+        fall = (np.where(np.isinf(b), 2.0, b) - 1) * (hit - share)
+        if (one := b == 1).any():
+            fall = np.where(one, hit - np.exp(xs[0]), fall)
+        if (far := np.isinf(b)).any():
+            fall = np.where(far, hit, fall)
+        with np.errstate(invalid="ignore"):
+            passed = np.concatenate([value - error, other - slack], axis=1) - ask.allowed
+        return passed, np.concatenate([rise, fall], axis=1)
+
+    def _start(self, ask: _Asked, x: Array) -> Array:
+        """Log-odds above the boundary: each moment is more than either of its two terms."""
+        lx, mx = logs(x[:, None])
+        cut = ask.ahead.shape[1]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            a, allowed = ask.ahead, ask.allowed[:, :cut]
+            top = np.where(np.isinf(a), allowed + lx, (allowed + (a - 1) * lx) / a)
+            by_power = np.where((top < 0) & (a > 1), top - np.log(-np.expm1(top)), math.inf)
+            b, allowed = ask.behind, ask.allowed[:, cut:]
+            low = np.where(np.isinf(b), mx - allowed, (b * mx - allowed) / (b - 1))
+            by_miss = np.where((low < 0) & (b > 1), np.log(-np.expm1(low)) - low, math.inf)
+        bound = np.nan_to_num(np.concatenate([by_power, by_miss], axis=1), nan=math.inf)
+        return np.minimum(bound.min(axis=1) + 1e-9, np.maximum(x, 0.0) + FAR + np.abs(x))
+
+    def _solve(self, ask: _Asked, x: Array, w: Array) -> tuple[Array, Array, Array]:
+        """The lowest power that some order excludes, found from ``w`` on.
+
+        Returns:
+            Log-odds, the excess of each order there, and where each order's own boundary is about.
+        """
+        low, high = x.copy(), np.maximum(x, 0.0) + 2 * FAR + np.abs(x)
+        tiny = 1e-14 * np.maximum(1.0, np.abs(x))
+        for _ in range(80):
+            g, slope = self._excess(ask, w, x)
+            out = g.max(axis=1) > 0
+            high, low = np.where(out, np.minimum(w, high), high), np.where(out, low, w)
+            place = np.where(out[:, None] & (g <= 0), math.inf, _newton(w, g, slope))
+            following = place.min(axis=1)
+            done = (np.abs(following - w) <= 8 * tiny) | (high - low <= tiny)
+            if done.all():
+                break
+            inner = (following > low) & (following < high)
+            w = np.where(done, w, np.where(inner, following, 0.5 * (low + high)))
+        # Then up, to where an order certainly excludes it.
+        w, push = w + tiny, tiny.copy()
+        g, slope = self._excess(ask, w, x)
+        for _ in range(60):
+            out = g.max(axis=1) > 0
+            if np.all(out | (w > np.abs(x) + 2 * FAR)):
+                break
+            w = np.where(out, w, w + push)
+            push = np.where(out, push, 4 * push)
+            g, slope = self._excess(ask, w, x)
+        return w, g, _newton(w, g, slope)
+
+    def excluded(self, x: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """Certified upper bounds on power at levels of log-odds ``x``, and what proves them.
+
+        Returns:
+            Log-odds of powers that some order excludes (inf where none does), that order, and
+            whether it is the order of D_a(y||x) rather than of D_a(x||y).
+        """
+        reach = float(np.max(np.abs(x))) + 40
+        ways, rows = (self.ahead, self.behind), np.arange(len(x))
+        ask = _Asked.of(ways, *(np.tile(c.worth_trying(reach), (len(x), 1)) for c in ways))
+        w, g, place = self._solve(ask, x, self._start(ask, x))
+        for width in ZOOMS if any(c.smooth for c in ways) else ():
+            cut = ask.ahead.shape[1]
+            ask = _Asked.of(
+                ways,
+                _zoomed(ask.ahead, place[:, :cut], width, self.ahead.top),
+                _zoomed(ask.behind, place[:, cut:], width, self.behind.top),
+            )
+            w, g, place = self._solve(ask, x, w)
+        best = np.argmin(np.where(g > 0, place, math.inf), axis=1)
+        out = g.max(axis=1) > 0
+        best = np.where(g[rows, best] > 0, best, np.argmax(g, axis=1))
+        orders = np.concatenate([ask.ahead, ask.behind], axis=1)
+        return np.where(out, w, math.inf), orders[rows, best], best < ask.ahead.shape[1]
+
+    def reached(self, x: Array) -> Array:
+        """Log-odds of certified lower bounds on power, at least x: near what is excluded."""
+        high = self.excluded(x)[0]
+        result, left = x.copy(), np.arange(len(x))
+        for back in BACK:
+            top = np.where(np.isfinite(high[left]), high[left], x[left] + FAR)
+            gap = np.maximum(back * (top - x[left]), 4e-14 * np.maximum(1.0, np.abs(top)))
+            y = top - gap
+            good = (y > x[left]) & self.possible(y, x[left])
+            result[left[good]] = y[good]
+            left = left[~good]
+            if not len(left):
+                break
+        return result
+
+    def possible(self, y: Array, x: Array) -> NDArray[np.bool_]:
+        """Whether coins certainly obey the bare guarantee at every order, both ways."""
+        ys, xs = logs(y), logs(x)
+        first = [np.concatenate([u, v]) for u, v in zip(ys, xs, strict=True)]
+        second = [np.concatenate([v, u]) for u, v in zip(ys, xs, strict=True)]
+
+        def moment(row: NDArray[np.intp], a: Array) -> Array:
+            value, error, _ = _moment(
+                a, (first[0][row], first[1][row]), (second[0][row], second[1][row])
+            )
+            return value + error
+
+        rows, one = np.arange(2 * len(x)), np.ones(2 * len(x))
+        possible = below_ceiling(
+            moment, moment(rows, one), moment(rows, one * math.inf), self.least
+        )
+        return possible[: len(x)] & possible[len(x) :]
+
+    def tangents(self, x: Array) -> Line:
+        """The tangents of the orders that bind at ``x``: their sets are convex [RB-5]."""
+        y, a, ahead = self.excluded(x)
+        known = np.isfinite(y)
+        (ly, my), (lx, mx) = logs(np.where(known, y, x + 1.0)), logs(x)
+        r, s = ly - lx, my - mx  # r > 0 > s
+        gap = np.maximum(r - s, 1e-300)
+        z = np.where(a == 1, 1.0, a - 1)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            wide = np.log(-np.expm1(-(z + 1) * gap)) - np.log(-np.expm1(-z * gap))
+            wide = wide - np.log1p(1 / z)  # log(z / (z + 1)): near order 1 the other form cancels
+            kl = np.log(-np.expm1(-gap)) - np.log(gap)
+            slope = np.where(ahead, r + np.where(a == 1, kl, wide), s - np.where(a == 1, kl, wide))
+            size = np.abs(ly) + np.abs(lx) + np.abs(my) + np.abs(mx)
+            # log y and log x err by 4 units of their size, r and s by that and one: 5 units. A gap
+            # that errs by them moves each logarithm by at most that over the gap. The logarithms
+            # themselves, at most 1 / gap or size, err by 2 units, and their sums by one.
+            # `intercept` adds two sums and a power, and `_log_delta_over` a share of 6 units and a
+            # logarithm.
+            rounding = 64 * UNIT * (4 + size + size / gap + np.abs(slope))
+        known &= np.isfinite(slope) & (rounding < 1)
+        none = -math.inf
+        return Line(
+            np.where(known, ly, 0.0),
+            np.where(known, lx, none),
+            np.where(known, slope, none),
+            np.where(known, rounding, 8 * UNIT),  # y = 1 and no slope: only a power of e
+        )
+
+
+def _zoomed(orders: Array, place: Array, width: float, top: float) -> Array:
+    """Orders around the best of each row, which stays among them.
+
+    Args:
+        orders, place: shape (rows, orders): each order's own boundary is about there.
+        width: half of the new range in log(a - 1), around the vertex of a parabola through the
+            best three; 0 for all between the best one's neighbors.
+    """
+    rows = np.arange(len(orders))
+    best = np.argmin(place, axis=1)
+    orders_near = orders[rows, best]
+    last = orders.shape[1] - 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.log(np.where(np.isfinite(orders), orders, 1e9) - 1)
+    t = np.maximum(t, -9.0)
+    left, right = t[rows, np.maximum(best - 1, 0)], t[rows, np.minimum(best + 1, last)]
+    if width:
+        i = np.clip(best, 1, max(last - 1, 1))
+        t0, t1, t2 = (t[rows, np.clip(i + k, 0, last)] for k in (-1, 0, 1))
+        p0, p1, p2 = (place[rows, np.clip(i + k, 0, last)] for k in (-1, 0, 1))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            up, down = (p2 - p1) / (t2 - t1), (p1 - p0) / (t1 - t0)
+            vertex = 0.5 * (t0 + t1) - 0.5 * down * (t2 - t0) / (up - down)
+        here = t[rows, best]
+        vertex = np.where(np.isfinite(vertex) & (vertex > left) & (vertex < right), vertex, here)
+        left, right = vertex - width, vertex + width
+    between = left[:, None] + (right - left)[:, None] * np.linspace(0, 1, 8)
+    new = np.minimum(1 + np.exp(between), top)
+    return np.sort(np.concatenate([new, orders_near[:, None]], axis=1), axis=1)
+
+
+def one_order(orders: Array, moments: Array, epsilon: float) -> tuple[float, float]:
+    """log delta that the best single order proves, and log of the level where it is attained.
+
+    log of e^{tau - (a-1) epsilon} (1 - 1/a)^a / (a - 1), the least over some orders a > 1: an upper
+    bound for every order (Canonne, Kamath and Steinke 2020, proposition 12).
+    """
+    good = (orders > 1) & np.isfinite(orders) & np.isfinite(moments)
+    if not good.any():
+        return 0.0, -abs(epsilon) - 1.0
+    a, tau = orders[good], moments[good]
+    # Where log(1 - 1/a) would cancel it comes from a - 1: it errs by at most 15 units.
+    edge = np.where(a < 1.1, -np.log1p(1 / (a - 1)), np.log1p(-1 / a))
+    value = tau - (a - 1) * epsilon + a * edge - np.log(a - 1)
+    value = value + 8 * UNIT * (tau + (a - 1) * abs(epsilon) + a * np.abs(edge) + 4)
+    best = int(np.argmin(value))
+    return min(float(value[best]), 0.0), float(tau[best] - a[best] * (epsilon - edge[best]))

@@ -1,0 +1,288 @@
+"""What bare guarantees and known losses allow at each order, in floats rounded to one side.
+
+All is said in moments, tau(a) = (a - 1) D_a: convex in a and 0 at a = 1. Two orders stand for
+limits: 1 for D_1 (KL), inf for D_inf (the largest loss).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss, OffLatticeLoss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.rounding import above, below
+
+__all__ = ["MOST_PLACES", "Ceiling", "below_ceiling", "loss_moment", "trusted_rho"]
+
+KNOTS = 240  # orders at which known losses are asked
+MOST_PLACES = 1e5  # terms of K that an order may take
+DEEPEST = 44  # times an interval of orders is cut in two
+MOST_INTERVALS = 20_000
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The largest moment at each order, for one direction.
+
+    Args:
+        rho: of the parabola rho a (a - 1).
+        orders, values: corners of the piecewise linear part, from (1, 0) on.
+        slope: of the linear part beyond the last corner.
+        top: the largest order that is spoken of.
+        kl: bound on D_1.
+        largest: bound on D_inf; inf if there is none.
+        other: rho of known losses, another bound on what ``known`` adds; inf if there is none.
+        known: what known losses add to the values at ``orders``; convex too; empty without them.
+    """
+
+    rho: float
+    orders: Array
+    values: Array
+    slope: float
+    top: float
+    kl: float
+    largest: float
+    other: float = math.inf
+    known: Array | None = None
+
+    @staticmethod
+    def below(bare: RenyiBound) -> Ceiling:
+        """At most what the guarantee allows [RB-4].
+
+        A non-decreasing function whose corners move to the right falls, so orders are rounded up.
+        Values and slope are 8 units less, because `allowed` takes 6 roundings of either.
+        """
+        orders = np.array([1.0, *(above(a) for a, _ in bare.corners)])
+        values = np.array([0.0, *(below(tau) for _, tau in bare.corners)]) * (1 - 8 * UNIT)
+        return Ceiling(
+            below(bare.exact_rho),
+            orders,
+            values,
+            below(bare.slope) * (1 - 8 * UNIT),
+            above(bare.top),
+            below(bare.exact_rho + bare.kl),
+            below(bare.supremum),
+        )
+
+    @staticmethod
+    def above(bare: RenyiBound, known: Composition | None = None) -> Ceiling:
+        """At least what the guarantee and the known losses' finite part allow together [RB-3].
+
+        Values at any orders, joined by chords, lie above a convex function. Values, slope, and what
+        known losses add are 8 units more, because `allowed` takes 6 roundings of each. Sums and
+        products here take at most 4.
+        """
+        top, rho = below(bare.top), above(bare.exact_rho)
+        orders = {1.0, *(min(below(a), top) for a, _ in bare.corners)}
+        others = known.parts if known is not None else ()
+        normal = [(loss, n) for loss, n in others if isinstance(loss, GaussianLoss)]
+        rho += math.fsum(n * loss.rho for loss, n in normal) * (1 + 8 * UNIT)
+        rest = type(known).of(p for p in others if p not in normal) if known is not None else None
+        if rest is None or not rest.parts:
+            places = np.array(sorted(orders))
+            values = np.array([above(bare.linear(Fraction(a))) for a in places.tolist()])
+            return Ceiling(
+                rho,
+                places,
+                values * (1 + 8 * UNIT),
+                above(bare.slope) * (1 + 8 * UNIT),
+                top,
+                above(bare.exact_rho + bare.kl) + (rho - above(bare.exact_rho)) * (1 + 4 * UNIT),
+                above(bare.supremum) if not normal else math.inf,
+            )
+        trusted = trusted_rho(rest)
+        added = min(float(top), 1 + _reach(rest, trusted + rho))
+        orders.update((1 + np.geomspace(1e-3, added - 1, KNOTS)).tolist() if added > 1 else ())
+        places = np.array(sorted(orders))
+        values = np.array([above(bare.linear(Fraction(a))) for a in places.tolist()])
+        more = np.concatenate([[0.0], loss_moment(rest, places[1:])])
+        if np.isfinite(trusted):
+            more = np.minimum(more, places * (places - 1) * trusted * (1 + 8 * UNIT))
+        kl = trusted if len(places) == 1 else min(trusted, more[1] / (places[1] - 1))
+        return Ceiling(
+            rho,
+            places,
+            values * (1 + 8 * UNIT),
+            above(bare.slope) * (1 + 8 * UNIT),
+            top,
+            (above(bare.kl) + rho + kl) * (1 + 8 * UNIT),
+            math.inf,
+            trusted,
+            more * (1 + 8 * UNIT),
+        )
+
+    @property
+    def smooth(self) -> bool:
+        """Whether orders between the corners matter."""
+        return self.rho > 0 or (self.known is not None and self.other < math.inf)
+
+    def allowed(self, a: Array) -> Array:
+        """The largest moment; of D_a itself at orders 1 and inf; inf where nothing is said."""
+        at = np.where(np.isfinite(a), a, 1.0)
+        last = self.orders[-1]
+        value = np.interp(at, self.orders, self.values) + self.slope * np.maximum(at - last, 0.0)
+        value = value + self.rho * at * (at - 1)
+        if self.known is not None:
+            more = np.interp(at, self.orders, self.known, right=math.inf)
+            if self.other < math.inf:
+                more = np.minimum(more, self.other * at * (at - 1))
+            value = value + more
+        value = np.where(a == 1, self.kl, np.where(np.isinf(a), self.largest, value))
+        return np.where((a > self.top) & np.isfinite(a), math.inf, value)
+
+    def worth_trying(self, reach: float) -> Array:
+        """Orders to begin a search with, where losses reach so far."""
+        orders = [self.orders]
+        if self.smooth:
+            scale = self.rho + (self.other if self.other < math.inf else 0.0)
+            far = min(max(4.0, 4 * reach / scale), 1e7, self.top - 1)
+            if far > 0:
+                orders.append(1 + np.geomspace(min(1e-3, far / 2), far, 48))
+        if self.largest < math.inf:
+            orders.append(np.array([math.inf]))
+        return np.unique(np.concatenate(orders))
+
+
+def trusted_rho(losses: Composition) -> float:
+    """The proven rho of the normalised finite part; inf where masses of infinite loss hinder it.
+
+    The rho of finitely many values is that of their normalised part already.
+    """
+    for loss, _ in losses.parts:
+        partial = loss.infinite or loss.reverse().infinite
+        if partial and not isinstance(loss, (FiniteLoss, OffLatticeLoss)):
+            return math.inf
+    return losses.rho * (1 + 8 * UNIT)  # [RB-7]
+
+
+def _reach(losses: Composition, rho: float) -> float:
+    """How far beyond 1 orders are asked: enough for delta near 1e-300, if K is not too long."""
+    if rho < math.inf:
+        scale = rho
+    else:
+        scale = max(float(losses.moments(np.zeros(1))[2][0]), 1e-12)
+    far = min(max(60 / math.sqrt(scale), 4.0), 1e6)
+    while far > 1e-2 and losses.places(far, 0.0) > MOST_PLACES:
+        far /= 4
+    return far
+
+
+def loss_moment(losses: Composition, a: Array) -> Array:
+    """Upper bounds on (a - 1) D_a of the finite part, normalised, at orders a > 1.
+
+    With masses m and n of outcomes that only P and only Q can produce it is
+    K(a - 1) + (a - 1) log(1 - n) - a log(1 - m).
+    """
+    if not losses.parts:
+        return np.zeros(len(a))
+    z = a - 1
+    with np.errstate(over="ignore", invalid="ignore"):
+        k = np.real(losses.log_mgf(z))
+        rounding = [(loss.mgf_rounding(z), n) for loss, n in losses.parts]
+        each = sum((n * np.where(e < 0.5, e / (1 - e), math.inf) for e, n in rounding), 0 * z)
+    m, n = math.log1p(-losses.infinite), math.log1p(-losses.reverse().infinite)
+    value = k + each + z * n - a * m
+    value = value + 16 * UNIT * (1 + len(losses.parts)) * (np.abs(k) + a * (abs(m) + abs(n)))
+    return np.where(np.isfinite(value), np.maximum(value, 0.0), math.inf)
+
+
+Moments = Callable[[NDArray[np.intp], Array], Array]
+
+
+def below_ceiling(
+    moment: Moments, kl: Array, largest: Array, ceiling: Ceiling
+) -> NDArray[np.bool_]:
+    """Whether convex moments certainly stay below a ceiling (of a bare guarantee), at every order.
+
+    Between two orders a convex function is below its chord. The chord is compared with the ceiling,
+    a line and a parabola between corners, and intervals that fail are cut in two. From where
+    D_inf <= rho a on, nothing is left to check.
+
+    Args:
+        moment: (rows, orders) -> upper bounds on the moments of those rows, orders above 1.
+        kl: upper bounds on D_1, shape (rows,).
+        largest: upper bounds on D_inf, shape (rows,); may be inf.
+        ceiling: `Ceiling.below`.
+    """
+    rho = ceiling.rho
+    good = (kl <= ceiling.kl) & (largest <= ceiling.largest)
+    tops = np.full(len(kl), ceiling.top)
+    if rho:
+        with np.errstate(over="ignore"):
+            enough = np.maximum(1.01 * largest / rho, 1.01 * ceiling.orders[-1])
+        tops = np.minimum(tops, np.maximum(enough, 2.0))
+    elif ceiling.top == math.inf:  # D_inf bounds the slope beyond the last corner
+        tops = np.full(len(kl), ceiling.orders[-1])
+    good &= np.isfinite(tops)
+    row: list[NDArray[np.intp]] = []
+    low: list[Array] = []
+    high: list[Array] = []
+    for i in np.flatnonzero(good):
+        edges = ceiling.orders[ceiling.orders <= tops[i]]
+        if tops[i] > 1:
+            if rho:
+                grid = 1 + np.geomspace(min(1e-4, (tops[i] - 1) / 2), tops[i] - 1, 48)
+                edges = np.concatenate([edges, grid])
+            edges = np.unique(np.append(edges, tops[i]))
+        row.append(np.full(len(edges) - 1, i, np.intp))
+        low.append(edges[:-1])
+        high.append(edges[1:])
+    if not row:
+        return good
+    at: NDArray[np.intp] = np.concatenate(row)
+    left: Array = np.concatenate(low)
+    right: Array = np.concatenate(high)
+
+    def asked(at: NDArray[np.intp], a: Array) -> Array:
+        value = np.zeros(len(a))
+        inner = a > 1
+        value[inner] = moment(at[inner], a[inner])
+        return value
+
+    f: Array = asked(at, left)
+    g: Array = asked(at, right)
+    for _ in range(DEEPEST):
+        p, q = _linear(ceiling, left), _linear(ceiling, right)
+        # Interpolation errs by 5 units of its rise, rho a (a - 1) by 3 of itself, and two sums and
+        # the last product by one each. All terms are at least 0: 8 units of their sum.
+        good[at[~(g <= (q + rho * right * (right - 1)) * (1 - 8 * UNIT))]] = False  # not kept there
+        if not (len(at) and rho):
+            return good  # what is linear is decided at its ends
+        live = np.isfinite(g) & (right > left)
+        at = at[live]
+        left, right, f, g, p, q = (v[live] for v in (left, right, f, g, p, q))
+        slope: Array = (g - f - (q - p)) / (right - left)
+        # The largest f - p + slope (a - left) - rho a (a - 1) in between.
+        peak: Array = np.clip((slope / rho + 1) / 2, left, right)
+        worst: Array = f - p + slope * (peak - left) - rho * peak * (peak - 1)
+        worst = np.where(left == 1, (slope - rho) * (right - 1), worst)
+        # The slope times a length errs by 7 units of g + q, interpolation of p and q by 6 of q, the
+        # parabola by 4 of itself, and three sums by one each: 16 units of the largest terms.
+        worst = worst + 16 * UNIT * (g + q + rho * right * right)
+        again = (worst > 0) & good[at]
+        if np.count_nonzero(again) > MOST_INTERVALS:
+            break
+        at = at[again]
+        left, right, f, g = (v[again] for v in (left, right, f, g))
+        middle: Array = 0.5 * (left + right)
+        h = asked(at, middle)
+        at = np.concatenate([at, at])
+        left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+        f, g = np.concatenate([f, h]), np.concatenate([h, g])
+    good[at] = False
+    return good
+
+
+def _linear(ceiling: Ceiling, a: Array) -> Array:
+    beyond = np.maximum(a - ceiling.orders[-1], 0.0)
+    return np.interp(a, ceiling.orders, ceiling.values) + ceiling.slope * beyond

@@ -1,0 +1,306 @@
+"""The privacy profile that bare guarantees imply, beside losses that are known.
+
+With masses m of outcomes that only P and n of outcomes that only Q can produce, the rest of the
+known losses normalised to P' and Q', the best test takes the first and leaves the second:
+
+    power(level) = m + (1 - m) power'(level / (1 - n)),
+    delta(epsilon) = m + (1 - m) delta'(epsilon + log((1 - n) / (1 - m))).
+
+Power' and delta' are those of the region of coins (`region`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import copy
+
+import numpy as np
+
+from neyman.curves.divergences.binary_region import Line, Region, logs, one_order
+from neyman.curves.divergences.envelope import Ceiling
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
+from neyman.curves.profiles.selection import register, select
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.rounding import below
+
+__all__ = ["ImpliedProfile"]
+
+FARTHEST = 1e15  # -log of a level that is looked at
+POINTS = 9  # levels that a search asks at once
+LEVELS = np.linspace(-120.0, 12.0, 6601)  # log-odds at which tangents are drawn
+AWAY = np.array([-0.3, -1e-2, -1e-3, -1e-4, 1e-4, 1e-3, 1e-2, 0.3])
+
+
+class ImpliedProfile(Profile):
+    """The curve that bare guarantees imply.
+
+    Args:
+        bare: their sum.
+        known: the sum of the known losses beside them. They enter upper bounds by their own
+            divergences. Lower bounds are what the bare guarantees imply beside the masses of
+            infinite loss, and what a Gaussian mechanism reaches, which keeps rho-zCDP.
+    """
+
+    def __init__(self, bare: RenyiBound, known: Composition) -> None:
+        kind = "zCDP" if bare.quadratic else "Renyi bounds"
+        self.engine = Engine.RENYI
+        self.method = f"{kind}, every order and both directions"
+        felt = Composition.of(p for p in known.parts if not _only_masses(p[0]))
+        self._reached: Profile | None = None
+        if felt.parts:
+            self.method += "; other mechanisms entered by their divergences"
+            if mu_squared := below(2 * bare.exact_rho):
+                one = Composition.of([*known.parts, (GaussianLoss(mu_squared), 1)])
+                self._reached = select(one)
+        ahead, behind = (Ceiling.above(bare, k) for k in (felt, felt.reverse()))
+        least = Ceiling.below(bare)
+        self._regions = Region(ahead, behind, least), Region(behind, ahead, least)
+        alone = Ceiling.above(bare)
+        self._alone = Region(alone, alone, least) if felt.parts else self._regions[0]
+        self._pure = ahead.largest
+        most = 1 - UNIT  # so that a logarithm is a number; `_mixed` moves by 32 units and more
+        self._infinite = min(known.infinite, most)
+        self._missing = min(known.reverse().infinite, most)
+        self._keep, self._held = math.log1p(-self._infinite), math.log1p(-self._missing)
+        self._answers: dict[float, Interval] = {}
+        self._lines: dict[int, Line] | None = None  # many tangents, where those are enough
+
+    def _mixed(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """With the mass of infinite loss: m + (1 - m) value [RB-6]."""
+        high = np.minimum(high, 0.0)
+        if not self._infinite:
+            return np.minimum(low, high), high
+        m = math.log(self._infinite)
+        slack = 8 * UNIT * (4 + abs(m) + abs(self._keep))
+        high = np.minimum(np.logaddexp(m, self._keep + high) + slack, 0.0)
+        return np.minimum(np.logaddexp(m, self._keep + low) - slack, high), high
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """Bounds on log delta."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Bounds on log delta at all of these epsilons together."""
+        shift = self._held - self._keep
+        slack = 8 * UNIT * (np.abs(epsilons) + abs(shift)) if shift else 0.0 * epsilons
+        low = self._inner(epsilons + shift + slack)[0]
+        low, high = self._mixed(low, self._inner(epsilons + shift - slack)[1])
+        if self._reached is not None:
+            low = np.maximum(low, self._reached.log_deltas(epsilons)[0])
+        return np.minimum(low, high), high
+
+    def _inner(self, epsilons: Array) -> tuple[Array, Array]:
+        """Bounds on log delta of the finite part, kept for the next time."""
+        new = np.array([e for e in dict.fromkeys(epsilons.tolist()) if e not in self._answers])
+        for forward in (True, False):
+            chosen = new[(new >= 0) == forward]
+            if not len(chosen):
+                continue
+            log_delta = np.full((2, len(chosen)), -math.inf)  # nothing beyond the pure epsilon
+            inner = np.abs(chosen) < self._pure
+            if inner.any():
+                log_delta[:, inner] = self._solve(not forward, np.abs(chosen[inner]))
+            if not forward:
+                log_delta = log_delta_below_zero(chosen, (log_delta[0], log_delta[1]))
+            self._answers.update(
+                zip(chosen.tolist(), zip(*map(list, log_delta), strict=True), strict=True)
+            )
+        both = np.array([self._answers[e] for e in epsilons.tolist()]).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    def from_above(self) -> Profile:
+        """Upper bounds by tangents at many levels, without a search for each epsilon."""
+        other = copy(self)
+        other._answers, other._lines = {}, {}
+        return other
+
+    def _by_lines(self, side: int, epsilons: Array) -> tuple[Array, Array]:
+        """Upper bounds from two tangents beside each epsilon, and where it is beyond all [RB-5]."""
+        assert self._lines is not None
+        if side not in self._lines:
+            line = self._regions[side].tangents(LEVELS)
+            order = np.argsort(line.log_slope, kind="stable")
+            self._lines[side] = line.part(order[np.isfinite(line.log_slope[order])])
+        line = self._lines[side]
+        last = len(line.log_slope) - 1
+        if last < 0:
+            return np.zeros(len(epsilons)), np.ones(len(epsilons), bool)
+        following = np.searchsorted(line.log_slope, epsilons, side="right")
+        steep, flat = (np.clip(following + k, 0, last) for k in (0, -1))
+        bounds = _log_delta_over(line.part(steep), line.part(flat), epsilons)
+        return bounds, following > last
+
+    def _solve(self, side: int, epsilons: Array) -> tuple[Array, Array]:
+        """Bounds on log delta at epsilons of at least 0."""
+        region = self._regions[side]
+        a, tau = _moments(region)
+        if self._lines is not None:
+            best, beyond = self._by_lines(side, epsilons)
+            for k in np.flatnonzero((best == 0) | beyond):
+                best[k] = min(best[k], one_order(a, tau, float(epsilons[k]))[0])
+            return np.full(len(epsilons), -math.inf), best
+        guesses = np.array([one_order(a, tau, float(e)) for e in epsilons])
+        best, center = guesses[:, 0], _odds(np.clip(guesses[:, 1], -FARTHEST, -0.1))
+        x = _search(region, center, lambda ly, lx: _log_gain(ly, lx, epsilons[:, None]))
+        line = region.tangents((x[:, None] + AWAY).ravel())
+        half = len(AWAY) // 2
+        for i in range(half):
+            steep = line.part(np.arange(len(x)) * 2 * half + i)
+            flat = line.part(np.arange(len(x)) * 2 * half + 2 * half - 1 - i)
+            best = np.minimum(best, _log_delta_over(steep, flat, epsilons))
+        ly, lx = logs(self._alone.reached(x))[0], logs(x)[0]
+        low = _log_gain(ly, lx, epsilons) - 1e-13 * (1 + np.abs(ly))
+        return np.where(ly > epsilons + lx, np.minimum(low, best), -math.inf), best
+
+    def log_power(self, log_level: float) -> Interval:
+        """Bounds on log power at a level."""
+        low, high = self.log_powers(np.array([log_level]))
+        return float(low[0]), float(high[0])
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Bounds on log power at all of these levels together."""
+        levels = np.asarray(log_levels, float)
+        shared = levels - self._held
+        # The logarithm of what is held errs by 2 units, the difference by one.
+        slack = 8 * UNIT * (1 + np.abs(np.maximum(levels, -1e300)) + abs(self._held))
+        low, high = np.full(len(levels), -math.inf), np.zeros(len(levels))
+        high[levels == -math.inf] = -math.inf
+        # A level of log-odds x; at the ends of the floats' range all that is left is 0 and 1.
+        upper = shared + slack
+        asked = np.isfinite(upper) & (upper < 0)
+        region = self._regions[0]
+        if asked.any():
+            x = _odds(np.maximum(upper[asked], -FARTHEST))
+            odds = region.excluded(x)[0]
+            high[asked] = np.where(np.isfinite(odds), logs(np.minimum(odds, 1e300))[0], 0.0)
+            high[asked] += slack[asked]
+        lower = np.minimum(shared - slack, -1e-300)
+        asked = lower > -FARTHEST
+        if asked.any():
+            x = _odds(lower[asked])
+            low[asked] = logs(self._alone.reached(x))[0] - slack[asked]
+        low[levels >= 0] = 0.0
+        low, high = self._mixed(low, high)
+        if self._reached is not None:
+            low = np.maximum(low, self._reached.log_powers(levels)[0])
+        return np.minimum(low, high), high
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """The largest log((power - delta) / level) over levels, to many digits."""
+        m = math.log(self._infinite) if self._infinite else -math.inf
+        if log_delta <= m:
+            return 1.0
+        target = log_delta + math.log(-math.expm1(m - log_delta)) - self._keep
+        a, tau = _moments(self._regions[0])
+        good = (a > 1) & np.isfinite(a) & np.isfinite(tau)
+        if target >= 0 or not good.any():
+            return 1.0
+        a, tau = a[good], tau[good]
+        with np.errstate(over="ignore"):
+            each = (tau + a * np.log1p(-1 / a) - np.log(a - 1) - target) / (a - 1)
+        best = int(np.argmin(each))
+        level = tau[best] - a[best] * (max(float(each[best]), 1e-9) - math.log1p(-1 / a[best]))
+
+        def score(ly: Array, lx: Array) -> Array:
+            over = np.minimum(target - ly, -1e-300)
+            return np.where(ly > target, ly + np.log(-np.expm1(over)) - lx, ly - target - 1e6)
+
+        region = self._regions[0]
+        x = _search(region, _odds(np.array([min(max(level, -FARTHEST), -0.1)])), score)
+        ly, lx = logs(region.excluded(x)[0])[0], logs(x)[0]
+        return max(float(score(ly, lx)[0]) - self._held + self._keep, 0.0)
+
+    def mu(self) -> Interval | None:
+        """None is implied where losses are unbounded: the curve falls below every G_mu near 0."""
+        return (math.inf, math.inf) if self._pure == math.inf or self._infinite else None
+
+
+def _only_masses(loss: Part) -> bool:
+    return isinstance(loss, FiniteLoss) and loss.index == (0,)
+
+
+def _odds(log_level: Array) -> Array:
+    """Log-odds of a probability below 1, given by its logarithm."""
+    at = np.minimum(log_level, -1e-15)
+    return at - np.log(-np.expm1(at))
+
+
+def _log_gain(ly: Array, lx: Array, epsilon: Array) -> Array:
+    """log(power - t level); far below what that can be where it is not positive."""
+    over = np.minimum(epsilon + lx - ly, -1e-300)
+    gain = ly + np.log(-np.expm1(over))
+    return np.where(ly > epsilon + lx, gain, ly - lx - epsilon - 1e9)
+
+
+def _moments(region: Region) -> tuple[Array, Array]:
+    a = region.ahead.worth_trying(1e3)
+    return a, region.ahead.allowed(a)
+
+
+def _search(region: Region, center: Array, score: Callable[[Array, Array], Array]) -> Array:
+    """About the levels (log-odds) at which a unimodal score of the curve is largest.
+
+    Nothing rests on their being exact.
+    """
+    width = np.maximum(0.5, 0.1 * np.abs(center))
+    rows, steps = np.arange(len(center)), np.linspace(-1, 1, POINTS)
+    for _ in range(40):
+        x = center[:, None] + width[:, None] * steps
+        y = region.excluded(x.ravel())[0].reshape(x.shape)
+        scores = score(logs(np.minimum(y, 1e300))[0], logs(x)[0])
+        best = scores.argmax(axis=1)
+        inner = (best > 0) & (best < POINTS - 1)
+        i = np.clip(best, 1, POINTS - 2)
+        f = [scores[rows, np.clip(i + k, 0, POINTS - 1)] for k in (-2, -1, 0, 1, 2)]
+        bend = f[1] - 2 * f[2] + f[3]
+        # The vertex of a parabola, if that is what the score looks like.
+        uneven = [f[k] - 3 * f[k + 1] + 3 * f[k + 2] - f[k + 3] for k in (0, 1)]
+        even = np.max(np.abs(uneven), axis=0) < 0.03 * np.abs(bend)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            move = 0.5 * (f[1] - f[3]) / bend
+        move = np.where(inner & (np.abs(move) < 1), move, 0.0) * width * (steps[1] - steps[0])
+        center = x[rows, best]
+        if np.all(inner & (width < 0.2) & (even | (width < 1e-3))):
+            return center + move
+        width = np.where(inner, np.maximum(width / 3.5, 1e-3 / 2), 3 * width)
+    return center
+
+
+def _log_delta_over(steep: Line, flat: Line, epsilon: Array) -> Array:
+    """Upper bounds on log delta from two lines: delta is convex in t = e^epsilon and falls.
+
+    The intercept of a line of slope t' bounds delta(log t'). With slopes on both sides of t the
+    two are interpolated; a slope below t serves alone.
+    """
+    unit = np.where(flat.log_y == 0, np.maximum(steep.log_y, -700.0), flat.log_y)
+    first, second = steep.intercept(unit), flat.intercept(unit)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        down = -np.expm1(flat.log_slope - epsilon)
+        share = down / (np.expm1(np.minimum(steep.log_slope - epsilon, 600.0)) + down)
+        between = share * first + (1 - share) * second
+    best = np.where(flat.log_slope <= epsilon, second, math.inf)
+    alone = steep.log_slope <= epsilon
+    best = np.where(alone, np.minimum(best, first), best)
+    apart = ~alone & (flat.log_slope < epsilon) & (steep.log_slope - epsilon < 600)
+    best = np.where(apart, np.minimum(best, between), best)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # The share errs by 6 units, and the sum with `unit` by one of itself. Both lines count 256
+        # units and more, in proportion to log y; the steep one's y is above a half of the flat
+        # one's.
+        value = np.log(best) + unit + 16 * UNIT
+    # What drowned in rounding claims nothing.
+    return np.where(best > 0, np.minimum(np.nan_to_num(value, nan=0.0), 0.0), 0.0)
+
+
+@register(40, "only bounds on Renyi divergences are known about a part")
+def _renyi(composition: Composition) -> Profile | None:
+    bound = composition.bare
+    return None if bound is None else ImpliedProfile(bound, composition.known)

@@ -1,0 +1,281 @@
+"""Losses that are known between two others: one that dominates them, one that they dominate.
+
+Several different parts that see one sample are mixed together, so their sum comes first. On a grid
+it is rounded to either side (`numerics/dots`), and domination survives what is done to both
+measures alike: mixing, sampling, composition [SA-6].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache, singledispatch
+
+import numpy as np
+
+from neyman.curves.losses.loss import Loss, Part
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
+from neyman.numerics.canonical_order import order_key
+from neyman.numerics.discretization import Discretization, contract, spread
+
+__all__ = ["ComposedLattice", "LossBracket", "Parts", "ends", "laws", "sides"]
+
+
+GRID_POINTS = 1 << 14
+EXACT_POINTS = 4096  # so few that no convolution goes through a Fourier transform
+
+Parts = tuple[tuple[Part, int], ...]
+
+
+@dataclass(frozen=True)
+class ComposedLattice(Loss):
+    """The sum of independent losses as one loss on a lattice.
+
+    Args:
+        parts: losses with their counts, in canonical order.
+        side: 1 for a lattice that dominates the sum, -1 for one that it dominates, 0 for the sum
+            itself (`ComposedLattice.exact`).
+    """
+
+    parts: Parts
+    side: int
+
+    @staticmethod
+    def exact(parts: Parts) -> ComposedLattice | None:
+        """The sum itself, if all parts share a lattice on which it is small."""
+        if any(not isinstance(loss, Loss) or loss.step is None for loss, _ in parts):
+            return None
+        joint = ComposedLattice(parts, 0)
+        step = joint.step
+        points = sum(
+            n * len(loss.atoms(0.0)) * (loss.step or step) / step
+            for loss, n in laws(parts)
+            if n <= EXACT_POINTS
+        )
+        few = points <= EXACT_POINTS and all(n <= EXACT_POINTS for _, n in parts)
+        return joint if few else None
+
+    @property
+    def infinite(self) -> float:
+        """Mass of infinite loss."""
+        masses = [(loss.infinite, n) for loss, n in self.parts if loss.infinite]
+        return -math.expm1(math.fsum(n * math.log1p(-m) for m, n in masses))
+
+    @property
+    def supremum(self) -> Fraction | float:
+        """Largest finite loss of the sum itself."""
+        return sum((n * loss.supremum for loss, n in self.parts), Fraction(0))
+
+    @property
+    def step(self) -> Fraction:
+        """The common one, or that of a grid."""
+        return _step(self)
+
+    @property
+    def rho(self) -> float:
+        """The sum of the parts'."""
+        return math.fsum(n * loss.rho for loss, n in self.parts)
+
+    @property
+    def mu(self) -> float:
+        """The root of the sum of squares."""
+        return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
+
+    def reverse(self) -> ComposedLattice:
+        """The same side of the reversed sum."""
+        return _reversed(self)
+
+    def log_mgf(self, z: Array) -> Array:
+        """K of the sum itself."""
+        return sum((n * loss.log_mgf(z) for loss, n in self.parts), np.zeros(np.shape(z)))
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """About the sum of the parts': it is not asked of a side."""
+        return sum((n * loss.mgf_rounding(z) for loss, n in self.parts), np.zeros(np.shape(z)))
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """Sums of the parts'."""
+        total = np.zeros((3, len(tilts)))
+        for loss, n in self.parts:
+            total += n * np.array(loss.moments(tilts))
+        return total[0], total[1], total[2]
+
+    def atoms(self, tilt: float) -> Atoms:
+        """The composed lattice; what a transform's rounding may hide goes to the safe side."""
+        return _atoms(self, tilt)
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """The same atoms."""
+        return Discretization.of(self.atoms(tilt), tilt)
+
+
+@lru_cache(maxsize=256)
+def _reversed(joint: ComposedLattice) -> ComposedLattice:
+    parts = tuple(sorted(((loss.reverse(), n) for loss, n in joint.parts), key=order_key))
+    reverse = ComposedLattice(parts, joint.side)
+    return joint if reverse == joint else reverse
+
+
+@lru_cache(maxsize=256)
+def _step(joint: ComposedLattice) -> Fraction:
+    steps = [loss.step for loss, _ in laws(joint.parts)]
+    deviation = math.sqrt(float(joint.moments(np.zeros(1))[2][0]))
+    reach = min(float(joint.supremum + joint.reverse().supremum), 80 * deviation)
+    grid = _aligned(joint, reach / GRID_POINTS)
+    if any(s is None for s in steps):
+        return grid
+    common = common_step([s for s in steps if s is not None])
+    return common if joint.side == 0 or 4 * common >= grid else grid
+
+
+def _aligned(joint: ComposedLattice, grid: float) -> Fraction:
+    """Adjust the step so that the largest bounded loss falls just above a grid point.
+
+    Laplace pairs have half of their mass there: the lower side moves it down to the grid, by a
+    second-order distance, where any other grid would cost the first order.
+    """
+    tops = [float(loss.supremum) for loss, _ in joint.parts]
+    top = max((t for t in tops if 2 * grid <= t < math.inf), default=0.0)
+    if not top:
+        return Fraction(grid)
+    return Fraction(top / (2 * round(top / (2 * grid)) + grid / 4))
+
+
+@lru_cache(maxsize=64)
+def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
+    total = _rounded(joint, tilt)
+    weight = np.maximum(total.weight + joint.side * total.absolute, 0.0)
+    if joint.side < 0:
+        weight = weight * _shrunk(joint)
+    # A mass that rounding moved up is a little short under Q, and one moved down a little long.
+    # That of a place is 2 units of it. What `spread` moves up in excess is less than the unit an
+    # atom that `relative` counts for it.
+    place = 4 * UNIT * (64 * float(joint.step) + float(np.abs(total.points()[[0, -1]]).max()))
+    relative = total.relative + (place if joint.side else 0.0)
+    return replace(total, weight=weight, absolute=0.0, relative=relative)
+
+
+def _rounded(joint: ComposedLattice, tilt: float) -> Atoms:
+    """The sum on the lattice, or rounded to one side of it."""
+    step = joint.step
+    parts = laws(joint.parts)
+    if all(loss.step is not None and loss.step / step % 1 == 0 for loss, _ in parts):
+        return compose([(loss.atoms(tilt), n) for loss, n in parts])
+    h = float(step)
+    # `contract` merges cells that end in the middle between two places [DI-2].
+    dots = [(loss.dots(tilt, h if joint.side > 0 else h / 2), n) for loss, n in parts]
+    if joint.side > 0:
+        return compose([(spread(d, h), n) for d, n in dots])
+    return compose([(contract(d, h), n) for d, n in dots])
+
+
+@lru_cache(maxsize=64)
+def _shrunk(joint: ComposedLattice) -> float:
+    """A factor that keeps Q within 1: it grew where losses could only be rounded down.
+
+    With it the lower side stays below at every epsilon, also where the mixture counts Q.
+    """
+    atoms = _rounded(joint, -1.0)
+    total = float((atoms.weight + atoms.absolute).sum()) + atoms.tail
+    # NumPy's sum in pairs errs by 40 units, a power by 2, and the rest by one each.
+    return min(math.exp(-atoms.log_scale) / total, 1.0) * (1 - atoms.relative) * (1 - 64 * UNIT)
+
+
+@dataclass(frozen=True)
+class LossBracket(Part):
+    """A loss between two others, in Blackwell's order.
+
+    Compositions that contain it are made twice (`BracketProfile`). What is asked of it directly is
+    answered by the upper one, and moments by both.
+
+    Args:
+        lower: a loss that this one dominates.
+        upper: a loss that dominates this one.
+        how: what they are, in words.
+    """
+
+    lower: Part
+    upper: Part
+    how: str = "between two grids"
+
+    @property
+    def infinite(self) -> float:
+        """Of the upper one."""
+        return self.upper.infinite
+
+    @property
+    def supremum(self) -> Fraction | float:
+        """Of the upper one."""
+        return self.upper.supremum
+
+    @property
+    def rho(self) -> float:
+        """Of the upper one."""
+        return self.upper.rho
+
+    @property
+    def mu(self) -> float:
+        """Of the upper one."""
+        return self.upper.mu
+
+    def reverse(self) -> LossBracket:
+        """Between the two reversed losses: domination is about both orders."""
+        lower, upper = self.lower.reverse(), self.upper.reverse()
+        same = lower == self.lower and upper == self.upper
+        return self if same else LossBracket(lower, upper, self.how)
+
+    def log_mgf(self, z: Array) -> Array:
+        """Midway between the ends for real z, else that of the upper one."""
+        if np.iscomplexobj(z):
+            return self.upper.log_mgf(z)
+        low, high = self._ends(np.atleast_1d(z).astype(float))
+        return 0.5 * (low + high)
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """For real z, half of what the ends are apart, and a unit for each end and their mean."""
+        low, high = self._ends(np.real(np.atleast_1d(z)).astype(float))
+        return 0.5 * (high - low) + 2 * UNIT * (np.abs(low) + np.abs(high))
+
+    def _ends(self, z: Array) -> tuple[Array, Array]:
+        """Bounds on K for real z: e^K is between those of both losses.
+
+        e^{K(z)} is a convex divergence for z > 0 and z < -1, a concave one between.
+        """
+        both = [(loss.log_mgf(z), loss.mgf_rounding(z)) for loss in (self.lower, self.upper)]
+        low = np.minimum.reduce([k - error for k, error in both])
+        return low, np.maximum.reduce([k + error for k, error in both])
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """Of the upper one."""
+        return self.upper.moments(tilts)
+
+
+def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
+    """Return the parts, each of which must be a law.
+
+    Raises:
+        TypeError: a part is a bracket, or a bound on Renyi divergences.
+    """
+    for part, _ in parts:
+        if not isinstance(part, Loss):
+            raise TypeError(f"a {type(part).__name__} is not one law: select an engine for it")
+    return tuple((part, count) for part, count in parts if isinstance(part, Loss))
+
+
+def sides(parts: Parts) -> tuple[Parts, Parts]:
+    """The parts with each bracketed one replaced by its lower, and by its upper loss."""
+    both = [(*ends(x), n) for x, n in parts]
+    return tuple((low, n) for low, _, n in both), tuple((high, n) for _, high, n in both)
+
+
+@singledispatch
+def ends(part: Part) -> tuple[Part, Part]:
+    """The lower and the upper loss of a bracket; any other part twice."""
+    return part, part
+
+
+@ends.register
+def _(part: LossBracket) -> tuple[Part, Part]:
+    return part.lower, part.upper

@@ -1,0 +1,193 @@
+"""Change of measure: the distribution of the loss under Q, needed for subsampling.
+
+A lattice is evaluated under a few tilts: each covers one part of an unbounded law and counts the
+mass that it leaves out. Smooth pairs give their densities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+
+import numpy as np
+
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.loss import Loss
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT, Atoms
+
+__all__ = ["Base", "Stretch", "law_under_q"]
+
+ROOM = 12.0  # deviations between the tilts under which an unbounded lattice is looked at
+OUTSKIRTS = 60.0  # deviations up to which there are any
+STEEPEST = 100.0  # of a tilt on a lattice, in e-folds a step
+SEAM = 6  # indices on either side of a cut that have to agree
+FAR = 1e9  # a loss beyond which nothing is claimed
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Where the inner loss is ``scale`` t + ``shift`` and Q has a density in t."""
+
+    low: float
+    high: float
+    scale: float
+    shift: float
+    distance: float
+    log_q: Callable[[Array], Array]
+    bend: Callable[[Array, Array | float], Array]
+    gain: float  # P(l > 0) - Q(l > 0) on it
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """The law of the inner loss under Q.
+
+    Args:
+        loss, log_q: atoms.
+        stretches: where there is a density.
+        lost: (t, a, low, high): what was left out between low and high is at most e^a under the
+            weights e^{(t + 1) l} [SA-5].
+        relative: bound on the relative error of each atom's mass.
+        side: 0 for the law itself, 1 for one that dominates it, -1 for one that it dominates.
+    """
+
+    loss: Array
+    log_q: Array
+    stretches: tuple[Stretch, ...] = ()
+    lost: tuple[tuple[float, float, float, float], ...] = ()
+    relative: float = 0.0
+    side: int = 0
+
+
+@singledispatch
+def law_under_q(inner: Loss, size: float) -> Base:
+    """A lattice: its atoms, each from the one of a few tilts that shows it best."""
+    tilts = [-1.0, 0.0]
+    discretized: list[tuple[Atoms, Array]] = []
+    centers: list[float] = []
+    while len(discretized) < len(tilts):
+        t = tilts[len(discretized)]
+        atoms = inner.atoms(t)
+        place, weight = atoms.points(), atoms.weight
+        total = float(weight.sum())
+        discretized.append((atoms, place))
+        centers.append(float(weight @ place) / total)
+        top = float(inner.supremum) - 2 * float(atoms.step)
+        most = min(size, STEEPEST / float(atoms.step))
+        if 0 <= t < most and place[-1] < top:
+            deviation = math.sqrt(float(weight @ (place - centers[-1]) ** 2) / total)
+            near = t * deviation < OUTSKIRTS
+            tilts.append(min(t + ROOM / max(deviation, 1e-9), most) if near else most)
+    # Cut between the centers, by index: no atom may count twice or not at all.
+    first, step, side = discretized[0][0], float(discretized[0][0].step), getattr(inner, "side", 0)
+    ends: list[tuple[float, float]] = []
+    low = -math.inf
+    for k in range(len(discretized) - 1):
+        middle = 0.5 * (centers[k] + centers[k + 1]) - float(first.offset)
+        cut, good = _agreeing(tilts[k : k + 2], discretized[k : k + 2], math.ceil(middle / step))
+        overlap = 0 if good or not side else SEAM * side
+        ends.append((low, cut + overlap))
+        low = cut - overlap
+    ends.append((low, math.inf))
+    places: list[Array] = []
+    log_qs: list[Array] = []
+    lost: list[tuple[float, float, float, float]] = []
+    relative = 0.0
+    for t, (atoms, place), (low, high) in zip(tilts, discretized, ends, strict=True):
+        index = atoms.start + np.arange(len(place))
+        mask = (atoms.weight > 0) & (index >= low) & (index < high)
+        places.append(place[mask])
+        log_qs.append(_log_q(t, atoms, place)[mask])
+        size_of = abs(atoms.log_scale) + (abs(t) + 2) * float(np.abs(place).max())
+        off = (abs(t) + 2) * atoms.drift  # a step that is no float errs once for each place
+        relative = max(relative, atoms.relative + 4 * UNIT * (8 + size_of) + off)
+        if atoms.tail:
+            bottom, top = (float(first.offset) + step * x for x in (low, high))
+            if high == math.inf and t < size:  # the largest loss, or more than can be looked at
+                top = min(float(inner.supremum), FAR)
+            lost.append((t, math.log(atoms.tail) + atoms.log_scale, bottom, top))
+    return Base(
+        np.concatenate(places),
+        np.concatenate(log_qs),
+        (),
+        tuple(lost),
+        relative,
+        side,
+    )
+
+
+def _log_q(tilt: float, atoms: Atoms, place: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.log(atoms.weight) + (atoms.log_scale - (tilt + 1) * place)
+
+
+def _agreeing(
+    tilts: list[float], discretized: list[tuple[Atoms, Array]], near: int
+) -> tuple[int, bool]:
+    """An index at which two tilts show the same atoms all around, and whether there is one.
+
+    Where losses were moved onto a grid, rounding may decide differently under another tilt. An
+    atom touches a few indices: around a cut where all agree none is split.
+    """
+    (a, a_place), (b, b_place) = discretized
+    low = max(a.start, b.start, near - 200)
+    high = min(a.start + len(a), b.start + len(b), near + 200)
+    if high - low < 2 * SEAM:
+        return near, False
+    with np.errstate(invalid="ignore"):
+        apart = _log_q(tilts[0], a, a_place)[low - a.start : high - a.start]
+        apart = apart - _log_q(tilts[1], b, b_place)[low - b.start : high - b.start]
+    both_empty = np.isnan(apart)
+    same = both_empty | (np.abs(apart) < 1e-7)
+    run = np.convolve(same, np.ones(2 * SEAM), "valid") == 2 * SEAM
+    if not run.any():
+        return near, False
+    cuts = low + SEAM + np.nonzero(run)[0]
+    return int(cuts[np.argmin(np.abs(cuts - near))]), True
+
+
+@law_under_q.register
+def _(inner: LaplaceLoss, size: float) -> Base:
+    """Q is e^{-(l + a) / 2} / 4 between its atoms, with 1/2 at -a and e^-a / 2 at a."""
+    a = inner.epsilon
+    stretch = Stretch(
+        -a,
+        a,
+        1.0,
+        0.0,
+        1.0,
+        lambda t: -(t + a) / 2 - math.log(4),
+        lambda t, near: np.full_like(t, 0.5),
+        math.expm1(-a / 2) ** 2 / 2,
+    )
+    log_half = -math.log(2)
+    return Base(np.array([-a, a]), np.array([log_half, log_half - a]), (stretch,))
+
+
+@law_under_q.register
+def _(inner: GaussianLoss, size: float) -> Base:
+    """L = mu t - mu^2 / 2 with t ~ N(0, 1) under Q."""
+    mu = inner.mu
+    room = min(1.0, 1 / mu)
+    stretch = Stretch(
+        -math.inf,
+        math.inf,
+        mu,
+        -mu * mu / 2,
+        room,
+        lambda t: -t * t / 2 - 0.5 * math.log(math.tau),
+        lambda t, near: np.abs(t) + room / 4 + near,
+        math.erf(mu / math.sqrt(8)),
+    )
+    return Base(np.zeros(0), np.zeros(0), (stretch,))
+
+
+@law_under_q.register
+def _(inner: NonPrivateLoss, size: float) -> Base:
+    """Nothing that both may produce."""
+    return Base(np.zeros(0), np.zeros(0))

@@ -1,0 +1,300 @@
+"""Composition: the sum of independent privacy losses of one ordered pair."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from neyman.curves.losses.bracket import laws, sides
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.loss import Loss, Part
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.renyi_bound import RenyiBound, sum_of_bounds
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.canonical_order import order_key
+from neyman.numerics.operations import CALL, charge
+
+__all__ = ["Composition"]
+
+T = TypeVar("T")
+
+DROP = 50.0  # e-folds below which a node counts as nothing but an error
+NOTHING = -1e6  # the K of such a node
+BLOCK = 1 << 16  # numbers of K held at a time
+MOST_PLACES = 1000  # answers that are stored
+NEAR_END = 4  # of the edges: about twice as far as a normal law's end
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The sum of independent losses, each with its count; equal losses are grouped.
+
+    Build it with `Composition.of`, which puts the parts in their canonical order.
+    """
+
+    parts: tuple[tuple[Part, int], ...] = ()
+    _cache: dict[str, Any] = field(
+        default_factory=dict[str, Any], init=False, compare=False, repr=False
+    )
+
+    def cache(self, name: str, compute: Callable[[Composition], T]) -> T:
+        """Return what ``compute`` makes of this composition, computed at the first call.
+
+        Args:
+            name: of the result.
+            compute: a function of the composition alone.
+        """
+        result = self._cache.get(name)  # one step: another thread may drop it
+        if result is None:
+            result = self._cache[name] = compute(self)
+        return result
+
+    def add_user(self) -> None:
+        """Count one more curve that uses what is computed of this composition."""
+        self._cache["users"] = self._cache.get("users", 0) + 1
+
+    def remove_user(self) -> None:
+        """Count one curve less; after the last one drop all but the reverse.
+
+        A profile holds its composition, which holds the profile. Without this their arrays stay
+        in memory until the collector of cycles runs. What is dropped is computed anew if needed.
+        """
+        self._cache["users"] = self._cache.get("users", 0) - 1
+        both = (self, self._cache.get("reverse", self))
+        if any(one._cache.get("users", 0) > 0 for one in both):
+            return
+        for one in both:
+            for name in [name for name in one._cache if name != "reverse"]:
+                one._cache.pop(name, None)
+
+    @staticmethod
+    def of(parts: Iterable[tuple[Part, int]]) -> Composition:
+        """Equal losses grouped, Gaussian and bare ones added to one each, in canonical order."""
+        counts: Counter[Part] = Counter()
+        mu_squared: list[float] = []
+        bare: list[tuple[RenyiBound, int]] = []
+        for loss, count in parts:
+            if count and isinstance(loss, NonPrivateLoss):
+                return Composition(((loss, 1),))
+            if isinstance(loss, GaussianLoss):
+                mu_squared.append(loss.mu_squared * count)
+            elif isinstance(loss, RenyiBound):
+                bare.append((loss, count))
+            else:
+                counts[loss] += count
+        if any(mu_squared):
+            counts[GaussianLoss(math.fsum(mu_squared))] = 1
+        if (total := sum_of_bounds(bare)) is not None:
+            counts[total] = 1
+        each = [(loss, n) for loss, n in counts.items() if n]
+        return Composition(tuple(sorted(each, key=order_key) if len(each) > 1 else each))
+
+    def __add__(self, other: Composition) -> Composition:
+        return Composition.of(self.parts + other.parts)
+
+    def __mul__(self, count: int) -> Composition:
+        return Composition.of((loss, n * count) for loss, n in self.parts)
+
+    def reverse(self) -> Composition:
+        """Return the sum of the reversed losses; its own reverse is this composition."""
+        return self.cache("reverse", Composition._reversed)
+
+    def _reversed(self) -> Composition:
+        backward = Composition.of((loss.reverse(), n) for loss, n in self.parts)
+        if backward == self:
+            return self
+        backward.cache("reverse", lambda _: self)
+        return backward
+
+    @property
+    def bare(self) -> RenyiBound | None:
+        """The part of which only bounds on Renyi divergences are known; None if there is none."""
+        return next((loss for loss, _ in self.parts if isinstance(loss, RenyiBound)), None)
+
+    @property
+    def laws(self) -> tuple[tuple[Loss, int], ...]:
+        """All parts, each of which must be a law; a TypeError names the first that is none."""
+        return laws(self.parts)
+
+    @property
+    def known(self) -> Composition:
+        """All other parts."""
+        return Composition(tuple(p for p in self.parts if not isinstance(p[0], RenyiBound)))
+
+    @cached_property
+    def least(self) -> Composition:
+        """A sum that this one certainly dominates: itself, unless a part is only bracketed."""
+        lower = sides(self.parts)[0]
+        return self if lower == self.parts else Composition.of(lower)
+
+    @property
+    def infinite(self) -> float:
+        """Mass of infinite loss."""
+        masses = [(loss.infinite, n) for loss, n in self.parts if loss.infinite]
+        if len(masses) == 1 and masses[0][1] == 1:
+            return masses[0][0]
+        if any(mass >= 1 for mass, _ in masses):
+            return 1.0
+        log_finite = math.fsum(n * math.log1p(-mass) for mass, n in masses)
+        return -math.expm1(log_finite)
+
+    @property
+    def supremum(self) -> Fraction | float:
+        """Largest finite loss: exact, or inf."""
+        return self._supremum
+
+    @cached_property
+    def _supremum(self) -> Fraction | float:
+        each = [(loss.supremum, n) for loss, n in self.parts]
+        if any(top == math.inf for top, _ in each):
+            return math.inf
+        total = sum((n * top for top, n in each), Fraction(0))
+        if isinstance(total, float):  # some are, rounded up themselves
+            total += 4 * (len(each) + 2) * UNIT * math.fsum(n * abs(float(top)) for top, n in each)
+        return total
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the largest loss is known only to rounding."""
+        return any(loss.rounded for loss, _ in self.parts)
+
+    @property
+    def log_top(self) -> float:
+        """log of the mass of the largest finite loss, or a lower bound of it."""
+        return math.fsum(n * loss.log_top * (1 + 8 * UNIT) for loss, n in self.parts)
+
+    @property
+    def log_total_variation(self) -> float:
+        """An upper bound on log delta(0): delta(0) <= 1 - prod(1 - TV), by a coupling."""
+        each = [(loss.total_variation, n) for loss, n in self.parts]
+        if any(tv >= 1 for tv, _ in each):
+            return 0.0
+        total = -math.expm1(math.fsum(n * math.log1p(-tv) for tv, n in each))
+        return min(math.log(total * (1 + 1e-12)), 0.0) if total > 0 else -math.inf
+
+    @property
+    def rho(self) -> float:
+        """A proven zCDP parameter of the finite part: the sum of the parts'."""
+        return math.fsum(n * loss.rho for loss, n in self.parts)
+
+    @property
+    def mu(self) -> float:
+        """A proven GDP parameter of the finite part: the root of the sum of squares."""
+        return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
+
+    @property
+    def rough_mu(self) -> float:
+        """Return a cheap, slightly larger GDP bound mu."""
+        return math.sqrt(math.fsum(n * loss.rough_mu**2 for loss, n in self.parts))
+
+    @cached_property
+    def _by_class(self) -> tuple[tuple[type[Part], list[Part], Array], ...]:
+        """The parts and their counts, by class."""
+        classes: dict[type[Part], list[tuple[Part, int]]] = {}
+        for loss, count in self.parts:
+            classes.setdefault(type(loss), []).append((loss, count))
+        return tuple(
+            (kind, [loss for loss, _ in parts], np.array([float(n) for _, n in parts]))
+            for kind, parts in classes.items()
+        )
+
+    def log_mgf(self, z: Array) -> Array:
+        """K(z) of the sum."""
+        total = np.zeros(z.shape, dtype=z.dtype)
+        for loss, count in self.parts:
+            total = total + count * loss.log_mgf(z)
+        return total
+
+    def places(self, tilt: float, height: float) -> float:
+        """About how many terms K takes at this height."""
+        places = self._places.get((tilt, height))
+        if places is None:
+            if len(self._places) > MOST_PLACES:
+                self._places.clear()
+            places = math.fsum(
+                kind.sum_of_places(losses, tilt, height) for kind, losses, _ in self._by_class
+            )
+            self._places[tilt, height] = places
+        return places
+
+    @cached_property
+    def _places(self) -> dict[tuple[float, float], float]:
+        """The latest answers of `places`."""
+        return {}
+
+    def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
+        """K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
+
+        A part errs by e beside its |phi|, so the product of all is at most the product of
+        |phi| + e. The sum of K, in any order, errs by a unit of all sizes for each part. Nodes at
+        which what has been multiplied so far is nothing beside the rest are dropped: the other
+        factors are at most 1.
+
+        Args:
+            z: real, or on one vertical line from the real axis upward; shape (n,).
+            log_rest: logarithm of a further factor that each e^K will get; none are dropped
+                without it.
+        """
+        total = np.zeros(z.shape, complex if np.iscomplexobj(z) else float)
+        size, grown, reach = (np.zeros(z.shape) for _ in range(3))
+        alive = np.arange(len(z))
+        for kind, losses, counts in self._by_class:
+            done = 0
+            while done < len(losses) and len(alive):
+                rows = slice(done, done + max(1, BLOCK // len(alive)))
+                each = 1 if np.iscomplexobj(z) else len(alive)  # real ones are taken one by one
+                charge(3 * CALL * (1 + each * len(losses[rows])))
+                k, error = kind.mgfs(losses[rows], z[alive])
+                n, done = counts[rows], rows.stop
+                log_phi = np.real(k - k[:, :1]) if np.iscomplexobj(z) else np.zeros(k.shape)
+                total[alive] += _times(n, k)
+                reach[alive] += _times(n, np.abs(k))
+                size[alive] += _times(n, log_phi)
+                error = np.log(np.maximum(error, 1e-300))
+                grown[alive] += _times(n, np.logaddexp(0.0, error - log_phi))
+                if log_rest is not None:
+                    there = size[alive] + grown[alive] + log_rest[alive] > -DROP
+                    if np.count_nonzero(there) < 0.7 * len(alive):
+                        total[alive[~there]] += NOTHING
+                        alive = alive[there]
+        # A product for each part, and a sum of len(parts) terms.
+        grown = np.minimum(grown + (len(self.parts) + 4) * UNIT * reach, 700.0 - size)
+        small = np.minimum(grown, 1.0)
+        error = np.where(grown < 1, np.exp(size) * np.expm1(small), np.exp(size + grown))
+        dropped = np.real(total) <= 0.5 * NOTHING
+        return total, np.where(dropped, np.exp(np.minimum(size + grown, 700.0)), error)
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """K, mean and variance of the tilted sum: to steer by."""
+        total = np.zeros((3, len(tilts)))
+        charge(CALL * (5 + len(self.parts)))
+        for kind, losses, counts in self._by_class:
+            total += kind.sum_of_moments(losses, counts, tilts)
+        return total[0], total[1], total[2]
+
+    def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
+        """log of a bound on the tilted characteristic function between the edges.
+
+        Parts are asked until the end that they leave is near where a normal law's would be.
+        """
+        total = np.zeros(len(edges))
+        for loss, count in self.laws:
+            charge(CALL)
+            total = total + count * loss.decay(tilt, edges, -need / count)
+            left = np.maximum.accumulate(total[::-1])[::-1]
+            if left[min(NEAR_END, len(edges) - 1)] <= -need:
+                break
+        return total
+
+
+def _times(counts: Array, rows: Array) -> Array:
+    """The sum of the rows, each with its count."""
+    return np.einsum("i,ij->j", counts, rows)

@@ -1,0 +1,288 @@
+"""What whole numbers cost: integers with discrete Gaussian noise beside a Gaussian's reals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
+
+from neyman.curves.losses.gaussian import REACH, GaussianLoss
+from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
+from neyman.numerics import theta
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.discretization import Discretization
+from neyman.numerics.rounding import up
+
+__all__ = ["MOST_NUMBERS", "SMOOTH", "DiscreteGaussianLoss", "integer_mu", "root_above"]
+
+
+SMOOTH = 6  # variance of the rounding that makes whole numbers of a Gaussian [MM-1]
+MOST_NUMBERS = 1 << 60  # with noise, in all
+LEAST = Fraction(1, 10**300)
+
+
+def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
+    """A mu such that integers with discrete Gaussian noise are mu-GDP, also for adaptive shifts.
+
+    mu = Delta / sqrt(sigma^2 - 6) + 2 sqrt(2 pi) m kappa, where m numbers with discrete Gaussian
+    noise are, up to a factor e^(m kappa) in any probability, numbers with Gaussian noise of
+    variance sigma^2 - 6 that were rounded at random: kappa = log((1 + e) / (1 - e)), e =
+    2 q / (1 - q), q = e^(-12 pi^2). Derived in [MM-1].
+
+    Args:
+        shift_squared: Delta^2, the squared l2 norm of the shift, in whole numbers.
+        sigma_squared: above 6.
+
+    Returns:
+        A float, rounded up, for up to 2^60 numbers in all; 0 for no shift.
+    """
+    if not shift_squared:
+        return 0.0
+    kappa = 4.1 * math.exp(-2 * math.pi**2 * SMOOTH)
+    slope = root_above(shift_squared / (sigma_squared - SMOOTH))
+    return (slope + 5.02 * MOST_NUMBERS * kappa) * (1 + 1e-15)
+
+
+def root_above(squared: Fraction) -> float:
+    """The least float of at least the root; 1e-150 for what is smaller."""
+    if not squared:
+        return 0.0
+    root = math.sqrt(max(squared, LEAST))
+    while Fraction(root) ** 2 < squared:
+        root = up(root, 1)
+    return root
+
+
+NARROW = 4.0  # sigma^2 below which the moments are not the Gaussian's
+FINE = 100  # sigma^2 from which `integer_mu` is 3% too large at most
+LARGE = 10**6  # and 3e-6, as much as summing would be
+WIDE = 10**8  # sigma^2 beyond which single atoms are not counted one by one
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianLoss(Loss):
+    """The loss of N_Z(0, sigma^2) against N_Z(shift, sigma^2).
+
+    N_Z has the mass function proportional to e^{-x^2 / (2 sigma^2)} on the integers. The loss at
+    x is shift (shift - 2x) / (2 sigma^2), on a lattice of step shift / sigma^2. The pair is its
+    own reverse, by x -> shift - x.
+
+    Args:
+        sigma_squared: exact, above 0. It is not the variance, which is a little smaller.
+        shift: at least 1.
+
+    Source: Canonne, Kamath and Steinke 2020.
+    """
+
+    sigma_squared: Fraction
+    shift: int = 1
+
+    @property
+    def step(self) -> Fraction | None:
+        """shift / sigma^2; none where sigma is so large that atoms are not counted one by one."""
+        return self.shift / self.sigma_squared if self.sigma_squared <= WIDE else None
+
+    @property
+    def rho(self) -> float:
+        """shift^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4)."""
+        return float(Fraction(self.shift**2) / (2 * self.sigma_squared))
+
+    @property
+    def mu(self) -> float:
+        """Upper bound on the smallest mu with G_mu below the curve; above shift / sigma [DG-1].
+
+        With q(t) = Phi^-1(P(X <= t)) it is sup_t q(t) - q(t - shift): the curve is linear between
+        the thresholds, where it has to lie above G_mu. Evaluated up to a t beyond which the bound
+        of `_tail_mu` falls; that bound covers the rest. Beyond a sigma of 1000 it is `integer_mu`,
+        which has no sum to take.
+        """
+        if self.sigma_squared > LARGE:
+            return integer_mu(Fraction(self.shift**2), self.sigma_squared)
+        return _largest_gap(float(self.sigma_squared), self.shift)
+
+    @property
+    def rough_mu(self) -> float:
+        """`integer_mu` where its 3 / sigma^2 are little."""
+        if self.sigma_squared > FINE:
+            return integer_mu(Fraction(self.shift**2), self.sigma_squared)
+        return self.mu
+
+    def reverse(self) -> DiscreteGaussianLoss:
+        """The same, by reflection."""
+        return self
+
+    def _window(self, tilt: float) -> tuple[int, int]:
+        center = -tilt * self.shift
+        sigma = math.sqrt(self.sigma_squared)
+        low, high = math.floor(center - REACH * sigma) - 1, math.ceil(center + REACH * sigma) + 1
+        return low, high
+
+    def _exponents(self, tilt: float, x: Array) -> Array:
+        return -((x + tilt * self.shift) ** 2) / (2 * float(self.sigma_squared))
+
+    def log_mgf(self, z: Array) -> Array:
+        """K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(z shift) / theta(0)."""
+        z, s2 = np.atleast_1d(z), float(self.sigma_squared)
+        if s2 >= NARROW:
+            turn = np.abs(np.imag(z)).max(initial=0.0) * self.shift / (math.tau * s2)
+            if 2 * math.pi**2 * s2 * (1 - 2 * turn) > theta.DROP:  # one term is left [DG-2]
+                return z * (z + 1) * (self.shift**2 / s2 / 2)
+        return theta.log_mgf(s2, self.shift, z)
+
+    def _log_mgf(self, tilt: float) -> float:
+        return float(self.log_mgf(np.array([tilt]))[0])
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """A few units for each exponent and phase."""
+        return theta.rounding(float(self.sigma_squared), self.shift, np.atleast_1d(z))
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """Those of the Gaussian, which they are close to unless sigma is small; else sums."""
+        s2 = float(self.sigma_squared)
+        ratio = self.shift**2 / s2
+        if s2 < NARROW:
+            center = np.round(-tilts * self.shift)
+            x = center[:, None] + np.arange(-20.0, 21.0)
+            exponent = -((x + (tilts * self.shift)[:, None]) ** 2) / (2 * s2)
+            p = np.exp(exponent - exponent.max(axis=1, keepdims=True))
+            p /= p.sum(axis=1, keepdims=True)
+            loss = self.shift * (self.shift - 2 * x) / (2 * s2)
+            mean = (p * loss).sum(axis=1)
+            spread = (p * (loss - mean[:, None]) ** 2).sum(axis=1)
+            return np.real(self.log_mgf(tilts)), mean, spread
+        # The theta functions of K differ from each other by a relative e^-77 at most.
+        return tilts * (tilts + 1) * (ratio / 2), (tilts + 0.5) * ratio, np.full(len(tilts), ratio)
+
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
+        """From the distance d of v = u shift / sigma^2 to 2 pi times a whole number [C-5].
+
+        |phi| <= (sum over k of e^{-sigma^2 (v - 2 pi k)^2 / 2}) / (1 - 2 sum e^{-2 pi^2 sigma^2
+        k^2}), where the nearest k has e^{-sigma^2 d^2 / 2} and all others less than
+        3 e^{-sigma^2 pi^2 / 2} together.
+        """
+        s2 = float(self.sigma_squared)
+        if s2 < 0.25:
+            return np.zeros(len(edges))
+        turn = edges * (self.shift / (s2 * math.tau))
+        low, high = turn[:-1], turn[1:]
+        if turn[-1] <= 0.5:  # the nearest is 0
+            away = low * ((1 - 1e-9) * math.tau)
+        else:
+            away = np.minimum(low - np.floor(low), np.ceil(high) - high) * (1 - 1e-9)
+            away = np.where(np.ceil(low) <= np.floor(high), 0.0, away) * math.tau
+        most = np.logaddexp(-s2 / 2 * away**2, math.log(3) - s2 * math.pi**2 / 2)
+        most = most - math.log1p(-3 * math.exp(-2 * math.pi**2 * s2))
+        log_decay = np.zeros(len(edges))
+        np.minimum(most, 0.0, out=log_decay[:-1])
+        return log_decay
+
+    def atoms(self, tilt: float) -> Atoms:
+        """The window of 26 sigma around the tilted center -tilt * shift, normalized."""
+        low, high = self._window(tilt)
+        exponent = self._exponents(tilt, np.arange(high, low - 1, -1, dtype=float))
+        weight = np.exp(exponent - exponent.max())
+        weight /= weight.sum()
+        # Sigma^2, the quotient, and the difference err by one unit each; a place that is not whole
+        # by one, and its square by 3. The rounding of tilt times shift moves all places.
+        most, center = -float(exponent.min()), tilt * self.shift
+        units = 3 if center.is_integer() else 6
+        moved = float(abs(Fraction(tilt) * self.shift - Fraction(center)))
+        moved *= math.sqrt(2 * most / self.sigma_squared) * (1 + 1e-9)
+        relative = (units * most + len(weight) + 16) * UNIT + moved
+        first = Fraction(self.shift**2) / (2 * self.sigma_squared)
+        scale = self._log_mgf(tilt)
+        return Atoms(
+            self.shift / self.sigma_squared,
+            first,
+            -high,
+            weight,
+            scale,
+            tail=1e-147,
+            relative=relative,
+        )
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """The same atoms; beyond a certain sigma, quadrature nodes of their density.
+
+        A sum over whole numbers differs from the integral by at most sup |g''| / 24 a term, which
+        for the density is at most (26^2 + 1) / (24 sigma^2) of it within 26 sigma.
+        """
+        if self.sigma_squared <= WIDE:
+            return Discretization.of(self.atoms(tilt), tilt)
+        smooth = GaussianLoss(float(self.shift**2 / self.sigma_squared)).dots(tilt, step)
+        return replace(smooth, relative=smooth.relative + 60 / float(self.sigma_squared))
+
+    def sum_size(self, count: int, *, truncated: bool = False) -> float:
+        """54 sigma a term, or 22 sigma of the sum: weights beyond are below e^-60."""
+        sigma = math.sqrt(self.sigma_squared)
+        if self.step is None or 54 * sigma * count + 4 > MOST_POWERS:
+            return math.inf
+        return (22 * math.sqrt(count) if truncated else 54 * count) * sigma + 4
+
+    def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
+        """The power of the weights on the lattice."""
+        return lattice_sum(self, count, tilt, least)
+
+
+MOST_SHIFT = 1 << 22  # in a sum of tails, one by one
+
+
+@lru_cache(maxsize=1024)
+def _largest_gap(sigma_squared: float, shift: int) -> float:
+    sigma = math.sqrt(sigma_squared)
+    if shift > MOST_SHIFT:
+        return math.inf  # a sum too long: nothing is claimed
+    reach = max(60.0, min(1000.0, 1e6 / sigma))
+    top = math.ceil(reach * sigma) + 2 * shift + 2
+    # log P(X > t) for t = -shift .. top, by sums from the far end: no cancellation.
+    x = np.arange(top + math.ceil(40 * sigma) + 41, -shift - 1, -1, dtype=float)
+    log_weight = -(x**2) / (2 * sigma_squared)
+    log_sums = np.logaddexp.accumulate(log_weight)
+    half = log_sums[x == 1][0] if np.any(x == 1) else -math.inf
+    log_total = np.logaddexp(math.log(2) + half, 0.0)  # symmetric about 0
+    log_tail = (log_sums - log_total)[::-1]  # entry i is log P(X > t) for t = i - shift - 1
+    t = np.arange(len(log_tail)) - shift - 1
+    upper = -ndtri_exp(np.minimum(log_tail[t >= 0], 0.0))
+    q = np.concatenate([-upper[shift::-1], upper])  # q(-1 - t) = -q(t)
+    gap = (q[shift:] - q[:-shift])[(t[shift:] <= top) & (t[shift:] >= 0)]
+    # Each sum errs by a unit a term; log-probabilities move q by less than twice that.
+    largest = float(gap.max()) + 8 * UNIT * (len(x) + reach)
+    return max(largest, _tail_mu(sigma_squared, shift, top))
+
+
+def _tail_mu(sigma_squared: float, shift: int, top: int) -> float:
+    """Bound on q(t) - q(t - shift) for every t > top.
+
+    The normal hazard exceeds its argument, so (q(t)^2 - q(t-s)^2) / 2 <= log P(X > t-s)/P(X > t),
+    and that is at most s (t+1) / sigma^2 - s^2 / (2 sigma^2) + eta, where eta bounds
+    log E[e^{(X-t-1) s / sigma^2} | X > t] by that of a geometric variable. From below,
+    q(t) >= Y - d with Y = (t+1) / sigma and d as in the code, from Mills' ratio. The quotient
+    falls in t.
+    """
+    sigma = math.sqrt(sigma_squared)
+    y = (top + 1) / sigma
+    # Beyond top neighboring masses fall by at least this ratio, so the excess over top is
+    # stochastically below a geometric variable.
+    ratio = math.exp(-(2 * top + 3) / (2 * sigma_squared))
+    grown = math.exp(min((2 * shift - 2 * top - 3) / (2 * sigma_squared), 0.0))
+    if grown >= 1 or ratio >= 1:
+        return math.inf
+    eta = math.log1p(-ratio) - math.log1p(-grown)
+    total = max(1.0, math.sqrt(math.tau) * sigma - 1)  # theta(0) is above both
+    excess = -math.log(total) - math.log1p(-ratio) + 0.5 * math.log(math.tau)
+
+    def below(v: float) -> float:
+        """d(v) with q >= v - d: v d - d^2/2 >= log(v + 1/v) + excess."""
+        need = max(math.log(v + 1 / v) + excess, 0.0)
+        return need / v / (1 - need / v**2) if need < v**2 / 2 else v
+
+    early = y - shift / sigma
+    low = (y - below(y)) + (early - below(early))
+    if low <= 0:
+        return math.inf
+    return 2 * (shift * y / sigma - shift**2 / (2 * sigma_squared) + eta) / low

@@ -1,0 +1,72 @@
+"""Pairs that were computed elsewhere: each order with numbers of its own, and its source named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.loss import Part
+from neyman.numerics.arrays import Array
+from neyman.numerics.rounding import up
+
+__all__ = ["ExternalPld"]
+
+
+@dataclass(frozen=True, repr=False)
+class ExternalPld(Part):
+    """The loss that someone states of a pair (P, Q), and the one that they state of (Q, P).
+
+    Rounded up, the two are no longer each other's reverse, and the reverse of one may be much
+    worse than the other: what was rounded up from below comes out as infinite loss.
+
+    Args:
+        ahead: stated of (P, Q).
+        behind: stated of (Q, P).
+        source: whose statement it is, in words.
+    """
+
+    ahead: FiniteLoss
+    behind: FiniteLoss
+    source: str
+
+    @property
+    def infinite(self) -> float:
+        """As stated."""
+        return self.ahead.infinite
+
+    @property
+    def supremum(self) -> Fraction:
+        """As stated."""
+        return self.ahead.supremum
+
+    @property
+    def rho(self) -> float:
+        """The larger of the two; what a statement leaves out of Q adds to it [RB-7]."""
+        return max(up(x.rho - math.log1p(-x.missing)) for x in (self.ahead, self.behind))
+
+    @property
+    def mu(self) -> float:
+        """The larger of the two."""
+        return max(self.ahead.mu, self.behind.mu)
+
+    def reverse(self) -> ExternalPld:
+        """The statement about the other order goes ahead."""
+        return ExternalPld(self.behind, self.ahead, self.source)
+
+    def log_mgf(self, z: Array) -> Array:
+        """As stated."""
+        return self.ahead.log_mgf(z)
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """As stated."""
+        return self.ahead.mgf_rounding(z)
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """As stated."""
+        return self.ahead.moments(tilts)
+
+    def __repr__(self) -> str:
+        largest = float(self.ahead.supremum)
+        return f"ExternalPld({self.source!r}, {len(self.ahead.index)} values up to {largest:g})"

@@ -1,0 +1,521 @@
+"""Privacy losses with finitely many values, on a lattice or off it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
+
+from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
+from neyman.curves.losses.zcdp_parameters import (
+    bounded_range_rho,
+    discrete_laplace_rho,
+    pure_rho,
+    response_rho,
+)
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
+from neyman.numerics.decay import by_moments
+from neyman.numerics.discretization import Discretization
+from neyman.numerics.power_sums import added, power_sums, ways
+from neyman.numerics.rounding import above, up
+
+__all__ = [
+    "FiniteLoss",
+    "OffLatticeLoss",
+    "discrete_laplace_loss",
+    "exact_log",
+    "finite_loss",
+    "response_loss",
+]
+
+
+LEAST_EPSILON = Fraction(1, 10**150)
+MOST_EPSILON = 10**6  # of one release: beyond it nothing is hidden anyway
+
+MANY = 400  # values of a loss, of which K is a sum
+SMALLEST = -600.0  # log of a mass that can be taken to powers
+MOST_PAIRED = 8  # copies of a loss that are added pair by pair
+
+
+@dataclass(frozen=True)
+class FiniteLoss(Loss):
+    """A loss with finitely many values on a lattice.
+
+    Args:
+        lattice: the step, exact, above 0.
+        index: the values are ``index * lattice``; increasing whole numbers.
+        log_p: logarithm of P(L = value), same length. Their Q-masses are p e^-value.
+        failure: P(L = inf).
+        missing: Q-mass of outcomes that P cannot produce (the infinite mass of the reverse).
+        known_rho: a proven zCDP parameter of the normalized finite part, both ways, where one is
+            known that is below what the values alone prove; losses that differ in nothing else are
+            equal.
+    """
+
+    lattice: Fraction
+    index: tuple[int, ...]
+    log_p: tuple[float, ...]
+    failure: float = 0.0
+    missing: float = 0.0
+    known_rho: Fraction | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def infinite(self) -> float:
+        """The mass that only P can produce."""
+        return self.failure
+
+    @property
+    def step(self) -> Fraction:
+        """The lattice's step."""
+        return self.lattice
+
+    @property
+    def value_count(self) -> float:
+        """The entries of `index`."""
+        return len(self.index)
+
+    @property
+    def supremum(self) -> Fraction:
+        """The largest finite value."""
+        return self.lattice * self.index[-1]
+
+    @property
+    def log_top(self) -> float:
+        """That of the last value."""
+        return self.log_p[-1]
+
+    @property
+    def _largest(self) -> float:
+        return float(self.lattice * max(abs(self.index[0]), abs(self.index[-1])))
+
+    @property
+    def rho(self) -> float:
+        """Of the normalized finite part: its own, or what its values prove."""
+        return above(self.exact_rho)
+
+    @cached_property
+    def exact_rho(self) -> Fraction:
+        """`rho` as an exact rational."""
+        if self.known_rho is not None:
+            return self.known_rho
+        low, high = (self.lattice * self.index[i] for i in (0, -1))
+        return _rho_of_values(low, high, self.failure, self.missing)
+
+    @property
+    def mu(self) -> float:
+        """The mu of randomized response at the pure epsilon of the finite part."""
+        return response_mu(self._largest)
+
+    def reverse(self) -> FiniteLoss:
+        """Values change sign, masses become those of Q."""
+        values = [float(self.lattice * i) for i in self.index]
+        log_q = [p - v for p, v in zip(self.log_p, values, strict=True)]
+        backward = FiniteLoss(
+            self.lattice,
+            tuple(-i for i in reversed(self.index)),
+            tuple(reversed(log_q)),
+            self.missing,
+            self.failure,
+            self.known_rho,
+        )
+        return self if _close(self, backward) else backward
+
+    def _arrays(self) -> tuple[Array, Array]:
+        return np.array(self.index, float) * float(self.lattice), np.array(self.log_p)
+
+    def log_mgf(self, z: Array) -> Array:
+        """K(z) = log sum p e^{zv} over the finite values v."""
+        value, log_p = self._arrays()
+        exponent = np.multiply.outer(z, value) + log_p
+        top = np.real(exponent).max(axis=-1)
+        return top + np.log(np.exp(exponent - top[..., None]).sum(axis=-1))
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """A few units for each exponent."""
+        value, log_p = self._arrays()
+        return 4 * UNIT * (8 + np.abs(log_p).max() + np.abs(z) * np.abs(value).max())
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """Sums over the values."""
+        value, log_p = self._arrays()
+        k = self.log_mgf(tilts)
+        p = np.exp(log_p + np.multiply.outer(tilts, value) - k[:, None])
+        mean = p @ value
+        return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
+
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
+        """From the moments: E(L - L')^4 <= range^2 2 Var(L). Atoms on a lattice never die out."""
+        variance = float(self.moments(np.array([tilt]))[2][0])
+        reach = float(self.lattice * (self.index[-1] - self.index[0]))
+        return by_moments(variance * (1 - 1e-6), 2 * reach**2 * variance, edges)
+
+    def atoms(self, tilt: float) -> Atoms:
+        """The weights p e^{tilt v} / e^{K(tilt)}."""
+        value, log_p = self._arrays()
+        scale = float(self.log_mgf(np.array([tilt]))[0])
+        exponent = log_p - scale + tilt * value  # in this order each part is rounded twice
+        weight = np.zeros(self.index[-1] - self.index[0] + 1)
+        weight[np.array(self.index) - self.index[0]] = np.exp(exponent)
+        size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
+        return Atoms(
+            self.lattice,
+            Fraction(0),
+            self.index[0],
+            weight,
+            scale,
+            relative=(2 * size + 8) * UNIT + self._moved(tilt),
+        )
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """The same atoms."""
+        value, log_p = self._arrays()
+        scale = float(self.log_mgf(np.array([tilt]))[0])
+        size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
+        weight = np.exp(log_p - scale + tilt * value)
+        relative = (2 * size + 8) * UNIT + self._moved(tilt)
+        return Discretization(value, weight, tilt, scale, 0.0, relative)
+
+    def _moved(self, tilt: float) -> float:
+        """How much a weight errs because its value does: by 2 units, or not at all."""
+        digits = self.lattice.numerator * max(abs(self.index[0]), abs(self.index[-1]))
+        if digits.bit_length() <= 53 and self.lattice.denominator.bit_count() == 1:
+            return 0.0
+        return 2 * UNIT * abs(tilt) * self._largest
+
+    def sum_size(self, count: int, *, truncated: bool = False) -> float:
+        """Those of a binomial law, or the places of the lattice between the ends."""
+        if min(self.log_p) < SMALLEST:
+            return math.inf
+        if len(self.index) == 2:
+            return ways(count, 2)
+        size = count * (self.index[-1] - self.index[0]) + 1
+        return size if size <= MOST_POWERS else math.inf
+
+    def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
+        """Multinomial weights of two values; of more, the power of the weights on the lattice."""
+        if count == 1 or len(self.index) > 2:
+            return lattice_sum(self, count, tilt, least)
+        index, log_p = np.array(self.index), np.array(self.log_p)
+        return _multinomial(index, float(self.lattice), log_p, self.failure, count, tilt, 0.0)
+
+
+def response_mu(epsilon: float) -> float:
+    """Mu of the Gaussian curve through randomized response's corner (1, 1) / (1 + e^epsilon)."""
+    return -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + 1e-14)
+
+
+def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float) -> Fraction:
+    """A zCDP parameter of any pair whose finite losses are in [low, high], normalized [ZC-8]."""
+    moved = math.log1p(-missing) - math.log1p(-failure)
+    # Each logarithm errs by 2 units, and the difference by one of itself: 3 units.
+    slack = Fraction(16 * UNIT * (abs(math.log1p(-missing)) + abs(math.log1p(-failure))))
+    most = max(abs(low + Fraction(moved)), abs(high + Fraction(moved))) + slack
+    return min(pure_rho(most), bounded_range_rho(high - low))
+
+
+def _close(a: FiniteLoss, b: FiniteLoss) -> bool:
+    """Whether two losses are equal but for the last bits of their logarithms."""
+    return (
+        a.index == b.index
+        and a.failure == b.failure
+        and np.allclose(a.log_p, b.log_p, rtol=0, atol=1e-15 * (1 + abs(float(a.supremum))))
+    )
+
+
+def response_loss(epsilon: Fraction, categories: int = 2, failure: float = 0.0) -> FiniteLoss:
+    """The loss of randomized response: e^epsilon : 1 between the truth and each other category.
+
+    Args:
+        epsilon: exact, above 0.
+        categories: how many answers there are, at least 2. The two hypotheses are two of them.
+        failure: probability that all is revealed instead, in [0, 1): the pair that dominates all
+            (epsilon, failure) mechanisms (Kairouz, Oh and Viswanath 2015).
+    """
+    e = float(epsilon)
+    log_total = e + math.log1p((categories - 1) * math.exp(-e)) - math.log1p(-failure)
+    others = [] if categories == 2 else [math.log(categories - 2) - log_total]
+    index = (-1, 1) if categories == 2 else (-1, 0, 1)
+    log_p = (-log_total, *others, e - log_total)
+    return FiniteLoss(epsilon, index, log_p, failure, failure, response_rho(epsilon, categories))
+
+
+def discrete_laplace_loss(scale: Fraction, shift: int) -> FiniteLoss:
+    """The loss of discrete Laplace noise of mass ~ e^{-|x| / scale}, moved by ``shift`` >= 1.
+
+    At x <= 0 it is shift / scale, at x >= shift its negative, between them (shift - 2x) / scale.
+    """
+    b = float(scale)
+    log_total = math.log1p(math.exp(-1 / b))  # log of (1 + r), r = e^{-1/scale}
+    log_gap = math.log(-math.expm1(-1 / b))  # log of (1 - r)
+    between = [log_gap - log_total - x / b for x in range(shift - 1, 0, -1)]
+    index = tuple(range(-shift, shift + 1, 2))
+    log_p = (-shift / b - log_total, *between, -log_total)
+    return FiniteLoss(1 / scale, index, log_p, known_rho=discrete_laplace_rho(scale, shift))
+
+
+# Of its size, how well a value is known: the logarithm of an exact quotient errs by 2 units.
+PLACE = 4 * UNIT
+
+
+@dataclass(frozen=True)
+class OffLatticeLoss(Loss):
+    """A loss with finitely many values anywhere.
+
+    Args:
+        values: the finite values of the loss, increasing, at least one. Each is taken as rounded:
+            the true one is within 4 units of |value|.
+        log_p: logarithm of P(L = value), same length, rounded from a law whose finite part has the
+            sum 1 - failure. The Q-masses are p e^-value.
+        failure: P(L = inf), in [0, 1).
+        missing: Q-mass of outcomes that P cannot produce (the infinite mass of the reverse).
+        masses: the exact masses of the values under P and under Q, where they are known; losses
+            that differ in nothing else are equal.
+        known_rho: as for `FiniteLoss`.
+    """
+
+    values: tuple[float, ...]
+    log_p: tuple[float, ...]
+    failure: float = 0.0
+    missing: float = 0.0
+    masses: tuple[tuple[Fraction, Fraction], ...] = field(default=(), compare=False, repr=False)
+    known_rho: Fraction | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.values or len(self.values) != len(self.log_p):
+            raise ValueError(
+                f"values and log_p have {len(self.values)} and {len(self.log_p)} entries; "
+                "they must have the same number, at least 1"
+            )
+        if any(b <= a for a, b in zip(self.values, self.values[1:], strict=False)):
+            raise ValueError(f"values = {self.values!r} must increase; merge equal ones first")
+        for name, mass, log_mass in (
+            ("failure", self.failure, self.log_p),
+            ("missing", self.missing, [p - v for p, v in self._pairs]),
+        ):
+            total = check.between(name, mass, 0.0, 1.0) + math.fsum(map(math.exp, log_mass))
+            if abs(total - 1) > 1e-9:
+                raise ValueError(f"the masses together with {name} = {mass!r} are {total!r}, not 1")
+
+    @property
+    def costly(self) -> bool:
+        """Return True if there are many values, each of which is a term of K."""
+        return len(self.values) > MANY
+
+    @property
+    def _pairs(self) -> list[tuple[float, float]]:
+        return list(zip(self.log_p, self.values, strict=True))
+
+    @property
+    def infinite(self) -> float:
+        """The mass that only P can produce."""
+        return self.failure
+
+    @property
+    def value_count(self) -> float:
+        """The entries of `values`."""
+        return len(self.values)
+
+    @property
+    def supremum(self) -> Fraction:
+        """The largest finite value, rounded up."""
+        top = self.values[-1]
+        return Fraction(top if top == 0 else up(top + PLACE * abs(top), 1))
+
+    @property
+    def rounded(self) -> bool:
+        """It is: the values are logarithms."""
+        return True
+
+    @cached_property
+    def _largest(self) -> float:
+        most = max(abs(self.values[0]), abs(self.values[-1]))
+        return most * (1 + 2 * PLACE)
+
+    @property
+    def rho(self) -> float:
+        """Of the normalized finite part: its own, or what its values prove."""
+        if self.known_rho is not None:
+            return above(self.known_rho)
+        slack = Fraction(2 * PLACE * self._largest)
+        low, high = Fraction(self.values[0]) - slack, Fraction(self.values[-1]) + slack
+        return above(_rho_of_values(low, high, self.failure, self.missing))
+
+    @property
+    def mu(self) -> float:
+        """The mu of randomized response at the pure epsilon of the finite part."""
+        return response_mu(self._largest)
+
+    def reverse(self) -> OffLatticeLoss:
+        """Values change sign, masses become those of Q."""
+        values = tuple(-v for v in reversed(self.values))
+        log_q = tuple(p - v for p, v in reversed(self._pairs))
+        same = self.failure == self.missing and len(values) > 0
+        # A difference of two logarithms errs by 2 units of each, and by one of itself. What differs
+        # by no more is the same pair: every engine counts 8 units of both, and more.
+        slack = 8 * UNIT * (1 + self._largest + float(np.max(np.abs(self.log_p))))
+        if (
+            same
+            and np.allclose(values, self.values, rtol=0, atol=PLACE * self._largest)
+            and np.allclose(log_q, self.log_p, rtol=0, atol=slack)
+        ):
+            return self
+        masses = tuple((q, p) for p, q in reversed(self.masses))
+        return OffLatticeLoss(values, log_q, self.missing, self.failure, masses, self.known_rho)
+
+    @cached_property
+    def _arrays(self) -> tuple[Array, Array]:
+        return np.array(self.values), np.array(self.log_p)
+
+    def _tilted(self, tilt: float) -> tuple[float, Array]:
+        """K(tilt) and the tilted weights, with the sum 1."""
+        value, log_p = self._arrays
+        exponent = log_p + tilt * value
+        top = float(exponent.max())
+        weight = np.exp(exponent - top)
+        total = float(weight.sum())
+        return top + math.log(total), weight / total
+
+    def log_mgf(self, z: Array) -> Array:
+        """K(z) = log sum p e^{zv} over the finite values v."""
+        z = np.atleast_1d(z)
+        value, log_p = self._arrays
+        if np.iscomplexobj(z):
+            k, weight = self._tilted(float(z[0].real))
+            return k + log1p(wave_sum(value, weight, np.imag(z)))
+        exponent = np.multiply.outer(z, value) + log_p
+        top = exponent.max(axis=-1)
+        return top + np.log(np.exp(exponent - top[..., None]).sum(axis=-1))
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """A few units for each exponent, the values' own errors, and those of the waves."""
+        z = np.atleast_1d(z)
+        value, log_p = self._arrays
+        each = 2 * (PLACE * self._largest * np.abs(z))
+        each = each + 4 * UNIT * (8 + len(value) + float(np.abs(log_p).max()))
+        each = each + 4 * UNIT * np.abs(np.real(z)) * self._largest
+        if np.iscomplexobj(z):
+            _, weight = self._tilted(float(z[0].real))
+            each = each + rounding(value, weight, np.imag(z))
+        return each
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """Sums over the values."""
+        value, log_p = self._arrays
+        k = self.log_mgf(tilts)
+        p = np.exp(log_p + np.multiply.outer(tilts, value) - k[:, None])
+        mean = p @ value
+        return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
+
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
+        """From the moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never die out."""
+        variance = float(self.moments(np.array([tilt]))[2][0])
+        reach = self.values[-1] - self.values[0]
+        return by_moments(variance * (1 - 1e-6), 2 * reach**2 * variance * (1 + 1e-6), edges)
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """The weights p e^{tilt v} / e^{K(tilt)}."""
+        value, log_p = self._arrays
+        k, weight = self._tilted(tilt)
+        size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(k)
+        return Discretization(
+            value, weight, tilt, k, 0.0, (2 * size + 16) * UNIT, PLACE * self._largest
+        )
+
+    def sum_size(self, count: int, *, truncated: bool = False) -> float:
+        """The ways in which the values can come, in any order where powers are not taken."""
+        if not self._has_powers(count):
+            return float(len(self.values)) ** count if count <= MOST_PAIRED else math.inf
+        return ways(count, len(self.values))
+
+    def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
+        """Multinomial weights, or sums pair by pair where a mass is too small for powers."""
+        if not self._has_powers(count):
+            return added([self.dots(tilt, 1.0)] * count, tilt)
+        value, log_p = self._arrays
+        place = PLACE * self._largest
+        return _multinomial(value, 1.0, log_p, self.failure, count, tilt, place)
+
+    def _has_powers(self, count: int) -> bool:
+        return count > 1 and min(self.log_p) >= SMALLEST
+
+
+def _multinomial(
+    index: Array,
+    unit: float,
+    log_p: Array,
+    failure: float,
+    count: int,
+    tilt: float,
+    place: float,
+) -> Discretization:
+    """The sum of ``count`` losses with the values ``index * unit``, each within ``place``."""
+    # The probabilities given that the loss is finite; what they miss of 1 is put back at the end.
+    log_finite = math.log1p(-failure)
+    p = np.exp(log_p - log_finite)
+    relative = (2 * float(np.max(np.abs(log_p))) + 4) * UNIT
+    dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
+    shift = count * log_finite
+    return replace(
+        dots, log_scale=dots.log_scale + shift, relative=dots.relative + 4 * UNIT * abs(shift)
+    )
+
+
+def finite_loss(p: Sequence[object], q: Sequence[object]) -> OffLatticeLoss:
+    """The loss of two finite distributions over the same outcomes.
+
+    Args:
+        p, q: probabilities of the outcomes under P and under Q: whole numbers, fractions, decimals
+            or floats (read as the decimal that they print), at least 0, each with the sum 1; what
+            floats miss of 1, up to 1e-9, is scaled away.
+
+    Raises:
+        ValueError: if they differ in length, a sum is not 1, or no outcome is shared.
+    """
+    if len(p) != len(q):
+        raise ValueError(f"p and q have {len(p)} and {len(q)} outcomes; they must be the same")
+    first, second = _law("p", p), _law("q", q)
+    masses: defaultdict[Fraction, Fraction] = defaultdict(Fraction)
+    failure = missing = Fraction(0)
+    for a, b in zip(first, second, strict=True):
+        if a and b:
+            masses[a / b] += a
+        else:
+            failure, missing = failure + a, missing + b
+    if not masses:
+        raise ValueError("p and q share no outcome: everything is revealed")
+    places = sorted(masses)
+    return OffLatticeLoss(
+        tuple(exact_log(x) for x in places),
+        tuple(exact_log(masses[x]) for x in places),
+        float(failure),
+        float(missing),
+        tuple((masses[x], masses[x] / x) for x in places),
+    )
+
+
+def _law(name: str, masses: Sequence[object]) -> list[Fraction]:
+    exact = [check.exact(f"{name}[{i}]", x) for i, x in enumerate(masses)]
+    if any(x < 0 for x in exact):
+        raise ValueError(f"{name} = {masses!r} must have no negative entry")
+    total = sum(exact, Fraction(0))
+    if abs(total - 1) > Fraction(1, 10**9):
+        raise ValueError(f"the sum of {name} is {float(total)!r}; it must be 1")
+    return [x / total for x in exact]
+
+
+def exact_log(x: Fraction) -> float:
+    """log x to relative accuracy, near 1 too and where no float holds x."""
+    if Fraction(1, 2) < x < 2:
+        return math.log1p(float(x - 1))
+    if Fraction(1, 10**300) < x < 10**300:
+        return math.log(float(x))
+    return math.log(x.numerator) - math.log(x.denominator)

@@ -1,0 +1,307 @@
+"""Losses log R(y), R the ratio of a mixture of normals to a normal: sums over nodes of y.
+
+    M(w) = E_{N(0,1)}[R^w],    K_remove(z) = log M(z + 1),    K_add(z) = log M(-z)
+
+by a trapezoid sum, whose error falls geometrically. With c the largest distance, on the line
+Im y = a the terms of R have arguments in [0, c a], so |R| <= R(x), |R| >= R(x) cos(c a / 2) and
+R has no zero in |Im y| < pi / c.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from neyman.curves.losses.loss import NODE_WEIGHTS, NODES, Loss, NormalRatio
+from neyman.numerics.array_cache import array_cache
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import (
+    evenly,
+    log1p,
+    rounding,
+    wave_sum,
+    wave_sums,
+)
+from neyman.numerics.decay import by_moments, by_pieces
+from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import CALL, cells, charge
+
+__all__ = ["PAD", "LikelihoodRatioLoss"]
+
+PAD = 10.0  # the integrand falls like a normal density beyond its peaks: what is left out is e^-50
+ACCURACY = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
+STRIPS = np.geomspace(0.05, 12.0, 40)
+MANY = 8  # losses whose waves are computed together
+MOST_TOGETHER = 4096  # nodes of such a loss
+MOST_PANELS = 1 << 16
+MOST_BYTES = 64 << 20  # of laws that are kept
+NODE = 150.0  # operations for each node of a discretization
+ENDS = (slice(None, -1), slice(1, None))
+
+
+class LikelihoodRatioLoss(Loss):
+    """The loss of a mixture of normals and a normal, in one of the two orders."""
+
+    removed: bool  # True for (mixture, normal), False for (normal, mixture)
+
+    @property
+    def normal_ratio(self) -> NormalRatio:
+        """Itself."""
+        return NormalRatio(self, "one")
+
+    @property
+    @abstractmethod
+    def farthest(self) -> float:
+        """The largest distance of the mixture's normals, above 0."""
+
+    @property
+    @abstractmethod
+    def ratio_units(self) -> float:
+        """By how many units log R errs beside its own rounding."""
+
+    @abstractmethod
+    def log_ratio(self, y: Array) -> Array:
+        """log R(y), rising, to relative accuracy near 0.
+
+        Args:
+            y: real, or complex with 0 <= farthest * Im y <= pi / 2.
+        """
+
+    def log_ratio_on(self, y: Array, t: Array) -> Array:
+        """log R(y), given t = mu y - mu^2 / 2, mu the largest distance, with all its digits."""
+        return self.log_ratio(y)
+
+    @property
+    @abstractmethod
+    def log_least(self) -> float:
+        """The infimum of log R on the real line: that at minus infinity."""
+
+    @property
+    def ratio_floor(self) -> float:
+        """1 - p_0: log R errs by at most ``ratio_units`` of that and of 3 times its own size."""
+        return -math.expm1(self.log_least)
+
+    @property
+    @abstractmethod
+    def mean_shift(self) -> float:
+        """About how much of one standard deviation a step moves the law, at most 1 a normal."""
+
+    @abstractmethod
+    def slope(self, y: Array) -> Array:
+        """The derivative of log R, which rises with y."""
+
+    @abstractmethod
+    def inverse(self, ratio: Array, low: float, high: float) -> Array:
+        """Return the y at which log R takes these values, clipped to [low, high]."""
+
+    @abstractmethod
+    def range(self, w: float) -> tuple[float, float]:
+        """Where e^{-y^2/2} R^w is."""
+
+    @property
+    def rho(self) -> float:
+        """c^2 / 2: each normal is at most that far, and mixing is post-processing of which one."""
+        return self.farthest**2 / 2
+
+    @property
+    def mu(self) -> float:
+        """The largest distance, for the same reason."""
+        return self.farthest * (1 + 8 * UNIT)  # a quotient, perhaps of a square root: 3 units
+
+    def power(self, tilt: float) -> float:
+        """The w of M(w)."""
+        return tilt + 1 if self.removed else -tilt
+
+    def spacing(self, reach: float, w: float) -> float:
+        """A step of y with strip bound e^-ACCURACY for |Im w| <= reach, on the best line [C-7]."""
+        c, digits = self.farthest, ACCURACY + 1
+        edge = 0.97 * math.pi / c
+        if w >= 0:
+            a = min(math.sqrt(2 * digits), edge)
+            return math.tau * a / (digits + a * (a / 2 + reach * c))
+        a = np.minimum(STRIPS, edge)
+        cost = a * (a / 2 + reach * c) + w * np.log(np.cos(c / 2 * a))
+        return float(np.max(math.tau * a / (digits + cost)))
+
+    def log_mgf(self, z: Array) -> Array:
+        """K(z) = log M; complex z lie on one vertical line, on which they share nodes of y."""
+        z = np.atleast_1d(z)
+        if not np.iscomplexobj(z):
+            return np.array([_law(self, float(c), 0.0).log_mgf for c in z])
+        law, u = self._on_line(z)
+        return law.log_mgf + log1p(wave_sum(law.ratio, law.p, u))
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """Strip bound, and units for each exponent and sum."""
+        z = np.atleast_1d(z)
+        if not np.iscomplexobj(z):
+            return np.array([_law(self, float(c), 0.0).error for c in z])
+        law, u = self._on_line(z)
+        return law.error + law.spread * rounding(law.ratio, law.p, u)
+
+    @classmethod
+    def mgfs(cls, losses: Sequence[LikelihoodRatioLoss], z: Array) -> tuple[Array, Array]:
+        """K of several losses; on a line they share the waves of many laws."""
+        one_order = len({loss.removed for loss in losses}) == 1
+        if len(losses) < MANY or not one_order or not np.iscomplexobj(z):
+            return super().mgfs(losses, z)
+        on_line = [loss._on_line(z) for loss in losses]
+        laws, u = [law for law, _ in on_line], on_line[0][1]
+        longest = max(len(law.p) for law in laws)
+        turn = 1.0 if losses[0].removed else -1.0
+        if longest > MOST_TOGETHER or not evenly(turn * u):
+            return super().mgfs(losses, z)
+        ratio, p = np.zeros((2, len(laws), longest))
+        for k, law in enumerate(laws):
+            ratio[k, : len(law.p)], p[k, : len(law.p)] = law.ratio, law.p
+        sums = wave_sums(turn * ratio, p, turn * u)
+        k = np.array([[law.log_mgf] for law in laws]) + log1p(sums)
+        spread = np.array([[law.spread] for law in laws])
+        error = np.array([[law.error] for law in laws])
+        return k, error + spread * rounding(ratio, p, u)
+
+    def _on_line(self, z: Array) -> tuple[_Law, Array]:
+        """The law whose nodes reach as far as z, and the heights in terms of log R."""
+        u = np.imag(z) if self.removed else -np.imag(z)
+        reach = float(np.abs(u).max())
+        # A power of two, so that lines of about the same length share their nodes.
+        reach = 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
+        return _law(self, float(z[0].real), reach), u
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """K, mean and variance of the tilted loss."""
+        laws = [_law(self, float(c), 0.0) for c in tilts]
+        sign = 1 if self.removed else -1
+        moments = np.array([(x.log_mgf, sign * x.mean, x.variance) for x in laws]).reshape(-1, 3)
+        return moments[:, 0], moments[:, 1], moments[:, 2]
+
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
+        """From the moments, and from the density between neighboring places of y."""
+        law = _law(self, tilt, 0.0)
+        near = by_moments(law.variance * (1 - 1e-6), law.fourth * (1 + 1e-6), edges)
+        return np.minimum(near, by_pieces(*law.pieces, edges, near > enough))
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """Quadrature nodes of y, in panels that the multiples of ``step`` of the loss bound."""
+        w = self.power(tilt)
+        low, high = self.range(w)
+        ends: list[float] = self.log_ratio(np.array([low, high])).tolist()
+        cells((ends[1] - ends[0]) / step)
+        places = step * np.arange(math.floor(ends[0] / step) + 1, math.ceil(ends[1] / step))
+        # The exponent w log R - y^2 / 2 moves by at most one on a panel.
+        even = np.linspace(low, high, max(256, math.ceil(20 * (high - low))) + 1)
+        parts = np.ceil(np.diff(even) * _steepest(even, w * self.slope(even))).astype(int) + 1
+        nodes = (int(parts.sum()) + len(places)) * len(NODES)
+        cells(nodes)
+        charge(CALL + NODE * nodes)
+        within = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
+        even = np.repeat(even[:-1], parts) + np.repeat(np.diff(even) / parts, parts) * within
+        edges = np.unique(np.concatenate([even, [high], self.inverse(places, low, high)]))
+        width = np.diff(edges)
+        y = (edges[:-1, None] + width[:, None] * NODES).ravel()
+        share = (width[:, None] * NODE_WEIGHTS).ravel()
+        ratio = self.log_ratio(y)
+        scale = _law(self, tilt, 0.0).log_mgf
+        weight = np.exp(w * ratio - y * y / 2 - scale) * share / math.sqrt(math.tau)
+        loss = ratio if self.removed else -ratio
+        order = np.argsort(loss, kind="stable")
+        relative = 8 * UNIT * (abs(w) * float(np.max(np.abs(ratio))) + 60) + 1e-13
+        return Discretization(
+            loss[order], weight[order], tilt, scale, math.exp(5 - PAD**2 / 2), relative
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Law:
+    """The law of y under a tilt: its mass at nodes of y, and what follows from it.
+
+    Up to the reach for which the nodes were chosen, sums over them err by the strip bound only.
+    """
+
+    loss: LikelihoodRatioLoss
+    w: float
+    y: Array
+    ratio: Array
+    p: Array
+    log_mgf: float
+    error: float
+    spread: float
+
+    @cached_property
+    def mean(self) -> float:
+        """Of log R."""
+        return float(self.p @ self.ratio)
+
+    @cached_property
+    def _square_away(self) -> Array:
+        return (self.ratio - self.mean) ** 2
+
+    @cached_property
+    def variance(self) -> float:
+        """Of the loss."""
+        return float(self.p @ self._square_away)
+
+    @cached_property
+    def fourth(self) -> float:
+        """E(L - L')^4."""
+        return 2 * float(self.p @ self._square_away**2) + 6 * self.variance**2
+
+    @cached_property
+    def pieces(self) -> tuple[Array, Array]:
+        """Places of log R, and masses that are uniform between them: below the law."""
+        loss, w = self.loss, self.w
+        low, high = float(self.y[0]), float(self.y[-1])
+        count = math.ceil((high - low) / min(0.08, 0.25 / loss.farthest)) + 1
+        y = np.linspace(low, high, min(count, MOST_PANELS))
+        ratio, slope = loss.log_ratio(y), loss.slope(y)
+        g = w * ratio - y * y / 2 - self.log_mgf - 0.5 * math.log(math.tau)
+        steep = _steepest(y, w * slope)
+        least = 0.5 * (g[1:] + g[:-1] - (y[1] - y[0]) * steep)
+        size = np.abs(ratio[1:])
+        width = np.diff(ratio) - UNIT * (4 * size + 2 * loss.ratio_units * (1 + size))
+        mass = np.exp(np.maximum(least, -700.0)) * (1 - 1e-9) * np.maximum(width, 0.0)
+        return np.maximum.accumulate(ratio), mass / np.maximum(slope[1:] * (1 + 1e-12), 1e-300)
+
+
+def _steepest(y: Array, pull: Array) -> Array:
+    """The largest |pull - y| between neighboring places, where both are monotone in y."""
+    return np.maximum.reduce([np.abs(pull[i] - y[j]) for i in ENDS for j in ENDS])
+
+
+@array_cache(MOST_BYTES)
+def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _Law:
+    w = loss.power(tilt)
+    low, high = loss.range(w)
+    h = loss.spacing(reach, w)
+    cells((high - low) / h)
+    y = low + h * np.arange(math.ceil((high - low) / h) + 1)
+    ratio = loss.log_ratio(y)
+    log_weight = y * y * -0.5 + math.log(h / math.sqrt(math.tau))
+    move = w * ratio
+    g = move + log_weight
+    top = float(g.max())
+    weight = np.exp(g - top)
+    total = float(weight.sum())
+    p = weight / total
+    # Each exponent is rounded in proportion to its parts, each sum to its length.
+    exponents = np.abs(move) - log_weight + loss.ratio_units * abs(w)
+    spread = float(p @ exponents) + abs(top) + len(y) + 32
+    if top < 5 and low <= -PAD and high >= PAD:
+        # M - 1 to relative accuracy: the weights of the normal law are all here and sum to one.
+        plain = np.exp(log_weight)
+        small = plain * np.expm1(np.minimum(move, 1.0))
+        gain = np.where(np.abs(move) < 1, small, np.exp(g) - plain)
+        size = np.abs(gain)
+        log_mgf = math.log1p(float(gain.sum()))
+        units = float(size @ exponents) + float(size.sum()) * (len(y) + 32)
+    else:
+        log_mgf = top + math.log(total)
+        units = spread + 16
+    error = units * UNIT + 4 * math.exp(-ACCURACY)
+    return _Law(loss, w, y, ratio, p, log_mgf, error, max(spread / len(y), 1.0))

@@ -1,0 +1,241 @@
+"""Pairs that are mixtures: of normal laws, and of other pairs where it shows which one was drawn.
+
+A mixture of normals against one of them. With non-negative distances c_i and weights p_i,
+
+    remove: P = sum p_i N(c_i, 1),  Q = N(0, 1),    L = log R(y)
+    add:    P = N(0, 1),  Q = sum p_i N(c_i, 1),    L = -log R(y)
+
+with R(y) = sum p_i e^{c_i y - c_i^2 / 2}. As for a Poisson-subsampled Gaussian (`amplify`), which
+is the mixture of two, both follow from M(w) = E_{N(0,1)}[R^w]: K_remove(z) = log M(z + 1) and
+K_add(z) = log M(-z). The terms of R have arguments in [0, c a] on the line Im y = a, c the largest
+distance: R has no zero in |Im y| < pi / c, and the strip bound is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from scipy.special import logsumexp  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+from neyman.curves.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
+from neyman.curves.losses.loss import Loss, Part
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import log1p
+from neyman.numerics.discretization import Discretization
+
+__all__ = ["GaussianMixtureLoss", "MixtureLoss"]
+
+NEAR = 600.0  # log of a term up to which R - 1 is a sum of small differences
+MOST_PASSES = 8  # over the range of a sum
+NOTHING = 1e-25  # weight that may be left out: it is counted as a tail
+
+
+@dataclass(frozen=True)
+class GaussianMixtureLoss(LikelihoodRatioLoss):
+    """The loss of a mixture of normal laws against one normal law.
+
+    Args:
+        distances: c_i in standard deviations, at least 0 and increasing, the largest above 0.
+        weights: p_i, above 0, with sum 1.
+        removed: True for (mixture, normal), False for (normal, mixture).
+
+    Source: Choquette-Choo et al. 2024, "Privacy amplification for matrix mechanisms", section 3.
+    """
+
+    distances: tuple[float, ...]
+    weights: tuple[float, ...]
+    removed: bool
+
+    def places(self, tilt: float, height: float) -> float:
+        """A sum over more nodes the farther up."""
+        return 200.0 + 10 * height + 10 * abs(tilt)
+
+    @property
+    def supremum(self) -> float:
+        """Unbounded for the mixture; -log p_0 for the normal if p_0 stays at distance 0."""
+        if self.removed or self.distances[0] > 0:
+            return math.inf
+        return -math.log(self.weights[0]) * (1 + 4 * UNIT)
+
+    @property
+    def farthest(self) -> float:
+        """The last one."""
+        return self.distances[-1]
+
+    @property
+    def ratio_units(self) -> float:
+        """Of the sum in R."""
+        return 8.0
+
+    def reverse(self) -> GaussianMixtureLoss:
+        """The other direction."""
+        return GaussianMixtureLoss(self.distances, self.weights, not self.removed)
+
+    def log_ratio(self, y: Array) -> Array:
+        """log R(y), to relative accuracy near 0."""
+        c, p = np.array(self.distances), np.array(self.weights)
+        z = np.multiply.outer(y, c) - c * c / 2
+        real = np.real(z)
+        top = real.max(axis=-1, keepdims=True)
+        far = np.log(np.exp(z - top) @ p) + top[:, 0]
+        gain = np.expm1(np.where(real < NEAR, z, 0.0)) @ p
+        near = (top[:, 0] < NEAR) & (np.real(gain) > -0.5)
+        return np.where(near, log1p(np.where(near, gain, 0.0)), far)
+
+    @property
+    def log_least(self) -> float:
+        """log p_0 if p_0 stays at distance 0, otherwise none."""
+        return math.log(self.weights[0]) if self.distances[0] == 0 else -math.inf
+
+    @property
+    def mean_shift(self) -> float:
+        """The mean of min(c_i, 1)."""
+        pairs = zip(self.distances, self.weights, strict=True)
+        return math.fsum(w * min(c, 1.0) for c, w in pairs)
+
+    def slope(self, y: Array) -> Array:
+        """The derivative of log R: the mean distance given y, which rises with y."""
+        c = np.array(self.distances)
+        t = np.multiply.outer(y, c) - c * c / 2
+        p = np.exp(t - t.max(axis=-1, keepdims=True)) * np.array(self.weights)
+        return (p @ c) / p.sum(axis=-1)
+
+    def inverse(self, ratio: Array, low: float, high: float) -> Array:
+        """The y between low and high at which log R takes these values: by Newton's method."""
+        grid = np.linspace(low, high, 4096)
+        y = np.interp(ratio, self.log_ratio(grid), grid)
+        for _ in range(4):
+            move = (ratio - self.log_ratio(y)) / np.maximum(self.slope(y), 1e-300)
+            y = np.clip(y + np.clip(move, -grid[1] + grid[0], grid[1] - grid[0]), low, high)
+        return y
+
+    def range(self, w: float) -> tuple[float, float]:
+        """Where e^{-y^2/2} R^w is: its log slope is s w - y with s from least to largest c."""
+        peaks = w * self.distances[0], w * self.distances[-1]
+        low, high = min(peaks) - PAD, max(peaks) + PAD
+        # Between two points g is at most h^2 / 8 above them (its second derivative is at least -1
+        # for w >= 0), or it has one peak only (w < 0).
+        for _ in range(MOST_PASSES):
+            y = np.linspace(low, high, 2048)
+            g = w * self.log_ratio(y) - y * y / 2
+            h = y[1] - y[0]
+            keep = np.nonzero(g > g.max() - PAD**2 / 2 - 10 - h * h / 8)[0]
+            before = high - low
+            low = float(max(y[keep[0]] - h, low))
+            high = float(min(y[keep[-1]] + h, high))
+            if high - low > 0.5 * before:
+                break
+        return low, high
+
+
+@dataclass(frozen=True)
+class MixtureLoss(Loss):
+    """One of several losses, drawn by a coin that everyone sees.
+
+    P = sum w_k P_k and Q = sum w_k Q_k on outcomes that show k, so that e^K = sum w_k e^{K_k}.
+
+    Args:
+        parts: (w_k, loss), the w_k above 0 with sum 1, in a canonical order.
+    """
+
+    parts: tuple[tuple[float, Part], ...]
+
+    def places(self, tilt: float, height: float) -> float:
+        """A sum over more nodes the farther up."""
+        return 200.0 + 10 * height + 10 * abs(tilt)
+
+    @property
+    def infinite(self) -> float:
+        """The mean."""
+        return min(math.fsum(w * loss.infinite for w, loss in self.parts), 1.0)
+
+    @property
+    def supremum(self) -> Fraction | float:
+        """The largest."""
+        return max(loss.supremum for _, loss in self.parts)
+
+    @property
+    def rho(self) -> float:
+        """The largest: Renyi divergences of such a mixture lie between those of its parts."""
+        return max(loss.rho for _, loss in self.parts)
+
+    @property
+    def mu(self) -> float:
+        """The largest: G_mu is convex."""
+        return max(loss.mu for _, loss in self.parts)
+
+    def reverse(self) -> MixtureLoss:
+        """The choice between the reversed losses."""
+        return MixtureLoss(tuple((w, loss.reverse()) for w, loss in self.parts))
+
+    def log_mgf(self, z: Array) -> Array:
+        """log sum w_k e^{K_k}, to relative accuracy near 0."""
+        log_mgfs = np.array([loss.log_mgf(z) for _, loss in self.parts])
+        weights = np.array([w for w, _ in self.parts])
+        top = np.maximum(np.real(log_mgfs).max(axis=0), 0.0)
+        total = weights @ np.exp(log_mgfs - top)
+        # What has drowned is below every rounding that is counted beside it.
+        far = top + np.log(np.where(np.abs(total) > 1e-300, total, 1e-300))
+        if self.infinite:
+            return far
+        near = log1p(weights @ np.expm1(np.where(np.abs(log_mgfs) < 0.5, log_mgfs, 0.0)))
+        return np.where((np.abs(log_mgfs) < 0.5).all(axis=0), near, far)
+
+    def _shares(self, z: Array) -> Array:
+        """The weights under each tilt, shape (parts, n)."""
+        real = np.real(np.atleast_1d(z)).astype(float)
+        log_share = np.array([math.log(w) + loss.log_mgf(real) for w, loss in self.parts])
+        return np.exp(log_share - np.asarray(logsumexp(log_share, axis=0)))
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """The mean of the parts', under the tilt."""
+        each = np.array([np.broadcast_to(x.mgf_rounding(z), np.shape(z)) for _, x in self.parts])
+        # e^{K_k} is taken of a K_k that is rounded in proportion to its size.
+        size = np.array([np.abs(loss.log_mgf(z)) for _, loss in self.parts])
+        return (self._shares(z) * (each + 8 * UNIT * (2 + size))).sum(axis=0) * (1 + 1e-9)
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """By the laws of total expectation and variance."""
+        moments = np.array([loss.moments(tilts) for _, loss in self.parts])
+        share = self._shares(tilts)
+        mean = (share * moments[:, 1]).sum(axis=0)
+        variance = (share * (moments[:, 2] + (moments[:, 1] - mean) ** 2)).sum(axis=0)
+        return np.real(self.log_mgf(np.asarray(tilts, dtype=float))), mean, variance
+
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
+        """The mean of the parts' bounds, under the tilt."""
+        share = self._shares(np.array([tilt]))[:, 0]
+        nothing = np.zeros(len(edges))
+        each = np.array(
+            [x.decay(tilt, edges) if isinstance(x, Loss) else nothing for _, x in self.parts]
+        )
+        return np.minimum(np.log(share @ np.exp(np.maximum(each, -700.0))) + 1e-12, 0.0)
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """The dots of all parts together."""
+        each: list[tuple[float, Discretization]] = []
+        for share, loss in self.parts:
+            if not isinstance(loss, Loss):
+                raise TypeError(f"a {type(loss).__name__} is not one law: it has no dots")
+            each.append((share, loss.dots(tilt, step)))
+        # Not K, of which less than e^-690 drowns where all losses are negative: any scale is valid.
+        scale = float(np.logaddexp.reduce([math.log(w) + d.log_scale for w, d in each]))
+        places: list[Array] = []
+        weights: list[Array] = []
+        tail = relative = 0.0
+        for share, dots in each:
+            factor = share * math.exp(dots.log_scale - scale)
+            weight = factor * dots.weight
+            used = weight > NOTHING / (len(weight) * len(self.parts))
+            places.append(dots.loss[used])
+            weights.append(weight[used])
+            tail += factor * dots.tail + NOTHING
+            size = 2 + abs(dots.log_scale) + abs(scale)
+            relative = max(relative, dots.relative + 16 * UNIT * size)
+        loss, weight = np.concatenate(places), np.concatenate(weights)
+        order = np.argsort(loss, kind="stable")
+        return Discretization(loss[order], weight[order], tilt, scale, tail, relative)

@@ -1,0 +1,45 @@
+"""No privacy at all: every outcome tells the two hypotheses apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from neyman.curves.losses.loss import Part
+from neyman.numerics.arrays import Array
+
+__all__ = ["NonPrivateLoss"]
+
+
+@dataclass(frozen=True)
+class NonPrivateLoss(Part):
+    """The non-private pair, L = inf almost surely; absorbing under composition."""
+
+    @property
+    def infinite(self) -> float:
+        """All of the mass."""
+        return 1.0
+
+    @property
+    def supremum(self) -> Fraction:
+        """There is no finite part: 0, so that sums stay defined."""
+        return Fraction(0)
+
+    def reverse(self) -> NonPrivateLoss:
+        """The same."""
+        return self
+
+    def log_mgf(self, z: Array) -> Array:
+        """-inf: no outcome has a finite loss."""
+        return np.full(np.shape(z), -math.inf)
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """None."""
+        return np.zeros(np.shape(z))
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """Of nothing."""
+        return np.full(np.shape(tilts), -math.inf), np.zeros(len(tilts)), np.zeros(len(tilts))

@@ -1,0 +1,606 @@
+"""Losses given by the law of an outcome: atoms, and stretches on which everything is analytic.
+
+A subclass says how its law looks (`Law`); all that the engines ask follows from quadrature here.
+On a panel of width h on which the exponent's derivative is at most W / h, also within a distance D
+of the panel in the complex plane, n Gauss-Legendre nodes err, relative to the panel's mass, by at
+most 4.4 e^{W (r/4 + 1)} r^{-2(n-1)} for every r in (2, 4D/h] (Trefethen, Approximation Theory and
+Approximation Practice, theorem 19.3: r is the parameter of an ellipse inside that distance).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
+
+import numpy as np
+
+from neyman.curves.losses.loss import Loss
+from neyman.numerics.array_cache import array_cache
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
+from neyman.numerics.decay import by_cells, by_moments, by_pieces
+from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import CALL, cells, charge
+
+__all__ = ["Law", "Piece", "PiecewiseAnalyticLoss", "PointMasses", "Shares"]
+
+Function = Callable[[Array], Array]
+Bound = Callable[[Array, Array | float], Array]
+# Nodes of a panel, and how far the exponent may move on it: with h <= D / 2 the rule errs by less
+# than 1e-18 with r = 8. The second is for waves [PA-1].
+MOST_BYTES = 64 << 20  # of tilted laws that are kept
+ORDER, MOVE = 16, 6.0
+LONG_ORDER, LONG_MOVE = 32, 20.0
+ROUGH_ORDER, MOST_PANELS = 12, 400  # for moments to steer by
+LONG = 200.0  # the height from which on it is used
+NEEDED = 2.0  # distance that r = 8 asks for, in widths of a panel
+PLACE = 2000.0  # operations for each place of a loss whose outcome is looked for
+MOMENT = 50.0  # operations for each node and tilt of moments
+FEWEST_NODES, PANEL = 8, 100.0  # of a panel, and its operations
+NODE = 250.0  # operations for each node of a discretization
+DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
+NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
+CUTS = 160  # intervals on which the density is bounded from below
+FARTHEST = 700.0  # exponents beyond which e^x is no float
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A stretch of outcomes t in (low, high) on which the loss moves one way.
+
+    Args:
+        low, high: finite ends.
+        distance: D, up to which the bounds below hold.
+        loss: its value, to relative accuracy.
+        log_p: logarithm of P's density in t.
+        slope: |d loss / dt| on the real line.
+        speed, bend: bounds on |d loss / dt| and |d log_p / dt| within a distance d <= D, in the
+            complex plane, of any point within D / 4 of t.
+        place: the t at which the loss takes a value.
+    """
+
+    low: float
+    high: float
+    distance: float
+    loss: Function
+    log_p: Function
+    slope: Function
+    speed: Bound
+    bend: Bound
+    place: Function
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """The law of a loss under P, as far as tilts up to some size ask for it.
+
+    Args:
+        loss, log_p: atoms, shape (n,).
+        pieces: with disjoint ranges of the loss.
+        lost: (a, l): mass that was left out, at most e^{a + c l} under a tilt c of that size.
+        relative: bound on the relative error of each atom's mass.
+        normalized: True if all masses sum to 1 - infinite (a lower side may hold less).
+    """
+
+    loss: Array
+    log_p: Array
+    pieces: tuple[Piece, ...] = ()
+    lost: tuple[tuple[float, float], ...] = ()
+    relative: float = 0.0
+    normalized: bool = True
+
+
+class PiecewiseAnalyticLoss(Loss):
+    """A loss whose law is given."""
+
+    @abstractmethod
+    def law(self, size: float) -> Law:
+        """The law, for tilts c with -1 - size <= c <= size."""
+
+    @property
+    def log_top(self) -> float:
+        """log of the mass of the highest atom, if nothing lies above it."""
+        law = _law(self, 1.0)
+        # Both are the same function at the same end, known to 8 units.
+        if not len(law.loss) or law.lost or _range(law)[1] > law.loss.max() * (1 + 8 * UNIT):
+            return -math.inf
+        log_p = float(law.log_p[np.argmax(law.loss)])
+        return log_p - 2 * law.relative - 4 * UNIT * abs(log_p)  # a sum of logarithms
+
+    def places(self, tilt: float, height: float) -> float:
+        """Approximate the cost of K: atoms plus quadrature nodes, which grow with height and range.
+
+        A wave e^{iul} turns as often as u times the range of the loss; small losses need few nodes.
+        """
+        law = _law(self, _size(tilt))
+        if not law.pieces:
+            return float(len(law.loss))
+        ends = [np.array([piece.low, piece.high]) for piece in law.pieces]
+        moves = [abs(float(np.diff(p.loss(t))[0])) for p, t in zip(law.pieces, ends, strict=True)]
+        turns = min(math.fsum(moves), 1.0)
+        return len(law.loss) + 200.0 + (4 * height + 30 * abs(tilt)) * turns
+
+    def log_mgf(self, z: Array) -> Array:
+        """K(z) by quadrature; complex z lie on one vertical line, on which they share nodes."""
+        z = np.atleast_1d(z)
+        if not np.iscomplexobj(z):
+            return np.array([_tilted(self, float(c), 0.0).log_mgf for c in z])
+        line = _on_line(self, z)
+        return line.log_mgf + log1p(wave_sum(line.loss, line.p, np.imag(z)))
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """Mass left out, the quadrature's error, and units for each exponent and sum."""
+        z = np.atleast_1d(z)
+        if not np.iscomplexobj(z):
+            return np.array([_tilted(self, float(c), 0.0).error for c in z])
+        line = _on_line(self, z)
+        u = np.imag(z)
+        apart = np.minimum(2 * line.blur, np.abs(u) * line.sway)
+        return line.error + apart + rounding(line.loss, line.p, u)
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """K, mean and variance of the tilted loss, on nodes that many tilts share if few do."""
+        out = np.empty((3, len(tilts)))
+        for size in {_size(float(c)) for c in tilts}:
+            mine = [_size(float(c)) == size for c in tilts]
+            nodes = self._rough_nodes(size)
+            if nodes is not None:
+                out[:, mine] = nodes.moments(tilts[mine])
+            else:
+                each = [_tilted(self, float(c), 0.0) for c in tilts[mine]]
+                out[:, mine] = np.array([(t.log_mgf, t.mean, t.variance) for t in each]).T
+        return out[0], out[1], out[2]
+
+    def _rough_nodes(self, size: float) -> _RoughNodes | None:
+        known = self._known_nodes
+        if size not in known:
+            known[size] = _RoughNodes.of(_law(self, size), size, self.infinite)
+        return known[size]
+
+    @cached_property
+    def _known_nodes(self) -> dict[float, _RoughNodes | None]:
+        return {}
+
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
+        """From the moments, from the density's least values, and from its variation.
+
+        A density of variation V on a stretch at whose ends it is f and g has a characteristic
+        function of at most (f + g + V) / |u|, and of at most its mass; atoms keep their masses.
+        """
+        tilted = _tilted(self, tilt, 0.0)
+        best = by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
+        if not tilted.law.pieces:
+            sure = tilted.p * (1 - tilted.error - 4 * tilted.law.relative)
+            order = np.argsort(tilted.loss, kind="stable")
+            return np.minimum(best, by_cells(tilted.loss[order], np.maximum(sure[order], 0), edges))
+        places, mass, rough, share = tilted.density
+        far = tilted.atoms + np.minimum(rough / edges, share) + tilted.lost
+        with np.errstate(divide="ignore"):
+            best = np.minimum(best, np.log(np.minimum(far * (1 + 1e-9), 1.0)))
+        return np.minimum(best, by_pieces(places, mass, edges, best > enough))
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """Its atoms, and nodes in panels that the multiples of ``step`` of the loss bound."""
+        law = self.law(_size(tilt))
+        scale = _tilted(self, tilt, 0.0).log_mgf
+        exponent = tilt * law.loss + law.log_p - scale
+        return _nodes_of_law(law, tilt, step, 0.0, scale, (law.loss, exponent, law.log_p))
+
+    def point_masses(self) -> PointMasses | None:
+        """Its atoms, if there are two or more and all other mass lies between them."""
+        law = _law(self, 1.0)
+        if len(law.loss) < 2 or not law.pieces or law.lost or self.infinite:
+            return None
+        order = np.argsort(law.loss)
+        place, log_mass = law.loss[order], law.log_p[order]
+        slack = 8 * UNIT * float(np.abs(place).max())  # how well both are known
+        low, high = _range(law)
+        if low < place[0] - slack or high > place[-1] + slack:
+            return None
+        return PointMasses(place, log_mass, law.relative)
+
+    def density_dots(self, tilt: float, step: float, origin: float) -> Discretization:
+        """Nodes of its density alone, in panels between the places origin + n step.
+
+        The losses are those less the origin; so are the weights' tilts.
+        """
+        none = np.zeros(0), np.zeros(0), np.zeros(0)
+        scale = _tilted(self, tilt, 0.0).log_mgf
+        dots = _nodes_of_law(self.law(_size(tilt)), tilt, step, origin, scale, none)
+        return replace(dots, loss=dots.loss - origin, log_scale=dots.log_scale - tilt * origin)
+
+    def shares(self, tilt: float) -> Shares:
+        """Of its atoms and of its density under a tilt."""
+        tilted = _tilted(self, tilt, 0.0)
+        count = len(tilted.law.loss)
+        parts = [(tilted.loss[part], tilted.p[part]) for part in (slice(count), slice(count, None))]
+        atoms, density = (float(p.sum()) for _, p in parts)
+        first, second = (_dot(p, x) / float(p.sum()) for x, p in parts)
+        centers = np.array([first, second])
+        variance = np.array(
+            [
+                _dot(p, (x - m) ** 2) / float(p.sum())
+                for (x, p), m in zip(parts, centers, strict=True)
+            ]
+        )
+        return Shares(tilted.log_mgf, atoms, density, centers, variance)
+
+    def characteristic_functions(self, z: Array) -> tuple[Array, Array, Array]:
+        """E e^{zL} over its atoms and over its density, over e^{K(Re z)}, and their errors.
+
+        z lies on one vertical line. An error is relative to the share on the real axis.
+        """
+        line = _on_line(self, z)
+        u, count = np.imag(z), len(line.law.loss)
+        loss, p = line.loss, line.p
+        atoms, density = (float(p[:count].sum()), float(p[count:].sum()))
+        error = line.error + rounding(loss, p, u) + np.minimum(2 * line.blur, np.abs(u) * line.sway)
+        return (
+            atoms + wave_sum(loss[:count], p[:count], u),
+            density + wave_sum(loss[count:], p[count:], u),
+            2 * error / min(atoms, density),
+        )
+
+    def lowest_density(self, tilt: float) -> float:
+        """About the tilted density of the loss at the lowest place that has one: to steer by."""
+        law = _law(self, _size(tilt))
+        lowest, value = math.inf, 0.0
+        for piece in law.pieces:
+            t = np.array([piece.low, piece.high])
+            place = piece.loss(t)
+            if float(place.min()) < lowest:
+                k = int(np.argmin(place))
+                lowest = float(place[k])
+                slope = max(float(piece.slope(t)[k]), 1e-300)
+                value = math.exp(min(float(piece.log_p(t)[k]), 300.0)) / slope
+        log_mgf = float(self.moments(np.array([tilt]))[0][0])
+        return value * math.exp(min(tilt * lowest - log_mgf, 300.0)) if value else 0.0
+
+    def density_decay(self, tilt: float, edges: Array) -> Array:
+        """Bound |E e^{zL}| over its density, over e^{K(tilt)}, from each height on [PA-2]."""
+        tilted = _tilted(self, tilt, 0.0)
+        _, _, rough, share = tilted.density
+        return np.minimum(rough / edges, share) * (1 + 1e-9) + tilted.lost
+
+
+@dataclass(frozen=True, eq=False)
+class PointMasses:
+    """The atoms of a law.
+
+    Args:
+        place: in increasing order.
+        log_mass: logarithms of their masses under P.
+        relative: bound on the relative error of each mass.
+    """
+
+    place: Array
+    log_mass: Array
+    relative: float
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """The shares of atoms and density in a law under a tilt, known to rounding.
+
+    Mean and variance are estimates, to steer by.
+
+    Args:
+        log_mgf: K(tilt).
+        atoms, density: their shares, which add to 1.
+        mean, variance: of the two, shape (2,).
+    """
+
+    log_mgf: float
+    atoms: float
+    density: float
+    mean: Array
+    variance: Array
+
+
+def _range(law: Law) -> tuple[float, float]:
+    """The least and the largest loss of its stretches."""
+    ends = [piece.loss(np.array([piece.low, piece.high])) for piece in law.pieces]
+    return (float(np.min(ends)), float(np.max(ends))) if ends else (math.inf, -math.inf)
+
+
+def _nodes_of_law(
+    law: Law,
+    tilt: float,
+    step: float,
+    origin: float,
+    scale: float,
+    atoms: tuple[Array, Array, Array],
+) -> Discretization:
+    """Atoms (loss, exponent, log mass), and nodes in panels between ``origin`` + n ``step``."""
+    loss, exponent, size = ([part] for part in atoms)
+    tail = 1e-290
+    for piece in law.pieces:
+        edges, left_out, move = _panels(piece, tilt, 0.0, MOVE)
+        tail += math.exp(min(left_out - scale, 700.0))
+        ends: list[float] = np.sort(piece.loss(edges[[0, -1]])).tolist()
+        first, last = ((x - origin) / step for x in ends)
+        cells(ORDER * (last - first))
+        charge(PLACE * (last - first))
+        grid = origin + step * np.arange(math.floor(first) + 1, math.ceil(last))
+        inner = np.sort(piece.place(grid[(grid > ends[0]) & (grid < ends[1])]))
+        inner = inner[(inner > edges[0]) & (inner < edges[-1])]
+        edges = np.unique(np.concatenate([edges, inner]))
+        width = float(np.diff(edges).max())
+        order = _order(width, move * width, piece.distance)
+        cells(len(edges) * order)
+        charge(CALL + NODE * len(edges) * order)
+        t, log_share = _nodes(edges, order)
+        loss.append(piece.loss(t))
+        size.append(piece.log_p(t))
+        exponent.append(tilt * loss[-1] + size[-1] + log_share - scale)
+    losses, exponents, sizes = (np.concatenate(x) for x in (loss, exponent, size))
+    keep = exponents > exponents.max() - 700
+    order = np.argsort(losses[keep], kind="stable")
+    losses, exponents, sizes = (x[keep][order] for x in (losses, exponents, sizes))
+    most = float(np.max(np.abs(sizes) + abs(tilt) * np.abs(losses)))
+    return Discretization(
+        losses,
+        np.exp(exponents),
+        tilt,
+        scale,
+        tail + math.fsum(math.exp(min(a + tilt * x - scale, 700.0)) for a, x in law.lost),
+        law.relative + 4 * UNIT * (most + abs(scale) + 8) + 4 * NODE_ERROR,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Tilted:
+    """Nodes of a law under a tilt, and what follows from them."""
+
+    law: Law
+    tilt: float
+    loss: Array
+    p: Array
+    log_mgf: float
+    error: float  # of e^K, relative
+    blur: float  # mean of the relative error of p
+    sway: float  # and of that times the loss
+    atoms: float  # the share of the law's atoms
+    lost: float
+    mean: float
+    variance: float
+    fourth: float  # E(L - L')^4
+
+    @cached_property
+    def density(self) -> tuple[Array, Array, float, float]:
+        """Of the tilted density: uniform parts below it, its ends and variation, and its mass."""
+        places: list[Array] = []
+        masses: list[Array] = []
+        rough = 0.0
+        stretches: list[tuple[Array, Array]] = []
+        for piece in self.law.pieces:
+            edges, _, _ = _panels(piece, self.tilt, 0.0, MOVE)
+            span = float(edges[-1] - edges[0])
+            count = max(CUTS, math.ceil(2 * span / piece.distance)) + 1
+            t = np.linspace(float(edges[0]), float(edges[-1]), count)
+            h = t[1] - t[0]
+            place, slope = piece.loss(t), np.maximum(piece.slope(t), 1e-300)
+            log_f = piece.log_p(t) + self.tilt * place - self.log_mgf - np.log(slope)
+            middle = 0.5 * (t[1:] + t[:-1])
+            # The slope is that of g(l) = log(1 - q + q e^l), or a sum of such: d log g' / dl <= 1.
+            steep = (
+                abs(self.tilt) * piece.speed(middle, 0.0)
+                + piece.bend(middle, 0.0)
+                + 2 / piece.distance
+            )
+            f = np.exp(np.minimum(log_f, 600.0))
+            least = np.exp(np.minimum(0.5 * (log_f[1:] + log_f[:-1]) - 0.5 * h * steep, 600.0))
+            most = np.exp(np.minimum(0.5 * (log_f[1:] + log_f[:-1]) + 0.5 * h * steep, 600.0))
+            rough += float(f[0] + f[-1]) + float((most * np.minimum(h * steep, 700.0)).sum())
+            width = np.maximum(np.abs(np.diff(place)) - 8 * UNIT * np.abs(place[1:]), 0.0)
+            mass = least * width * (1 - 1e-9)
+            if place[-1] < place[0]:
+                place, mass = place[::-1], mass[::-1]
+            stretches.append((place, mass))
+        for place, mass in sorted(stretches, key=lambda s: float(s[0][0])):
+            if places:  # nothing between two stretches
+                masses.append(np.zeros(1))
+            places.append(place)
+            masses.append(mass)
+        together = np.maximum.accumulate(np.concatenate(places))
+        # Its mass is what the atoms leave. Sums over the places would miss what lies so close to a
+        # place that floats do not tell the two apart.
+        return together, np.concatenate(masses), rough, max(1.0 - self.atoms, 0.0)
+
+
+def _size(tilt: float) -> float:
+    """A power of two that covers the tilt: laws are made for it."""
+    return 2.0 ** math.ceil(math.log2(max(abs(tilt), 1.0)))
+
+
+def _on_line(loss: PiecewiseAnalyticLoss, z: Array) -> _Tilted:
+    reach = float(np.abs(np.imag(z)).max())
+    reach = 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
+    return _tilted(loss, float(z[0].real), reach)
+
+
+@lru_cache(maxsize=64)
+def _law(loss: PiecewiseAnalyticLoss, size: float) -> Law:
+    return loss.law(size)
+
+
+@dataclass(frozen=True, eq=False)
+class _RoughNodes:
+    """Nodes of a law that tilts of at most some size share: to steer by.
+
+    Args:
+        place, log_p: losses, and logarithms of their weights under P.
+        infinite: mass of infinite loss, where all masses add to 1 with it; else None.
+    """
+
+    place: Array
+    log_p: Array
+    infinite: float | None
+
+    @staticmethod
+    def of(law: Law, size: float, infinite: float) -> _RoughNodes | None:
+        """In panels that suit the largest tilt; none where they are many."""
+        places, logs = [law.loss], [law.log_p]
+        for piece in law.pieces:
+            edges, _, _ = _panels(piece, size, 0.0, MOVE, math.inf)
+            if len(edges) > MOST_PANELS:
+                return None
+            t, log_share = _nodes(edges, ROUGH_ORDER)
+            places.append(piece.loss(t))
+            logs.append(piece.log_p(t) + log_share)
+        place, log_p = np.concatenate(places), np.concatenate(logs)
+        finite = np.isfinite(place) & np.isfinite(log_p)
+        return _RoughNodes(place[finite], log_p[finite], infinite if law.normalized else None)
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """About K, mean and variance under each tilt."""
+        charge(CALL + MOMENT * len(tilts) * len(self.place))
+        move = np.multiply.outer(tilts, self.place)
+        g = move + self.log_p
+        top = g.max(axis=1, keepdims=True)
+        weight = np.exp(g - top)
+        total = weight.sum(axis=1)
+        k = top[:, 0] + np.log(total)
+        small = np.abs(k) < 1
+        if self.infinite is not None and small.any():  # there K by its distance from 0
+            flat, moved = np.exp(self.log_p), move[small]
+            gain = flat * np.expm1(np.minimum(moved, FARTHEST))
+            far = moved > FARTHEST  # a mass below the floats times a factor above them
+            gain[far] = np.exp(g[small][far])
+            k[small] = np.log1p(np.maximum(gain.sum(axis=1) - self.infinite, -0.99))
+        mean = (weight * self.place).sum(axis=1) / total
+        away = self.place - mean[:, None]
+        return k, mean, (weight * away**2).sum(axis=1) / total
+
+
+@array_cache(MOST_BYTES)
+def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
+    law = _law(loss, _size(tilt))
+    places, plain = [law.loss], [law.log_p]
+    dropped: list[float] = []
+    for piece in law.pieces:
+        order, most = (LONG_ORDER, LONG_MOVE) if reach > LONG else (ORDER, MOVE)
+        edges, left_out, _ = _panels(piece, tilt, reach, most)
+        cells(len(edges) * order)
+        t, log_share = _nodes(edges, order)
+        places.append(piece.loss(t))
+        plain.append(piece.log_p(t) + log_share)
+        dropped.append(left_out)
+    place, log_plain = np.concatenate(places), np.concatenate(plain)
+    move = tilt * place
+    g = move + log_plain
+    top = float(g.max())
+    weight = np.exp(g - top)
+    total = float(weight.sum())
+    p = weight / total
+    finite = np.isfinite(log_plain)
+    exponents = np.where(finite, np.abs(move) + np.abs(np.where(finite, log_plain, 0.0)), 0.0) + 8
+    spread = _dot(p, exponents) + abs(top) + len(p)
+    if law.normalized and abs(top) < 5:
+        # M - 1 to relative accuracy: all that is finite has the mass 1 - infinite.
+        flat = np.exp(log_plain)
+        with np.errstate(over="ignore"):
+            gain = np.where(
+                np.abs(move) < 1, flat * np.expm1(np.clip(move, -1, 1)), np.exp(g) - flat
+            )
+        excess = float(gain.sum()) - loss.infinite
+        log_mgf = math.log1p(excess)
+        size = np.abs(gain)
+        units = _dot(size, exponents) + float(size.sum()) * (len(p) + 32)
+        share = (float(size.sum()) * (law.relative + 4 * NODE_ERROR) + units * UNIT) / (1 + excess)
+    else:
+        log_mgf = top + math.log(total)
+        share = law.relative + 4 * NODE_ERROR + (spread + 16) * UNIT
+    logs = [*dropped, *(a + tilt * x for a, x in law.lost)]
+    lost = math.fsum(math.exp(min(x - log_mgf, 700.0)) for x in logs)
+    rough = law.relative + 4 * NODE_ERROR + (4 * exponents + abs(top) + len(p)) * UNIT
+    mean = _dot(p, place)
+    square = (place - mean) ** 2
+    variance = _dot(p, square)
+    return _Tilted(
+        law,
+        tilt,
+        place,
+        p,
+        log_mgf,
+        2 * (share + lost),
+        _dot(p, rough),
+        _dot(p, rough * np.abs(place)),
+        float(p[: len(law.loss)].sum()),
+        lost,
+        mean,
+        variance,
+        2 * _dot(p, square**2) + 6 * variance**2,
+    )
+
+
+def _dot(a: Array, b: Array) -> float:
+    """Their product, added pairwise: no threads for sums as short as these."""
+    return float((a * b).sum())
+
+
+def _panels(
+    piece: Piece, tilt: float, reach: float, move: float, drop: float = DROP
+) -> tuple[Array, float, float]:
+    """Edges of panels on which the exponent moves by so much up to a height.
+
+    Panels below e^-drop are left out at both ends: second, log of their mass. Third, a bound on
+    the exponent's derivative within D.
+    """
+    count = max(1, math.ceil((piece.high - piece.low) / (piece.distance / 2)))
+    edges = np.linspace(piece.low, piece.high, count + 1)
+    h = (piece.high - piece.low) / count
+    t = 0.5 * (edges[1:] + edges[:-1])
+    exponent = piece.log_p(t)
+    exponent = np.maximum(exponent, exponent + tilt * piece.loss(t))
+    most = exponent + h * (abs(tilt) * piece.speed(t, 0.0) + piece.bend(t, 0.0))
+    keep = np.nonzero(most > exponent.max() - drop)[0]
+    first, last = int(keep[0]), int(keep[-1]) + 1
+    outside = np.concatenate([most[:first], most[last:]])
+    dropped = -math.inf
+    if len(outside):
+        top = float(outside.max())
+        dropped = top + math.log(h * float(np.exp(outside - top).sum()))
+    # On narrow panels the bounds are needed at a small distance only, which makes them smaller.
+    t, near = t[first:last], np.full(last - first, piece.distance)
+    parts, height = near, math.hypot(tilt, reach)
+    steepest = float((height * piece.speed(t, near) + piece.bend(t, near)).max())
+    for _ in range(3):
+        steep = height * piece.speed(t, near) + piece.bend(t, near)
+        parts = np.maximum(np.ceil(h * steep / move), np.ceil(NEEDED * h / near))
+        near = np.minimum(piece.distance, 2 * NEEDED * h / parts)
+    cells(FEWEST_NODES * float(parts.sum()))
+    charge(CALL + PANEL * float(parts.sum()))
+    parts = parts.astype(int)
+    start, width = np.repeat(edges[first:last], parts), np.repeat(h / parts, parts)
+    within = np.arange(len(start)) - np.repeat(np.cumsum(parts) - parts, parts)
+    nodes = np.append(start + within * width, edges[last])
+    return nodes, dropped, steepest
+
+
+def _nodes(edges: Array, order: int) -> tuple[Array, Array]:
+    """Gauss-Legendre nodes between the edges, and the logarithms of their weights."""
+    node, weight = _rule(order)
+    width = np.diff(edges)
+    t = (edges[:-1, None] + width[:, None] * node).ravel()
+    return t, (np.log(width)[:, None] + np.log(weight)).ravel()
+
+
+@cache
+def _rule(order: int) -> tuple[Array, Array]:
+    node, weight = np.polynomial.legendre.leggauss(order)
+    return (node + 1) / 2, weight / 2
+
+
+def _order(width: float, move: float, distance: float) -> int:
+    """The least number of nodes that errs by less than 1e-17 on panels of this width and move."""
+    r = np.geomspace(2.001, max(4 * distance / width, 2.1), 60)
+    for order in (3, 4, 5, 6, 8, 12):
+        error = math.log(4.4) + move * (r / 4 + 1) - 2 * (order - 1) * np.log(r)
+        if float(error.min()) < math.log(1e-17):
+            return order
+    return ORDER

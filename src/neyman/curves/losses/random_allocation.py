@@ -1,0 +1,286 @@
+"""The loss of random allocation: a record is put into one of T batches, each seen with noise.
+
+Against the data without the record the pair is P, the mean over t of N(mu e_t, I), and Q = N(0, I)
+in T coordinates [RA-1]. With Y_t = e^{mu x_t - mu^2 / 2} and S = Y_1 + ... + Y_T
+the loss is log(S / T). Under Q the Y_t are independent, each lognormal with mean 1, and
+
+    delta of (P, Q) = E_Q[(S / T - e^epsilon)+],    delta of (Q, P) = E_Q[(1 - e^epsilon S / T)+]
+
+are means of convex functions of S. So a law of Y that is spread out with its means kept gives an
+upper bound, one whose cells are merged into their means a lower bound, and both survive adding.
+S is added up by doubling; after each sum its law is spread onto places, or merged between them,
+which lie dense where S mostly is and sparse far out. All numbers are positive: nothing cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.finite import OffLatticeLoss
+from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS, Loss
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.discretization import Discretization
+
+__all__ = ["MOST_MU", "RandomAllocationLoss", "allocated"]
+
+REACH = 26.0  # standard deviations of x: what lies beyond is below 1e-147
+LOST = 1e-135  # of mass, for each batch: what lies beyond, and products that underflow [RA-4]
+LEAST = 1e-200  # a mass that is not kept
+MOST_MU = 10.0  # beyond it the floats end
+FINENESS = 250.0  # places in a standard deviation of log S
+ROWS = 8  # sums that are gathered at a time
+STEP_UNITS = 1000.0  # by how many units a mass of Y, and a place, may err [RA-3]
+
+
+@dataclass(frozen=True)
+class RandomAllocationLoss(Loss):
+    """A finite loss on one side of that of random allocation.
+
+    Args:
+        distance: mu, the shift of a batch over its noise, above 0 and at most `MOST_MU`.
+        batches: T, at least 2.
+        side: 1 for a loss that dominates it, -1 for one that it dominates.
+        removed: True for (P, Q), P with the record; False for (Q, P).
+    """
+
+    distance: float
+    batches: int
+    side: int
+    removed: bool
+
+    @property
+    def costly(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def _law(self) -> _Law:
+        return _law(self.distance, self.batches, self.side)
+
+    @property
+    def _base(self) -> OffLatticeLoss:
+        return self._law.removed if self.removed else self._law.added
+
+    @property
+    def _shift(self) -> float:
+        return self.side * self._law.apart
+
+    @property
+    def _log_factor(self) -> float:
+        return self.side * self._law.relative
+
+    @property
+    def infinite(self) -> float:
+        """What was left out, on the upper side."""
+        return self._base.infinite
+
+    @property
+    def supremum(self) -> float:
+        """The largest value that was kept."""
+        top = float(self._base.supremum)
+        # Moved by `apart`; the second one covers the sum, as it is 16 units of top and more.
+        return top + 2 * self._law.apart + 4 * UNIT * abs(top)
+
+    @property
+    def rho(self) -> float:
+        """Return rho = mu^2 / 2: revealing the batch index can only increase the loss."""
+        return self.distance**2 / 2
+
+    @property
+    def mu(self) -> float:
+        """Return mu: revealing the batch index can only increase the loss."""
+        return self.distance
+
+    def reverse(self) -> RandomAllocationLoss:
+        """The same side of the other direction."""
+        return replace(self, removed=not self.removed)
+
+    def log_mgf(self, z: Array) -> Array:
+        """K, moved to the side by the rounding of places and masses."""
+        z = np.atleast_1d(z)
+        return self._base.log_mgf(z) + self._shift * z + self._log_factor
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """That of the sum over all values."""
+        # The base counts 12 units of |z| times its largest value and 4 of log p, and needs 6 and 3:
+        # two more sums and a product are at most as large.
+        return self._base.mgf_rounding(z) + 4 * UNIT
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """Sums over the values."""
+        k, mean, variance = self._base.moments(tilts)
+        return k + self._shift * tilts + self._log_factor, mean + self._shift, variance
+
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
+        """That of the values."""
+        return self._base.decay(tilt, edges, enough)
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """The values, moved to the side."""
+        dots = self._base.dots(tilt, step)
+        scale = dots.log_scale + tilt * self._shift + self._log_factor
+        return replace(dots, loss=dots.loss + self._shift, log_scale=scale)
+
+
+def allocated(mu: float, batches: int) -> LossBracket:
+    """The loss of removal, between two finite ones.
+
+    Args:
+        mu: the shift of a batch over its noise, above 0 and at most `MOST_MU`.
+        batches: T, at least 2.
+    """
+    lower, upper = (RandomAllocationLoss(mu, batches, side, True) for side in (-1, 1))
+    return LossBracket(lower, upper, "allocated at random, between two finite laws")
+
+
+@dataclass(frozen=True, eq=False)
+class _Law:
+    """The finite losses of both directions.
+
+    Args:
+        removed, added: of (P, Q) and (Q, P), as computed.
+        relative: by how much a mass may err.
+        apart: by how much a value may err.
+    """
+
+    removed: OffLatticeLoss
+    added: OffLatticeLoss
+    relative: float
+    apart: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """A law of S of so many batches: places, increasing, and their weights under Q.
+
+    Args:
+        relative: bound on the relative error of each weight.
+        apart: bound on the relative error of each place.
+    """
+
+    count: int
+    place: Array
+    weight: Array
+    relative: float
+    apart: float
+
+
+@lru_cache(maxsize=32)
+def _law(mu: float, batches: int, side: int) -> _Law:
+    total = _added_up(mu, batches, side)
+    mask = total.weight * np.maximum(total.place / batches, 1.0) > LEAST
+    place, weight = total.place[mask], total.weight[mask]
+    value, log_q = np.log(place / batches), np.log(weight)
+    lost = (batches + 1) * LOST if side > 0 else 0.0
+    removed = OffLatticeLoss(tuple(value.tolist()), tuple((log_q + value).tolist()), lost, lost)
+    added = OffLatticeLoss(tuple((-value[::-1]).tolist()), tuple(log_q[::-1].tolist()), lost, lost)
+    # A quotient errs by one unit, and a logarithm by 2 of itself. log q errs by 2, and log p, its
+    # sum with the value, by one more and by `apart`.
+    apart = total.apart + 16 * UNIT * (1 + float(np.abs(value).max()))
+    relative = total.relative + apart + 16 * UNIT * float(np.abs(log_q).max())
+    return _Law(removed, added, relative, apart)
+
+
+def _added_up(mu: float, batches: int, side: int) -> _Sum:
+    """By doubling."""
+    total: _Sum | None = None
+    double = _one(mu, side)
+    rest = batches
+    while True:
+        if rest & 1:
+            total = double if total is None else _sum(total, double, mu, side)
+        rest >>= 1
+        if not rest:
+            assert total is not None
+            return total
+        double = _sum(double, double, mu, side)
+
+
+def _places(mu: float, count: int) -> Array:
+    """Places of the sum of so many: dense within a deviation of log(S / count), then sparser."""
+    deviation = _deviation(mu, count)
+    ends = mu * np.array([-REACH, REACH + mu]) - mu * mu / 2
+    low, high = (float(x) for x in np.arcsinh(ends / deviation))
+    number = math.ceil((high - low) * FINENESS) + 1
+    # A little room for the rounding of sums at both ends.
+    logs = deviation * np.sinh(np.linspace(low, high, number))
+    logs[0], logs[-1] = ends[0] - 1e-9, ends[1] + 1e-9
+    return count * np.exp(logs)
+
+
+def _deviation(mu: float, count: int) -> float:
+    """About that of log(S / count)."""
+    square = mu * mu
+    log_variance = square + math.log(-math.expm1(-square)) - math.log(count)
+    return math.sqrt(np.logaddexp(0.0, log_variance))
+
+
+def _one(mu: float, side: int) -> _Sum:
+    """The law of one Y: each cell split between its ends, or put at its mean."""
+    place = _places(mu, 1)
+    x = (np.log(place) + mu * mu / 2) / mu
+    width = np.diff(x)
+    nodes = x[:-1, None] + width[:, None] * WIDE_NODES
+    mass = np.exp(-nodes * nodes / 2) * (width[:, None] * WIDE_WEIGHTS) / math.sqrt(math.tau)
+    y = np.exp(mu * nodes - mu * mu / 2)
+    units = STEP_UNITS * UNIT  # [RA-3]
+    if side > 0:
+        share = np.clip((y - place[:-1, None]) / np.diff(place)[:, None], 0.0, 1.0)
+        weight = np.zeros(len(place))
+        weight[1:] += (mass * share).sum(axis=1)
+        weight[:-1] += (mass * (1 - share)).sum(axis=1)
+        return _Sum(1, place, weight, units, units)
+    weight = mass.sum(axis=1)
+    return _Sum(1, (mass * y).sum(axis=1) / weight, weight, units, units)
+
+
+def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
+    """The law of an independent sum, spread onto new places or merged between them [RA-2]."""
+    count = a.count + b.count
+    edges = _places(mu, count)
+    bins = len(edges) - 1
+    width = np.diff(edges)
+    first, second = np.zeros(bins), np.zeros(bins)
+    most = 0
+    same = a is b
+    for start in range(0, len(a.place), ROWS):
+        rows = slice(start, start + ROWS)
+        columns = slice(start, None) if same else slice(None)
+        place = (a.place[rows, None] + b.place[columns]).ravel()
+        weight = np.multiply.outer(a.weight[rows], b.weight[columns])
+        if same:  # each pair of different rows comes once, and counts twice
+            shape = int(weight.shape[0]), int(weight.shape[1])
+            twice = np.subtract.outer(-np.arange(shape[0]), -np.arange(shape[1]))
+            weight = weight * (1.0 + np.sign(twice))
+        weight = weight.ravel()
+        at = np.clip(np.searchsorted(edges, place, side="right") - 1, 0, bins - 1)
+        if side > 0:
+            share = np.clip((place - edges[at]) / width[at], 0.0, 1.0)
+            second += np.bincount(at, weight * share, bins)
+            first += np.bincount(at, weight * (1 - share), bins)
+        else:
+            second += np.bincount(at, weight * place, bins)
+            first += np.bincount(at, weight, bins)
+        most = max(most, int(np.bincount(at).max()))
+    terms = most + len(a.place) / ROWS + 32
+    # In a block of rows a sum errs by a unit a term, and over the blocks by a unit each; products
+    # and shares by fewer than 32 [RA-3].
+    relative = a.relative + b.relative + 1.1 * terms * UNIT
+    apart = max(a.apart, b.apart)
+    if side > 0:
+        split = np.zeros(bins + 1)
+        split[1:] += second
+        split[:-1] += first
+        # A place errs by one unit, its distance from the edge, the width, and the share by one
+        # each.
+        return _Sum(count, edges, split, relative, apart + 16 * UNIT)
+    mask = first > LEAST
+    first, second = first[mask], second[mask]
+    # A quotient of two such sums.
+    return _Sum(count, second / first, first, relative, apart + 2.2 * terms * UNIT)

@@ -1,0 +1,196 @@
+"""A bare guarantee: how far Renyi divergences are bounded, and nothing else is known of the loss.
+
+In moments, tau(a) = (a - 1) D_a, which are convex in the order a and 0 at a = 1, every such
+guarantee is one function,
+
+    tau(a) <= rho a (a - 1) + corners(a)    for 1 < a <= top,
+
+a parabola and a convex piecewise linear function. Such functions add, so that guarantees compose
+exactly by adding them: rho, the corners, the KL bounds; the smallest top stays. They hold in both
+directions. What curve they imply is `region`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from neyman.curves.losses.loss import Part
+from neyman.numerics.arrays import Array
+
+__all__ = ["RenyiBound", "from_orders", "sum_of_bounds"]
+
+Order = Fraction | float  # exact, or inf
+Corner = tuple[Fraction, Fraction]
+ZERO, ONE = Fraction(0), Fraction(1)
+
+
+@dataclass(frozen=True)
+class RenyiBound(Part):
+    """What is known of a loss is only a bound on its Renyi divergences, in both directions.
+
+    Args:
+        exact_rho: rho of the parabola, exact, at least 0.
+        corners: (order, moment) where the linear pieces meet, from (1, 0) on: orders above 1
+            that increase, and moments that are convex.
+        kl: what the linear part adds to rho at order 1: at most the first piece's slope.
+        top: the largest order that the guarantee speaks of, at least 1; or inf.
+        slope: of the linear part beyond the last corner, if top is inf.
+    """
+
+    exact_rho: Fraction
+    corners: tuple[Corner, ...] = ()
+    kl: Fraction = ZERO
+    top: Order = math.inf
+    slope: Fraction = ZERO
+
+    def linear(self, order: Fraction) -> Fraction:
+        """The piecewise linear part of the allowed moment, for 1 <= order <= top."""
+        left = (ONE, ZERO)
+        for right in self.corners:
+            if order <= right[0]:
+                share = (order - left[0]) / (right[0] - left[0])
+                return left[1] + share * (right[1] - left[1])
+            left = right
+        return left[1] + self.slope * (order - left[0])
+
+    def divergence(self, order: Order) -> Order:
+        """The largest D_order that is allowed: exact, or inf where nothing is said."""
+        if order == math.inf:
+            return self.supremum
+        a = Fraction(order)
+        if a > self.top:
+            return math.inf
+        if a == 1:
+            return self.exact_rho + self.kl
+        return self.exact_rho * a + self.linear(a) / (a - 1)
+
+    def within(self, other: RenyiBound) -> bool:
+        """Whether this promises no less than another does, where a few orders decide that exactly.
+
+        Between corners the difference of the two is convex, or made of two that are each settled
+        at the corners.
+        """
+        if other.top > self.top or self.exact_rho + self.kl > other.exact_rho + other.kl:
+            return False
+        more = self.exact_rho - other.exact_rho
+        if other.top == math.inf and (more > 0 or self.slope > other.slope):
+            return False
+        places = {a for a, _ in (*self.corners, *other.corners) if a <= other.top}
+        if other.top < math.inf:
+            places.add(Fraction(other.top))
+        more = max(more, ZERO)
+        return all(
+            more * a * (a - 1) + self.linear(a) <= other.linear(a) for a in places if a > 1
+        ) and (bool(places) or more <= 0)
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether it is rho-zCDP and nothing else."""
+        return self.top == math.inf and not self.corners and not self.slope
+
+    @property
+    def supremum(self) -> Fraction | float:
+        """The pure epsilon where there is one."""
+        return math.inf if self.top < math.inf or self.exact_rho else self.slope
+
+    @property
+    def rho(self) -> float:
+        """The largest D_a / a that is allowed; inf where some order is not spoken of.
+
+        On a piece s a + c of the linear part it is (s a + c) / (a (a - 1)), whose only largest
+        value inside is s / (2a - 1), where s a^2 + 2 c a = c. Just above order 1 it is the first
+        piece's slope, whatever the KL bound.
+        """
+        if self.top < math.inf:
+            return math.inf
+        places = [a for a, _ in self.corners]
+        lines = zip([(ONE, ZERO), *self.corners], [*self.corners, None], strict=True)
+        for left, right in lines:
+            s = _slope(left, right) if right else self.slope
+            c = left[1] - s * left[0]
+            if s > 0 and c < -s:
+                inner = Fraction(float(-c / s) * (1 + math.sqrt(1 + s / c)))
+                if left[0] < inner and (right is None or inner < right[0]):
+                    places.append(inner)
+        first = _slope((ONE, ZERO), self.corners[0]) if self.corners else self.slope
+        most = max([first, *(self.linear(a) / (a * (a - 1)) for a in places)])
+        if self.slope:  # pure, so eps^2 / 2 (Bun and Steinke 2016, proposition 1.4)
+            most = min(most, self.slope**2 / 2)
+        value = self.exact_rho + most
+        near = float(value) * (1 + 1e-12 * bool(self.corners))
+        return near if near >= value else math.nextafter(near, math.inf)
+
+    def reverse(self) -> RenyiBound:
+        """The same: the guarantee is about both directions."""
+        return self
+
+    def log_mgf(self, z: Array) -> Array:
+        """The bound on K(z) = tau(z + 1), for real z >= 0."""
+        flat = [z * float(self.divergence(1 + Fraction(z))) for z in np.ravel(z).tolist()]
+        return np.array(flat).reshape(np.shape(z))
+
+    def mgf_rounding(self, z: Array) -> Array:
+        """None worth counting."""
+        return np.zeros(np.shape(z))
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """Those of a Gaussian with the same KL bound: to steer by."""
+        rho = float(self.exact_rho + self.kl)
+        return tilts * (tilts + 1) * rho, (2 * tilts + 1) * rho, np.full(len(tilts), 2 * rho)
+
+
+def from_orders(bounds: Mapping[Order, Fraction]) -> RenyiBound:
+    """The guarantee D_a <= bounds[a] at finitely many orders, and all that follows from it [RB-1].
+
+    Convexity of tau, with tau(1) = 0, is all there is to use: the lower convex hull of the points
+    (1, 0) and (a, (a - 1) bound). That D_a grows with a follows. The pure epsilon, at order inf,
+    bounds the slope of tau everywhere.
+
+    Args:
+        bounds: at least one order, each at least 1, or inf; bounds above 0.
+    """
+    pure = bounds.get(math.inf)
+    finite = sorted(Fraction(a) for a in bounds if 1 < a < math.inf)
+    hull: list[Corner] = [(ONE, ZERO)]
+    for order in finite:
+        point = (order, (order - 1) * bounds[order])
+        while len(hull) > 1 and _slope(hull[-1], point) <= _slope(hull[-2], hull[-1]):
+            hull.pop()
+        hull.append(point)
+    if pure is not None:
+        while len(hull) > 1 and pure <= _slope(hull[-2], hull[-1]):
+            hull.pop()
+    first = _slope(hull[0], hull[1]) if len(hull) > 1 else pure
+    given = [bound for bound in (first, bounds.get(ONE)) if bound is not None]
+    top = math.inf if pure is not None else hull[-1][0]
+    return RenyiBound(ZERO, tuple(hull[1:]), min(given), top, pure or ZERO)
+
+
+def _slope(left: Corner, right: Corner) -> Fraction:
+    return (right[1] - left[1]) / (right[0] - left[0])
+
+
+def sum_of_bounds(parts: Iterable[tuple[RenyiBound, int]]) -> RenyiBound | None:
+    """Independent guarantees added up at every order: exact; None if there are none."""
+    chosen = [(loss, n) for loss, n in parts if n]
+    if not chosen:
+        return None
+    top = min(loss.top for loss, _ in chosen)
+    orders = {a for loss, _ in chosen for a, _ in loss.corners if a < top}
+    if top < math.inf and any(loss.corners or loss.slope for loss, _ in chosen):
+        orders.add(Fraction(top))
+    orders.discard(ONE)
+
+    def total(ask: Callable[[RenyiBound], Fraction]) -> Fraction:
+        return sum((n * ask(loss) for loss, n in chosen), ZERO)
+
+    corners = tuple((a, total(lambda loss, a=a: loss.linear(a))) for a in sorted(orders))
+    slope = total(lambda loss: loss.slope) if top == math.inf else ZERO
+    return RenyiBound(
+        total(lambda loss: loss.exact_rho), corners, total(lambda loss: loss.kl), top, slope
+    )

@@ -1,0 +1,123 @@
+"""Integers with rounded normal noise: what one shift reveals, between two certified laws.
+
+For an integer x, round(x + Z) = x + round(Z): the release is a Gaussian one that was rounded. So
+its curve is at least the Gaussian's, for every integer shift of the same l2 norm, in any
+dimension, composed, and through a sample [RG-1].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import erfcx  # pyright: ignore[reportMissingTypeStubs]
+
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.finite import OffLatticeLoss, finite_loss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.rounding import above
+
+__all__ = ["RoundedGaussianLoss", "rounded_gaussian_loss"]
+
+FARTHEST, LEAST = 37.0, Fraction(1, 10**290)  # P(N >= 37) is below 1e-298, near the last floats
+REACH = 35  # standard deviations: beyond it less than 1e-267 is left
+MOST_MU = 30  # of shift / sigma: beyond, the mass that is not infinite leaves the floats
+MOST_TESTS = 300  # thresholds on one side; all of them up to a sigma of about 8
+Point = tuple[Fraction, Fraction]
+
+
+@dataclass(frozen=True)
+class RoundedGaussianLoss(LossBracket):
+    """The loss of round(N(0, sigma^2)) against itself moved by an integer.
+
+    Build it with `rounded_gaussian_loss`. Above is the Gaussian loss, below the tests of integer
+    thresholds. The pair is its own reverse, by reflection.
+
+    Args:
+        exact: a finite law that dominates the pair and differs from it by rounding alone; None
+            where sigma is too large to list all thresholds, or where the shift stands for every
+            vector of its norm.
+    """
+
+    exact: OffLatticeLoss | None = None
+
+    def reverse(self) -> RoundedGaussianLoss:
+        """The same, by reflection."""
+        return self
+
+
+@lru_cache(maxsize=256)
+def rounded_gaussian_loss(
+    sigma_squared: Fraction, shift: int, *, alone: bool
+) -> RoundedGaussianLoss:
+    """Return the loss of one integer shift.
+
+    Args:
+        sigma_squared: sigma^2 of the normal law before it is rounded, exact, above 0.
+        shift: at least 1.
+        alone: True if one coordinate moves by at most ``shift``; False if ``shift`` is only one of
+            the vectors that are possible.
+    """
+    sigma = math.sqrt(sigma_squared)
+    last = math.ceil(shift + REACH * sigma) + 1
+    first = (shift + 2) // 2  # from here on the level is at most the chance of a miss
+    every = last - first < MOST_TESTS
+    tests = (
+        np.arange(first, last + 1)
+        if every
+        else np.unique(np.linspace(first, last, MOST_TESTS).round().astype(np.int64))
+    )
+    upper = GaussianLoss(above(shift**2 / sigma_squared))
+    lower = _law(tests, shift, sigma, -1)
+    listed = every and alone and shift < MOST_MU * sigma
+    exact = _law(tests, shift, sigma, 1) if listed else None
+    return RoundedGaussianLoss(lower, upper, "rounded to whole numbers", exact)
+
+
+def _law(tests: Array, shift: int, sigma: float, side: int) -> OffLatticeLoss:
+    """The finite pair whose best tests have the thresholds, each moved to one side [RG-2].
+
+    Args:
+        tests: reject where the noise is at least this; from the last to the first power rises.
+        side: 1 for a pair that dominates, -1 for one that is dominated.
+    """
+    half: list[Point] = []
+    for k in tests[::-1].tolist():
+        level = _tail((k - 0.5) / sigma, -side)
+        miss = (shift + 0.5 - k) / sigma  # the power is that of N >= -miss
+        power = 1 - _tail(miss, -side) if miss > 0 else _tail(-miss, side)
+        half.append((level, power))
+    mirrored = [(1 - y, 1 - x) for x, y in reversed(half)]
+    zero, one = Fraction(0), Fraction(1)
+    start = [(zero, zero), (zero, half[0][1])] if side > 0 else [(zero, zero)]
+    end = [(1 - half[0][1], one), (one, one)] if side > 0 else [(one, one)]
+    corners = _hull(sorted({*start, *half, *mirrored, *end}))
+    moves = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(corners)]
+    return finite_loss([p for _, p in moves], [q for q, _ in moves])
+
+
+def _tail(x: float, side: int) -> Fraction:
+    """P(N >= x), x >= 0, rounded to a side: erfcx to 64 units, and x^2 / 2 to four of its own."""
+    if x > FARTHEST:
+        return LEAST if side > 0 else Fraction(0)
+    value = 0.5 * float(erfcx(x / math.sqrt(2))) * math.exp(-x * x / 2)
+    return Fraction(value) * (1 + side * Fraction(UNIT) * (128 + math.ceil(16 * x * x)))
+
+
+def _hull(points: list[Point]) -> list[Point]:
+    """The corners of the least concave function above the points, from left to right."""
+    corners: list[Point] = []
+    for point in points:
+        while len(corners) > 1:
+            (a, b), (c, d) = corners[-2], corners[-1]
+            if (d - b) * (point[0] - c) > (point[1] - d) * (c - a):
+                break
+            corners.pop()
+        corners.append(point)
+    return corners

@@ -1,0 +1,693 @@
+"""Losses from losses: what Poisson subsampling makes of a Gaussian pair.
+
+Each record enters with probability q. Against a neighbor without the record the pair is
+
+    remove: P = (1 - q) N(0, 1) + q N(mu, 1),  Q = N(0, 1),    L = log R(y)
+    add:    P = N(0, 1),  Q = (1 - q) N(0, 1) + q N(mu, 1),    L = -log R(y)
+
+with R(y) = 1 + q (e^{mu y - mu^2/2} - 1) (Zhu, Dong and Wang 2022, theorem 11). Both follow from
+
+    M(w) = E_{N(0,1)}[R^w],    K_remove(z) = log M(z + 1),    K_add(z) = log M(-z),
+
+sums over nodes of y (`nodes`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from neyman.curves.losses.change_of_measure import Base, Stretch, law_under_q
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
+from neyman.curves.losses.loss import Loss, NormalRatio, Order
+from neyman.curves.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import log1p
+from neyman.numerics.roots import zero
+
+__all__ = [
+    "FixedSizeLoss",
+    "ReplaceOneSubsampledLoss",
+    "SubsampledGaussianLoss",
+    "SubsampledLoss",
+    "check_distance",
+]
+
+
+MANY = 8  # losses of which one array is faster than one at a time
+NEAR_PEAK = 30.0  # of the terms in y, within which they have few nodes and are floats
+MOST_DISTANCE = 2000.0  # of the two normals, in standard deviations
+
+
+def check_distance(distance: float) -> None:
+    """Refuse noise that hides nothing: sums over it would have no end."""
+    if distance > MOST_DISTANCE:
+        raise ValueError(
+            f"sigma is {distance:.3g} times smaller than the sensitivity: so little noise hides "
+            "nothing under sampling; describe it as NonPrivate(rate=...), or add noise"
+        )
+
+
+@dataclass(frozen=True)
+class SubsampledGaussianLoss(LikelihoodRatioLoss):
+    """The loss of a Gaussian pair that is only seen with a probability.
+
+    Args:
+        distance: mu, the distance of the two normals in standard deviations, above 0.
+        rate: q, in (0, 1).
+        removed: True for (mixture, normal), False for (normal, mixture).
+    """
+
+    distance: float
+    rate: float
+    removed: bool
+
+    def __post_init__(self) -> None:
+        check_distance(self.distance)
+
+    def places(self, tilt: float, height: float) -> float:
+        """A sum over more nodes the farther up."""
+        w = self.power(tilt)
+        low, high = self.range(w)
+        return (high - low) / self.spacing(height, w)
+
+    @classmethod
+    def sum_of_places(
+        cls, losses: Sequence[SubsampledGaussianLoss], tilt: float, height: float
+    ) -> float:
+        """The same of several losses; of many, some distances are asked."""
+        if len(losses) < MANY:
+            return super().sum_of_places(losses, tilt, height)
+        ordered = sorted(losses, key=lambda loss: loss.distance)
+        asked = np.linspace(0, len(ordered) - 1, MANY - 2).astype(int)
+        places = [ordered[int(k)].places(tilt, height) for k in asked]
+        return float(np.interp(np.arange(len(ordered)), asked, places).sum())
+
+    @property
+    def supremum(self) -> float:
+        """Unbounded for the mixture; -log(1 - q), rounded up, for the normal."""
+        return math.inf if self.removed else -math.log1p(-self.rate) * (1 + 8 * UNIT)
+
+    @property
+    def total_variation(self) -> float:
+        """q times that of the two normals."""
+        return self.rate * math.erf(self.distance / math.sqrt(8)) * (1 + 1e-12)
+
+    @property
+    def sampled(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def farthest(self) -> float:
+        """Mu."""
+        return self.distance
+
+    @property
+    def ratio_units(self) -> float:
+        """None: log R is as good as its own rounding."""
+        return 0.0
+
+    def reverse(self) -> SubsampledGaussianLoss:
+        """The other direction."""
+        return SubsampledGaussianLoss(self.distance, self.rate, not self.removed)
+
+    def log_ratio(self, y: Array) -> Array:
+        """log R(y), to relative accuracy near 0."""
+        return self.log_ratio_at(self.distance * y - self.distance**2 / 2)
+
+    def log_ratio_at(self, t: Array) -> Array:
+        """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
+        return _log_ratio(self.rate, t)
+
+    def log_ratio_on(self, y: Array, t: Array) -> Array:
+        """log R by t alone."""
+        return self.log_ratio_at(t)
+
+    @property
+    def log_least(self) -> float:
+        """log(1 - q)."""
+        return math.log1p(-self.rate)
+
+    @property
+    def mean_shift(self) -> float:
+        """q min(mu, 1)."""
+        return self.rate * min(self.distance, 1.0)
+
+    def slope(self, y: Array) -> Array:
+        """The derivative of log R, which rises with y."""
+        return self.distance * -np.expm1(math.log1p(-self.rate) - self.log_ratio(y))
+
+    def range(self, w: float) -> tuple[float, float]:
+        """Where e^{-y^2/2} R^w is: its log slope is s w mu - y with s in [0, 1]."""
+        peak = w * self.distance
+        if w < 0:
+            # One peak, where -y = |w| mu s, and log-concave about it; the normal law's beside it
+            # as long as it is not far.
+            peak = self._lower_peak(w)
+            return min(peak, 0.0) - PAD, PAD if peak > -PAD else peak + PAD
+        low, high = -PAD, peak + PAD
+        if high - low > 6 * PAD:  # one of the two humps may be all that counts
+            first, last = self._hump(w, 0.0), self._hump(w, peak)
+            if first is not None and last is not None:
+                g = [self._exponent(w, y) for y in (first, last)]
+                floor = max(g) - PAD**2 / 2
+                if last - first < 1 and self._exponent(w, low) < floor:  # they are one
+                    low = self._falls(w, last, low, floor)
+                elif g[0] < floor:
+                    low = self._falls(w, last, first, floor)
+                elif g[1] < floor:
+                    high = self._falls(w, first, last, floor)
+        return float(low), float(high)
+
+    @classmethod
+    def sum_of_moments(
+        cls, losses: Sequence[SubsampledGaussianLoss], counts: Array, tilts: Array
+    ) -> Array:
+        """K, mean, and variance of a sum; many parts of a few nodes are in one array."""
+        farthest = max(losses, key=lambda loss: loss.distance)
+        powers = [farthest.power(float(c)) for c in tilts]
+        if (
+            len(losses) < MANY
+            or len({loss.removed for loss in losses}) > 1
+            or max(map(abs, powers)) * farthest.distance > NEAR_PEAK
+        ):
+            return super().sum_of_moments(losses, counts, tilts)
+        mu = np.array([[loss.distance] for loss in losses])
+        rate = np.array([[loss.rate] for loss in losses])
+        total = np.zeros((3, len(tilts)))
+        for k, w in enumerate(powers):
+            h, far = farthest.spacing(0.0, w), w * farthest.distance
+            low, high = min(far, 0.0) - PAD, max(far, 0.0) + PAD
+            y = low + h * np.arange(math.ceil((high - low) / h) + 1)
+            ratio = _log_ratio(rate, mu * y - mu * mu / 2)
+            g = w * ratio - y * y / 2 + math.log(h / math.sqrt(math.tau))
+            weight = np.exp(g)
+            mass = weight.sum(axis=1)
+            mean = np.einsum("ij,ij->i", weight, ratio) / mass
+            away = (ratio - mean[:, None]) ** 2
+            variance = np.einsum("ij,ij->i", weight, away) / mass
+            total[:, k] = counts @ np.log(mass), counts @ mean, counts @ variance
+        return total if farthest.removed else total * np.array([[1.0], [-1.0], [1.0]])
+
+    def _exponent(self, w: float, y: float) -> float:
+        t = self.distance * y - self.distance**2 / 2
+        if t < 30:
+            ratio = math.log1p(self.rate * math.expm1(t))
+        else:
+            ratio = t + math.log(self.rate) + math.log1p(math.exp(-t) * (1 - self.rate) / self.rate)
+        return w * ratio - y * y / 2
+
+    def _hump(self, w: float, y: float) -> float | None:
+        """The fixed point of y = w mu s(y) that iterating leads to; none where that is slow."""
+        for _ in range(200):
+            t = min(self.distance * y - self.distance**2 / 2, 700.0)
+            part = self.rate * math.exp(t)
+            before, y = y, w * self.distance * part / (1 - self.rate + part)
+            if abs(y - before) <= 1e-6 * (1 + y):
+                return y
+        return None
+
+    def _falls(self, w: float, inside: float, outside: float, floor: float) -> float:
+        """Where w log R - y^2 / 2 is below the floor, next to where it is not."""
+        while abs(outside - inside) > max(1.0, 1e-12 * abs(inside)):
+            y = 0.5 * (inside + outside)
+            inside, outside = (y, outside) if self._exponent(w, y) > floor else (inside, y)
+        return outside
+
+    def _lower_peak(self, w: float) -> float:
+        """The root of y = w mu s(y), or .02 less, for w < 0; mu s(y) is the slope of log R."""
+        mu, least = self.distance, self.log_least
+        odds = math.log(self.rate) - least
+
+        def excess(y: float) -> float:
+            t = mu * y - mu * mu / 2 + odds
+            log_s = -math.log1p(math.exp(-t)) if t > -700 else t
+            return log_s - math.log(y / (w * mu))
+
+        if w * mu > -0.01 or excess(-0.01) <= 0:
+            return max(w * mu, -0.01)
+        return zero(excess, w * mu, -0.01, 0.005) - 0.01
+
+    def inverse(self, ratio: Array, low: float, high: float) -> Array:
+        """The y at which log R takes these values, all above log(1 - q)."""
+        ratio = ratio[ratio > math.log1p(-self.rate)]
+        near = np.expm1(np.minimum(ratio, 30.0)) + self.rate
+        far = np.maximum(ratio, 30.0) + np.log1p(
+            -(1 - self.rate) * np.exp(-np.maximum(ratio, 30.0))
+        )
+        good = (near > 0) | (ratio > 30)
+        t = np.where(ratio < 30, np.log(np.where(near > 0, near, 1.0)), far)[good]
+        t = t - math.log(self.rate)
+        return np.clip(t / self.distance + self.distance / 2, low, high)
+
+
+def _log_ratio(rate: Array | float, t: Array) -> Array:
+    """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
+    log_rate = np.log(rate)
+    near = np.real(t) < np.clip(5 - log_rate, 30.0, 690.0)  # beyond it q e^t is no small number
+    if near.all():
+        return _log_mixture(rate, t)
+    ratio = _log_mixture(rate, np.where(near, t, 0.0))
+    rest = log1p(np.exp(-np.where(near, 30.0, t)) * (1 - rate) / rate)
+    return np.where(near, ratio, t + log_rate + rest)
+
+
+def _log_mixture(rate: Array | float, t: Array) -> Array:
+    """log(1 - q + q e^t), to relative accuracy.
+
+    In the first form e^t - 1 errs by 2 units, the product by one, and the logarithm by 2. As long
+    as the sum is above 1/2 the first three count at most 1.5 times: 7 units. Below 1/2 they would
+    count without bound. There q is above 1/2, so 1 - q is exact, and nothing cancels: the sum errs
+    by 4 units, its logarithm is at least 0.69 and errs by 2: 8 units.
+    """
+    ratio = log1p(rate * np.expm1(t))
+    if not np.any(np.asarray(rate) > 0.5):
+        return ratio
+    total = 1 - rate + rate * np.exp(t)
+    cancels = np.abs(total) < 0.5
+    return np.where(cancels, np.log(np.where(cancels, total, 1.0)), ratio)
+
+
+LOG_SLOPE_PAD = 20.0  # a log-concave density beyond a point where its log slope is -PAD
+
+
+@dataclass(frozen=True)
+class SubsampledLoss(PiecewiseAnalyticLoss):
+    """The loss of a pair that is only seen with a probability.
+
+    Args:
+        inner: the loss of (P, Q), Q without the record.
+        rate: q, in (0, 1).
+        removed: True for ((1 - q) Q + q P, Q), False for its reverse.
+    """
+
+    inner: Loss
+    rate: float
+    removed: bool
+
+    @property
+    def sampled(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def infinite(self) -> float:
+        """Q times that of (P, Q); the reverse has none, because Q is in the mixture."""
+        return self.rate * self.inner.infinite if self.removed else 0.0
+
+    @property
+    def supremum(self) -> float:
+        """g at the largest loss; -g at the least, at most -log(1 - q)."""
+        if self.removed:
+            return _up(float(_g(np.array([_up(float(self.inner.supremum))]), self.rate)[0]))
+        least = -math.inf if self._missing else -_up(float(self.inner.reverse().supremum))
+        return _up(-float(_g(np.array([least]), self.rate)[0]))
+
+    @property
+    def total_variation(self) -> float:
+        """q times that of the pair."""
+        return self.rate * max(self.inner.total_variation, self.inner.reverse().total_variation)
+
+    @property
+    def rho(self) -> float:
+        """As without the sampling: to see which pair was drawn would tell more."""
+        return math.inf if _fails(self.inner) else self.inner.rho
+
+    @property
+    def mu(self) -> float:
+        """As without the sampling."""
+        return math.inf if _fails(self.inner) else self.inner.mu
+
+    @property
+    def _missing(self) -> float:
+        return self.inner.reverse().infinite
+
+    def reverse(self) -> SubsampledLoss:
+        """The other direction."""
+        return SubsampledLoss(self.inner, self.rate, not self.removed)
+
+    def law(self, size: float) -> Law:
+        """The law of g(l) under the mixture, or of -g(l) under Q."""
+        base, q = law_under_q(self.inner, size), self.rate
+        loss, log_q = base.loss, base.log_q
+        if self._missing:
+            loss = np.append(-np.inf, loss)
+            log_q = np.append(math.log(self._missing), log_q)
+        value = _g(loss, q)
+        pieces = tuple(_mapped(s, q, self.removed, size, -math.inf) for s in base.stretches)
+        lost = tuple(x for p in pieces for x in _ends(p, size))
+        lost += _lost(base, q, self.removed, -math.inf)
+        return Law(
+            value if self.removed else -value,
+            log_q + value if self.removed else log_q,
+            pieces,
+            lost,
+            base.relative + _units(value if self.removed else value[:0]) * UNIT,
+            not base.side,
+        )
+
+
+def _fails(inner: Loss) -> bool:
+    """Whether outcomes of one law are missing from the other: what is proven is of the rest."""
+    return inner.infinite > 0 or inner.reverse().infinite > 0
+
+
+@dataclass(frozen=True)
+class FixedSizeLoss(PiecewiseAnalyticLoss):
+    """The loss of the hull of both orders: its own reverse.
+
+    Args:
+        inner: the loss of a pair that is its own reverse.
+        share: p = size / population, in (0, 1).
+    """
+
+    inner: Loss
+    share: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.inner, GaussianLoss):
+            check_distance(self.inner.mu)
+
+    @property
+    def normal_ratio(self) -> NormalRatio | None:
+        """That of a Poisson sample at the same rate."""
+        return _ratio_of(self.inner, self.share, "symmetric")
+
+    @property
+    def infinite(self) -> float:
+        """P times that of the pair."""
+        return self.share * self.inner.infinite
+
+    @property
+    def supremum(self) -> float:
+        """g at the largest loss."""
+        return _up(float(_g(np.array([_up(float(self.inner.supremum))]), self.share)[0]))
+
+    @property
+    def total_variation(self) -> float:
+        """p times that of the pair."""
+        return self.share * self.inner.total_variation
+
+    @property
+    def rho(self) -> float:
+        """As without the sampling: C_p(f) >= f."""
+        return math.inf if _fails(self.inner) else self.inner.rho
+
+    @property
+    def mu(self) -> float:
+        """As without the sampling."""
+        return math.inf if _fails(self.inner) else self.inner.mu
+
+    def reverse(self) -> FixedSizeLoss:
+        """The same: C_p(f) is symmetric."""
+        return self
+
+    def law(self, size: float) -> Law:
+        """Where l > 0: g under the mixture, and -g under Q; the rest at 0."""
+        base, p = law_under_q(self.inner, size), self.share
+        positive = base.loss > 0
+        place, log_q = base.loss[positive], base.log_q[positive]
+        value, mass = _g(place, p), np.exp(log_q)
+        both = [(s, up) for s in base.stretches for up in (True, False)]
+        pieces = tuple(_mapped(s, p, up, size, 0.0) for s, up in both)
+        if base.side:
+            # What makes the whole 1, or a little more or less on the safe side.
+            rest = 1 - float((mass + np.exp(log_q + value)).sum()) - self.infinite
+            # Sums err by a unit a term. An error of the masses is counted by themselves: the half
+            # of them and more is above 0, and at 0 it counts no more than there.
+            rest += base.side * (64 + len(mass)) * UNIT
+        else:
+            # P+ - Q+ and what is at 0, all of it positive: P- = Q+, by symmetry.
+            near = mass * np.expm1(np.minimum(place, 1.0))
+            gain = float(np.where(place < 1, near, np.exp(log_q + place) - mass).sum())
+            gain += math.fsum(s.gain for s in base.stretches)
+            rest = (1 - p) * (gain + self.inner.infinite)
+            rest += float(np.exp(base.log_q[base.loss == 0]).sum())
+        rest = max(rest, 1e-300)
+        lost = tuple(x for piece in pieces for x in _ends(piece, size))
+        lost += _lost(base, p, True, 0.0) + _lost(base, p, False, 0.0)
+        return Law(
+            np.concatenate([-value, [0.0], value]),
+            np.concatenate([log_q, [math.log(rest)], log_q + value]),
+            pieces,
+            lost,
+            # The rest at 0 is a sum of all.
+            base.relative + (_units(value) + len(value)) * UNIT,
+            not base.side,
+        )
+
+
+@dataclass(frozen=True)
+class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
+    """The loss of two mixtures of noise and noise that is moved, to opposite sides.
+
+    Args:
+        inner: the loss of the noise moved one way against the noise: Gaussian or Laplace.
+        rate: q, in (0, 1).
+    """
+
+    inner: GaussianLoss | LaplaceLoss
+    rate: float
+
+    @property
+    def sampled(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def normal_ratio(self) -> NormalRatio | None:
+        """That of a removal."""
+        return _ratio_of(self.inner, self.rate, "opposite")
+
+    @property
+    def infinite(self) -> float:
+        """None."""
+        return 0.0
+
+    @property
+    def supremum(self) -> float:
+        """Inf for the Gaussian, g(a) - g(-a) for the Laplace."""
+        a = float(self.inner.supremum)
+        if math.isinf(a):
+            return math.inf
+        return _up(float(np.diff(_g(np.array([-a, a]), self.rate))[0]), 16)
+
+    @property
+    def total_variation(self) -> float:
+        """q times that of the noise moved to opposite sides, which is twice the shift apart."""
+        if isinstance(self.inner, GaussianLoss):
+            return self.rate * math.erf(self.inner.mu / math.sqrt(2)) * (1 + 1e-12)
+        return self.rate * -math.expm1(-self.inner.epsilon) * (1 + 1e-12)
+
+    @property
+    def rho(self) -> float:
+        """Four times the inner one, at most: both are proven for twice the shift."""
+        return 4 * self.inner.rho
+
+    @property
+    def mu(self) -> float:
+        """Twice the inner one: the mixtures garble noise moved by twice the shift."""
+        return 2 * self.inner.mu
+
+    def reverse(self) -> ReplaceOneSubsampledLoss:
+        """The same, by reflection."""
+        return self
+
+    def law(self, size: float) -> Law:
+        """In the place t of the outcome, with the law of the noise in the middle."""
+        if isinstance(self.inner, GaussianLoss):
+            piece = _opposite_gaussians(self.inner.mu, self.rate, size)
+            return Law(np.zeros(0), np.zeros(0), (piece,), _ends(piece, size))
+        a, q = self.inner.epsilon, self.rate
+        low, high = _g(np.array([-a, a]), q)
+        log_mass = -a - math.log(2)
+        return Law(
+            np.array([low - high, high - low]),
+            log_mass + np.array([low, high]),
+            _opposite_laplaces(a, q),
+            (),
+            _units(np.array([low, high])) * UNIT,
+        )
+
+
+def _ratio_of(inner: Loss, rate: float, order: Order) -> NormalRatio | None:
+    if not isinstance(inner, GaussianLoss):
+        return None
+    return NormalRatio(SubsampledGaussianLoss(inner.mu, rate, True), order)
+
+
+def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the docstrings
+    """log(1 - q + q e^l), to relative accuracy near 0; log(1 - q) at -inf."""
+    return _log_ratio(q, l)
+
+
+def _units(value: Array) -> float:
+    """By how many units a mass under the mixture errs: g by 8 of itself, and its sum with log q."""
+    return 16 * float(np.max(np.abs(value), where=np.isfinite(value), initial=1.0))
+
+
+def _slope(l: Array, q: float) -> Array:  # noqa: E741
+    """The derivative of g, in (0, 1)."""
+    return 1 / (1 + np.exp(np.minimum(math.log1p(-q) - math.log(q) - l, 700.0)))
+
+
+def _speed(l: Array, q: float, near: Array | float) -> Array:  # noqa: E741
+    """Bound on |g'| within ``near`` <= 1 of points that are within 1/4 of l on the real line.
+
+    It is at most g'(Re l) / cos(Im l / 2), and log g' has a slope below 1.
+    """
+    return np.minimum(1.0, np.exp(near + 0.25) * _slope(l, q)) / np.cos(np.multiply(near, 0.5))
+
+
+def _inverse(value: Array, q: float) -> Array:
+    """The l at which g takes a value above log(1 - q)."""
+    # The unit keeps the logarithm a number; places cut panels, and where they lie is no matter.
+    near = np.log1p(np.maximum(np.expm1(np.minimum(value, 30.0)) / q, UNIT - 1))
+    return np.where(value < 30, near, value - math.log(q) + np.log1p((q - 1) * np.exp(-value)))
+
+
+def _mapped(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piece:
+    """The loss g (up) or -g where the inner loss is above ``floor``."""
+    low, high = max(s.low, (floor - s.shift) / s.scale), s.high
+    if math.isinf(high):  # Gaussian: the tilted log slope is -t + w scale g', |w| <= size + 1
+        most = (size + 1) * s.scale
+        high = most + LOG_SLOPE_PAD
+        pull = math.log(most * q / (1 - q)) / s.scale if most * q > 1 - q else 0.0
+        low = max(low, -LOG_SLOPE_PAD - 1 - min(most, pull))
+    sign = 1.0 if up else -1.0
+
+    def inner(t: Array) -> Array:
+        return s.scale * t + s.shift
+
+    def speed(t: Array, near: Array | float) -> Array:
+        return s.scale * _speed(inner(t), q, np.multiply(near, s.scale))
+
+    return Piece(
+        low,
+        high,
+        s.distance,
+        loss=lambda t: sign * _g(inner(t), q),
+        log_p=lambda t: s.log_q(t) + (_g(inner(t), q) if up else 0.0),
+        slope=lambda t: s.scale * _slope(inner(t), q),
+        speed=speed,
+        bend=lambda t, near: s.bend(t, near) + (speed(t, near) if up else 0.0),
+        place=lambda v: (_inverse(sign * v, q) - s.shift) / s.scale,
+    )
+
+
+def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
+    """What lies beyond both ends: from there on the log slope is at least PAD - 1 outward.
+
+    Where an end was not cut off this counts a little that does not exist.
+    """
+    t = np.array([piece.low, piece.high])
+    log_p, loss = piece.log_p(t) - math.log(LOG_SLOPE_PAD - 1), piece.loss(t)
+    return tuple(
+        (float(a), float(x))
+        for a, x in zip(log_p, loss, strict=True)
+        if a < -LOG_SLOPE_PAD * LOG_SLOPE_PAD / 2
+    )
+
+
+def _lost(base: Base, q: float, up: bool, floor: float) -> tuple[tuple[float, float], ...]:
+    """What the lattice left out above a floor: its mass under e^{w g}, w = c + 1 for g, -c for -g.
+
+    On an interval e^{w g(l) - (t + 1) l} is largest at an end: w g is convex for w >= 0, and both
+    terms fall for w < 0. Beyond the last tilt, t + 1 >= w, it falls.
+    """
+    losses: list[tuple[float, float]] = []
+    for t, log_mass, low, high in base.lost:
+        for end in (max(low, floor), high):
+            if high > floor and end < math.inf:
+                g = float(_g(np.array([end]), q)[0])
+                a = log_mass - ((t + 1) * end if t > -1 else 0.0)
+                losses.append((a + g, g) if up else (a, -g))
+    return tuple(losses)
+
+
+def _opposite_gaussians(mu: float, q: float, size: float) -> Piece:
+    reach = (2 * size + 2) * mu + LOG_SLOPE_PAD
+    room = min(1.0, 1 / mu)
+    half = mu * mu / 2
+
+    def loss(t: Array) -> Array:
+        x = mu * np.abs(t)
+        small = np.minimum(x, 40.0)
+        ratio = 2 * q * math.exp(-half) * np.sinh(small) / (1 - q + q * np.exp(-small - half))
+        return np.sign(t) * np.where(x < 40, np.log1p(ratio), _g(x - half, q) - _g(-x - half, q))
+
+    def towards(t: Array, near: Array | float) -> Array:
+        return mu * _speed(mu * t - half, q, np.multiply(near, mu))
+
+    def place(v: Array) -> Array:
+        away = np.maximum(np.abs(v) / 2, 1e-300)
+        log_sinh = away + np.log(-np.expm1(-2 * away)) - math.log(2)
+        log_x = log_sinh + math.log((1 - q) / q) + half
+        far = np.where(log_x < 20, np.arcsinh(np.exp(np.minimum(log_x, 20.0))), log_x + math.log(2))
+        return (v / 2 + np.sign(v) * far) / mu
+
+    return Piece(
+        -reach,
+        reach,
+        room,
+        loss,
+        log_p=lambda t: -t * t / 2 - 0.5 * math.log(math.tau) + _g(mu * t - half, q),
+        slope=lambda t: mu * (_slope(mu * t - half, q) + _slope(-mu * t - half, q)),
+        speed=lambda t, near: towards(t, near) + towards(-t, near),
+        bend=lambda t, near: np.abs(t) + room / 4 + near + towards(t, near),
+        place=place,
+    )
+
+
+def _opposite_laplaces(a: float, q: float) -> tuple[Piece, Piece]:
+    """Right of the middle the noise moved left falls as fast as the noise: its ratio is e^-a."""
+    far = float(_g(np.array([-a]), q)[0])
+
+    def loss(t: Array) -> Array:  # t in (0, a)
+        ratio = q * math.exp(-a) * np.expm1(np.minimum(2 * t, 30.0)) / math.exp(far)
+        return np.where(2 * t < 30, np.log1p(ratio), _g(2 * t - a, q) - far)
+
+    def slope(t: Array) -> Array:
+        return 2 * _slope(2 * t - a, q)
+
+    def speed(t: Array, near: Array | float) -> Array:
+        return 2 * _speed(2 * t - a, q, np.multiply(near, 2.0))
+
+    def place(v: Array) -> Array:
+        return np.clip((_inverse(v + far, q) + a) / 2, 0.0, a)
+
+    right = Piece(
+        0.0,
+        a,
+        0.5,
+        loss,
+        log_p=lambda t: -t - math.log(2) + _g(2 * t - a, q),
+        slope=slope,
+        speed=speed,
+        bend=lambda t, near: 1 + speed(t, near),
+        place=place,
+    )
+    left = Piece(
+        -a,
+        0.0,
+        0.5,
+        lambda t: -loss(-t),
+        log_p=lambda t: t - math.log(2) + far,
+        slope=lambda t: slope(-t),
+        speed=lambda t, near: speed(-t, near),
+        bend=lambda t, near: np.ones_like(t),
+        place=lambda v: -place(-v),
+    )
+    return left, right
+
+
+def _up(value: float, units: int = 8) -> float:
+    """A little above: a bound that rounding cannot have left too low."""
+    return value + units * UNIT * abs(value) if math.isfinite(value) else value

@@ -1,0 +1,29 @@
+"""Privacy profiles delta(epsilon) and their conjugates, certified. One engine per file.
+
+`select` picks the engine of a composition; its docstring is the rule.
+"""
+
+from neyman.curves.profiles import combination
+from neyman.curves.profiles.closed_forms import bounded_range_releases, closed_form
+from neyman.curves.profiles.contour import contour
+from neyman.curves.profiles.lattice import continuous_parts, convolution
+from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.profiles.sampled_steps import largest_step, one_subsampled_step
+from neyman.curves.profiles.selection import Rule, register, rules, select
+
+__all__ = [
+    "Interval",
+    "Profile",
+    "Rule",
+    "bounded_range_releases",
+    "closed_form",
+    "combination",
+    "continuous_parts",
+    "contour",
+    "convolution",
+    "largest_step",
+    "one_subsampled_step",
+    "register",
+    "rules",
+    "select",
+]

@@ -1,0 +1,194 @@
+"""Privacy profiles of mechanisms of bounded range: one release, and several."""
+
+from __future__ import annotations
+
+import math
+from copy import copy
+from fractions import Fraction
+
+import numpy as np
+
+from neyman.curves.losses.bounded_range import (
+    MIDDLE,
+    NEARLY_ALL,
+    SHARES,
+    BoundedRangeLoss,
+    EnvelopeLoss,
+)
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import response_mu
+from neyman.curves.profiles.closed_forms.closed_form import ACCURACY, value_interval
+from neyman.curves.profiles.contour.contour_line import log_kernel
+from neyman.curves.profiles.profile import Engine, Interval, Profile
+from neyman.curves.profiles.selection import profile_of_one, register, select
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+
+__all__ = ["BoundedRangeProfile", "EnvelopeProfile"]
+
+
+FEW = 12  # releases, for which more than the middle t is looked at
+ORDERS = np.geomspace(1e-4, 1e7, 160)  # tilts c tried first
+DENSE = 9  # tilts between two of them
+CHEAP = 100.0  # terms of K up to which tilts are refined
+
+
+class EnvelopeProfile(Profile):
+    """One release of bounded range: at each epsilon, and at each level, some mechanism attains it.
+
+    Args:
+        exact: the range.
+    """
+
+    method = "closed form"
+
+    def __init__(self, exact: Fraction) -> None:
+        self._exact, self._a = exact, float(exact)
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """2 log(1 - e^{(s - a)/2}) - log(1 - e^-a) for |s| <= a."""
+        a = self._a
+        if Fraction(epsilon) >= self._exact:
+            return -math.inf, -math.inf
+        if epsilon <= -a:
+            value = -math.expm1(epsilon)
+            return value_interval(value, ACCURACY + 4 * UNIT * (abs(epsilon) + a) / value)
+        # The difference errs by a unit of itself: what is left is at least about that.
+        value = max(-math.expm1((epsilon - a) / 2), UNIT * (abs(epsilon) + a))
+        low, high = value_interval(value, ACCURACY + 2 * UNIT * (abs(epsilon) + a) / value)
+        total = math.log(-math.expm1(-a))
+        slack = ACCURACY * (1 + abs(total))
+        return 2 * low - total - slack, min(2 * high - total + slack, 0.0)
+
+    def log_power(self, log_level: float) -> Interval:
+        """The odds are e^a times those of the level."""
+        if log_level == -math.inf:
+            return -math.inf, -math.inf
+        if log_level >= 0:
+            return 0.0, 0.0
+        rest = math.log(-math.expm1(log_level))
+        value = -float(np.logaddexp(0.0, rest - log_level - self._a))
+        error = ACCURACY * (1 + self._a + abs(log_level) + abs(rest))
+        return value - error, min(value + error, 0.0)
+
+    def mu(self) -> Interval:
+        """2 z(1 / (1 + e^{-a/2})): the logistic quantiles are the more spread out, from 0 on."""
+        mu = response_mu(self._a / 2)
+        return mu * (1 - 1e-13), mu * (1 + 1e-13)
+
+
+class BoundedRangeProfile(Profile):
+    """Several releases, some of bounded range: between two-point mechanisms and two upper bounds.
+
+    Upper bounds come from the envelope, and, where many releases bring the sum near to its normal
+    limit, from the worst K of every order c: delta <= e^{K(c) - c epsilon} c^c / (c + 1)^{c + 1}.
+
+    Args:
+        losses: their sum.
+    """
+
+    def __init__(self, losses: Composition) -> None:
+        self.engine = Engine.ENVELOPE
+        self.method = "envelope: safe, not exact (two-point mechanisms below)"
+        ranged = [(x, n) for x, n in losses.parts if isinstance(x, BoundedRangeLoss)]
+        rest = [(x, n) for x, n in losses.parts if not isinstance(x, BoundedRangeLoss)]
+        of = Composition.of
+        few = not rest and sum(n for _, n in ranged) <= FEW
+        shares = [*range(MIDDLE, SHARES, SHARES // 16), *NEARLY_ALL] if few else [MIDDLE]
+        self._losses = losses
+        self._lower = [select(of([*rest, *((x.pair(j), n) for x, n in ranged)])) for j in shares]
+        self._upper = select(of([*rest, *((x.upper, n) for x, n in ranged)]))
+        self._orders = np.array([c for c in ORDERS if losses.places(float(c), 0.0) <= 1e4])
+        self._side = 0
+
+    def one_sided(self, side: int) -> BoundedRangeProfile:
+        """The same, of which the other side is not asked: there it says what is always true."""
+        other = copy(self)
+        other._side = side
+        return other
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """From all."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """From all."""
+        low, high = np.full(len(epsilons), -math.inf), np.zeros(len(epsilons))
+        if self._side <= 0:
+            low = np.max([p.log_deltas(epsilons)[0] for p in self._lower], axis=0)
+        if self._side >= 0:
+            high = np.minimum(self._upper.log_deltas(epsilons)[1], self._by_orders(epsilons))
+        return np.minimum(low, high), high
+
+    def log_power(self, log_level: float) -> Interval:
+        """From all."""
+        low, high = self.log_powers(np.array([log_level]))
+        return float(low[0]), float(high[0])
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """From all; by duality from the orders."""
+        low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
+        if self._side <= 0:
+            low = np.max([p.log_powers(log_levels)[0] for p in self._lower], axis=0)
+        if self._side >= 0:
+            dual = [self._dual(float(x)) if -1e300 < x < 0 else 0.0 for x in log_levels]
+            high = np.minimum(self._upper.log_powers(log_levels)[1], dual)
+        return np.minimum(low, high), high
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """That of the envelope."""
+        return self._upper.epsilon_near(log_delta)
+
+    def _by_orders(self, epsilons: Array) -> Array:
+        """Upper bounds on log delta, each from an order that suits it; 0 below epsilon 0."""
+        log_delta = np.zeros(len(epsilons))
+        at = np.flatnonzero(epsilons >= 0)
+        asked, c = epsilons[at], self._orders
+        exponent = self._exponents(asked, c[None, :])
+        best, center = exponent.min(axis=1), c[exponent.argmin(axis=1)]
+        width = math.log(ORDERS[1] / ORDERS[0])
+        if self._losses.places(1.0, 0.0) <= CHEAP:
+            for _ in range(2):
+                tried = center[:, None] * np.exp(width * np.linspace(-1, 1, DENSE))
+                exponent = self._exponents(asked, tried)
+                best = np.minimum(best, exponent.min(axis=1))
+                center = tried[np.arange(len(at)), exponent.argmin(axis=1)]
+                width *= 2 / (DENSE - 1)
+        mass = self._losses.infinite
+        if mass:
+            best = np.logaddexp(best, math.log(mass)) + 16 * UNIT * (1 - math.log(mass))
+        log_delta[at] = np.minimum(best, 0.0)
+        return log_delta
+
+    def _exponents(self, epsilons: Array, c: Array) -> Array:
+        """K(c) - c epsilon + log(c^c / (c + 1)^{c + 1}), rounded up; c of shape (1 or n, m)."""
+        k, error = (x.reshape(c.shape) for x in self._losses.mgf(c.ravel()))
+        move = c * epsilons[:, None]
+        kernel = log_kernel(c)
+        slack = 8 * UNIT * (np.abs(k) + move + (c + 2) * (2 + np.abs(np.log(c))))
+        return k + np.log1p(error) - move + kernel + slack
+
+    def _dual(self, log_level: float) -> float:
+        """The least log(delta + e^epsilon level) found over epsilon >= 0."""
+        low, high = 0.0, max(-log_level, 1e-6)
+        best = 0.0
+        for _ in range(4):
+            epsilons = np.linspace(low, high, 25)
+            value = np.logaddexp(self._by_orders(epsilons), epsilons + log_level)
+            k = int(value.argmin())
+            best = min(best, float(value[k]) + 4 * UNIT * (4 + abs(log_level)))
+            low, high = epsilons[max(k - 1, 0)], epsilons[min(k + 1, 24)]
+        return best
+
+
+@profile_of_one.register
+def _(loss: BoundedRangeLoss | EnvelopeLoss) -> Profile:
+    return EnvelopeProfile(loss.exact_epsilon)
+
+
+@register(80, "several releases of bounded range: an envelope above, two-point mechanisms below")
+def _bounded_range(composition: Composition) -> Profile | None:
+    if any(isinstance(loss, BoundedRangeLoss) for loss, _ in composition.parts):
+        return BoundedRangeProfile(composition)
+    return None

@@ -1,0 +1,425 @@
+"""Privacy profiles that combine others: a bracket, a cascade, a convex hull, an external PLD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import replace
+from operator import itemgetter
+from typing import TypeVar
+
+import numpy as np
+
+from neyman.curves.losses.bracket import LossBracket, Parts, sides
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.external_pld import ExternalPld
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.rounded_gaussian import RoundedGaussianLoss
+from neyman.curves.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves.profiles.duality import log_power_by_duality
+from neyman.curves.profiles.profile import Engine, Interval, Profile
+from neyman.curves.profiles.selection import profile_of_one, register, select
+from neyman.numerics.arrays import Array
+from neyman.numerics.operations import OperationLimit, limit
+
+__all__ = [
+    "BracketProfile",
+    "CascadeProfile",
+    "ConvexHullProfile",
+    "ExternalPldProfile",
+    "group_profile",
+    "part_groups",
+]
+
+MOST_UNLIKE = 5000  # parts, beyond which each K takes too long
+FEWER_UNLIKE = 2000  # parts that are left of them, with which it does not
+MANY_GROUPS, FEW_GROUPS = 12, 5  # by the rate, and as many in each by the noise
+LATER = 0.25  # of a question's operations that the first engine leaves to others
+MANY_UNLIKE = (
+    60  # parts, more than groups leave, from which on groups are asked where an engine had to stop
+)
+FAILED = 0.5  # width of log delta from which they are
+T = TypeVar("T")
+DEEPEST = -1e4  # log delta or power below which only the first engine is asked
+LEAST_MISS = 1e-30  # of 1 - power, whose digits are asked for
+KNOWN = 1e-2  # width of log delta with which a guess at epsilon is taken
+HOPELESS = 1.0  # width of log delta with which an engine is not asked near by
+LEAST = 1e-9  # a guess at an epsilon of 0
+NEIGHBOR = 0.1  # distance of epsilons that are near, relative
+COARSE = 1e-7  # width of log delta with which a polygon is content
+FLOOR = math.log(1e-14)  # of log delta, below which it is content with wider ones
+DEEP = math.log(1e-60)  # of log delta, below which its upper bound is enough
+WIDER = 10.0  # how much wider a power may be than a delta before the next engine is asked
+
+
+class BracketProfile(Profile):
+    """Lower bounds from one profile, upper bounds from another.
+
+    Args:
+        lower: of a sum of losses that the one in question dominates.
+        upper: of a sum of losses that dominates it.
+        how: what holds it between them, in words.
+    """
+
+    def __init__(self, lower: Profile, upper: Profile, how: str) -> None:
+        self.method, self.engine = f"{upper.method}, {how}", upper.engine
+        self._lower, self._upper = lower.one_sided(-1), upper.one_sided(1)
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """From both."""
+        with limit(0.5, self):
+            high = self._upper.log_delta(epsilon)[1]
+        return min(self._lower.log_delta(epsilon)[0], high), high
+
+    def log_power(self, log_level: float) -> Interval:
+        """From both."""
+        with limit(0.5, self):
+            high = self._upper.log_power(log_level)[1]
+        return min(self._lower.log_power(log_level)[0], high), high
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """From both."""
+        with limit(0.5, self):
+            high = self._upper.log_deltas(epsilons)[1]
+        return np.minimum(self._lower.log_deltas(epsilons)[0], high), high
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """From both."""
+        with limit(0.5, self):
+            high = self._upper.log_powers(log_levels)[1]
+        return np.minimum(self._lower.log_powers(log_levels)[0], high), high
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """That of the upper one."""
+        return self._upper.epsilon_near(log_delta)
+
+
+class CascadeProfile(Profile):
+    """Privacy profile of one ordered pair, by several engines whose intervals all hold [C-8].
+
+    Args:
+        engines: each with the width of log delta from which it is asked; the first is asked always.
+        log_total_variation: an upper bound on log delta(0).
+        powers: the indices of the engines that are asked for powers, in this order; all by default.
+    """
+
+    costly = True
+
+    def __init__(
+        self,
+        engines: Sequence[tuple[float, Callable[[], Profile]]],
+        log_total_variation: float,
+        powers: Sequence[int] | None = None,
+    ) -> None:
+        self._widths = [width for width, _ in engines]
+        self._builders = [build for _, build in engines]
+        self._built: dict[int, Profile] = {}
+        self._log_total_variation = log_total_variation
+        self._order = tuple(range(len(engines)))
+        self._hopeless = np.zeros(0)  # epsilons of which the first engine knows nothing
+        self._powers = self._order if powers is None else tuple(powers)
+        self._coarse = False
+        self.method, self.engine = self._engine(0).method, self._engine(0).engine
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Bounds on log delta at many epsilons."""
+        away = np.abs(np.asarray(epsilons)[:, None] - self._hopeless)
+        near = bool(np.any(np.all(away <= NEIGHBOR * np.abs(self._hopeless), axis=0)))
+        low, high = self._ask(
+            self._order[1:] or self._order if near else self._order,
+            epsilons,
+            1.0,
+            False,
+            lambda profile, asked: profile.log_deltas(asked),
+        )
+        at_most = np.where(np.asarray(epsilons) >= 0, self._log_total_variation, 0.0)
+        high = np.minimum(high, at_most)
+        return np.minimum(low, high), high
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """Bounds on log delta(epsilon)."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    def meets(self, epsilon: float, log_delta: float) -> bool:
+        """Return True if one of the engines certifies it; none is asked after one has decided."""
+        if self.log_delta_above(epsilon) <= log_delta:
+            return True
+        for index in self._order:
+            low, high = self._engine(index).log_delta(epsilon)
+            if high <= log_delta or low > log_delta:
+                return high <= log_delta
+        return False
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Bounds on log power at many levels."""
+        return self._ask(
+            self._powers, log_levels, WIDER, True, lambda profile, asked: profile.log_powers(asked)
+        )
+
+    def log_power(self, log_level: float) -> Interval:
+        """Bounds on log power."""
+        low, high = self.log_powers(np.array([log_level]))
+        return float(low[0]), float(high[0])
+
+    def log_delta_above(self, epsilon: float) -> float:
+        """That of the first engine, or of the total variation."""
+        most = self._log_total_variation if epsilon >= 0 else 0.0
+        return min(self._engine(0).log_delta_above(epsilon), most)
+
+    def log_powers_above(self, log_levels: Array) -> Array:
+        """Those of the first engine."""
+        return self._engine(0).log_powers_above(log_levels)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """Guess the epsilon that has this log delta: by the first engine that knows delta there."""
+        if log_delta < DEEPEST:
+            return self._engine(0).epsilon_near(log_delta)
+        first = 1.0
+        for index in range(len(self._widths)):
+            try:
+                with limit(self._share(index), self):
+                    guess = self._engine(index).epsilon_near(log_delta)
+            except OperationLimit:
+                continue
+            if guess == 1.0:  # there may be none
+                if index == 0 and self._engine(0).log_delta(0.0)[1] <= log_delta:
+                    return LEAST
+                continue
+            low, high = self._engine(index).log_delta(guess)
+            if high - low <= KNOWN:
+                return guess
+            first = guess if first == 1.0 else first
+        return first
+
+    def log_total_variation(self) -> float:
+        """An upper bound on log delta(0)."""
+        return self._log_total_variation
+
+    def coarse(self) -> Profile:
+        """The same engines, asked for fewer digits the smaller delta is."""
+        other = copy(self)
+        other._coarse = True
+        return other
+
+    def _share(self, index: int) -> float:
+        """Of the operations, up to which an engine may be asked: the later ones have some left."""
+        left = len(self._widths) - 1 - index
+        return 1 - LATER * left / max(len(self._widths) - 1, 1)
+
+    def _engine(self, index: int) -> Profile:
+        if index not in self._built:
+            self._built[index] = self._builders[index]()
+        return self._built[index]
+
+    def _ask(
+        self,
+        order: Sequence[int],
+        places: Array,
+        wider: float,
+        powers: bool,
+        ask: Callable[[Profile, Array], tuple[Array, Array]],
+    ) -> tuple[Array, Array]:
+        low, high = np.full(len(places), -math.inf), np.zeros(len(places))
+        if order[1:]:
+            try:  # the others get the other half of the operations that are left
+                with limit(self._share(order[0]), self):
+                    low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
+            except OperationLimit:
+                pass
+        else:
+            low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
+        before = self._engine(order[0])
+        methods = [before.method]
+        wide = np.all(high > low + HOPELESS) and np.all(high > DEEPEST)
+        if not (powers or order[0]) and wide:
+            self._hopeless = np.append(self._hopeless, np.mean(places))
+        for index in order[1:]:
+            enough = wider * self._widths[index] * np.ones(len(low))
+            if self._coarse:
+                enough = np.maximum(
+                    enough, COARSE * np.exp(0.25 * np.clip(FLOOR - high, 0.0, FLOOR - DEEP))
+                )
+                enough = np.where(high < DEEP, math.inf, enough)
+            with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
+                wide = (high > low) & ~(high - low <= enough) & (high > DEEPEST)
+                if powers:  # near 1 the digits of 1 - power count
+                    most, least = -np.expm1(low), -np.expm1(high)
+                    wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
+            if not wide.any():
+                break
+            try:
+                profile = self._engine(index)
+            except OperationLimit:
+                break
+            if profile.engine == before.engine == Engine.GRID:
+                wide &= np.isfinite(low)  # a finer grid reaches no farther
+                if not wide.any():
+                    break
+            before = profile
+            try:
+                with limit(self._share(index), self):
+                    below, above = ask(profile, np.asarray(places)[wide])
+            except OperationLimit:
+                continue
+            low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)
+            methods.append(profile.method)
+        self.method = "; ".join(dict.fromkeys(methods))
+        return low, high
+
+
+class ConvexHullProfile(Profile):
+    """The largest delta over several pairs; its conjugate is the hull of their powers.
+
+    This is the biconjugate of the minimum of their curves: what one f-DP statement can say of all
+    of them (Dong, Roth and Su 2022, proposition 2.4).
+    """
+
+    def __init__(self, profiles: tuple[Profile, ...]) -> None:
+        self.method = "; ".join(dict.fromkeys(p.method for p in profiles)) + ", joined"
+        self._profiles, self.engine = profiles, profiles[0].engine
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """The largest."""
+        brackets = [p.log_delta(epsilon) for p in self._profiles]
+        return max(f[0] for f in brackets), max(f[1] for f in brackets)
+
+    def log_power(self, log_level: float) -> Interval:
+        """By duality: mixtures of the pairs' best tests."""
+        brackets = [p.log_power(log_level) for p in self._profiles]
+        least = max(f[0] for f in brackets)
+        if not -1e300 < log_level < 0:
+            return least, max(f[1] for f in brackets)
+        low, high = log_power_by_duality(self.log_delta, log_level)
+        return max(low, least), min(high, 0.0)
+
+    def mu(self) -> Interval | None:
+        """The largest, where each is known."""
+        bounds = [p.mu() for p in self._profiles]
+        known = [f for f in bounds if f is not None]
+        if len(known) < len(bounds):
+            return None
+        return max(f[0] for f in known), max(f[1] for f in known)
+
+
+class ExternalPldProfile(Profile):
+    """Privacy profile of a sum with parts that another library computed; its method names them.
+
+    Args:
+        profile: of the sum, with the other library's numbers as they are.
+        sources: which libraries, in words.
+    """
+
+    def __init__(self, profile: Profile, sources: Iterable[str]) -> None:
+        self._profile, self.engine = profile, profile.engine
+        self.method = "; ".join([*dict.fromkeys(sources), profile.method])
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """As the profile says."""
+        return self._profile.log_delta(epsilon)
+
+    def log_power(self, log_level: float) -> Interval:
+        """As the profile says."""
+        return self._profile.log_power(log_level)
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """As the profile says."""
+        return self._profile.log_deltas(epsilons)
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """As the profile says."""
+        return self._profile.log_powers(log_levels)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """As the profile says."""
+        return self._profile.epsilon_near(log_delta)
+
+    def mu(self) -> Interval | None:
+        """As the profile says."""
+        return self._profile.mu()
+
+
+@register(30, "a part came in from another library, whose numbers are used as they are")
+def _external(composition: Composition) -> Profile | None:
+    external = [loss for loss, _ in composition.parts if isinstance(loss, ExternalPld)]
+    if not external:
+        return None
+    parts = [(x.ahead if isinstance(x, ExternalPld) else x, n) for x, n in composition.parts]
+    return ExternalPldProfile(select(Composition.of(parts)), [loss.source for loss in external])
+
+
+@register(70, "a part is known between two laws: each side is composed by itself")
+def _bracket(composition: Composition) -> Profile | None:
+    how = dict.fromkeys(x.how for x, _ in composition.parts if isinstance(x, LossBracket))
+    if not how:
+        return None
+    lower, upper = (select(Composition.of(parts)) for parts in sides(composition.parts))
+    return BracketProfile(lower, upper, ", ".join(how))
+
+
+@register(65, "very many unlike parts: like ones are held between two of their kind")
+def _many(composition: Composition) -> Profile | None:
+    if len(composition.parts) <= MOST_UNLIKE:
+        return None
+    steps = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
+    groups = FEW_GROUPS if steps else MANY_GROUPS  # sums by the largest step take longer
+    high = part_groups(composition.parts, groups)[1]
+    return None if len(high) > FEWER_UNLIKE else group_profile(composition, groups)
+
+
+def group_profile(composition: Composition, groups: int) -> Profile:
+    """The profile of a sum of many unlike parts, like ones between two of their kind.
+
+    Args:
+        composition: the sum.
+        groups: how many by the rate, and in each of these by the noise.
+    """
+    low, high = (Composition.of(parts) for parts in part_groups(composition.parts, groups))
+    return BracketProfile(select(low), select(high), "parts held between two of their kind")
+
+
+def part_groups(parts: Parts, groups: int) -> tuple[Parts, Parts]:
+    """The parts with like ones replaced by one that all dominate, and by one that dominates all.
+
+    More noise is noise on top of less, and what enters at a smaller rate is what enters at a larger
+    one with some of it replaced by what a neighbor's would be. Both are post-processing [C-13].
+    """
+    kinds: dict[tuple[str, bool], list[tuple[tuple[float, float], Part, int]]] = {}
+    low: list[tuple[Part, int]] = []
+    for loss, n in parts:
+        if isinstance(loss, LaplaceLoss):
+            kinds.setdefault(("Laplace", True), []).append(((0.0, loss.epsilon), loss, n))
+        elif isinstance(loss, SubsampledGaussianLoss):
+            place = loss.rate, loss.distance
+            kinds.setdefault(("steps", loss.removed), []).append((place, loss, n))
+        else:
+            low.append((loss, n))
+    high = [*low]
+    for kind in kinds.values():
+        for rates in _cut(sorted(kind, key=itemgetter(0)), groups):
+            for group in _cut(sorted(rates, key=lambda item: item[0][::-1]), groups):
+                count = sum(n for _, _, n in group)
+                for side, extreme in ((low, 0), (high, -1)):
+                    loss = group[extreme][1]
+                    if isinstance(loss, SubsampledGaussianLoss):
+                        pick = max if extreme else min
+                        loss = replace(loss, rate=pick(place[0] for place, _, _ in group))
+                    side.append((loss, count))
+    return tuple(low), tuple(high)
+
+
+def _cut(items: list[T], pieces: int) -> list[list[T]]:
+    """Neighbors together, in at most so many lists of about one length."""
+    size = -(-len(items) // pieces)
+    return [items[k : k + size] for k in range(0, len(items), size)]
+
+
+@profile_of_one.register
+def _(loss: RoundedGaussianLoss) -> Profile | None:
+    """Exact but for rounding, where every threshold is listed: its own finite law on both sides."""
+    if loss.exact is None:
+        return None
+    lower, upper = (select(Composition.of([(law, 1)])) for law in (loss.lower, loss.exact))
+    return BracketProfile(lower, upper, loss.how)

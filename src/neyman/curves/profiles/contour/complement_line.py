@@ -1,0 +1,311 @@
+"""1 - delta by a contour integral between the poles at -1 and 0: the digits of a power near 1.
+
+1 - delta(eps) = E_P min(1, e^{eps - L}), whose transform in eps is -1 / (z (z + 1)) for -1 < Re z <
+0. The type II error at a level is the largest 1 - delta(eps) - e^eps level, which is concave in
+e^eps: any value bounds it from below, and three points bound it from above [C-10].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from neyman.curves.profiles.contour.contour_line import DIGITS, MOST_PLACES, SOME_WORK, Sum, end_of
+from neyman.curves.profiles.duality import chord_ratio
+from neyman.curves.profiles.profile import Interval, Profile
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import series
+from neyman.numerics.roots import zero
+
+__all__ = ["HIGH", "ComplementLine", "complement_line", "log_type_two_error"]
+
+NEAREST = 1e-7  # to a pole that a line goes
+SHARES = np.array([0.3, 0.6, 0.85, 1.0])  # of the way from the line to a pole, for aliases
+CLOSE = 1e-4  # of a line to its saddle, in the logarithm of its odds
+MOST_LINES = 4  # that are stored
+TRIES = 4  # of lines
+ZOOMS = 16  # of a grid of epsilons, at most
+NARROW = 0.02  # half of a grid that is fine enough
+GRID = np.linspace(-1, 1, 41)
+CLOSER = (1e-2, 1e-3, 1e-4)  # distances of the points of a parabola
+DISTANCES = 10.0 ** np.arange(-7, 0)  # between the three points
+FINE = 1e-9  # relative width with which no other line is tried
+ENOUGH = 1e-8  # the same of a type II error
+MOST_NODES = 1 << 15
+HIGH = math.log(0.89)  # a level above which the reversed pair has more digits
+UNKNOWN = -math.inf, 0.0
+
+Gain = Callable[[Array], tuple[Array, Array]]
+"""Bounds on a lower bound of the type II error at each epsilon, which is concave in e^epsilon."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComplementLine:
+    """Nodes c + i u, -1 < c < 0, with the weights -e^{K(z) - K(c)} h / (pi z (z + 1)).
+
+    Args:
+        c: where the line crosses the real axis.
+        u: heights of the nodes, evenly spaced from 0.
+        weight: complex weights, shape (n,).
+        top: K(c).
+        fixed, moving: the sum errs by at most fixed + moving |epsilon|.
+        aliases: c', its K, and 2 pi |c' - c| / h on either side; shape (2, 3, m).
+        slack: error of K(c).
+    """
+
+    c: float
+    u: Array
+    weight: Array
+    top: float
+    fixed: float
+    moving: float
+    aliases: Array
+    slack: float
+
+    def log_complement(self, epsilon: Array) -> tuple[Array, Array]:
+        """Certified bounds on log(1 - delta) at each epsilon; shape (m,)."""
+        total = np.real(series(self.weight, epsilon * self.u[1]))
+        scale = self.top - self.c * epsilon
+        error = self.fixed + self.moving * np.abs(epsilon)
+        for other, k, gap in self.aliases:
+            bound = k - gap - np.multiply.outer(epsilon, other) - scale[:, None]
+            error = error + (np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)).min(axis=1)
+        low, high = np.maximum(total - error, 0.0), np.maximum(total + error, 0.0)
+        slack = 8 * UNIT * (abs(self.top) + np.abs(self.c * epsilon) + 1) + self.slack
+        with np.errstate(divide="ignore"):
+            return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
+
+    def near(self, epsilon: float) -> float:
+        """About log(1 - delta) there, by which floats are divided; 0 where it is not known."""
+        value = float(self.log_complement(np.array([epsilon]))[1][0])
+        return value if value > -1e300 else 0.0
+
+
+def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
+    """A line that suits an epsilon; none where it would need too many nodes."""
+    c = _falling(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
+    log_m = min(_rough(losses, c, epsilon), 0.0)
+    best, narrowest = None, math.inf
+    for _ in range(TRIES):
+        line = _built(losses, c, epsilon, log_m)
+        if line is None:
+            return best
+        low, high = line.log_complement(np.array([epsilon]))
+        width = float(high[0] - low[0]) if low[0] > -math.inf else math.inf
+        if width < narrowest:
+            best, narrowest = line, width
+        if width < FINE or low[0] == -math.inf or abs(low[0] - log_m) < 0.5:
+            break
+        log_m = float(low[0])
+    return best
+
+
+def log_type_two_error(
+    losses: Sum, log_level: float, reverse: Profile, lines: list[ComplementLine] | None = None
+) -> Interval:
+    """Bounds on log(1 - power) at a level [C-10].
+
+    Args:
+        losses: the sum.
+        log_level: below 0, finite.
+        reverse: the profile of the reversed losses, which has more digits at levels near 1.
+        lines: those of earlier levels, one of which may suit; new ones are added.
+    """
+    if log_level > HIGH:
+        missing = -math.expm1(min(float(losses.mgf(np.array([-1.0]))[0][0]), 0.0))
+        return _from_reverse(reverse, log_level, missing)
+    lines = [] if lines is None else lines
+    c = _falling(lambda c: _log_rejected(losses, c) - log_level)
+    star, spread = _mean(losses, c), _deviation(losses, c)
+    line = _suitable(lines, losses, star)
+    if line is None:
+        return UNKNOWN
+    base = line.near(star)
+    star = _best(lambda e: _gain(line, e, log_level, base), star, 4 * spread)
+    low, high = -math.inf, 0.0
+    for width in (FINE, 0.0):  # where 1 - delta and the level cancel, all digits of a line count
+        closer = _suitable(lines, losses, star, width)
+        if closer is None:
+            break
+        least, most = _on_line(closer, star, log_level)
+        low, high = max(low, least), min(high, most)
+        if high - low < ENOUGH:
+            break
+    return low, high
+
+
+def _on_line(line: ComplementLine, star: float, log_level: float) -> Interval:
+    base = line.near(star)
+    low, high = _largest(lambda e: _gain(line, e, log_level, base), star)
+    slack = 4 * UNIT * abs(base)
+    return low + base - slack, high + base + slack
+
+
+def _suitable(
+    lines: list[ComplementLine], losses: Sum, epsilon: float, width: float = FINE
+) -> ComplementLine | None:
+    """One of the last lines where it is narrower than so, else a new one."""
+    for line in reversed(lines):
+        low, high = line.log_complement(np.array([epsilon]))
+        if low[0] > -math.inf and high[0] - low[0] < width:
+            return line
+    line = complement_line(losses, epsilon)
+    if line is not None:
+        lines[: len(lines) + 1 - MOST_LINES] = []
+        lines.append(line)
+    return line
+
+
+def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interval:
+    """By the largest e^eps (1 - level - delta'(-eps)), delta' of the reversed pair.
+
+    ``missing`` is about the least delta', below which nothing is won.
+    """
+    share = -math.expm1(log_level)
+    if share <= missing:
+        return UNKNOWN
+
+    def gain(epsilon: Array) -> tuple[Array, Array]:
+        below, above = (np.exp(v) for v in reverse.log_deltas(-epsilon))
+        scale, error = np.exp(epsilon), 4 * UNIT * (share + above)
+        low, high = scale * (share - above - error), scale * (share - below + error)
+        return low - np.abs(low) * 4 * UNIT, high + np.abs(high) * 4 * UNIT
+
+    near = reverse.epsilon_near(math.log(missing + (share - missing) / math.e))
+    low, high = _largest(gain, _best(gain, -near, 0.5 * near))
+    return low, min(high, 0.0)
+
+
+def _best(gain: Gain, star: float, scale: float) -> float:
+    """About the epsilon at which a gain is largest."""
+    for _ in range(ZOOMS):
+        places = star + scale * GRID
+        k = int(np.argmax(gain(places)[0]))
+        inside = 0 < k < len(GRID) - 1
+        star, scale = float(places[k]), scale / 8 if inside else 2 * scale
+        if inside and scale < NARROW:
+            break
+    return star
+
+
+def _largest(gain: Gain, star: float) -> Interval:
+    """The logarithm of the largest gain, from a point and its neighbors at several distances."""
+    for distance in CLOSER:
+        star = _vertex(gain, star, distance)
+    low, high = (float(v[0]) for v in gain(np.array([star])))
+    if not low > 0:
+        return -math.inf, math.inf
+    before, after = star - DISTANCES, star + DISTANCES
+    left, right = gain(before), gain(after)
+    sure = (left[1] <= low) & (right[1] <= low)
+    # The chord through a neighbor and the point, continued as far as the other neighbor. The ratio
+    # errs by 5 units (expm1 twice, and a quotient), the difference and the product by one each.
+    ratio = chord_ratio(before, star, after)
+    rise = np.maximum((high - left[0]) * ratio, (high - right[0]) / ratio) * (1 + 16 * UNIT)
+    most = np.where(sure, high + rise, math.inf).min() * (1 + 4 * UNIT)
+    log_low, slack = math.log(low), 4 * UNIT * (1 + abs(math.log(low)))
+    return log_low - slack, math.log(most) + slack if most < math.inf else math.inf
+
+
+def _vertex(gain: Gain, star: float, distance: float) -> float:
+    """Of the parabola through three points, no farther than they are; the middle one if none."""
+    low = gain(star + distance * np.array([-1.0, 0.0, 1.0]))[0]
+    bend = float(low[0] - 2 * low[1] + low[2])
+    move = 0.5 * float(low[0] - low[2]) / bend if bend < 0 else 0.0
+    return star + distance * min(max(move, -1.0), 1.0)
+
+
+def _gain(
+    line: ComplementLine, epsilon: Array, log_level: float, base: float
+) -> tuple[Array, Array]:
+    """Bounds on 1 - delta - e^eps level, over e^base."""
+    below, above = (v - base for v in line.log_complement(epsilon))
+    taken = np.exp(np.minimum(epsilon + log_level - base, 700.0))
+    size = 2 + np.abs(epsilon) + abs(log_level) + abs(base)
+    low = np.exp(np.minimum(below, 700.0))
+    with np.errstate(over="ignore"):
+        high = np.exp(above)
+    error = 4 * UNIT * size * taken
+    # Differences of logarithms are rounded in proportion to their size; beyond 1e3 e^x is 0 or inf.
+    down, up = (4 * UNIT * (1 + np.minimum(np.abs(v), 1e3)) for v in (below, above))
+    return low * (1 - down) - taken - error, high * (1 + up) - taken + error
+
+
+def _falling(function: Callable[[float], float]) -> float:
+    """About the c in (-1, 0) at which a falling function crosses 0; an end where it does not.
+
+    Lines are right at any c; a closer one has fewer nodes.
+    """
+    farthest = math.log(1 / NEAREST)
+    for end, side in ((-farthest, 1), (farthest, -1)):
+        if not side * function(_tilt(end)) > 0:
+            return _tilt(end)
+    return _tilt(zero(lambda s: function(_tilt(s)), -farthest, farthest, CLOSE))
+
+
+def _tilt(s: float) -> float:
+    """-1 / (1 + e^s), which rises from -1 to 0."""
+    return -1 / (1 + math.exp(s))
+
+
+def _mean(losses: Sum, c: float) -> float:
+    return float(losses.moments(np.array([c]))[1][0])
+
+
+def _deviation(losses: Sum, c: float) -> float:
+    return math.sqrt(max(float(losses.moments(np.array([c]))[2][0]), 1e-300))
+
+
+def _rough(losses: Sum, c: float, epsilon: float) -> float:
+    """About log(1 - delta), by the bell of the terms around the saddle c."""
+    k, _, variance = (float(v[0]) for v in losses.moments(np.array([c])))
+    bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
+    return k - c * epsilon - math.log(-c * (c + 1)) - 0.5 * math.log(math.tau * bend)
+
+
+def _log_rejected(losses: Sum, c: float) -> float:
+    """About log Q(L > t) at the mean t of the law under the tilt c."""
+    k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
+    return k - (c + 1) * mean - math.log(1 + (c + 1) * math.sqrt(math.tau * variance))
+
+
+def _built(losses: Sum, c: float, epsilon: float, log_m: float) -> ComplementLine | None:
+    sides = c * (1 - SHARES), c - (1 + c) * SHARES
+    real = np.concatenate([[c], *sides])
+    k, k_error = losses.mgf(real)  # to 8 units of itself beside that
+    safe = k + np.log1p(k_error) + 8 * UNIT * np.abs(k)
+    top = float(k[0])
+    count, h = len(SHARES), math.inf
+    for part in (slice(1, count + 1), slice(count + 1, None)):
+        excess = safe[part] - real[part] * epsilon - log_m + DIGITS
+        h = min(h, float(np.max(math.tau * np.abs(real[part] - c) / np.maximum(excess, 1e-3))))
+    need = DIGITS + max(top - c * epsilon - log_m, 0.0)
+    end, log_left = end_of(losses, c, need)
+    if not end / h < MOST_NODES:
+        return None
+    places = losses.places(c, end)
+    if places > MOST_PLACES or places * end / h > SOME_WORK:
+        return None
+    u = h * np.arange(math.ceil(end / h) + 1)
+    z = c + 1j * u
+    values, error = losses.mgf(z)
+    phi = np.exp(values - values[0].real)
+    first = 1.01 * float(error[0])
+    # [C-3]: of each exponent, of waves that are products, and of a sum of the terms.
+    error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)
+    share = np.full(len(u), h / math.pi)
+    share[0] /= 2
+    kernel = -share / (z * (z + 1))
+    fixed = float(np.abs(kernel) @ error) + math.exp(log_left) / (math.pi * float(u[-1]))
+    weight = phi * kernel
+    # The height, the angle of the first node, and a multiple of it.
+    moving = 4 * UNIT * float(np.abs(weight) @ np.abs(z))
+    gap = math.tau * np.abs(real[1:] - c) / h
+    aliases = np.stack([real[1:], safe[1:], gap]).reshape(3, 2, count).transpose(1, 0, 2)
+    # K(c) comes twice, once with the nodes of the line.
+    slack = float(k_error[0]) + first + 8 * UNIT * abs(top)
+    return ComplementLine(c, u, weight, top, fixed, moving, aliases, slack)

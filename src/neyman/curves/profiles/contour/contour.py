@@ -1,0 +1,456 @@
+"""The contour engine: a privacy profile from lines in the plane of the loss's K."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Protocol
+from weakref import proxy
+
+import numpy as np
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.profiles.combination import (
+    FAILED,
+    FEW_GROUPS,
+    MANY_UNLIKE,
+    CascadeProfile,
+    group_profile,
+)
+from neyman.curves.profiles.contour.complement_line import HIGH, ComplementLine, log_type_two_error
+from neyman.curves.profiles.contour.contour_line import (
+    BELOW,
+    LEAST_MISS,
+    MANY_PLACES,
+    Sum,
+    least_log_powers,
+    line_at,
+    line_for,
+    log_chernoff,
+    log_kernel,
+    mgf_below,
+)
+from neyman.curves.profiles.duality import Conjugate, log_power_by_duality
+from neyman.curves.profiles.lattice.convolution import dots_profile
+from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
+from neyman.curves.profiles.selection import register, select
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import CALL, OperationLimit, charge, overhead, reserve
+from neyman.numerics.rounding import above, log_complement
+
+__all__ = ["ContourProfile", "contour_profile"]
+
+FEW = 64  # releases, of which a grid holds enough digits
+USELESS = 1e-2  # width of log delta with which a line is left to another engine
+BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side
+WIDE = 1e-3  # width of log delta from which a grid is asked, too
+ABOVE = 2.0 ** np.arange(-8, 14)  # tilts of Chernoff's bound of delta
+POWERS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
+AROUND = np.array([0.75, 1.0, 1.4])  # a saddle, tilts of a quick bound
+MOST_TERMS = 1e5  # of K at such a tilt
+HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
+MAY_BE_NEAR = -0.7  # of the log power that it gives, from which on more powers are tried
+NEAR_ONE = -2e-2  # of a log power from which on its complement is computed
+DIGITS = 1e-8  # relative width of 1 - power with which no other bound is computed
+FEW_DIGITS = 1e-7  # relative width of 1 - power with which no complement is computed
+NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
+LOOSE = 1e-3  # relative width with which no line and no curve is content
+MOST_LOG_LEVEL = -1e-5  # beyond it levels are asked one by one
+FARTHEST = -1e7  # log delta for which a line is tried
+ASKED, SEARCH = 10 * CALL, 100 * CALL  # operations beside those of arrays
+LEAST_LOG_LEVEL = -14.0  # of the levels that are made ready
+GOOD = 2e-8  # relative width at which a line that is there serves another epsilon
+
+
+class Lines(Protocol):
+    """One line or several that together give delta at an epsilon and its neighbors."""
+
+    @property
+    def bump(self) -> Array | None:
+        """Weights of what a tiny release may have added; none where there is none."""
+        ...
+
+    def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
+        """Certified bounds at each epsilon, however wide."""
+        ...
+
+    def width(self, epsilon: float) -> float:
+        """The width of the bounds on log delta there."""
+        ...
+
+
+class ContourProfile(Profile):
+    """Privacy profile of a sum of losses.
+
+    Args:
+        losses: the sum.
+        backward: the profile of the reversed losses.
+        infinite, supremum: mass of infinite loss and largest finite loss.
+        log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
+        release: whether a line may add a tiny Gaussian release where it cannot certify its end.
+    """
+
+    good = GOOD
+    patient = True  # a power that three points do not decide is searched for with many deltas
+
+    def __init__(
+        self,
+        losses: Sum,
+        backward: Callable[[], Profile],
+        infinite: float,
+        supremum: float,
+        log_top: float,
+        release: bool = True,
+    ) -> None:
+        self.method, self.engine = "contour", Engine.CONTOUR
+        self._losses, self._backward = losses, backward
+        self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
+        self._release = release
+        self._beside = not release  # another engine answers where no line is good
+        self._failures: list[float] = []  # epsilons that no line suits
+        self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
+        self._conjugates: list[Conjugate] = []
+        self._complement_lines: list[ComplementLine] = []
+        self._most_below: dict[int, Array] = {}  # K at so many powers of e^-L
+        self._tilts: tuple[Array, Array, Array] | None = None
+        self._powers: tuple[Array, Array, Array] | None = None
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Bounds on log delta at many epsilons: each from a line that suits it."""
+        low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
+        above = epsilons >= 0
+        if not above.all():
+            below = self._backward().log_deltas(-epsilons[~above])
+            low[~above], high[~above] = log_delta_below_zero(epsilons[~above], below)
+        if above.any():
+            low[above], high[above] = self._above_zero(epsilons[above])
+        return low, high
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """Bounds on log delta(epsilon); below zero from the reversed pair."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
+        low, high = np.full(len(epsilons), -math.inf), np.zeros(len(epsilons))
+        wanting = epsilons < self._supremum
+        high[~wanting] = -math.inf
+        middle = float(epsilons[len(epsilons) // 2])
+        for known in sorted(self._lines, key=lambda known: abs(known[1] - middle)):
+            try:
+                self._ask(known, epsilons, low, high, wanting)
+            except OperationLimit:  # the nearest line that is there says what it can
+                with reserve():
+                    self._ask(known, epsilons, low, high, wanting)
+                wanting[:] = False
+            if not wanting.any():
+                break
+        wanting &= ~self._hopeless(epsilons)
+        last = False  # the ends first: failures speak for what is between them
+        while wanting.any():
+            k = int(np.nonzero(wanting)[0][-last])
+            last, epsilon = not last, float(epsilons[k])
+            try:
+                line = self._line_at(epsilon)
+            except OperationLimit:
+                if not self._lines:
+                    raise
+                break
+            if line is None:
+                high[k] = min(high[k], log_chernoff(self._losses, epsilon))
+            else:
+                self._ask(self._added(line, epsilon), epsilons, low, high, wanting)
+            wanting &= ~self._hopeless(epsilons)
+            wanting[k] = False
+        if np.any((low == -math.inf) & (high > -math.inf)):
+            with reserve():
+                high = np.minimum(high, self._most(epsilons))
+        return _plus(low, high, self._infinite)
+
+    def _most(self, epsilons: Array) -> Array:
+        """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
+        if self._tilts is None:
+            self._tilts = self._exponents(self._short(ABOVE) or [1.0])
+        c, log_most, slack = self._tilts
+        exponent = log_most - np.multiply.outer(epsilons, c)
+        return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
+
+    def _short(self, tilts: Array) -> list[float]:
+        """Those tilts at which K has few terms."""
+        return [c for c in tilts.tolist() if self._losses.places(c, 0.0) <= MOST_TERMS]
+
+    def _exponents(self, tilts: Sequence[float] | Array) -> tuple[Array, Array, Array]:
+        """Tilts c, A = K(c) + log kappa(c), and its rounding: delta <= e^{A - c epsilon} [C-1]."""
+        c = np.asarray(tilts, float)
+        k, error = self._losses.mgf(c)
+        # Both terms of log kappa are about c log c.
+        slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
+        return c, k + np.log1p(error) + log_kernel(c), slack
+
+    def log_delta_above(self, epsilon: float) -> float:
+        """Chernoff's bound near the saddle [C-12]: K at three tilts, and no line."""
+        if self._infinite:
+            return 0.0
+        c = 1.0
+        for _ in range(2):
+            if self._losses.places(c, 0.0) > MOST_TERMS:
+                return 0.0
+            mean, variance = (float(v[0]) for v in self._losses.moments(np.array([c]))[1:])
+            c = min(max(c + (epsilon - mean) / max(variance, 1e-300), 0.5 * c), 8 * c)
+        tilts, log_most, slack = self._exponents(c * AROUND)
+        exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
+        return min(float(exponent.min()), 0.0)
+
+    def log_powers_above(self, log_levels: Array) -> Array:
+        """The same of powers: the least of delta(epsilon) + e^epsilon level [C-12].
+
+        With delta(epsilon) <= e^{A - c epsilon}, A = K(c) + log kappa(c), it is at most
+        (1 + 1 / c) c^{1 / (1 + c)} e^A^{1 / (1 + c)} level^{c / (1 + c)}.
+        """
+        if self._infinite:
+            return np.zeros(len(log_levels))
+        if self._powers is None:
+            self._powers = self._exponents(self._short(POWERS))
+        c, most, slack = self._powers
+        inside = (log_levels > -1e300) & (log_levels < 0)
+        if not len(c) or not inside.any():
+            return np.zeros(len(log_levels))
+        level = np.where(inside, log_levels, -1.0)[:, None]
+        exponent = (most + np.log(c) + c * level) / (1 + c) + np.log1p(1 / c)
+        slack = slack + 8 * UNIT * (1 + np.abs(level) + np.abs(most))
+        return np.where(inside, np.minimum((exponent + slack).min(axis=1), 0.0), 0.0)
+
+    def _hopeless(self, epsilons: Array) -> Array:
+        """Whether no line suits an epsilon very near, or the nearest ones tried on both sides."""
+        if not self._beside or not self._failures:
+            return np.zeros(len(epsilons), bool)
+        failures = np.array([-math.inf, *sorted(self._failures), math.inf])
+        right = np.searchsorted(failures, epsilons)
+        below, above = failures[right - 1], failures[right]
+        places = np.sort([place for _, place, width in self._lines if width <= USELESS])
+        between = np.searchsorted(places, above) > np.searchsorted(places, below)
+        alone = np.isinf(below) | np.isinf(above) | between
+        near = (above <= epsilons / BESIDE) | (below >= BESIDE * epsilons)
+        return near | ~alone
+
+    def _line_at(self, epsilon: float) -> Lines | None:
+        line = self._line(epsilon)
+        if line is None or line.width(epsilon) > USELESS:
+            self._failures.append(epsilon)
+        return line
+
+    def _line(self, epsilon: float) -> Lines | None:
+        return line_at(self._losses, epsilon, release=self._release)
+
+    def _added(self, line: Lines, place: float) -> tuple[Lines, float, float]:
+        if line.bump is not None:
+            self.method = "contour, up to a tiny Gaussian release"
+        self._lines.append((line, place, line.width(place)))
+        return self._lines[-1]
+
+    def _about(self, place: float) -> float:
+        """How far from its place a line does about as well as any other would."""
+        return 0.01 * (1 + place)
+
+    def _ask(
+        self,
+        known: tuple[Lines, float, float],
+        epsilons: Array,
+        low: Array,
+        high: Array,
+        wanting: Array,
+    ) -> None:
+        """Narrow what is still wanting; what is narrow enough is not any more."""
+        overhead(ASKED)
+        line, place, own = known
+        at = np.nonzero(wanting)[0]
+        if not len(at):
+            return
+        stretch = epsilons[at[0] : at[-1] + 1]  # with those between, it may be evenly spaced
+        if MANY_PLACES <= len(stretch) <= 32 * len(at):
+            below, above = line.log_delta(stretch)
+            below, above = below[at - at[0]], above[at - at[0]]
+        else:
+            below, above = line.log_delta(epsilons[at])
+        low[at], high[at] = np.maximum(low[at], below), np.minimum(high[at], above)
+        # A line with a tiny release does everywhere about as well as it can.
+        near = np.abs(epsilons[at] - place) <= self._about(place)
+        enough = np.where(near, 2 * own, self.good if line.bump is None else 4 * own)
+        enough = np.clip(enough, self.good, LOOSE)
+        enough = np.where(np.abs(epsilons[at] - place) <= 1e-4 * place, math.inf, enough)
+        wanting[at] = _width(low[at], high[at]) > enough
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Bounds on log power at many levels, by duality."""
+        inside = (log_levels > -math.inf) & (log_levels < 0)
+        low, high = np.where(inside, -math.inf, 0.0), np.zeros(len(log_levels))
+        least_power, most_power = _plus(
+            np.full(1, -math.inf), np.full(1, -math.inf), self._infinite
+        )
+        low[log_levels == -math.inf], high[log_levels == -math.inf] = least_power, most_power
+        # A test that ignores the data has the level as its power. The logarithm of a level errs by
+        # 2 units of itself, as in `level_slack`, and the difference by one more.
+        level = log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300))
+        least = np.maximum(self._chernoff(log_levels), level)
+        low = np.where(inside, np.maximum(low, least), low)
+        inside &= least < -LEAST_MISS  # beyond it 1 - power has no digits that floats hold
+        near = inside & (least > NEAR_ONE)
+        if not self.patient:  # at such levels duality asks the reversed pair, too
+            near &= log_levels <= HIGH
+        self._complement(log_levels, near, low, high)
+        inside &= ~(near & (_width(low, high) <= DIGITS * -low))
+        inner = inside & (log_levels < MOST_LOG_LEVEL) if self.patient else inside
+        if inner.any():
+            below, above = self._by_duality(log_levels[inner])
+            low[inner], high[inner] = np.maximum(low[inner], below), np.minimum(high[inner], above)
+        open_ = inside & ((_width(low, high) > LOOSE) | (log_levels >= MOST_LOG_LEVEL))
+        open_ &= self.patient
+        for k in np.nonzero(open_)[0]:
+            try:
+                charge(SEARCH)
+                below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
+            except OperationLimit:
+                break
+            low[k], high[k] = max(low[k], below), min(high[k], above)
+        low = np.maximum(low, least)
+        near = inside & ~near & (low > NEAR_ONE) & (_width(low, high) > FEW_DIGITS * -low)
+        self._complement(log_levels, near, low, high)
+        if math.isfinite(self._supremum):
+            # No test gains more than e^supremum; one that rejects only at the top gains that.
+            gained = log_levels + self._supremum
+            size = np.where(np.isfinite(log_levels), np.abs(log_levels), 0.0)
+            slack = 8 * UNIT * (1 + self._supremum + size)
+            all_top = gained <= self._log_top - slack
+            low = np.where(all_top, np.maximum(low, gained - slack), low)
+            high = np.minimum(high, _plus(gained, gained, self._infinite)[1] + slack)
+        return np.maximum(low, least_power), np.minimum(high, 0.0)
+
+    def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
+        """Narrow bounds on log powers near 1 by the digits of 1 - power [C-10]."""
+        for k in np.nonzero(asked)[0]:
+            try:
+                charge(SEARCH)
+                below, above = log_complement(*self._log_miss(float(log_levels[k])))
+            except OperationLimit:  # the bounds that are there stay
+                break
+            low[k], high[k] = max(low[k], below), min(high[k], above)
+
+    def _log_miss(self, log_level: float) -> Interval:
+        """Bounds on log(1 - power) [C-10]."""
+        lines = self._complement_lines
+        return log_type_two_error(self._losses, log_level, self._backward(), lines)
+
+    def log_power(self, log_level: float) -> Interval:
+        """Bounds on log power."""
+        low, high = self.log_powers(np.array([log_level]))
+        return float(low[0]), float(high[0])
+
+    def _chernoff(self, log_levels: Array) -> Array:
+        """A lower bound on log power that has the digits of 1 - power [C-9]."""
+        low = self._least_powers(log_levels, HALF)
+        near = low > MAY_BE_NEAR
+        if near.any():
+            low[near] = np.maximum(low[near], self._least_powers(log_levels[near], BELOW))
+        return low
+
+    def _least_powers(self, log_levels: Array, a: Array) -> Array:
+        if len(a) not in self._most_below:
+            self._most_below[len(a)] = mgf_below(self._losses, a)
+        return least_log_powers(self._most_below[len(a)], log_levels, a)
+
+    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
+        return self._conjugate(float(log_levels.min())).log_powers(log_levels)
+
+    def _conjugate(self, log_level: float) -> Conjugate:
+        """One that reaches the level: made anew for a smaller one only."""
+        known = self._conjugates
+        if not known or not known[-1].reaches(log_level):
+            lowest = -self._backward().epsilon_near(LEAST_LOG_LEVEL)
+            highest = self.epsilon_near(1.05 * min(log_level, LEAST_LOG_LEVEL) - 3)
+            this = proxy(self)  # its method would hold the profile, which holds the conjugate
+            log_deltas = lambda e: this.log_deltas(e)  # noqa: E731, PLW0108 (not the method)
+            known.append(Conjugate.over(log_deltas, lowest, highest))
+        return known[-1]
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """About the epsilon that has this log delta, on a line that suits it."""
+        if self._infinite:
+            if log_delta <= math.log(self._infinite):
+                return 1.0
+            log_delta += math.log(-math.expm1(math.log(self._infinite) - log_delta))
+        if log_delta < FARTHEST:
+            return -log_delta  # where to begin: no line goes there
+        line_and_epsilon = line_for(self._losses, log_delta, release=self._release)
+        if line_and_epsilon is None:
+            return 1.0
+        line, epsilon = line_and_epsilon
+        self._added(line, epsilon)
+        return min(epsilon, self._supremum)
+
+
+def _width(low: Any, high: Any) -> Any:
+    """Of an interval of logarithms, 0 for one that is empty or certainly -inf."""
+    return np.where(high > low, high, 0.0) - np.where(high > low, low, 0.0)
+
+
+def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
+    """Bounds on the logarithm when a mass is added.
+
+    The logarithm of the mass errs by 2 units of itself, the mass of a sum of losses by 6 of its
+    own, and the logarithm of the sum, which is no farther from 0, by 4 units and 2 of itself.
+    """
+    if not mass:
+        return low, np.minimum(high, 0.0)
+    add = math.log(mass)
+    slack = 4 * UNIT * (4 + abs(add))
+    return np.logaddexp(low, add) - slack, np.minimum(np.logaddexp(high, add) + slack, 0.0)
+
+
+def contour_profile(losses: Composition, *, release: bool = True) -> ContourProfile:
+    """The contour, for any sum that has a K.
+
+    Args:
+        losses: the sum.
+        release: whether a line may add a tiny Gaussian release.
+    """
+
+    @cache
+    def backward() -> Profile:
+        """That of the reversed losses; the one that they use themselves, if it is a contour."""
+        reverse = losses.reverse()
+        known = select(reverse)
+        quick = isinstance(known.inner, (ContourProfile, CascadeProfile))
+        return known if quick else contour_profile(reverse)
+
+    largest = above(losses.supremum)
+    return ContourProfile(losses, backward, losses.infinite, largest, losses.log_top, release)
+
+
+def _smooth(losses: Composition) -> bool:
+    """Whether the contour certifies its end, or K is cheap as far as a tiny release needs it."""
+    if any(x.costly for x, _ in losses.parts) and sum(n for _, n in losses.parts) <= FEW:
+        return False
+    if losses.places(1.0, 1e6) < 2 * losses.places(1.0, 1.0):
+        return True
+    tilt = np.ones(1)
+    far = 1e9 / math.sqrt(max(float(losses.moments(tilt)[2][0]), 1e-300))
+    return bool(losses.log_decay(1.0, np.array([far]), NEED)[0] <= -NEED)
+
+
+@register(100, "few releases whose K is costly, or K does not decay: discretization on a grid")
+def _grid(composition: Composition) -> Profile | None:
+    return None if _smooth(composition) else dots_profile(composition)
+
+
+@register(110, "everything else: the contour, with a grid beside it where the contour is wide")
+def _contour(composition: Composition) -> Profile:
+    if not any(loss.sampled for loss, _ in composition.parts):
+        return contour_profile(composition)
+    engines: list[tuple[float, Callable[[], Profile]]]
+    engines = [(0.0, lambda: contour_profile(composition))]
+    if len(composition.parts) > MANY_UNLIKE:
+        engines.append((FAILED, lambda: group_profile(composition, FEW_GROUPS)))
+    engines.append((WIDE, lambda: dots_profile(composition)))
+    return CascadeProfile(engines, composition.log_total_variation)

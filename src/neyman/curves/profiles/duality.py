@@ -1,0 +1,262 @@
+"""Power from delta: power(level) = inf over epsilon of delta(epsilon) + e^epsilon level.
+
+With t = e^epsilon, g(t) = delta + t level is convex. Any value of it is an upper bound on its
+minimum [DU-1]. From t1 < t* < t2 with g(t1), g(t2) >= g(t*), lines through (t1, t*) and (t*, t2)
+continue below g between t* and the other point: a lower bound that loses only second order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from neyman.curves.profiles.profile import Interval
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.roots import least
+from neyman.numerics.rounding import log_add
+
+__all__ = ["Conjugate", "chord_ratio", "log_power_by_duality", "log_power_near"]
+
+FARTHEST = 1e6  # epsilons beyond which no minimum is sought
+POINTS = 400
+NEAR_POINTS = 17  # about a guess
+MOVES = 6  # of a guess
+KNOWN = 1e-2  # width of log delta with which a guess is followed
+CHORDS = np.array([-8.0, -3, -1, -0.4, -0.15, -0.06, -0.02, 0.02, 0.06, 0.15, 0.4, 1, 3, 8])
+ENOUGH = 3e-7  # relative width of a power with which no better guess is sought
+
+
+@dataclass(frozen=True, eq=False)
+class Conjugate:
+    """The power of a smooth profile at many levels.
+
+    Args:
+        log_deltas: certified bounds at many epsilons.
+        place: epsilons, evenly spaced.
+        z: normal quantiles of the levels at which they are the minimum, falling.
+    """
+
+    log_deltas: Callable[[Array], tuple[Array, Array]]
+    place: Array
+    z: Array
+
+    @staticmethod
+    def over(
+        log_deltas: Callable[[Array], tuple[Array, Array]],
+        low: float,
+        high: float,
+        points: int = POINTS,
+    ) -> Conjugate:
+        """For the levels at which the minimum lies between two epsilons."""
+        epsilon = np.linspace(low, high, points)
+        above = log_deltas(epsilon)[1]
+        least = above[np.isfinite(above)].min(initial=0.0)
+        above = np.maximum(above, least - 50)  # beyond the largest loss
+        # The level is -d delta / dt = e^-epsilon delta |d log delta / d epsilon|, at the middles.
+        fall = np.maximum(-np.diff(above), 1e-300) / np.diff(epsilon)
+        middle = 0.5 * (epsilon[1:] + epsilon[:-1])
+        log_level = 0.5 * (above[1:] + above[:-1]) - middle + np.log(fall)
+        z = np.minimum.accumulate(ndtri_exp(np.minimum(log_level, -1e-12)))
+        return Conjugate(log_deltas, middle, z)
+
+    def reaches(self, log_level: float) -> bool:
+        """Whether so small a level lies within."""
+        return bool(ndtri_exp(log_level) >= self.z[-1])
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Certified bounds; a lower bound of -inf where three points do not decide."""
+        z = ndtri_exp(log_levels)
+        star = np.interp(-z, -self.z, self.place)
+        star = np.where(np.isfinite(star), star, self.place[0])
+        spacing = self.place[1] - self.place[0]
+        # d log level / d epsilon, from that of z: the normal hazard is about |z| or 1.
+        drop = np.interp(-z, -self.z, -np.gradient(self.z, spacing))
+        hazard = np.exp(-0.5 * z * z - 0.5 * math.log(math.tau) - log_levels) * drop
+        best = np.full(len(z), -math.inf)
+        top = np.zeros(len(z))
+        wanting = np.arange(len(z))
+        for times in (1.0, 1.0, 1.0, 6.0, 40.0):
+            with np.errstate(all="ignore"):  # where nothing is known nothing is claimed
+                bracket, better = self._around(
+                    star[wanting], log_levels[wanting], hazard[wanting], times
+                )
+            star[wanting] = np.where(np.isfinite(better), better, star[wanting])
+            best[wanting] = np.maximum(best[wanting], bracket[0])
+            top[wanting] = np.minimum(top[wanting], bracket[1])
+            wanting = wanting[top[wanting] - best[wanting] > ENOUGH]
+            if not len(wanting):
+                return best, top
+        # What is left has a kink near its minimum: there the chords of either side meet.
+        scale = self.place[1] - self.place[0]
+        for _ in range(3):
+            with np.errstate(all="ignore"):
+                low, high, star[wanting] = self.chords(star[wanting], scale, log_levels[wanting])
+            best[wanting] = np.fmax(best[wanting], low)
+            top[wanting] = np.fmin(top[wanting], high)
+            wanting = wanting[top[wanting] - best[wanting] > ENOUGH]
+            if not len(wanting):
+                break
+            scale /= 30
+        return best, top
+
+    def chords(self, star: Array, scale: float, log_levels: Array) -> tuple[Array, Array, Array]:
+        """Bounds from several points about each guess, and the best of the points.
+
+        A convex function lies above its chords continued: between two points above the one that
+        comes from the left and above the one that comes from the right.
+        """
+        offsets = scale * CHORDS
+        epsilon = star[:, None] + offsets
+        bracket = self._line(epsilon.ravel(), np.repeat(log_levels, len(offsets)))
+        low, high = (v.reshape(epsilon.shape) for v in bracket)
+        base = high.min(axis=1)
+        low, high = np.exp(low - base[:, None]), np.exp(high - base[:, None])
+        t = np.exp(offsets)
+        from_left = (low[:, 1:] - high[:, :-1]) / np.diff(t)  # at most the chords' slopes
+        from_right = (high[:, 1:] - low[:, :-1]) / np.diff(t)  # at least
+        a, b = from_left[:, :-2], from_right[:, 2:]
+        start, end, width = low[:, 1:-2], low[:, 2:-1], np.diff(t)[1:-1]
+        # start + a x and end - b (width - x) cross at:
+        cross = np.clip(np.nan_to_num((end - b * width - start) / (a - b)), 0.0, width)
+        inner = np.minimum.reduce(
+            [np.maximum(start + a * x, end - b * (width - x)) for x in (0.0, width, cross)]
+        )
+        # Each is a difference of numbers that may be far larger [DU-2]. Powers of e err by 2 units,
+        # chords by 6 of what they are differences of, and a chord continued by 3 more.
+        size = np.abs(start) + np.abs(end) + (np.abs(a) + np.abs(b)) * width + 1
+        inner = (inner - 64 * UNIT * size).min(axis=1)
+        outer = np.minimum(low[:, 1], low[:, -2])
+        bound = np.minimum(inner, outer - 64 * UNIT * (outer + 1))
+        inside = (from_left[:, -2] >= 0) & (from_right[:, 1] <= 0) & (bound > 0)
+        best = np.where(inside, np.log(np.where(inside, bound, 1.0)) + base, -np.inf)
+        at = epsilon[np.arange(len(star)), np.argmin(high, axis=1)]
+        return best, np.minimum(base, 0.0), at
+
+    def _around(
+        self, star: Array, log_levels: Array, hazard: Array, times: float
+    ) -> tuple[tuple[Array, Array], Array]:
+        """Bounds from three points about each guess, and better guesses."""
+        below, above = self._line(star, log_levels)
+        # g rises by the share curve r^2 / 2 at the distance r: by more than g is known to.
+        curve = np.exp(np.minimum(star + log_levels - above, 0.0)) * np.maximum(hazard, 1e-12)
+        noise = above - below + 1e-15
+        r = np.minimum(times * np.sqrt(6 * noise / curve), 30.0)
+        before, after = star - r, star + r
+        left, right = self._line(before, log_levels), self._line(after, log_levels)
+        good = (left[0] >= above) & (right[0] >= above)
+        ratio = chord_ratio(before, star, after)
+        rise = np.maximum(  # relative to the value at t*
+            np.expm1(np.minimum(left[1] - below, 1.0)) * ratio,
+            np.expm1(np.minimum(right[1] - below, 1.0)) / ratio,
+        ) * (1 + 8 * UNIT)  # see `chord_ratio`
+        bound = np.where(good & (rise < 1), below + np.log1p(-np.minimum(rise, 1 - 1e-16)), -np.inf)
+        # The vertex of the parabola through the three points, if it is one.
+        bend = left[1] - 2 * above + right[1]
+        move = 0.5 * r * (left[1] - right[1]) / np.where(bend > 0, bend, 1.0)
+        reach = np.maximum(8 * r, 0.02 * (self.place[1] - self.place[0]))
+        move = np.where(
+            bend > 0, np.clip(move, -reach, reach), np.where(left[1] < right[1], -reach, reach)
+        )
+        bound = np.where(np.isnan(bound), -np.inf, bound)
+        above = np.where(np.isnan(above), 0.0, np.minimum(above, 0.0))
+        return (bound, above), star + np.where(good, 0.0, move)
+
+    def _line(self, epsilon: Array, log_levels: Array) -> tuple[Array, Array]:
+        below, above = self.log_deltas(epsilon)
+        line = epsilon + log_levels
+        size = np.where(np.isfinite(above), np.abs(above), 0.0)
+        slack = 4 * UNIT * (2 + size + np.abs(epsilon) + np.abs(log_levels))
+        return np.logaddexp(below, line) - slack, np.logaddexp(above, line) + slack
+
+
+def log_power_near(
+    log_deltas: Callable[[Array], tuple[Array, Array]],
+    log_level: float,
+    guess: float,
+    scale: float,
+) -> Interval:
+    """Bounds on log power at one level, from deltas about a guess at its threshold.
+
+    Args:
+        log_deltas: certified bounds at many epsilons.
+        log_level: logarithm of the level, finite.
+        guess: about the epsilon at which delta + e^epsilon level is least.
+        scale: how far from it that may be; it moves on where that is too little.
+
+    Returns:
+        Bounds on log power; (-inf, 0) where delta is not known about the guess.
+    """
+    level = np.array([log_level])
+    z = float(ndtri_exp(log_level))
+    low, high = -math.inf, 0.0
+    below, above = log_deltas(np.array([guess]))
+    if not above[0] - below[0] <= KNOWN:
+        return low, high
+    for _ in range(MOVES):
+        local = Conjugate.over(log_deltas, guess - scale, guess + scale, NEAR_POINTS)
+        if local.z[0] > z > local.z[-1]:
+            below, above = local.log_powers(level)
+            return max(low, float(below[0])), min(high, float(above[0]))
+        guess, scale = guess + (scale if z <= local.z[-1] else -scale), 2 * scale
+    return low, high
+
+
+def chord_ratio(left: Any, star: Any, right: Any) -> Any:
+    """(t2 - t*) / (t* - t1) of three epsilons as they are rounded, t = e^epsilon.
+
+    It errs by 7 units, and by one of the distance r of the epsilons. What it is multiplied by errs
+    by 5 more. Bounds of g are wider by 4 units and one of each epsilon than they need to be, and r
+    is at most the sum of two epsilons.
+    """
+    return np.expm1(right - star) / -np.expm1(left - star)
+
+
+def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: float) -> Interval:
+    """Bounds on log power at one level, for any profile.
+
+    Args:
+        log_delta: certified bounds at any epsilon.
+        log_level: logarithm of the level, finite.
+    """
+
+    def g(epsilon: float) -> Interval:
+        below, above = log_delta(epsilon)
+        line = epsilon + log_level
+        size = abs(above) if above > -math.inf else 0.0
+        slack = 4 * UNIT * (2 + size + abs(epsilon) + abs(log_level))
+        return log_add(below, line) - slack, log_add(above, line) + slack
+
+    # g is unimodal: it is followed outward until it rises again.
+    ends = []
+    for side in (-2.0, 2.0):
+        end = side
+        while abs(end) < FARTHEST and g(2 * end)[1] < g(end)[1]:
+            end *= 2
+        ends.append(2 * end)
+    low, high = ends
+    star = least(lambda e: g(e)[1], low, high)
+    for end in (low, high):
+        if g(end)[1] < g(star)[1]:
+            star = end
+    below, above = g(star)
+    best = -math.inf
+    for distance in (1e-5, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):
+        places = star - distance, star + distance
+        left, right = (g(place) for place in places)
+        if left[0] < above or right[0] < above:
+            continue
+        # Relative to the value at t*.
+        before, after = (math.expm1(min(side[1] - below, 700.0)) for side in (left, right))
+        ratio = float(chord_ratio(places[0], star, places[1]))
+        rise = max(before * ratio, after / ratio) * (1 + 8 * UNIT)  # see `chord_ratio`
+        if rise < 1:
+            best = max(best, below + math.log1p(-rise))
+        if best > below - 1e-9:
+            break
+    return best, above

@@ -1,0 +1,666 @@
+"""A loss with atoms and a density, several times: by the number of parts from the density [CP-1].
+
+Each of T equal parts takes an atom or comes from the density. With k parts from the density,
+
+    delta(epsilon) = sum over k of binom(T, k) E[(1 - e^{epsilon - A - S_k})_+],
+
+A the sum of T - k atoms, which is a finite sum, and S_k that of k draws from the density. Up to
+`ALONE` parts one lattice holds the sum, on which all atoms stand on places, so that only the
+density moves (`parts_lattice`) [CP-4]. Of more parts, the terms k < `SHARED` come from a lattice
+that holds the density alone, and all others together have a characteristic function that falls like
+|u|^-SHARED, and a contour gives their sum. The atoms alone would keep the contour from converging,
+and a lattice that moves them from reaching the second order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, cached_property
+from weakref import proxy
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss, PointMasses, Shares
+from neyman.curves.profiles.combination import CascadeProfile
+from neyman.curves.profiles.contour.contour import ContourProfile, contour_profile
+from neyman.curves.profiles.contour.contour_line import Sum, log_kernel, rough_epsilon, saddle
+from neyman.curves.profiles.duality import ENOUGH, Conjugate, log_power_near
+from neyman.curves.profiles.lattice.convolution import dots_profile
+from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side, tilt_of_level
+from neyman.curves.profiles.profile import Engine, Profile
+from neyman.curves.profiles.selection import register, select
+from neyman.numerics.array_cache import array_cache
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT, Atoms, compose, convolve
+from neyman.numerics.discretization import contract, contract_dense, spread
+from neyman.numerics.roots import falls_to
+from neyman.numerics.rounding import above, log_complement
+
+__all__ = ["ContinuousPartsProfile", "ManyFromDensity"]
+
+MOST_BYTES = 64 << 20  # of sums of atoms that are kept
+ALONE = 150  # parts up to which one lattice holds all of them
+TABLED = 24  # parts up to which the tables of `ContinuousPartsProfile` hold all terms
+LEAST_PLACES, MOST_PLACES = 1 << 14, 1 << 18  # of it
+LEAST_BEND = 2.0  # tilts over the range of a loss count as no less: the sum bends without them
+LARGEST_BEND = 20.0
+PARTS_WIDTH = 2e-6  # of log delta; a power and an epsilon are narrower
+FULL = 0.4  # of the cells that are wanted, with which a shorter transform is taken
+FFT_WORK = 1e6  # multiplications up to which a convolution is direct
+SHARED = 10  # parts from the density from which on a contour is used beyond that
+LEAST_NODES, MOST_NODES = 1 << 7, 1 << 15  # of the lattice between the atoms
+RARE = 36.0  # e-folds of what is left out, under the tilt
+CONTOUR_FROM = 20.0  # e-folds by which the sums of atoms alone die out
+MOST_PARTS = 1000
+RATIO = 1.6  # of neighboring tilts
+MOST_TILT, TILTS = 1e3, 40  # over the largest loss, and their number
+TINY = 1e-6  # range of losses below which rounding of places costs digits
+WIDE = 1e-3  # relative width from which other engines are asked, too
+FAIR = 2e-7  # relative width at which a line of the contour serves another epsilon
+LEAST_TILT = -0.05  # of a threshold from which on a power is not near 1
+NEARLY_ONE = -9.0  # log of 1 - power up to which the power itself has no more digits
+BEYOND_DIGITS = 1e-17  # of 1 - power, of which deltas know nothing
+NEAR = math.log(2.6)  # of the logarithms of tilts, within which a table may serve
+FEW_LEVELS = 8  # that are searched for one by one
+ZOOMS = 2
+SCALES = (1e-3, 1e-5, 1e-7)  # of the points about a threshold, in distances of kinks
+SMALLEST = 1e-300  # of a transform that counts as nothing but an error
+EMPTY = -math.inf
+
+
+class ManyFromDensity:
+    """The sum of T equal losses on the event that at least `SHARED` come from the density [CP-2].
+
+    e^{K(z)} is the transform of a measure whose mass is the event's probability.
+    """
+
+    def __init__(self, loss: PiecewiseAnalyticLoss, count: int) -> None:
+        self._loss, self._count = loss, count
+
+    def places(self, tilt: float, height: float) -> float:
+        """That of one loss, and a step of a recursion for each part."""
+        # Shares are sums over nodes, also where K has a closed form.
+        return PiecewiseAnalyticLoss.places(self._loss, tilt, height) + self._count
+
+    def _log_weights(self, shares: Shares) -> Array:
+        """Logarithms of the chances of k = SHARED .. T parts from the density."""
+        return _log_binomial(self._count, shares)[SHARED:]
+
+    def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
+        """K(z), and the error of e^K relative to e^{K(Re z)} [CP-2]."""
+        n = self._count
+        # Three log factorials of at most n log n each, to 4 units at most, and n of each logarithm.
+        # What is in proportion to K counts in the line.
+        units = n * (64 + 8 * math.log(n + 1)) * UNIT
+        if not np.iscomplexobj(z):
+            k, error = np.empty(len(z)), np.empty(len(z))
+            rounding = np.broadcast_to(self._loss.mgf_rounding(z), z.shape)
+            for i, c in enumerate(z):
+                shares = self._loss.shares(float(c))
+                k[i] = n * shares.log_mgf + _log_sum(self._log_weights(shares))
+                least = min(shares.atoms, shares.density)  # a share errs by so much over itself
+                error[i] = math.expm1(min(4 * n * (rounding[i] + 8 * UNIT) / least, 1.0)) + units
+            return k, error
+        shares = self._loss.shares(float(z[0].real))
+        atoms, density, part = self._loss.characteristic_functions(z)
+        both = atoms + density
+        total, power = np.ones_like(density), np.ones_like(density)
+        for j in range(1, n - SHARED + 1):  # j atoms before the last of the SHARED parts
+            power = power * atoms * ((SHARED - 1 + j) / j)
+            total = total * both + power
+        value = total * density**SHARED
+        k = np.log(np.maximum(np.abs(value), SMALLEST)) + 1j * np.angle(value)
+        k += n * shares.log_mgf
+        log_mass = _log_sum(self._log_weights(shares))
+        grown = np.expm1(np.minimum(n * part, 1.0)) + units
+        return k, grown + SMALLEST * math.exp(min(-log_mass, 600.0))
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """K, mean and variance under each tilt, from those given the number of parts."""
+        n, out = self._count, np.empty((3, len(tilts)))
+        k = np.arange(SHARED, n + 1)
+        for i, c in enumerate(tilts):
+            shares = self._loss.shares(float(c))
+            log_w = self._log_weights(shares)
+            top = _log_sum(log_w)
+            w = np.exp(log_w - top)
+            means = (n - k) * shares.mean[0] + k * shares.mean[1]
+            mean = float(w @ means)
+            within = (n - k) * shares.variance[0] + k * shares.variance[1]
+            out[:, i] = n * shares.log_mgf + top, mean, float(w @ (within + (means - mean) ** 2))
+        return out[0], out[1], out[2]
+
+    def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
+        """Each term by the sizes of the shares: that of the density falls like 1 / u [CP-2]."""
+        shares = self._loss.shares(tilt)
+        log_w = self._log_weights(shares)
+        k = np.arange(SHARED, self._count + 1)
+        fall = np.log(np.minimum(self._loss.density_decay(tilt, edges) / shares.density, 1.0))
+        log_size = np.asarray(logsumexp(log_w + np.multiply.outer(fall, k), axis=1))
+        return np.minimum(log_size - _log_sum(log_w) + 1e-9, 0.0)
+
+
+def _log_sum(logs: Array) -> float:
+    return float(np.asarray(logsumexp(logs)))
+
+
+def _log_binomial(count: int, shares: Shares) -> Array:
+    """Logarithms of the chances of k = 0 .. count parts from the density."""
+    k = np.arange(count + 1)
+    return _log_ways(count, k) + (count - k) * math.log(shares.atoms) + k * math.log(shares.density)
+
+
+def _log_ways(count: int, k: Array) -> Array:
+    """log of count over k."""
+    return gammaln(count + 1) - gammaln(k + 1) - gammaln(count - k + 1)
+
+
+class _FewFromDensity:
+    """The terms with at most so many parts from the density, under one tilt [CP-3].
+
+    Args:
+        loss, atoms: one loss and its atoms.
+        count: T.
+        most: the largest number of parts from the density.
+        tilt: of the lattice's weights; any is valid.
+    """
+
+    def __init__(
+        self, loss: PiecewiseAnalyticLoss, atoms: PointMasses, count: int, most: int, tilt: float
+    ) -> None:
+        self._atoms, self._count, self._tilt = atoms, count, tilt
+        self._origin = float(atoms.place[0])
+        self._width = float(atoms.place[-1]) - self._origin
+        # Under the tilt, more parts from the density may be too rare to count.
+        shares = loss.shares(tilt)
+        log_chances = _log_binomial(count, shares)
+        share = math.exp(min(_log_sum(log_chances[1 : most + 1]), 0.0))
+        log_rest = np.logaddexp.accumulate(log_chances[most::-1])[::-1]
+        log_rest = np.append(log_rest, EMPTY)
+        most = min(most, int(np.argmax(log_rest < -RARE)) - 1)
+        kernel = float(log_kernel(np.array([tilt]))[0])
+        self._log_rare = float(log_rest[most + 1]) + count * shares.log_mgf + kernel + 1e-9
+        # Each part's weight is spread by its variance on a cell; few of all sums have these parts.
+        nodes = math.sqrt(share * max(most, 1) / (12 * FAIR)) * max(
+            (tilt + 1) * self._width, LEAST_BEND
+        )
+        # An odd number of cells: `contract` mixes those at both ends, too.
+        nodes = 2.0 ** math.ceil(math.log2(min(max(nodes, LEAST_NODES), MOST_NODES)))
+        step = self._width / (nodes + 1)
+        # `contract` merges cells that end in the middle between two places [DI-2].
+        density = loss.density_dots(tilt, step / 2, self._origin)
+        one = spread(density, step), contract(density, step)
+        powers = one
+        self._sides: list[tuple[Side, Side]] = []
+        for k in range(1, most + 1):
+            if k > 1:
+                above, below = (compose([(a, 1), (b, 1)]) for a, b in zip(powers, one, strict=True))
+                powers = above, below
+            self._sides.append((Side.of(powers[0], tilt), Side.of(powers[1], tilt)))
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Bounds on log of their sum at each epsilon."""
+        n, lows, highs = self._count, [], []
+        origin, log_mass = n * self._origin, tuple(self._atoms.log_mass.tolist())
+        size = n * (float(np.abs(self._atoms.log_mass).max()) + 8 + 2 * math.log(n + 1))
+        # Of binomials and masses; a sum with a delta is rounded in proportion to itself, too.
+        slack = (64 + 8 * size) * UNIT + n * self._atoms.relative
+        for k in range(len(self._sides) + 1):
+            share, log_w = _sums_of_atoms(log_mass, n, k)
+            x = epsilons[:, None] - origin - share * self._width
+            error = 8 * UNIT * (np.abs(epsilons)[:, None] + abs(origin) + share * self._width)
+            error = error + 1e-300
+            if k:
+                above, below = self._sides[k - 1]
+                low = below.log_deltas((x + error).ravel())[0].reshape(x.shape)
+                high = above.log_deltas((x - error).ravel())[1].reshape(x.shape)
+            else:
+                with np.errstate(divide="ignore"):
+                    low = np.log(-np.expm1(np.minimum(x + error, 0.0)))
+                    high = np.log(-np.expm1(np.minimum(x - error, 0.0)))
+            for sums, ends, side in ((lows, low, -1), (highs, high, 1)):
+                term = ends + log_w
+                known = np.where(np.isfinite(term), np.abs(term), 0.0)
+                sums.append(term + side * (slack + 4 * UNIT * known))
+        highs.append((self._log_rare - self._tilt * epsilons)[:, None])
+        low, high = (logsumexp(np.concatenate(v, axis=1), axis=1) for v in (lows, highs))
+        return np.asarray(low) - 1e-14, np.asarray(high) + 1e-14
+
+
+@array_cache(MOST_BYTES)
+def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tuple[Array, Array]:
+    """The sums of ``count`` - ``density`` atoms, in widths, and log of binom(T, k) P(sum)."""
+    n = count - density
+    log_ways = float(_log_ways(count, np.array([density]))[0])
+    if len(log_mass) == 2:
+        top = np.arange(n + 1)
+        log_w = _log_ways(n, top) + (n - top) * log_mass[0] + top * log_mass[1]
+        return top.astype(float), log_ways + log_w
+    index = np.arange(2 * n + 1)  # in halves of the width, of which the middle atom is one
+    top = np.arange(n + 1)[:, None]
+    middle = index - 2 * top
+    low = n - top - middle
+    good = (middle >= 0) & (low >= 0)
+    middle, low = np.where(good, middle, 0), np.where(good, low, 0)
+    log_w = gammaln(n + 1) - gammaln(top + 1) - gammaln(middle + 1) - gammaln(low + 1)
+    log_w = log_w + top * log_mass[2] + middle * log_mass[1] + low * log_mass[0]
+    return index / 2, log_ways + np.asarray(logsumexp(np.where(good, log_w, EMPTY), axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Power:
+    """A sum of losses whose atoms stand at whole cells of a lattice [CP-4].
+
+    Args:
+        atoms: the sums of atoms alone, on a lattice of whole cells.
+        rest: all other sums, on the lattice.
+    """
+
+    atoms: Atoms
+    rest: Atoms
+
+    def doubled(self) -> _Power:
+        """The sum of two of them: A A, and R (R + 2 A)."""
+        twice = replace(self.atoms, weight=2 * self.atoms.weight)
+        rest = convolve(self.rest, _added(self.rest, twice), FFT_WORK)
+        return _Power(convolve(self.atoms, self.atoms), rest)
+
+    def extended(self, one: _Power) -> _Power:
+        """The sum with one loss more: A a, and (R + A) r + R a."""
+        rest = convolve(self.total(), one.rest, FFT_WORK)
+        rest = _added(rest, _moved(self.rest, one.atoms))
+        return _Power(convolve(self.atoms, one.atoms), rest)
+
+    def total(self) -> Atoms:
+        """All sums."""
+        return _added(self.rest, self.atoms)
+
+
+def _added(fine: Atoms, coarse: Atoms) -> Atoms:
+    """The sum of two measures of one scale; the second is on a lattice that the first refines."""
+    other = coarse.strided(fine.step)
+    start = min(fine.start, other.start)
+    weight = np.zeros(max(fine.start + len(fine), other.start + len(other)) - start)
+    for part in (fine, other):
+        weight[part.start - start : part.start - start + len(part)] += part.weight
+    return Atoms(
+        fine.step,
+        fine.offset,
+        start,
+        weight,
+        fine.log_scale,
+        fine.tail + other.tail,
+        max(fine.relative, other.relative) + 2 * UNIT,
+        fine.absolute + other.absolute,
+    )
+
+
+def _moved(fine: Atoms, few: Atoms) -> Atoms:
+    """The convolution with few atoms on a coarser lattice, each of which moves all weights."""
+    stride = int(few.step / fine.step)
+    weight = np.zeros(len(fine) + (len(few) - 1) * stride)
+    for k, share in enumerate(few.weight):
+        weight[k * stride : k * stride + len(fine)] += share * fine.weight
+    mass = float(few.weight.sum())
+    return Atoms(
+        fine.step,
+        fine.offset,
+        fine.start + few.start * stride,
+        weight,
+        fine.log_scale + few.log_scale,
+        fine.tail * mass,
+        # A product and a sum for each, and the five roundings of this.
+        (1 + fine.relative) * (1 + few.relative) * (1 + (len(few) + 5) * UNIT) - 1,
+        fine.absolute * mass * (1 + few.relative),
+    )
+
+
+def parts_lattice(losses: Composition) -> LatticeProfile:
+    """The profile of equal losses with atoms and a density, on a lattice that holds the atoms.
+
+    Args:
+        losses: one `PiecewiseAnalyticLoss` with `point_masses`, several times.
+    """
+    ((loss, count),) = losses.parts
+    assert isinstance(loss, PiecewiseAnalyticLoss)
+    atoms = loss.point_masses()
+    assert atoms is not None
+    width = float(atoms.place[-1]) - float(atoms.place[0])
+    largest = LARGEST_BEND / max(width, 1e-300)  # beyond it the largest loss is all that counts
+
+    def between(tilt: float) -> tuple[Atoms, Atoms]:
+        # Both sides move a part from the density by its variance on a cell, the lower one the half
+        # cell above the lowest atom by a quarter of one.
+        bend = max((abs(tilt) + 1) * width, LEAST_BEND)
+        moved = loss.shares(tilt).density * bend + loss.lowest_density(tilt) * width
+        cells = max(math.sqrt(count * moved * bend / (8 * PARTS_WIDTH)), LEAST_PLACES / count)
+        # As many as one length of the transforms holds.
+        length = 2.0 ** math.ceil(math.log2(cells * count + 2))
+        length *= 0.5 if 0.5 * length > FULL * cells * count else 1.0
+        cells = 2 * math.floor(0.5 * (min(length, MOST_PLACES) - 2) / count)
+        return _sides(loss, atoms, count, tilt, cells)
+
+    return LatticeProfile(
+        between,
+        lambda epsilon: saddle(losses, epsilon, largest),
+        0.0,
+        above(losses.supremum),
+        "lattice that holds the atoms",
+        Engine.GRID,
+        losses=losses,
+        log_top=losses.log_top,
+        largest=largest,
+    )
+
+
+def _sides(
+    loss: PiecewiseAnalyticLoss, masses: PointMasses, count: int, tilt: float, cells: int
+) -> tuple[Atoms, Atoms]:
+    """The dominating and the dominated sum, with so many cells between two ends [CP-4]."""
+    origin = float(masses.place[0])
+    step = (float(masses.place[-1]) - origin) / cells
+    # `spread` asks for panels between the places, `contract_dense` for panels about them.
+    between = loss.density_dots(tilt, step, origin)
+    about = loss.density_dots(tilt, step, origin - 0.5 * step)
+    about = replace(about, loss=about.loss - 0.5 * step)
+    scale = between.log_scale + tilt * origin
+    exponent = tilt * masses.place + masses.log_mass
+    sizes = np.abs(tilt * masses.place) + np.abs(masses.log_mass)
+    size = float(np.max(sizes)) + abs(scale) + abs(tilt * origin) + 8
+    # Exponents are products and three sums, exponentials err by 2 units; so are those of the rest.
+    relative = masses.relative + 4 * UNIT * size
+    every = cells // (len(masses.place) - 1)
+    few = Atoms(
+        Fraction(step) * every, Fraction(0), 0, np.exp(exponent - scale), scale, relative=relative
+    )
+    sums: list[Atoms] = []
+    for rest in (spread(between, step), contract_dense(about, step)):
+        shared = replace(rest, log_scale=scale, relative=rest.relative + 4 * UNIT * size)
+        one = total = _Power(few, shared)
+        for bit in bin(count)[3:]:
+            total = total.doubled()
+            total = total.extended(one) if bit == "1" else total
+        # Places are rounded, of the atoms and of the step, in each loss: the step is a difference
+        # of two of them and a quotient, which count as often as there are cells.
+        place = 8 * UNIT * count * float(np.abs(masses.place).max())
+        sums.append(replace(total.total(), offset=count * Fraction(origin), place=place))
+    return sums[0], sums[1]
+
+
+class PartsContour(ContourProfile):
+    """The contour of equal losses, whose power at one level needs a few deltas only.
+
+    Args:
+        losses: one `PiecewiseAnalyticLoss`, many times.
+        backward: the profile of the reversed losses.
+        release: whether a line may add a tiny Gaussian release where it cannot certify its end.
+    """
+
+    def __init__(
+        self, losses: Composition, backward: Callable[[], Profile], *, release: bool
+    ) -> None:
+        largest = above(losses.supremum)
+        super().__init__(losses, backward, losses.infinite, largest, losses.log_top, release)
+        ((loss, _),) = losses.parts
+        self._largest = MOST_TILT / max(above(loss.supremum), 1e-300)
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Bounds on log power at many levels."""
+        if len(log_levels) == 1 and self._tilt(float(log_levels[0])) <= LEAST_TILT:
+            least = self._chernoff(log_levels)
+            if least[0] > -SMALLEST:  # 1 - power is below all floats
+                return least, np.zeros(1)
+            miss = self._log_miss(float(log_levels[0]))
+            narrow = miss[1] - miss[0] <= FAIR and miss[1] <= NEARLY_ONE
+            below, high = log_complement(*miss)
+            low = max(float(least[0]), below)
+            if narrow or low > -BEYOND_DIGITS:
+                return np.array([low]), np.array([high])
+        return super().log_powers(log_levels)
+
+    def _chernoff(self, log_levels: Array) -> Array:
+        # It says something only where the threshold lies below the mean.
+        if len(log_levels) <= FEW_LEVELS:
+            tilts = [self._tilt(float(v)) for v in log_levels]
+            if min(tilts) > LEAST_TILT:
+                return np.full(len(log_levels), EMPTY)
+        return super()._chernoff(log_levels)
+
+    def _tilt(self, log_level: float) -> float:
+        if not -math.inf < log_level < 0:
+            return math.inf
+        return tilt_of_level(self._losses, log_level, self._largest)
+
+    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
+        if len(log_levels) > FEW_LEVELS:
+            return super()._by_duality(log_levels)
+        low, high = _near_thresholds(self, self._losses, log_levels, self._largest)
+        unknown = low == EMPTY
+        if self._release and unknown.any():
+            low[unknown], high[unknown] = super()._by_duality(log_levels[unknown])
+        return low, high
+
+
+def _near_thresholds(
+    profile: Profile, losses: Sum, log_levels: Array, largest: float
+) -> tuple[Array, Array]:
+    """Bounds on log power at a few levels, from deltas about each threshold."""
+    this = proxy(profile)  # no cycle
+    ends = [
+        log_power_near(lambda e: this.log_deltas(e), float(v), *_threshold(losses, v, largest))  # noqa: PLW0108
+        for v in log_levels
+    ]
+    low, high = np.array(ends).T
+    return low, high
+
+
+def _threshold(losses: Sum, log_level: float, largest: float) -> tuple[float, float]:
+    """About the loss above which the null's mass is a level, and how far that may be off."""
+    c = tilt_of_level(losses, float(log_level), largest)
+    _, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
+    return mean, min(2 / (c + 1), math.sqrt(max(variance, 1e-300)))
+
+
+class ContinuousPartsProfile(ContourProfile):
+    """Privacy profile of equal losses with atoms and a density.
+
+    Args:
+        losses: one `PiecewiseAnalyticLoss` with `point_masses`, several times.
+    """
+
+    def __init__(self, losses: Composition) -> None:
+        largest = above(losses.supremum)
+        super().__init__(losses, lambda: select(losses.reverse()), 0.0, largest, losses.log_top)
+        ((loss, count),) = losses.parts
+        assert isinstance(loss, PiecewiseAnalyticLoss)
+        atoms = loss.point_masses()
+        assert atoms is not None
+        self._atoms, self._log_total = atoms, losses.log_total_variation
+        self._largest_tilt = MOST_TILT / max(above(loss.supremum), 1e-300)
+        self.method, self.engine = "sums by the number of continuous parts", Engine.CONTOUR
+        alone = count <= TABLED
+        most = count if alone else SHARED - 1
+        self._count = count
+        self._tables: dict[float, _FewFromDensity] = {}
+        self._table = lambda tilt: _FewFromDensity(loss, atoms, count, most, tilt)
+        self._rest: ContourProfile | None = None
+        if not alone:
+            many = ManyFromDensity(loss, count)
+            self._rest = ContourProfile(many, self._backward, 0.0, largest, EMPTY)
+            self._rest.good = FAIR
+
+    def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
+        low, high = np.full(len(epsilons), EMPTY), np.full(len(epsilons), EMPTY)
+        inside = epsilons < self._supremum
+        if not inside.any():
+            return low, high
+        at = epsilons[inside]
+        tilts = self._tilts_of(at)
+        below, above = np.full(len(at), EMPTY), np.zeros(len(at))
+        wide = np.full(len(at), True)
+        for tilt in sorted(self._tables, key=lambda t: abs(math.log(t / tilts[0]))):
+            near = wide & (np.abs(np.log(tilt / tilts)) <= NEAR)
+            if near.any():
+                least, most = self._tables[tilt].log_deltas(at[near])
+                below[near] = np.maximum(below[near], least)
+                above[near] = np.minimum(above[near], most)
+                wide = ~(above - below <= FAIR)
+        for tilt in np.unique(tilts[wide]):
+            mine = wide & (tilts == tilt)
+            if tilt not in self._tables:
+                self._tables[tilt] = self._table(float(tilt))
+                below[mine], above[mine] = self._tables[tilt].log_deltas(at[mine])
+        if self._rest is not None:
+            rest = self._rest.log_deltas(at)
+            below, above = np.logaddexp(below, rest[0]), np.logaddexp(above, rest[1])
+        # The sum of two logarithms errs by 2 units, and by 2 of itself.
+        size = np.where(np.isfinite(above), np.abs(above), 0.0)
+        low[inside] = below - 4 * UNIT * (1 + np.abs(below))
+        high[inside] = np.minimum(above + 4 * UNIT * (1 + size), self._log_total)
+        return np.minimum(low, high), high
+
+    def _tilts_of(self, epsilons: Array) -> Array:
+        """Powers of `RATIO` near the saddles; any tilt is valid."""
+        tilts, places = self._saddles
+        return tilts[np.minimum(np.searchsorted(places, epsilons), len(tilts) - 1)]
+
+    @cached_property
+    def _saddles(self) -> tuple[Array, Array]:
+        """Tilts, and the epsilons up to which each serves."""
+        largest = math.log(MOST_TILT / max(self._supremum, 1e-300)) / math.log(RATIO)
+        tilts = RATIO ** np.arange(math.floor(largest) - TILTS, math.floor(largest) + 1)
+        _, mean, _ = self._losses.moments(tilts)
+        own = mean - 1 / tilts - 1 / (tilts + 1)
+        return tilts, np.maximum.accumulate(0.5 * (own + np.append(own[1:], math.inf)))
+
+    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
+        if len(log_levels) > FEW_LEVELS:
+            low, high = super()._by_duality(log_levels)
+        else:
+            low, high = np.full(len(log_levels), EMPTY), np.zeros(len(log_levels))
+            low, high = _near_thresholds(self, self._losses, log_levels, self._largest_tilt)
+        for i in np.flatnonzero(high - low > ENOUGH):
+            least, most = self._of_level(float(log_levels[i]))
+            low[i], high[i] = max(low[i], least), min(high[i], most)
+        return low, high
+
+    def _of_level(self, log_level: float) -> tuple[float, float]:
+        """Power at one level: the threshold is a sum of atoms, or lies between two."""
+        kinks = self._kinks
+        level = np.array([log_level])
+        conjugate = Conjugate(self.log_deltas, kinks, kinks)
+
+        def line(epsilon: Array) -> Array:
+            return np.logaddexp(self.log_deltas(epsilon)[1], epsilon + log_level)
+
+        # The line is convex in e^epsilon: from a guess on, downhill.
+        tilts, _ = self._saddles
+        k, mean, variance = self._losses.moments(tilts)
+        log_levels = k - (tilts + 1) * mean - np.log(tilts + 1) - 0.5 * np.log(math.tau * variance)
+        start = mean[min(int(np.searchsorted(-log_levels, -log_level)), len(tilts) - 1)]
+        at = int(np.clip(np.searchsorted(kinks, start), 1, len(kinks) - 2))
+        reach = 1
+        for _ in range(2 * len(kinks)):
+            about = np.unique(np.clip([at - reach, at, at + reach], 0, len(kinks) - 1))
+            best = int(about[int(np.argmin(line(kinks[about])))])
+            reach = max(reach // 2, 1) if best == at else 2 * reach
+            if best == at and reach == 1:
+                break
+            at = best
+        low, high = EMPTY, 0.0
+        spacing = float(kinks[1] - kinks[0])
+        ends = kinks[max(at - 1, 0)] - 0.5 * spacing, kinks[min(at + 1, len(kinks) - 1)]
+        star = np.array([kinks[at]])
+        for zoom in range(ZOOMS):
+            for scale in SCALES:
+                with np.errstate(all="ignore"):  # where nothing is known nothing is claimed
+                    least, most, _ = conjugate.chords(star, scale * spacing, level)
+                low, high = max(low, float(least[0])), min(high, float(most[0]))
+                if high - low <= ENOUGH:
+                    return low, high
+            if zoom == ZOOMS - 1:
+                break
+            for _ in range(5):  # between the kinks the line is smooth
+                grid = np.linspace(ends[0], ends[1], 17)
+                best = int(np.argmin(line(grid)))
+                ends = grid[max(best - 1, 0)], grid[min(best + 1, 16)]
+            star = np.array([0.5 * (ends[0] + ends[1])])
+        return low, high
+
+    @cached_property
+    def _kinks(self) -> Array:
+        """All sums of atoms."""
+        place = self._atoms.place
+        n = self._count * (len(place) - 1)
+        return np.linspace(self._count * float(place[0]), self._count * float(place[-1]), n + 1)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """Guess the epsilon that has this log delta: in a bracket, because of the kinks."""
+        top = self._supremum
+
+        def excess(epsilon: float) -> float:
+            low, high = self.log_delta(epsilon)
+            return (0.5 * (low + high) if low > EMPTY else min(high, -1e4)) - log_delta
+
+        kinks = np.concatenate([[0.0], self._kinks[(self._kinks > 0) & (self._kinks < top)]])
+        kinks = np.append(kinks, top * (1 - 1e-9))
+        guess = int(np.searchsorted(kinks, rough_epsilon(self._losses, log_delta)))
+        guess = min(max(guess, 1), len(kinks) - 1)
+        low, high = guess - 1, guess
+        while low > 0 and excess(float(kinks[low])) <= 0:
+            low, high = max(2 * low - high, 0), low
+        while high < len(kinks) - 1 and excess(float(kinks[high])) > 0:
+            low, high = high, min(2 * high - low, len(kinks) - 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if excess(float(kinks[middle])) > 0 else (low, middle)
+        if excess(float(kinks[low])) <= 0 or excess(float(kinks[high])) > 0:
+            return float(kinks[low if low == 0 else high])
+        return falls_to(excess, 0.0, float(kinks[low]), float(kinks[high]), 1e-11, 0.0)[0]
+
+
+def _contour(losses: Composition, *, beside: bool) -> PartsContour:
+    """The contour, alone or as one of several engines."""
+
+    @cache
+    def backward() -> Profile:
+        reverse = losses.reverse()
+        return _contour(reverse, beside=True) if beside else select(reverse)
+
+    return PartsContour(losses, backward, release=not beside)
+
+
+@register(97, "equal losses with atoms and a bounded density, too few for the contour alone")
+def _continuous_parts(composition: Composition) -> Profile | None:
+    if len(composition.parts) != 1:
+        return None
+    loss, count = composition.parts[0]
+    if not isinstance(loss, PiecewiseAnalyticLoss) or count < 2:
+        return None
+    atoms = loss.point_masses()
+    if atoms is None or len(atoms.place) > 3:
+        return None
+    if len(atoms.place) == 3 and (atoms.place[1] != 0 or atoms.place[0] != -atoms.place[2]):
+        return None
+    engines: list[tuple[float, Callable[[], Profile]]]
+    if count > MOST_PARTS:
+        engines = [(0.0, lambda: _contour(composition, beside=False))]
+        engines.append((WIDE, lambda: dots_profile(composition)))
+        return CascadeProfile(engines, composition.log_total_variation)
+    # The contour alone certifies its end where the atoms' own sums have died out.
+    atoms_left = -count * math.log(loss.shares(0.0).atoms)
+    engines = []
+    if atoms_left >= CONTOUR_FROM:
+        engines.append((0.0, lambda: _contour(composition, beside=True)))
+    width = FAIR if engines else 0.0
+    build = parts_lattice if count <= ALONE else ContinuousPartsProfile
+    engines.append((width, lambda: build(composition)))
+    if atoms_left >= CONTOUR_FROM or atoms.place[-1] - atoms.place[0] < TINY:
+        engines.append((WIDE, lambda: contour_profile(composition)))
+        engines.append((WIDE, lambda: dots_profile(composition)))
+    return CascadeProfile(engines, composition.log_total_variation)

@@ -1,0 +1,786 @@
+"""The lattice engine: losses with atoms, composed exactly or between two grids.
+
+Under a tilt c the composed weights are centered where the question is asked, so the answer keeps
+its relative accuracy however small it is. Where the losses share a lattice, or have few sums,
+`above` and `below` are one exact measure; elsewhere they are the two sides that connecting the dots
+gives. All questions are answered from three running sums, taken from the largest loss downward,
+
+    P_k = P(L >= l_k),    Q_k = Q(L >= l_k),    D_k = delta(l_k),
+
+of non-negative terms only: D_{k-1} = D_k + Q_k (e^{l_k} - e^{l_{k-1}}), likewise in between. The
+test of a level between Q_k and Q_{k-1} finds P_k + (level - Q_k) e^{l_{k-1}}.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erfcx, ndtri
+
+from neyman.curves.profiles.contour.contour_line import (
+    LEAST_MISS,
+    Sum,
+    least_log_powers,
+    mgf_below,
+    rough_epsilon,
+)
+from neyman.curves.profiles.profile import Engine, Interval, Profile
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import CALL, OperationLimit, charge, overhead
+from neyman.numerics.rounding import log_complement
+
+__all__ = ["LatticeProfile", "Side"]
+
+SPAN = 600.0  # e-folds that one stretch of running sums covers
+STRETCHES = 256
+ASKED = 10.0  # calls on short arrays of a question to a side
+SIDE = 200.0  # operations for each place of a side
+EXACT = 1e-9  # a width at which no better tilt is looked for
+NARROW = 1e-6  # a relative width of 1 - power at which the power is not asked, too
+WIDE = 1e-3  # a width at which all tilts are asked
+LOST = 1e-2  # a width at which no tilt is asked, too
+EMPTY = -math.inf
+TINY = 1e-300
+NEAR_ONE = -1e-2  # of a log power from which on its complement is computed
+LEAST_TILT = 1e-3  # its distance from 0 and from -1
+TILTS = 8  # that are tried for it
+SEVERAL = 4.0  # deviations beyond which a law knows little, and within which all of it
+ROUNDS = 12  # of a search for a tilt
+FARTHEST = 3.0  # of its logarithm in a round
+SAME = 1.0  # deviations between the centers of two tilts of which one serves for both
+CLOSE = 0.2  # deviations by which the tilt that it finds may miss
+
+Question = Callable[["Side", NDArray[np.bool_]], tuple[Array, Array]]
+"""What one side answers about those of several places of the loss that are asked now."""
+
+
+def tilt_of_level(losses: Sum, log_level: float, largest: float) -> float:
+    """About the tilt whose mean is the threshold of a level, above -1: to steer by.
+
+    With the mean m and the variance v under the tilt c, and if the law were normal there, Q(L >= m)
+    were e^{K - (c + 1) m} erfcx((c + 1) sqrt(v / 2)) / 2.
+    """
+
+    def excess(law: tuple[float, float, float, float], c: float) -> float:
+        at, k, mean, variance = law
+        k += (mean + 0.5 * variance * (c - at)) * (c - at)
+        tail = float(erfcx((c + 1) * math.sqrt(0.5 * variance)))
+        return k - (c + 1) * (mean + variance * (c - at)) + math.log(0.5 * tail) - log_level
+
+    low, high = math.log(0.1 * LEAST_TILT), math.log1p(largest)
+    guess = min(math.log(2.0), high)
+    for _ in range(ROUNDS):
+        c = math.expm1(guess)
+        k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
+        law = c, k, mean, max(variance, 1e-300)
+        low, high = (guess, high) if excess(law, c) > 0 else (low, guess)
+        first, last = low, high
+        for _ in range(30):
+            middle = 0.5 * (first + last)
+            up = excess(law, math.expm1(middle)) > 0
+            first, last = (middle, last) if up else (first, middle)
+        before, guess = guess, 0.5 * (first + last)
+        if abs(math.expm1(guess) - c) * math.sqrt(law[3]) <= CLOSE or high - low < 1e-3:
+            break
+        guess = min(max(guess, before - FARTHEST), before + FARTHEST)  # the law is no normal one
+    return math.expm1(guess)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tails:
+    """Logarithms of the running sums of weights p at places l, Q-weights p e^-l.
+
+    Entry k of `p`, `q` counts all places from k on; of `delta`, their delta at place k. One entry
+    more stands for nothing. Below `first` they were not computed.
+    """
+
+    p: Array
+    q: Array
+    delta: Array
+    first: int
+
+    @staticmethod
+    def of(loss: Array, weight: Array, tilt: float) -> _Tails:
+        """Of the tilted weights p e^{tilt l}, in stretches that no float over- or underflows."""
+        n = len(loss)
+        p, q, delta = (np.full(n + 1, EMPTY) for _ in range(3))
+        end, ahead = n, (EMPTY, EMPTY, EMPTY)
+        for _ in range(STRETCHES):
+            if not end:
+                break
+            top = float(loss[end - 1])
+            start = int(np.searchsorted(loss[:end], top - SPAN / (tilt + 1)))
+            part = slice(start, end)
+            away = loss[part] - top  # at most 0
+            with np.errstate(over="ignore"):  # an infinite sum claims nothing
+                mass = weight[part] * np.exp(-tilt * away)
+                null = mass * np.exp(-away)
+            # In units of e^{-tilt top} under P and e^{-(tilt + 1) top} under Q.
+            units = tilt * top, (tilt + 1) * top
+            p_sum = _from_above(mass) + _exp(ahead[0] + units[0])
+            q_sum = _from_above(null) + _exp(ahead[1] + units[1])
+            step = np.zeros(len(mass))
+            with np.errstate(over="ignore", invalid="ignore"):
+                step[:-1] = q_sum[1:] * np.exp(away[1:]) * -np.expm1(away[:-1] - away[1:])
+            d_sum = _from_above(step)
+            if end < n:
+                next_loss = float(loss[end])
+                d_sum += _exp(_fall(ahead[2], ahead[1], next_loss, top) + units[0])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                p[part] = np.log(p_sum) - tilt * top
+                q[part] = np.log(q_sum) - (tilt + 1) * top
+                delta[part] = np.log(d_sum) - tilt * top
+            ahead = (float(p[start]), float(q[start]), float(delta[start]))
+            end = start
+        return _Tails(p, q, delta, end)
+
+    def delta_at(self, epsilon: Array, k: NDArray[np.intp], next_loss: Array) -> Array:
+        """log delta at epsilons not above place k, but above the one before."""
+        gap = np.minimum(epsilon - next_loss, 0.0)
+        with np.errstate(divide="ignore"):
+            rest = np.log(-np.expm1(gap))
+        return np.logaddexp(self.delta[k], self.q[k] + next_loss + rest)
+
+
+def _fall(log_delta: float, log_q: float, loss: float, epsilon: float) -> float:
+    """log of delta + Q (e^loss - e^epsilon): delta at an epsilon before the next loss."""
+    if loss <= epsilon or log_q == EMPTY:
+        return log_delta
+    return _log_add(log_delta, log_q + loss + math.log(-math.expm1(epsilon - loss)))
+
+
+def _from_above(x: Array) -> Array:
+    """Sums from each place upward, in two rounds of the root of their number of terms."""
+    n = len(x)
+    size = math.isqrt(n) + 1
+    rows = np.zeros(size * size)
+    rows[:n] = x[::-1]
+    with np.errstate(over="ignore"):  # an infinite sum claims nothing
+        sums = np.cumsum(rows.reshape(size, size), axis=1)
+        sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
+    return sums.ravel()[:n][::-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One side, ready to be asked: composed weights and what surrounds them."""
+
+    loss: Array
+    weight: Array
+    tilt: float
+    log_scale: float
+    tail: float
+    relative: float | Array
+    absolute: float
+    place: float  # bound on the error of each place
+    step: float = 0.0  # of a lattice
+
+    @staticmethod
+    def of(measure: Atoms | Discretization, tilt: float) -> Side:
+        """The weights of a measure, without those that floats do not hold."""
+        lattice = isinstance(measure, Atoms)
+        loss = measure.points() if lattice else measure.loss
+        # Empty places, of a coarser part of the lattice, ask for nothing; floats that have lost
+        # their digits count as left out.
+        mask = measure.weight > TINY
+        if lattice and measure.absolute:  # an empty place has this error, too
+            mask[:] = True
+        lost = TINY * float(np.count_nonzero(~mask & (measure.weight > 0)))
+        mask[0] |= not mask.any()
+        relative = measure.relative
+        most = float(max(abs(loss[0]), abs(loss[-1])))
+        return Side(
+            loss[mask],
+            measure.weight[mask],
+            tilt,
+            measure.log_scale,
+            measure.tail + lost,
+            relative[mask] if isinstance(relative, np.ndarray) else relative,
+            measure.absolute if lattice else 0.0,
+            # Of the first place, of a way of at most twice the farthest one, and of their sum.
+            4 * UNIT * most + (measure.drift if lattice else measure.place),
+            float(measure.step) if lattice else 0.0,
+        )
+
+    @cached_property
+    def moments(self) -> tuple[float, float]:
+        """Mean and standard deviation of the tilted loss."""
+        total = float(self.weight.sum())
+        if not total > 0:
+            return float(self.loss[0]), 0.0
+        mean = float(self.weight @ self.loss / total)
+        return mean, math.sqrt(max(float(self.weight @ (self.loss - mean) ** 2 / total), 0.0))
+
+    @cached_property
+    def tails(self) -> _Tails:
+        """Of the weights."""
+        return _Tails.of(self.loss, self.weight, self.tilt)
+
+    @cached_property
+    def _noise(self) -> _Tails:
+        """Of the errors of the weights that are relative to them."""
+        if np.ndim(self.relative) == 0:
+            t, log = self.tails, math.log(max(float(self.relative), 1e-300))
+            return _Tails(t.p + log, t.q + log, t.delta + log, t.first)
+        return _Tails.of(self.loss, self.weight * self.relative, self.tilt)
+
+    def _even_noise(self, tilt: float, loss: Array, count: Array, *, delta: bool) -> Array:
+        """log of the absolute errors' sum at so many places from a loss on [ES-7]."""
+        if not self.absolute:
+            return np.full(np.shape(loss), EMPTY)
+        sums = np.maximum(count, 0).astype(float)
+        if tilt > 0:
+            turn = tilt * self.step
+            sums = np.minimum(sums, 1 + 1 / turn)
+            if delta:
+                sums = np.minimum(sums, (1 / turn + 1 / math.e) / tilt)
+        with np.errstate(divide="ignore"):
+            return np.log(sums * ((1 + 1e-9) * self.absolute)) - tilt * loss
+
+    def _tail_noise(self, k: int) -> Interval:
+        """Logarithms of the errors of P_k and of Q_k."""
+        count, at = np.array([len(self.loss) - k]), self.loss[[min(k, len(self.loss) - 1)]]
+        p = self._even_noise(self.tilt, at, count, delta=False)
+        q = self._even_noise(self.tilt + 1, at, count, delta=False)
+        return (
+            _log_add(float(self._noise.p[k]), float(p[0])),
+            _log_add(float(self._noise.q[k]), float(q[0])),
+        )
+
+    @cached_property
+    def rounding(self) -> float:
+        """Of the running sums, relative: two rounds of sums, and exponents up to the span."""
+        reach = (self.tilt + 1) * float(self.loss[-1] - self.loss[0])
+        stretches = min(math.ceil(reach / SPAN) + 1, STRETCHES)
+        return (4 * (math.isqrt(len(self.loss)) + 8) + 4 * min(reach, SPAN)) * stretches * UNIT
+
+    @cached_property
+    def _rising(self) -> tuple[Array, Array]:
+        """-log Q(L >= l_k) and -log delta(l_k) from the first known place on."""
+        first = self.tails.first
+        return -self.tails.q[first:], -self.tails.delta[first:]
+
+    def place_of_level(self, log_level: float) -> int:
+        """The first place k with Q(L >= l_k) within the level."""
+        place = np.searchsorted(self._rising[0], self.log_scale - log_level, side="left")
+        return self.tails.first + int(place)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """About the epsilon that has this log delta, by the line between its two places."""
+        place = np.searchsorted(self._rising[1], self.log_scale - log_delta, side="left")
+        k = self.tails.first + int(place)
+        if k == self.tails.first or k >= len(self.loss):
+            return float(self.loss[min(k, len(self.loss) - 1)])
+        # log_delta = log of D_k + Q_k (e^{l_k} - e^epsilon)
+        top = float(self.loss[k])
+        rise = log_delta - self.log_scale - float(self.tails.q[k]) - top
+        drop = math.exp(min(rise, 0.0))
+        drop -= _exp(min(float(self.tails.delta[k] - self.tails.q[k]) - top, 0.0))
+        return top + math.log1p(-min(max(drop, 0.0), 1 - 1e-15))
+
+    @np.errstate(invalid="ignore", over="ignore")  # of sums that left the floats
+    def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
+        """Bounds on logs of the sums of p (1 - e^{epsilon - l}) over l > epsilon; shape (n,)."""
+        overhead(ASKED * (CALL + len(epsilon)))
+        k = np.searchsorted(self.loss, epsilon, side="right")
+        # The places carry an error: those that may lie above epsilon are counted.
+        near = np.searchsorted(self.loss, epsilon - 2 * self.place, side="left")
+        unknown = near < self.tails.first
+        following = np.where(
+            k < len(self.loss), self.loss[np.minimum(k, len(self.loss) - 1)], epsilon
+        )
+        value = self.tails.delta_at(epsilon, k, following)
+        noise = np.logaddexp(
+            self._noise.delta_at(epsilon, k, following),
+            self._even_noise(self.tilt, epsilon, len(self.loss) - near, delta=True),
+        )
+        moved = self.tails.p[near]  # each 1 - e^{epsilon - l} moves by the place's error
+        sizes = np.where(value > EMPTY, np.abs(value + self.log_scale), 0.0)
+        sizes += abs(self.log_scale) + (self.tilt + 1) * np.abs(epsilon)
+        rounding = self.rounding + 1.01 * self.tilt * self.place
+        error = np.logaddexp(noise + 0.01, value + math.log(rounding))
+        error = np.logaddexp(error, moved + math.log(1.01 * self.place + 1e-300))
+        low, high = self._around(value, error, epsilon, np.where(value > EMPTY, sizes, 0.0))
+        return np.where(unknown, EMPTY, low), np.where(unknown, 0.0, high)
+
+    def _around(
+        self, value: Array, error: Array, epsilon: Array, sizes: Array
+    ) -> tuple[Array, Array]:
+        """Bounds from logarithms of a value, its error, and what was left out beyond epsilon."""
+        # Sums that left the floats say nothing.
+        lost = ~((value < math.inf) & (error < math.inf))
+        value, error = np.where(lost, EMPTY, value), np.where(lost, EMPTY, error)
+        # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon [ES-3].
+        missed = math.log(self.tail) - self.tilt * epsilon if self.tail else EMPTY
+        sure = error < value
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rest = np.log(-np.expm1(np.where(sure, error - value, -1.0)))
+        low = np.where(sure, value + rest, EMPTY)
+        high = np.logaddexp(np.logaddexp(value, error), missed)
+        slack = 4 * UNIT * (sizes + abs(self.log_scale) + self.tilt * np.abs(epsilon) + 1)
+        low, high = low + self.log_scale - slack, high + self.log_scale + slack
+        return np.where(lost, EMPTY, low), np.where(lost, 0.0, high)
+
+    def log_power(self, log_level: float) -> Interval:
+        """Bounds on the log power of the best test of this level among the finite losses.
+
+        For any place P_k + (level - Q_k) e^{l_{k-1}} bounds the power from above: it is delta +
+        e^epsilon level there. For the right one it is the power, which is concave: a place next
+        to that, for an error of Q, exceeds it by no more than that error times e^loss.
+        """
+        k = self.place_of_level(log_level)
+        if k <= self.tails.first:
+            if k:
+                return EMPTY, 0.0
+            low = float(self.tails.p[0]) + self.log_scale
+            relative = float(np.max(self.relative)) + self._spread(abs(low) + abs(self.log_scale))
+            return low - 2 * relative, 0.0
+        at = float(self.loss[k - 1])
+        level = log_level - self.log_scale
+        p, q = float(self.tails.p[k]), float(self.tails.q[k])
+        rest = level + at + math.log(-math.expm1(q - level)) if q < level else EMPTY
+        value = _log_add(p, rest)
+        size = _log_add(p, level + at)  # what its errors are relative to [ES-5]
+        p_noise, q_noise = self._tail_noise(k)
+        noise = _log_add(p_noise, q_noise + at)
+        if level > float(self.tails.q[k - 1]) - 1e-6:
+            noise = _log_add(noise, self._tail_noise(k - 1)[0])
+        sizes = abs(value) + abs(level) + abs(at) + abs(self.log_scale)
+        error = _log_add(noise + 0.7, size + math.log(self._spread(sizes)))
+        bounds = self._around(*(np.array([x]) for x in (value, error, at, sizes)))
+        return float(bounds[0][0]), float(bounds[1][0])
+
+    def log_miss(self, log_level: float) -> tuple[Interval, float]:
+        """Bounds on log of 1 - power at a level, and about the loss at its threshold [ES-6].
+
+        Under a tilt in (-1, 0) the null's tail from above and the alternative's from below are
+        sums of terms that fall, so both keep their digits. With B_k = P(L < l_k), the miss is
+        convex in the level: B_k + e^{l_k} (Q_k - level) bounds it from below for every k, and it
+        is at most that of rejecting from l_k on, where Q_k is surely within the level.
+        """
+        center, c = self.moments[0], self.tilt
+        sums = self._miss_sums
+        level = log_level - self.log_scale + (c + 1) * center
+        if sums is None or abs(level) > SPAN:
+            # As if the law were normal: -(c + 1) x - x^2 / (2 variance) is the level at x.
+            variance = max(self.moments[1] ** 2, TINY)
+            root = math.sqrt(max((c + 1) ** 2 - 2 * level / variance, 0.0))
+            return (EMPTY, 0.0), center + variance * (root - c - 1)
+        loss, weight, size, q_error, below, b_error = sums
+        v = math.exp(level)
+        k = int(np.searchsorted(-size, -v, side="left"))
+        threshold = float(loss[min(max(k - 1, 0), len(loss) - 1)])
+        if k == 0 or k >= len(loss):
+            return (EMPTY, 0.0), threshold
+        sure = np.flatnonzero(size[k:] + q_error[k:] <= v)
+        if not len(sure) or not 0 < (m := k + int(sure[0])) < len(loss):
+            return (EMPTY, 0.0), threshold
+        at = np.arange(max(k - 2, 0), k + 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gain = np.exp(loss[at] - center) * (size[at] - q_error[at] - v)
+        gain[~np.isfinite(gain)] = -math.inf  # nothing is claimed
+        low = float(np.max(below[at] - b_error[at] + gain))
+        away = float(loss[m - 1]) - center
+        null, power = (float(weight[m - 1]) * math.exp(-t * away) for t in (c + 1, c))
+        share = min((v - size[m] - q_error[m]) / (null + q_error[m - 1]), 1.0)
+        high = below[m] + b_error[m] + self.tail * math.exp(-c * (float(loss[m]) - center))
+        high -= share * (power - b_error[m]) if share > 0 else 0.0
+        scale = self.log_scale - c * center
+        # Of the scale; log of a miss, at most 2 SPAN, is less than `_miss_sums` counts by 4 SPAN.
+        slack = 4 * UNIT * (abs(self.log_scale) + abs(c * center) + 1)
+        log_low = math.log(low) + scale - slack if low > 0 else EMPTY
+        log_high = math.log(float(high)) + scale + slack if high > 0 else EMPTY
+        return (log_low, min(log_high, 0.0)), threshold
+
+    @cached_property
+    def _miss_sums(self) -> tuple[Array, Array, Array, Array, Array, Array] | None:
+        """What `log_miss` asks at every level: places, their weights, and sums with their errors.
+
+        The null's tail from each place on, and the alternative's below it, each in units of its
+        size at the center. None where no place is near enough for floats.
+        """
+        center, c = self.moments[0], self.tilt
+        away = self.loss - center
+        part = slice(*np.searchsorted(away, [-SPAN / (c + 1), -SPAN / c]))
+        loss, weight, away = self.loss[part], self.weight[part], away[part]
+        if not len(loss):
+            return None
+        error = (self.weight * self.relative)[part] + self.absolute
+        rounding = self._spread(abs(self.log_scale) + 4 * SPAN)
+        null, power = np.exp(-(c + 1) * away), np.exp(-c * away)
+        size = np.append(_from_above(weight * null), 0.0)
+        q_error = _from_above(error * null) + self.tail * null
+        q_error = np.append(q_error, self.tail * null[-1]) + rounding * size
+        below = np.append(0.0, np.cumsum(weight * power))
+        b_error = np.append(0.0, np.cumsum(error * power)) + rounding * below
+        return loss, weight, size, q_error, below, b_error
+
+    def _spread(self, sizes: float) -> float:
+        """Of the sums, the places, and four for each exponent, once for P and once for Q."""
+        return 2 * (self.rounding + (self.tilt + 2) * self.place + 4 * UNIT * sizes)
+
+
+class LatticeProfile(Profile):
+    """Privacy profile of a loss given by its tilted weights.
+
+    Args:
+        compose: tilt -> (dominating, dominated) weights; the same object where exact.
+        tilt_for: epsilon -> the tilt under which the loss centers there (any choice is valid).
+        infinite: mass of infinite loss.
+        supremum: largest finite loss; if finite the curve has finitely many corners.
+        method: how the answer is found, in words.
+        engine: how it is found, for decisions in code.
+        losses: the sum, by whose moments tilts are guessed; without it from tilt 0.
+        log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
+        largest: the largest tilt.
+        few: True if the sums are exact and few, so that no tilt knows them better.
+    """
+
+    def __init__(
+        self,
+        compose: Callable[[float], tuple[Atoms, Atoms] | tuple[Discretization, Discretization]],
+        tilt_for: Callable[[float], float],
+        infinite: float,
+        supremum: float,
+        method: str,
+        engine: Engine = Engine.GRID,
+        *,
+        losses: Sum | None = None,
+        log_top: float = EMPTY,
+        largest: float = 1e6,
+        few: bool = False,
+    ) -> None:
+        self.method, self.engine, self._few = method, engine, few
+        self._compose = compose
+        self._tilt_for = tilt_for
+        self._infinite = infinite
+        self._supremum = supremum
+        self._losses, self._log_top, self._largest = losses, log_top, largest
+        self._sides: list[tuple[Side, Side]] = []
+        self._miss_sides: list[tuple[Side, Side]] = []
+
+    def _composed(self, tilt: float) -> tuple[Side, Side]:
+        dominating, dominated = self._compose(tilt)
+        above = Side.of(dominating, tilt)
+        charge(SIDE * (len(above.loss) + 1))
+        return above, above if dominated is dominating else Side.of(dominated, tilt)
+
+    def _add(self, tilt: float) -> tuple[Side, Side]:
+        self._sides.append(self._composed(tilt))
+        return self._sides[-1]
+
+    def _near(self, epsilon: float) -> tuple[Side, Side]:
+        """The two sides whose center is nearest, in deviations; new ones if there are none."""
+        if not self._sides:
+            self._add(self._first_tilt(epsilon))
+        return min(self._sides, key=lambda sides: _distance(sides, epsilon))
+
+    def _first_tilt(self, epsilon: float) -> float:
+        # Without a tilt exact weights have the least rounding, and those of few sums are all kept.
+        if self._losses is None or self._few:
+            return 0.0
+        return max(self._tilt_for(epsilon), 0.0)
+
+    def _flat(self) -> tuple[Side, Side]:
+        """The two sides without a tilt, which know all that is not too rare."""
+        return next((s for s in self._sides if s[0].tilt == 0), None) or self._add(0.0)
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Bounds on log delta at many epsilons: those near each other from the same sides."""
+        low, high = np.full((2, len(epsilons)), EMPTY)
+        inside = epsilons < self._supremum
+        if inside.any():
+            places = epsilons[inside]
+            low[inside], high[inside] = self._ask(
+                places, lambda side, at: side.log_deltas(places[at])
+            )
+        return self._with_infinite(low, high)
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """Bounds on log delta(epsilon)."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    def _ask(self, losses: Array, question: Question) -> tuple[Array, Array]:
+        """The answers about places of the loss of the two sides under tilts that suit these."""
+        low, high = np.full(len(losses), EMPTY), np.zeros(len(losses))
+
+        def narrow(sides: tuple[Side, Side], at: NDArray[np.bool_]) -> None:
+            above, below = sides
+            least, most = question(above, at)
+            if below is not above:
+                least = question(below, at)[0]
+            low[at], high[at] = np.fmax(low[at], least), np.fmin(high[at], most)
+
+        if not self._sides:
+            self._add(self._first_tilt(float(losses[len(losses) // 2])))
+        away = np.array([_distance(sides, losses) for sides in self._sides])
+        nearest = np.argmin(away, axis=0)
+        reach = np.array([_reach(sides) for sides in self._sides])[nearest]
+        for k in np.unique(nearest):
+            narrow(self._sides[int(k)], nearest == k)
+        centers = [s.moments[0] for s, _ in self._sides if s.tilt == 0]
+        with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
+            far = (high - low > EXACT) & (away.min(axis=0) > reach)
+        if centers:  # a tilt centers no less there
+            far &= losses > max(centers)
+        while far.any():
+            k = int(np.flatnonzero(far)[np.count_nonzero(far) // 2])
+            far[k] = False
+            try:
+                tilt = max(self._tilt_for(float(losses[k])), 0.0)
+                if any(abs(tilt - s.tilt) <= 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
+                    continue
+                sides = self._add(tilt)
+            except OperationLimit:  # the sides that are there have answered
+                break
+            near = far & (_distance(sides, losses) <= _reach(sides))
+            near[k] = True
+            narrow(sides, near)
+            far &= ~near
+        with np.errstate(invalid="ignore"):
+            width = high - low
+        wide = width > WIDE  # all sides hold: their intersection does
+        if np.any(width > LOST):  # of few atoms a guessed tilt may leave one
+            with suppress(OperationLimit):
+                self._flat()
+        if wide.any():
+            for sides in self._sides:
+                narrow(sides, wide)
+        return low, high
+
+    def _power_beyond(self, threshold: float, log_level: float) -> Interval:
+        """Bounds on log power at a level whose threshold is about there."""
+
+        def question(side: Side, _at: NDArray[np.bool_]) -> tuple[Array, Array]:
+            low, high = side.log_power(log_level)
+            return np.array([low]), np.array([high])
+
+        low, high = self._ask(np.array([threshold]), question)
+        return float(low[0]), float(high[0])
+
+    def _with_infinite(self, low: Array, high: Array) -> tuple[Array, Array]:
+        # Where floats overflowed nothing is known: a NaN would pass each comparison as unequal.
+        low, high = np.where(np.isnan(low), EMPTY, low), np.where(np.isnan(high), 0.0, high)
+        if self._infinite:
+            mass = math.log(self._infinite)
+            slack = 4 * UNIT * (4 + abs(mass))
+            low, high = np.logaddexp(low, mass) - slack, np.logaddexp(high, mass) + slack
+        return np.minimum(low, 0.0), np.minimum(high, 0.0)
+
+    def log_power(self, log_level: float) -> Interval:
+        """Bounds on log power: the best test by Neyman and Pearson."""
+        if log_level >= 0:
+            return 0.0, 0.0
+        low = high = EMPTY
+        if log_level > EMPTY:
+            low, high = self._finite_power(log_level)
+        ends = self._with_infinite(np.array([low]), np.array([high]))
+        return float(ends[0][0]), float(ends[1][0])
+
+    def _finite_power(self, log_level: float) -> Interval:
+        """Bounds on log power of the finite losses."""
+        # A test that rejects only at the largest loss gains e^supremum, which is the most.
+        gained = log_level + self._supremum
+        slack = 8 * UNIT * (1 + abs(self._supremum) + abs(log_level))
+        if gained <= self._log_top - slack:
+            return gained - slack, gained + slack
+        threshold = self._known_threshold(log_level)
+        tilt = None if self._few or threshold is not None else self._tilt_of_level(log_level)
+        if tilt is not None and -1 < tilt < 0 and not self._infinite:
+            _, mean, variance = self._moments(np.array([tilt, 0.0]))
+            if mean[1] - mean[0] > SEVERAL * math.sqrt(max(variance.min(), 0.0)):
+                assert self._losses is not None
+                least = float(least_log_powers(mgf_below(self._losses), np.array([log_level]))[0])
+                if least > -LEAST_MISS:
+                    return least, 0.0
+                least, most = self._log_miss(log_level, tilt)
+                if most - least <= NARROW:
+                    return log_complement(least, most)
+        if threshold is None:
+            threshold = self._threshold(log_level, tilt)
+        low, high = self._power_beyond(threshold, log_level)
+        with suppress(OperationLimit):  # what is there is a bound
+            if high - low > LOST:  # the guess misled: from where all is known
+                threshold = self._threshold(log_level, None)
+                least, most = self._power_beyond(threshold, log_level)
+                low, high = max(low, least), min(high, most)
+            if low > NEAR_ONE and not self._infinite:
+                tilt = self._tilt_of_level(log_level) if tilt is None else tilt
+                least, most = self._log_miss(log_level, -0.5 if tilt is None else tilt)
+                below, above = log_complement(least, most)
+                low, high = max(low, below), min(high, above)
+                if most - least > (EXACT if self._few else WIDE):
+                    least, most = self._log_miss(log_level, -0.5)
+                    below, above = log_complement(least, most)
+                    low, high = max(low, below), min(high, above)
+        return low, min(high, gained + slack)
+
+    def _moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        assert self._losses is not None
+        return self._losses.moments(tilts)
+
+    def _tilt_of_level(self, log_level: float) -> float | None:
+        if self._losses is None:
+            return None
+        return tilt_of_level(self._losses, log_level, self._largest)
+
+    def _log_miss(self, log_level: float, tilt: float) -> Interval:
+        """Bounds on log of 1 - power, under the tilt that centers the loss at the threshold."""
+        low, high, ends = EMPTY, 0.0, (-1.0, 0.0)
+        tilt = min(max(tilt, LEAST_TILT - 1), -LEAST_TILT)
+        for _ in range(TILTS):
+            above, below = self._miss_sides_near(tilt)
+            tilt = above.tilt
+            if not above.moments[1] > 0:
+                return low, high
+            # The dominating law misses less.
+            (least, most), threshold = above.log_miss(log_level)
+            if below is not above:
+                most = below.log_miss(log_level)[0][1]
+            low, high = max(low, least), min(high, most)
+            center, deviation = above.moments
+            away = (threshold - center) / deviation
+            if high - low <= EXACT or abs(away) <= 2:
+                break
+            ends = (tilt, ends[1]) if away > 0 else (ends[0], tilt)
+            following = tilt + away / deviation
+            inside = ends[0] < following < ends[1]
+            tilt = following if inside else 0.5 * (ends[0] + ends[1])
+            if not LEAST_TILT < -tilt < 1 - LEAST_TILT:
+                break
+        return low, high
+
+    def _miss_sides_near(self, tilt: float) -> tuple[Side, Side]:
+        """The two sides under the tilt, or under one whose center is about that of the tilt."""
+
+        def away(sides: tuple[Side, Side]) -> float:
+            return abs(sides[0].tilt - tilt) * sides[0].moments[1]
+
+        near = min(self._miss_sides, key=away, default=None)
+        if near is None or away(near) > SAME:
+            near = self._composed(tilt)
+            self._miss_sides.append(near)
+        return near
+
+    def _known_threshold(self, log_level: float) -> float | None:
+        """The loss above which the null's mass is the level, where sides that are there know it."""
+        for sides in self._sides:
+            side = sides[0]
+            k = side.place_of_level(log_level)
+            if side.tails.first < k < len(side.loss):
+                threshold = float(side.loss[k - 1])
+                if _distance(sides, threshold) <= _reach(sides):
+                    return threshold
+        return None
+
+    def _threshold(self, log_level: float, tilt: float | None) -> float:
+        """About the loss above which the null's mass is the level."""
+        if tilt is None:
+            side = self._flat()[0]
+        else:
+            side = self._near(float(self._moments(np.array([tilt]))[1][0]))[0]
+        threshold = 0.0
+        for _ in range(6):
+            k = side.place_of_level(log_level)
+            threshold = float(side.loss[min(max(k - 1, 0), len(side.loss) - 1)])
+            reliable = (
+                float(side.tails.q[min(k, len(side.loss) - 1)])
+                > math.log(side.tail + 1e-280) - (side.tilt + 1) * threshold
+            )
+            center, deviation = side.moments
+            if reliable and abs(threshold - center) <= 12 * deviation:
+                break
+            self._power_beyond(threshold, log_level)
+            now = self._near(threshold)[0]
+            if now is side:
+                break
+            side = now
+        return threshold
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """About the epsilon that has this log delta."""
+        guess = 0.0
+        if self._losses is not None:
+            guess = max(rough_epsilon(self._losses, log_delta), 0.0)
+        for _ in range(3):
+            sides = self._near(guess)
+            guess = sides[0].epsilon_near(log_delta)
+            if self._losses is None or _distance(sides, guess) <= SEVERAL:
+                break
+            tilt = max(self._tilt_for(guess), 0.0)
+            if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
+                self._add(tilt)
+        return max(guess, 1e-9)
+
+    def mu(self) -> Interval | None:
+        """At the corners of a finite curve: the largest z(power) - z(level)."""
+        if math.isinf(self._supremum) or self._infinite:
+            return None
+        above, below = self._flat()
+        if above.absolute or above is not below or above.tail > 1e-280:
+            return None
+        if np.max(np.abs(above.loss)) > 690:
+            return None
+        weight = above.weight * math.exp(above.log_scale)
+        other = weight * np.exp(-above.loss)
+        # Both chances of each corner, summed from their own ends: neither is one minus the other.
+        level, cover = _from_above(other), _below(other)
+        power, miss = _from_above(weight), _below(weight)
+        used = (level > 0) & (cover > 0) & (power > 0) & (miss > 0)
+        if not used.any():
+            return None
+        level, cover, power, miss = (v[used] for v in (level, cover, power, miss))
+        z_level = np.where(
+            level < 0.5, -ndtri(np.minimum(level, 0.5)), ndtri(np.minimum(cover, 0.5))
+        )
+        z_power = np.where(
+            power < 0.5, ndtri(np.minimum(power, 0.5)), -ndtri(np.minimum(miss, 0.5))
+        )
+        # An error r p of a tail moves z by r p / phi(z), and p / phi(z) <= 1.26 for p <= 1/2. Sums
+        # come in two rounds, exponentials err by less than 32 units and by their exponents.
+        relative = float(np.max(above.relative)) + above.place
+        units = 4 * math.isqrt(len(level)) + 32 + 2 * abs(above.log_scale)
+        error = 3 * (relative + units * UNIT)
+        largest = float(np.max(z_level + z_power))
+        error += 1e-14 * (float(np.max(np.abs(z_level))) + float(np.max(np.abs(z_power))))
+        return max(largest - error, 0.0), largest + error
+
+
+def _distance(sides: tuple[Side, Side], epsilon: Any) -> Any:
+    """From the center of the sides, in deviations."""
+    center, deviation = sides[0].moments
+    return abs(epsilon - center) / (deviation + 1e-300)
+
+
+def _reach(sides: tuple[Side, Side]) -> float:
+    """The distance within which other sides know no more."""
+    return 5.0 if sides[0].absolute or sides[0].tail > 1e-60 else 12.0
+
+
+def _below(weight: Array) -> Array:
+    """Sums of all places below each."""
+    return np.append(0.0, _from_above(weight[::-1])[::-1][:-1])
+
+
+def _exp(x: float) -> float:
+    """e^x, infinite beyond the floats and for what is no number: then nothing is claimed."""
+    if x <= -745:
+        return 0.0
+    return math.exp(x) if x < 709 else math.inf
+
+
+def _log_add(x: float, y: float) -> float:
+    top = max(x, y)
+    if math.isinf(top):
+        return top
+    return top + math.log1p(math.exp(min(x, y) - top))

@@ -1,0 +1,281 @@
+"""A profile whose engine may be stopped: then bounds by Chernoff and by proven parameters [C-14].
+
+Each engine answers within `engine_limit`: an operation beyond those of the question raises
+`OperationLimit`. Engines that hold bounds already return these, which are wider. Where there are
+none, what is left are exponents at a few tilts, a proven mu, the total variation, and the largest
+loss from above, and from below the mass of infinite loss and the test that ignores the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.profiles.contour.contour_line import (
+    BELOW,
+    least_log_powers,
+    log_kernel,
+    mgf_below,
+)
+from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import CALL, OperationLimit, engine_limit, overhead, reserve
+from neyman.numerics.rounding import above
+
+__all__ = ["ExponentProfile", "LimitProfile"]
+
+TILTS = 2.0 ** np.arange(-6, 11, 2)
+MOST_TERMS = 1e5  # of K at such a tilt
+AWAY = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+LARGEST_MU, LARGEST_TILT = 1e8, 1e9
+T = TypeVar("T")
+
+
+class ExponentProfile(Profile):
+    """Bounds that take few operations, for any sum.
+
+    Args:
+        losses: the sum.
+    """
+
+    method, engine = "exponents at a few tilts", Engine.ENVELOPE
+
+    def __init__(self, losses: Composition) -> None:
+        self.losses = losses
+
+    @cached_property
+    def _exponents(self) -> tuple[Array, Array, Array]:
+        """Tilts c, A = K(c) + log kappa(c), and its rounding: delta <= e^{A - c epsilon} [C-1]."""
+        none = np.zeros(0)
+        try:
+            with engine_limit(), reserve(), np.errstate(all="ignore"):
+                terms = self.losses.places
+                c = np.array([x for x in TILTS.tolist() if terms(x, 0.0) <= MOST_TERMS])
+                k, error = self.losses.mgf(c)
+        except OperationLimit:
+            return none, none, none
+        exponent = k + np.log1p(error) + log_kernel(c)
+        slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
+        known = np.isfinite(exponent)
+        return c[known], exponent[known], slack[known]
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """From above by exponents, a proven mu, and the total variation."""
+        epsilons = np.asarray(epsilons, float)
+        low, high = self._least(len(epsilons)), np.zeros(len(epsilons))
+        below = epsilons < 0
+        if below.any():
+            other = ExponentProfile(self.losses.reverse())
+            ends = log_delta_below_zero(epsilons[below], other.log_deltas(-epsilons[below]))
+            low[below], high[below] = np.maximum(low[below], ends[0]), ends[1]
+        if not below.all():
+            high[~below] = self._above(epsilons[~below])
+            low[~below] = np.maximum(low[~below], self._below(epsilons[~below]))
+        return np.minimum(low, high), high
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """Bounds on log delta(epsilon)."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    @cached_property
+    def _misses(self) -> Array | None:
+        """Upper bounds on K(-a), a = `BELOW`; None where they take too many operations."""
+        try:
+            with engine_limit(), reserve(), np.errstate(all="ignore"):
+                most = mgf_below(self.losses)
+        except OperationLimit:
+            return None
+        return most if np.all(np.isfinite(most)) else None
+
+    def _below(self, epsilons: Array) -> Array:
+        """From the test that rejects where L > epsilon + s: P(L > t) - e^epsilon Q(L > t).
+
+        P(L <= t) is at most e^{K(-a) + a t}, and Q(L > t) at most e^-t.
+        """
+        if self._misses is None:
+            return np.full(len(epsilons), -math.inf)
+        best = np.zeros(len(epsilons))
+        for s in AWAY:
+            t = epsilons + s
+            exponents = self._misses + np.multiply.outer(t, BELOW)
+            # A product and two sums, of which the last one is below 0.
+            error = 16 * UNIT * (1 + np.abs(self._misses) + np.multiply.outer(t, BELOW))
+            miss = np.exp(np.minimum((exponents + error).min(axis=1), 0.0))
+            best = np.maximum(best, (1 - miss - math.exp(-s)) - 8 * UNIT)
+        return np.where(best > 0, np.log(np.maximum(best, 1e-300)), -math.inf)
+
+    def _least(self, count: int) -> Array:
+        mass = self.losses.least.infinite
+        return np.full(count, _log_mass(mass, -1) if mass else -math.inf)
+
+    def _above(self, epsilons: Array) -> Array:
+        """Upper bounds on log delta at epsilons of at least 0."""
+        c, most, slack = self._exponents
+        rows = [np.zeros(len(epsilons))]
+        for k in range(len(c)):
+            error = slack[k] + 8 * UNIT * (np.abs(most[k]) + c[k] * epsilons)
+            rows.append(most[k] - c[k] * epsilons + error)
+        mu = self.losses.mu * (1 + 8 * UNIT)  # a root of a sum of squares, 4 units at most
+        if mu < LARGEST_MU:  # Chernoff's bound for the Gaussian pair, about its best tilt
+            tilt = np.maximum(epsilons / max(mu * mu, 1e-300) - 0.5, 0.1)
+            tilt = np.minimum(tilt, LARGEST_TILT)
+            sizes = 0.5 * mu * mu * tilt * (tilt + 1), tilt * epsilons, tilt * np.log(tilt + 1)
+            error = 16 * UNIT * (8 + sizes[0] + sizes[1] + sizes[2])
+            rows.append(sizes[0] - sizes[1] + log_kernel(tilt) + error)
+        high = np.min(rows, axis=0)
+        high = np.where(epsilons >= above(self.losses.supremum), -math.inf, high)
+        mass = self.losses.infinite
+        if mass:
+            high = np.logaddexp(high, math.log(mass)) + 8 * UNIT * (1 + abs(math.log(mass)))
+        return np.minimum(np.minimum(high, self.losses.log_total_variation), 0.0)
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """At least the level; at most delta(epsilon) + e^epsilon level, for exponents' delta."""
+        levels = np.asarray(log_levels, float)
+        low, high = np.maximum(levels, self._least(len(levels))), np.zeros(len(levels))
+        if self._misses is not None:
+            low = np.maximum(low, least_log_powers(self._misses, levels))
+        inside = (levels > -1e300) & (levels < 0)
+        mass, log_tv = self.losses.infinite, self.losses.log_total_variation
+        high[levels == -math.inf] = _log_mass(mass, 1) if mass else -math.inf
+        level = np.where(inside, levels, -1.0)
+        error = 16 * UNIT * (1 + np.abs(level))
+        rows = [np.zeros(len(levels)), np.logaddexp(level, log_tv) + error]  # delta(0) + level
+        if not mass:
+            top = above(self.losses.supremum)
+            # The sum is rounded in proportion to itself: below 0, less than the level is.
+            rows.append(level + top + error if top < math.inf else rows[0])
+            for c, most, slack in zip(*self._exponents, strict=True):
+                # Two sums and a quotient in proportion to ``most``; the logarithms err by 24 units.
+                exponent = (most + math.log(c) + c * level) / (1 + c) + math.log1p(1 / c)
+                rows.append(exponent + slack + error + 8 * UNIT * (1 + abs(most)))
+        high = np.where(inside, np.minimum(np.min(rows, axis=0), 0.0), high)
+        return np.minimum(low, high), high
+
+    def log_power(self, log_level: float) -> Interval:
+        """Bounds on log power."""
+        low, high = self.log_powers(np.array([log_level]))
+        return float(low[0]), float(high[0])
+
+    def log_total_variation(self) -> float:
+        """An upper bound on log delta(0)."""
+        return self.losses.log_total_variation
+
+
+class LimitProfile(Profile):
+    """The profile of an engine, within the operations of the question that is asked.
+
+    Args:
+        engine: the profile.
+        losses: the sum that it speaks of.
+    """
+
+    def __init__(self, inner: Profile, losses: Composition) -> None:
+        self._inner, self._rest = inner, ExponentProfile(losses)
+        self.engine, self.costly = inner.engine, inner.costly
+
+    @property
+    def inner(self) -> Profile:
+        """The engine."""
+        return self._inner
+
+    @property
+    def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How the engine's last answer was found."""
+        return self._inner.method
+
+    def _asked(self, ask: Callable[[Profile], T], rest: Callable[[Profile], T]) -> T:
+        try:
+            with engine_limit():
+                return ask(self._inner)
+        except OperationLimit:
+            return rest(self._rest)
+
+    def _ends(self, ask: Callable[[Profile], tuple[Array, Array]]) -> tuple[Array, Array]:
+        """The engine's bounds; if it had to stop, no wider than those by exponents."""
+        try:
+            with engine_limit() as meter:
+                overhead(5 * CALL)
+                low, high = ask(self._inner)
+                stopped = meter.reached
+        except OperationLimit:
+            return ask(self._rest)
+        if not stopped:
+            return low, high
+        least, most = ask(self._rest)
+        return np.maximum(low, least), np.minimum(high, most)
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """The engine's bounds on log delta."""
+        low, high = self._ends(lambda profile: _as_arrays(profile.log_delta(epsilon)))
+        return float(low[0]), float(high[0])
+
+    def log_power(self, log_level: float) -> Interval:
+        """The engine's bounds on log power."""
+        low, high = self._ends(lambda profile: _as_arrays(profile.log_power(log_level)))
+        return float(low[0]), float(high[0])
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """The same at many epsilons."""
+        return self._ends(lambda profile: profile.log_deltas(epsilons))
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """The same at many levels."""
+        return self._ends(lambda profile: profile.log_powers(log_levels))
+
+    def meets(self, epsilon: float, log_delta: float) -> bool:
+        """Whether the engine or an exponent certifies it."""
+        sure = self._asked(lambda p: p.meets(epsilon, log_delta), lambda _: False)
+        return sure or self._rest.log_delta(epsilon)[1] <= log_delta
+
+    def log_delta_above(self, epsilon: float) -> float:
+        """The engine's, or 0."""
+        return self._asked(lambda p: p.log_delta_above(epsilon), lambda _: 0.0)
+
+    def log_powers_above(self, log_levels: Array) -> Array:
+        """The engine's, or 0."""
+        none = np.zeros(len(log_levels))
+        return self._asked(lambda p: p.log_powers_above(log_levels), lambda _: none)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """The engine's guess, or where a search begins that knows nothing."""
+        return self._asked(lambda p: p.epsilon_near(log_delta), lambda _: 1.0)
+
+    def log_total_variation(self) -> float:
+        """The engine's."""
+        return self._inner.log_total_variation()
+
+    def _like(self, other: Profile) -> Profile:
+        return self if other is self._inner else LimitProfile(other, self._rest.losses)
+
+    def from_above(self) -> Profile:
+        """That of the engine."""
+        return self._like(self._inner.from_above())
+
+    def one_sided(self, side: int) -> Profile:
+        """That of the engine."""
+        return self._like(self._inner.one_sided(side))
+
+    def coarse(self) -> Profile:
+        """That of the engine."""
+        return self._like(self._inner.coarse())
+
+    def mu(self) -> Interval | None:
+        """The engine's, or None."""
+        return self._asked(lambda p: p.mu(), lambda _: None)
+
+
+def _log_mass(mass: float, side: int) -> float:
+    """The logarithm of a mass that a sum of logarithms gave, moved up or down by its rounding."""
+    return math.log(mass) + side * 8 * UNIT * (1 + abs(math.log(mass)))
+
+
+def _as_arrays(ends: Interval) -> tuple[Array, Array]:
+    return np.array(ends[:1]), np.array(ends[1:])

@@ -1,0 +1,467 @@
+"""The brackets of a sum, each with a vertical line in the plane of z, and the lines together.
+
+With mu_j the law of a step whose loss a window cuts at level l_j,
+
+    mu^{*T} = mu_0^{*T} + sum over j of (mu_j^{*T} - mu_{j-1}^{*T}):
+
+the bulk, and for each level the sums whose largest step is about there. Each bracket is a positive
+measure [LS-2], so the bounds of a vertical line (`contour_line`) hold for it as they stand. The
+derivation stands in docs/certificates/largest-step.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from neyman.curves.profiles.contour.contour_line import Line, log_kernel
+from neyman.curves.profiles.sampled_steps.real_sums import log_expm1, log_gain
+from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import log1p, series
+
+__all__ = ["CANCELLATIONS", "DIGITS", "BracketSum", "LinePlan", "Telescope"]
+
+DIGITS = 27.0  # aliasing and truncation are kept below e^-27 of delta
+STRIDE = 4  # of the nodes for a guess at a bracket's transform
+PLACES = 4  # of a line that are tried where the first needs many nodes
+FEW = 2000  # nodes with which no other place is tried
+MOST_NODES = 30_000
+LEAST_HEIGHT, LARGEST_HEIGHT = 0.3, 1e9  # of a line's end, in units of the tilt
+SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded
+CANCELLATIONS = (6.0, 2.0)  # of the terms, in e-folds; the next where an answer is wide
+STEEP = 0.3  # of the spacing that terms before allow, below which those after need closer tilts
+LOOSE = 1.0  # of a bound on log F
+LEAST_TERM = 60.0  # e-folds below the largest, from which a wave does not count as falling
+EQUAL_ANGLES = 0.1  # of the logarithms of angles that count as one
+
+
+@dataclass(eq=False)
+class BracketSum:
+    """The transform of one bracket: F = product of M_high^n - product of M_low^n [LS-2].
+
+    Without levels it is that of the whole sum.
+
+    Args:
+        nodes: of each step.
+        variance: mu^2 of Gaussian noise beside the steps.
+        tilts: real tilts at which it was looked at.
+        most_nodes: of a line.
+        refined: whether the tilts are already those near one epsilon.
+    """
+
+    nodes: tuple[StepNodes, ...]
+    variance: float
+    tilts: Array
+    most_nodes: float = MOST_NODES
+    refined: bool = False
+
+    def __post_init__(self) -> None:
+        self.bulk = self.nodes[0].bulk
+        self.count = sum(step.count for step in self.nodes)
+        # log F at the tilts: to steer by.
+        self.log_f = self._steered()
+        self._above: dict[int, float] = {}
+        self._falls: tuple[float, list[list[tuple[_Fall, _Fall]]]] | None = None  # of a tilt
+        # How many tilts, from the first on, may have a bound near log F.
+        self._good = len(self.tilts)
+
+    def _steered(self) -> Array:
+        low, log_gains = np.zeros(len(self.tilts)), np.full(len(self.tilts), -math.inf)
+        for step in self.nodes:
+            below, bracket = step.log_sums(self.tilts, STRIDE)
+            low = low + step.count * (bracket if self.bulk else below)
+            if not self.bulk:
+                log_gains = np.logaddexp(log_gains, log_gain(step.count, bracket - below))
+        normal = 0.5 * self.variance * self.tilts * (self.tilts + 1)
+        return low + normal + (0.0 if self.bulk else log_expm1(log_gains))
+
+    def log_terms(self, epsilon: float) -> Array:
+        """log of the terms at u = 0: F(c) e^{-c epsilon} / (c (c + 1))."""
+        return self.log_f - self.tilts * epsilon - np.log(self.tilts * (self.tilts + 1))
+
+    def chernoff(self, epsilon: float) -> tuple[float, int]:
+        """About the log of the bracket's share of delta, at most, and the index of that tilt."""
+        bound = self.log_f - self.tilts * epsilon + log_kernel(self.tilts)
+        index = int(np.argmin(bound[: self._good]))
+        return float(bound[index]), index
+
+    def certain(self, epsilon: float) -> tuple[float, float]:
+        """A tilt c and a bound on log F there: the share is at most kappa(c) F e^{-c epsilon}."""
+        while True:
+            index = self.chernoff(epsilon)[1]
+            if index <= 1 or self._is_near(index):
+                return float(self.tilts[index]), self.log_f_above(index)
+
+    def _is_near(self, index: int) -> bool:
+        """Whether the bound at a tilt is near log F; if not, only tilts where it is are used."""
+        near, far = 0, index + 1  # the bound leaves log F somewhere between the two
+        place = index
+        while far - near > 1:
+            if self.log_f_above(place) - float(self.log_f[place]) < LOOSE:
+                near = place
+            else:
+                far = place
+            place = (near + far) // 2
+        if far <= index:
+            self._good = far
+        return far > index
+
+    def log_f_above(self, index: int) -> float:
+        """An upper bound on log F at a tilt: F rises with each of its factors [LS-6]."""
+        if index not in self._above:
+            self._above[index] = self._log_f_above(float(self.tilts[index]))
+        return self._above[index]
+
+    def _log_f_above(self, tilt: float) -> float:
+        each = [step.log_above(tilt) for step in self.nodes]
+        if any(v == math.inf or b == math.inf for v, b in each):
+            return math.inf  # no bound is known; a difference of two such says nothing
+        lows = [
+            s.count * (b if self.bulk else v) for s, (v, b) in zip(self.nodes, each, strict=True)
+        ]
+        log_low = math.fsum(lows)
+        normal = 0.5 * self.variance * tilt * (tilt + 1)
+        # Each product is rounded, and a sum of products may cancel.
+        size = 1 + math.fsum(abs(v) for v in lows) + normal
+        if self.bulk:
+            return log_low + normal + 16 * UNIT * size
+        ratios = np.array([b - v for v, b in each])
+        counts = np.array([float(s.count) for s in self.nodes])
+        log_gains = log_sum(log_gain(counts, ratios))
+        if log_gains == -math.inf:
+            return -1e300
+        value = log_low + normal + float(log_expm1(log_gains[None])[0])
+        # Ratios and logarithms of counts are rounded; of a gain g, log(e^g - 1) magnifies it.
+        far = float(np.abs(ratios[ratios > -math.inf]).max() + np.log(counts.max()))
+        moved = (4 + far) * (1 + math.exp(min(log_gains, 700.0)))
+        return value + 16 * UNIT * (size + moved + abs(value))
+
+    def log_decay(self, tilt: float, u: Array) -> Array:
+        """Bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
+        if self._falls is None or self._falls[0] != tilt:
+            self._falls = tilt, self._new_falls(tilt)
+        most = [float(np.logaddexp(*step.log_above(tilt))) for step in self.nodes]
+        turns = [self._turn(step, tilt) for step in self.nodes]
+        heights = np.concatenate([u, turns])
+        best = np.full(len(u), math.inf)
+        for falls in self._falls[1]:
+            laws: list[Array] = []
+            brackets: list[Array] = []
+            for k, (step, top, fall) in enumerate(zip(self.nodes, most, falls, strict=True)):
+                bracket = fall[1].below(heights)
+                law = bracket if self.bulk else fall[0].below(heights)
+                near = self._by_moments(step, tilt, u, turns[k], float(law[len(u) + k]))
+                law, bracket = np.minimum(law[: len(u)], near), bracket[: len(u)]
+                laws.append(np.minimum(law if self.bulk else np.logaddexp(law, bracket), top))
+                brackets.append(bracket)
+            bound = sum(
+                (s.count * v for s, v in zip(self.nodes, laws, strict=True)), np.zeros(len(u))
+            )
+            if not self.bulk:
+                each = [
+                    math.log(s.count) + b - v
+                    for s, b, v in zip(self.nodes, brackets, laws, strict=True)
+                ]
+                bound = bound + np.logaddexp.reduce(each)
+            best = np.minimum(best, bound)
+        return best + 0.5 * self.variance * (tilt * (tilt + 1) - u * u) + 1e-9
+
+    def _new_falls(self, tilt: float) -> list[list[tuple[_Fall, _Fall]]]:
+        """How the law and the bracket of each step fall with u, for each height of y."""
+        falls: list[list[tuple[_Fall, _Fall]]] = []
+        for share in SHARES:
+            falls.append([])
+            for step in self.nodes:
+                panels = step.panels(share * step.a, tilt)
+                bracket = _Fall.of(panels.bracket, panels.angle)
+                law = bracket if self.bulk else _Fall.of(panels.low, panels.angle)
+                falls[-1].append((law, bracket))
+        return falls
+
+    @staticmethod
+    def _turn(step: StepNodes, tilt: float) -> float:
+        """The height where 1 - u^2 V + u^4 E(L - L')^4 / 24 is least."""
+        variance, fourth = step.moments(tilt)
+        return math.sqrt(12 * variance / fourth) if fourth > 0 else 0.0
+
+    def _by_moments(
+        self, step: StepNodes, tilt: float, u: Array, turn: float, beyond: float
+    ) -> Array:
+        """Bounds on log |M| for every v >= u, given one beyond the turn; inf from there on."""
+        variance, fourth = step.moments(tilt)
+        above = step.log_above(tilt)[1 if self.bulk else 0]
+        square = np.where(u < turn, u * u, 0.0)
+        fall = np.maximum(square * (variance - square * fourth / 24), 0.0)
+        near = above + 0.5 * np.log1p(-np.minimum(fall, 0.999))
+        return np.where(u < turn, np.maximum(near, beyond), math.inf)
+
+    def _end(self, tilt: float, need: float) -> tuple[float, float]:
+        """A height u with |F| / (pi u) below e^need for good, and the bound on log |F| there."""
+        low, high, at_high = LEAST_HEIGHT, LARGEST_HEIGHT, math.inf
+        for points in (6, 6, 5):
+            heights = low * (high / low) ** np.linspace(0.0, 1.0, points + 1)
+            u = heights * tilt
+            decay = self.log_decay(tilt, u)
+            enough = np.flatnonzero(decay - np.log(math.pi * u) < need)
+            if not len(enough):
+                return math.inf, 0.0
+            first = int(enough[0])
+            high, at_high = float(heights[first]), float(decay[first])
+            if first == 0:
+                break
+            low = float(heights[first - 1])
+        return high * tilt, at_high
+
+    def plan(
+        self,
+        epsilon: float,
+        log_delta: float,
+        cancellation: float = CANCELLATIONS[0],
+    ) -> LinePlan | None:
+        """Where a line with few nodes goes; none if each has too many.
+
+        Its terms cancel by so many e-folds.
+        """
+        best: LinePlan | None = None
+        spacings = self._spacings(epsilon, log_delta, cancellation)
+        if spacings and not self.refined:
+            h, index, _ = spacings[0]
+            if h < STEEP * math.tau * float(self.tilts[index]) / (DIGITS - min(log_delta, 0.0)):
+                return self._finer(epsilon).plan(epsilon, log_delta, cancellation)
+        for h, index, other in spacings:
+            if other > index + 1 and not self._is_near(other):
+                return self.plan(epsilon, log_delta, cancellation)  # with fewer tilts
+            c, top = float(self.tilts[index]), float(self.log_f[index])
+            end, decay = self._end(c, log_delta - DIGITS + c * epsilon)
+            if best is None or end / h < best.size:
+                best = LinePlan(self, index, other, h, end, decay - top)
+            if best.size < FEW:
+                break
+        return best if best is not None and best.size < self.most_nodes else None
+
+    def _finer(self, epsilon: float) -> BracketSum:
+        """The same at more tilts near the least terms, where log F turns within one of ours."""
+        k = int(np.argmin(self.log_terms(epsilon) + np.log(self.tilts)))
+        low, high = self.tilts[max(k - 2, 0)], self.tilts[min(k + 2, len(self.tilts) - 1)]
+        tilts = np.geomspace(low, high, len(self.tilts))
+        return BracketSum(self.nodes, self.variance, tilts, self.most_nodes, refined=True)
+
+    def _spacings(
+        self, epsilon: float, log_delta: float, cancellation: float
+    ) -> list[tuple[float, int, int]]:
+        """Spacings, each with its tilt and the tilt that bounds the aliases; the widest first."""
+        tilts = self.tilts[: self._good]
+        # Their sum is about c times the terms.
+        terms = self.log_terms(epsilon)[: self._good] + np.log(tilts)
+        fine = np.flatnonzero(terms[:-1] < max(float(terms.min()), log_delta) + cancellation)
+        if not len(fine):
+            return []
+        excess = self.log_f[: self._good] - tilts * epsilon + log_kernel(tilts) - log_delta
+        gap = tilts - tilts[fine][:, None]
+        after = np.where(gap > 0, math.tau * gap / np.maximum(excess + DIGITS, 1e-3), 0.0)
+        others = np.argmax(after, axis=1)
+        before = math.tau * tilts[fine] / (DIGITS - min(log_delta, 0.0))
+        spacing = np.minimum(before, after[np.arange(len(fine)), others])
+        best = int(np.argmax(spacing))
+        # Lines with a smaller c die out later, and may have fewer terms that cancel.
+        tried = dict.fromkeys([best, *np.linspace(0, len(fine) - 1, PLACES).astype(int).tolist()])
+        return [(float(spacing[k]), int(fine[k]), int(others[k])) for k in tried if spacing[k] > 0]
+
+    def built(self, plan: LinePlan) -> Line | None:
+        """The line of a plan of this bracket; none where its sums are lost in rounding."""
+        index, other, h, end, decay = plan.index, plan.other, plan.h, plan.end, plan.decay
+        c, top = float(self.tilts[index]), float(self.log_f[index])
+        heights = h * np.arange(math.ceil(end / h) + 1)
+        values = self._transform(c, top, heights)
+        if values is None:
+            return None
+        phi, error = values
+        z = c + 1j * heights
+        share = np.full(len(heights), h / math.pi)
+        share[0] /= 2
+        kernel = share / (z * (z + 1))
+        fixed = float(np.abs(kernel) @ error) + math.exp(decay) / (math.pi * end)
+        # The height, the angle of the first node, and a multiple of it.
+        moving = 4 * UNIT * float(np.abs(phi * kernel) @ np.abs(z))
+        used = sorted({other, min(other + 2, self._good - 1), max(other - 2, index + 1)})
+        others = self.tilts[used]
+        above = np.array([self.log_f_above(i) for i in used])
+        beyond = np.array([others, above, math.tau * (others - c) / h])
+        turns = math.tau * c / h
+        return Line(c, heights, phi * kernel, top, fixed, moving, turns, beyond, 0.0)
+
+    def _transform(self, c: float, top: float, u: Array) -> tuple[Array, Array] | None:
+        """F(c + iu) / e^top and a bound on its error [LS-6]; none if it is lost in rounding."""
+        sums = [step.line(c, u) for step in self.nodes]
+        bulk = self.bulk
+        lost = [s.bracket_error[0] == 1.0 for s in sums]
+        if all(lost) or (bulk and any(lost)) or any(s.low_error[0] == 1.0 for s in sums):
+            return None
+        ratios = [0.0 if bulk else s.log_bracket - s.log_low for s in sums]
+        if max(ratios) > 700:
+            return None
+        # Ratios that are no floats are lifted: there F is in proportion to them, to 1e-200.
+        lift = max(-500.0 - max(ratios), 0.0)
+        low, gain = np.zeros(len(u), complex), np.zeros(len(u), complex)
+        real_low, real_gain, size = 0.0, 0.0, np.full(len(u), 1 + abs(top))
+        for step, s, ratio in zip(self.nodes, sums, ratios, strict=True):
+            n, log_value = step.count, s.log_bracket if bulk else s.log_low
+            moved = s.bracket if bulk else s.low
+            # A value within rounding of 0 stands for any other; its error is at least 80 units.
+            moved = np.where(np.abs(1 + moved) < 8 * UNIT, 8 * UNIT - 1, moved)
+            turned = log1p(moved)
+            low = low + n * (log_value + turned)
+            size = size + n * (abs(log_value) + np.abs(turned))
+            real_low += n * log_value
+            if not bulk:
+                x = math.exp(ratio + lift)
+                gained = log1p(x * (1 + s.bracket) / (1 + moved))
+                gain = gain + n * gained
+                size = size + n * np.abs(gained) + abs(ratio)
+                real_gain += n * math.log1p(x)
+        # The sums of added steps are the conjugates of their transforms; so is this.
+        turn = 1j * u if self.nodes[0].rises else -1j * u
+        normal = 0.5 * self.variance * (c + turn) * (c + 1 + turn)
+        log_low = low + normal - top - lift
+        size = size + np.abs(normal)
+        phi = np.exp(log_low) if bulk else _difference(log_low, gain)
+        # F as a polynomial of the factors has positive coefficients: its change is at most that
+        # of the sizes, which are largest at u = 0.
+        scale = real_low - top + 0.5 * self.variance * c * (c + 1) - lift
+        if scale + real_gain > 690:
+            return None
+        product = math.exp(scale + real_gain)  # the product of M_high over e^top
+        value = product if bulk else product * -math.expm1(-real_gain)
+        error, worst = np.zeros(len(u)), 0.0
+        for step, s, gone, ratio in zip(self.nodes, sums, lost, ratios, strict=True):
+            if bulk:
+                error = error + step.count * product * s.bracket_error
+                worst = max(worst, float(s.bracket_error.max()))
+                continue
+            x = math.exp(ratio + lift)
+            error = error + step.count * product * x / (1 + x) * s.bracket_error
+            each = value if lift else min(value, product / (1 + x))
+            error = error + step.count * each * s.low_error
+            worst = max(worst, 0.0 if gone else float(s.bracket_error.max()))
+            worst = max(worst, float(s.low_error.max()))
+        error = error * math.exp(self.count * worst) if self.count * worst < 1 else math.inf
+        # Each part of the exponent is rounded in proportion to itself, a few times. A ratio's
+        # logarithm counts in the errors of its sums, which are at least 80 units of them.
+        rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
+        error = error + 16 * UNIT * size * rounding
+        return (phi if self.nodes[0].rises else np.conj(phi)), error
+
+
+@dataclass(frozen=True, eq=False)
+class LinePlan:
+    """Where the line of a bracket goes.
+
+    Args:
+        bracket: whose tilts are meant.
+        index: of the line's tilt.
+        other: the index of the tilt that bounds aliases.
+        h: the distance of its nodes.
+        end: where they end.
+        decay: the bound on log |F| from there on, less log F at the tilt.
+    """
+
+    bracket: BracketSum
+    index: int
+    other: int
+    h: float
+    end: float
+    decay: float
+
+    @property
+    def size(self) -> float:
+        """About the number of nodes."""
+        return self.end / self.h
+
+
+@dataclass(frozen=True, eq=False)
+class Telescope:
+    """Lines for one epsilon and its neighbors; together they are delta [LS-7].
+
+    Args:
+        lines: one for each bracket that counts.
+        rest: brackets that hardly count, each with the index of its tilt and an upper bound on
+            log F there.
+    """
+
+    lines: tuple[Line, ...]
+    rest: tuple[tuple[float, float], ...]
+    bump: None = None
+
+    def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
+        """Certified bounds on log delta at each epsilon; shape (m,)."""
+        epsilon = np.asarray(epsilon, float)
+        low, high = np.full(len(epsilon), -math.inf), np.full(len(epsilon), -math.inf)
+        for line in self.lines:
+            below, above = line.log_delta(epsilon)
+            low, high = np.logaddexp(low, below), np.logaddexp(high, above)
+        for tilt, log_f in self.rest:
+            kernel = float(log_kernel(np.array([tilt]))[0])
+            # Both terms of log kappa are about c log c.
+            size = 1 + abs(log_f) + tilt * (np.abs(epsilon) + abs(math.log(tilt)))
+            most = log_f - tilt * epsilon + kernel + 8 * UNIT * size
+            high = np.logaddexp(high, np.maximum(most, -1e300))
+        slack = 4 * UNIT * (len(self.lines) + len(self.rest) + 1) * (1 + np.abs(epsilon))
+        slack = slack + 8 * UNIT * np.where(np.isfinite(high), np.abs(high), 0.0)
+        return low - slack, np.minimum(high + slack, 0.0)
+
+    def width(self, epsilon: float) -> float:
+        """The width of the bounds on log delta there."""
+        low, high = self.log_delta(np.array([epsilon]))
+        return float(high[0] - low[0]) if low[0] > -math.inf else math.inf
+
+    def log_tails(self, epsilon: Array, *, ahead: bool) -> Array:
+        """About log P(L > epsilon), or log Q(L > epsilon) where not ``ahead``; to steer by."""
+        total = np.full(len(epsilon), -math.inf)
+        for line in self.lines:
+            z = line.c + 1j * line.u
+            sums = np.real(series(line.weight * (z + 1 if ahead else z), epsilon * line.u[1]))
+            scale = line.top - line.c * epsilon - (0.0 if ahead else epsilon)
+            with np.errstate(divide="ignore"):
+                total = np.logaddexp(total, np.log(np.maximum(sums, 0.0)) + scale)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class _Fall:
+    """A sum of waves: e^{terms} fall at least by e^{-u angle}, the rest does not."""
+
+    terms: Array
+    angle: Array
+    rest: float
+
+    @staticmethod
+    def of(terms: Array, angle: Array) -> _Fall:
+        """Neighbors whose angles are nearly equal fall together, by the smallest of these."""
+        used = terms > float(terms.max()) - LEAST_TERM
+        if not used.any():
+            return _Fall(np.array([-math.inf]), np.zeros(1), float(terms.max()))
+        rest = float(log_sum(terms[~used])) if not used.all() else -math.inf
+        terms, angle = terms[used], angle[used]
+        group = np.floor(np.log(np.maximum(angle, 1e-300)) / EQUAL_ANGLES)
+        starts = np.append(0, np.flatnonzero(np.diff(group)) + 1)
+        top = float(terms.max())
+        with np.errstate(divide="ignore"):
+            sums = top + np.log(np.add.reduceat(np.exp(terms - top), starts)) + 1e-12
+        return _Fall(sums, np.minimum.reduceat(angle, starts), rest)
+
+    def below(self, u: Array) -> Array:
+        """The logarithm of a bound on the sum for each u."""
+        moved = log_sum(self.terms - np.multiply.outer(u, self.angle))
+        return np.logaddexp(moved, self.rest)
+
+
+def _difference(log_low: Array, gain: Array) -> Array:
+    """e^log_low (e^gain - 1), with the digits of a small gain."""
+    near = np.real(gain) < 30
+    with np.errstate(over="ignore"):
+        small = np.exp(log_low) * np.expm1(np.where(near, gain, 0.0))
+        return np.where(near, small, np.exp(log_low + gain) - np.exp(log_low))

@@ -1,0 +1,222 @@
+"""One step on a random sample: its profile follows from the mechanism's own, exactly.
+
+With the pair (P, Q) of the mechanism and M = (1 - q) Q + q P, for every t = e^epsilon
+
+    M - t Q = q (P - (1 + (t - 1) / q) Q),    Q - t M = (1 - t (1 - q)) Q - t q P,
+
+so delta of the mixture is q times that of the pair at log(1 + (t - 1) / q), and of the reverse
+(1 - t (1 - q)) times the reversed pair's at log(t q / (1 - t (1 - q))) [SA-4]. Where noise moves to
+opposite sides the best test of every t is a threshold [SA-3].
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from neyman.curves.losses.bracket import ComposedLattice, LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.subsampled import (
+    FixedSizeLoss,
+    ReplaceOneSubsampledLoss,
+    SubsampledGaussianLoss,
+    SubsampledLoss,
+)
+from neyman.curves.profiles.closed_forms.closed_form import GaussianProfile
+from neyman.curves.profiles.duality import log_power_by_duality
+from neyman.curves.profiles.profile import Interval, Profile, log_delta_below_zero
+from neyman.curves.profiles.selection import profile_of_one, select
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.rounding import log_add
+
+__all__ = ["ReplaceOneStepProfile", "SubsampledStepProfile"]
+
+
+class SubsampledStepProfile(Profile):
+    """Profile of one step.
+
+    Args:
+        pair: profile of (P, Q).
+        reverse: profile of (Q, P).
+        rate: q, in (0, 1).
+        order: "removed" for (M, Q), "added" for (Q, M), "both" for their joint hull.
+    """
+
+    def __init__(
+        self,
+        pair: Profile,
+        reverse: Profile,
+        rate: float,
+        order: Literal["removed", "added", "both"],
+    ) -> None:
+        self.method = f"{pair.method}, sampled once"
+        self._pair, self._reverse = pair, reverse
+        self._rate, self._order = rate, order
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """The better of two orders is (M, Q) for every epsilon >= 0 (Zhu, Dong and Wang 2022)."""
+        if self._order == "added":
+            return self._added(epsilon)
+        if self._order == "both" and epsilon < 0:
+            low, high = log_delta_below_zero(epsilon, self._removed(-epsilon))
+            return float(low), float(high)
+        return self._removed(epsilon)
+
+    def _removed(self, epsilon: float) -> Interval:
+        q = self._rate
+        if epsilon > 700:
+            place = epsilon - math.log(q)
+        elif math.expm1(epsilon) > -q * (1 - 8 * UNIT):
+            place = math.log1p(math.expm1(epsilon) / q)
+        else:
+            return _around(math.log(-math.expm1(epsilon)), epsilon)
+        # The quotient errs by a few units of itself: place by that over 1 + quotient.
+        error = 8 * UNIT * (abs(place) + (abs(math.expm1(min(-place, 700.0))) + 1))
+        low, high = self._pair.log_delta(place + error)[0], self._pair.log_delta(place - error)[1]
+        log_q = math.log(q)
+        return self._scaled(low, log_q, -1), min(self._scaled(high, log_q, 1), 0.0)
+
+    def _added(self, epsilon: float) -> Interval:
+        q = self._rate
+        if epsilon < 0:
+            low, high = log_delta_below_zero(epsilon, self._removed(-epsilon))
+            return float(low), float(high)
+        # 1 - t (1 - q) = q - (t - 1) (1 - q)
+        factor = q - math.expm1(min(epsilon, 700.0)) * (1 - q)
+        error = 8 * UNIT * (q + math.expm1(min(epsilon, 700.0)))
+        if factor <= -error:
+            return -math.inf, -math.inf
+        high_factor, low_factor = factor + error, max(factor - error, 0.0)
+        first = epsilon + math.log(q)
+        slack = 8 * UNIT * (1 + abs(first))
+        # Delta falls with its place, and the factor rises with what is kept.
+        high = self._reverse.log_delta(first - math.log(high_factor) - slack)[1]
+        high = self._scaled(high, math.log(high_factor), 1)
+        if not low_factor:
+            return -math.inf, min(high, 0.0)
+        low = self._reverse.log_delta(first - math.log(low_factor) + slack)[0]
+        return self._scaled(low, math.log(low_factor), -1), min(high, 0.0)
+
+    @staticmethod
+    def _scaled(log_delta: float, log_factor: float, side: int) -> float:
+        """A sum of logarithms, moved to its side: they err by 2 units, and the sum by one."""
+        if log_delta == -math.inf:
+            return log_delta
+        return log_delta + log_factor + side * 8 * UNIT * (1 + abs(log_delta) + abs(log_factor))
+
+    def log_power(self, log_level: float) -> Interval:
+        """(1 - q) level + q power for (M, Q); by duality for the others."""
+        q = self._rate
+        if self._order == "removed" or log_level == -math.inf:
+            if self._order == "added":
+                return -math.inf, -math.inf  # Q has no outcome that M lacks
+            bracket = self._pair.log_power(log_level)
+            low, high = (log_add(math.log(q) + x, math.log1p(-q) + log_level) for x in bracket)
+            size = abs(log_level) if math.isfinite(log_level) else abs(bracket[1])
+            slack = 8 * UNIT * (2 + size + abs(math.log(q))) if math.isfinite(size) else 0.0
+            return low - slack, min(high + slack, 0.0)
+        if log_level >= 0:
+            return 0.0, 0.0
+        low, high = log_power_by_duality(self.log_delta, log_level)
+        return low, min(high, 0.0)
+
+
+class ReplaceOneStepProfile(Profile):
+    """Profile of one step with noise that is moved to opposite sides: its own reverse.
+
+    With S the survival function of the noise, s its shift and t = e^epsilon >= 1,
+    delta = max over y of q (S(y - s) - S(y + s)) - (t - 1) ((1 - q) S(y) + q S(y + s)).
+    """
+
+    def __init__(self, loss: ReplaceOneSubsampledLoss) -> None:
+        self.method = "closed form, sampled once"
+        self._loss, self._piece = loss, loss.law(1.0).pieces[-1]
+        gaussian = isinstance(loss.inner, GaussianLoss)
+        self._shift = loss.inner.mu if isinstance(loss.inner, GaussianLoss) else loss.inner.epsilon
+        self._log_survival = _log_normal if gaussian else _log_laplace
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """At the threshold where the loss is epsilon; being off by a little costs its square."""
+        if epsilon < 0:
+            low, high = log_delta_below_zero(epsilon, self.log_delta(-epsilon))
+            return float(low), float(high)
+        if epsilon >= self._loss.supremum:
+            return -math.inf, -math.inf
+        q, s = self._loss.rate, self._shift
+        y = float(self._piece.place(np.array([epsilon]))[0])
+        top, middle, far = (self._log_survival(x) for x in (y - s, y, y + s))
+        gain = -q * math.expm1(far - top)
+        cost = (1 - q) * math.exp(middle - top) + q * math.exp(far - top)
+        cost *= math.expm1(min(epsilon, 700.0))
+        # Each survival errs by 64 units, and by the hazard times the rounding of its place.
+        units = 64 * (4 + abs(top) + abs(middle) + abs(far)) + 4 * (abs(y) + s + 1) ** 2
+        value, error = gain - cost, units * UNIT * (q + gain + cost)
+        return (
+            top + math.log(value - error) if value > error else -math.inf,
+            min(top + math.log(max(value + error, 1e-300)), 0.0),
+        )
+
+    def log_power(self, log_level: float) -> Interval:
+        """By duality."""
+        if log_level == -math.inf:
+            return -math.inf, -math.inf
+        if log_level >= 0:
+            return 0.0, 0.0
+        low, high = log_power_by_duality(self.log_delta, log_level)
+        return low, min(high, 0.0)
+
+
+def _log_normal(x: float) -> float:
+    return float(log_ndtr(-x))
+
+
+def _log_laplace(x: float) -> float:
+    return -x - math.log(2) if x >= 0 else math.log1p(-math.exp(x) / 2)
+
+
+def _around(value: float, epsilon: float) -> Interval:
+    slack = 8 * UNIT * (2 + abs(value) + abs(epsilon))
+    return value - slack, min(value + slack, 0.0)
+
+
+@profile_of_one.register
+def _(loss: SubsampledGaussianLoss) -> Profile:
+    pair = GaussianProfile(loss.distance)
+    return SubsampledStepProfile(pair, pair, loss.rate, "removed" if loss.removed else "added")
+
+
+@profile_of_one.register
+def _(loss: ReplaceOneSubsampledLoss) -> Profile:
+    return ReplaceOneStepProfile(loss)
+
+
+@profile_of_one.register
+def _(loss: SubsampledLoss) -> Profile:
+    order = "removed" if loss.removed else "added"
+    return SubsampledStepProfile(*_both_orders(loss.inner), loss.rate, order)
+
+
+@profile_of_one.register
+def _(loss: FixedSizeLoss) -> Profile:
+    return SubsampledStepProfile(*_both_orders(loss.inner), loss.share, "both")
+
+
+@profile_of_one.register
+def _(loss: LossBracket) -> Profile | None:
+    """Both sides sample one and the same sum: the exact profile of the step is known."""
+    low, high = (getattr(side, "inner", None) for side in (loss.lower, loss.upper))
+    if isinstance(low, ComposedLattice) and isinstance(high, ComposedLattice):
+        return profile_of_one(loss.upper) if low.parts == high.parts else None
+    return None
+
+
+def _both_orders(inner: Part) -> tuple[Profile, Profile]:
+    """The profiles of a mechanism before sampling, for (P, Q) and for (Q, P)."""
+    parts = inner.parts if isinstance(inner, ComposedLattice) else ((inner, 1),)
+    backward = ((loss.reverse(), count) for loss, count in parts)
+    return select(Composition.of(parts)), select(Composition.of(backward))

@@ -1,0 +1,186 @@
+"""A table of real sums that guides the lines by the largest step; nothing here is certified."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
+from neyman.curves.losses.loss import Order
+from neyman.curves.profiles.sampled_steps.step_grid import PAD, StepGrid
+from neyman.curves.profiles.sampled_steps.step_nodes import log_sum
+from neyman.numerics.arrays import Array
+
+__all__ = ["Kernel", "RealSums", "Step", "log_expm1", "log_gain"]
+
+STEERS = 6  # tilts per decade
+SPARSE, WIDEST = 4.0, 0.3  # distance of nodes, over that of certified sums and at most
+CLIFF = 8.0  # ratio of the rises on both sides of a least value beyond which it is no saddle
+MOST_REACH = 5e3  # of the nodes of y below 0
+LEAST_WEIGHT = 200.0  # minus the logarithm of a normal's weight
+
+Kernel = Literal["delta", "P", "Q"]  # delta, or the tail P(L > t) or Q(L > t)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step whose loss comes from log R in one of the orders of `StepNodes`."""
+
+    loss: LikelihoodRatioLoss
+    order: Order
+
+    def place(self, level: float) -> float:
+        """About the t = mu y - mu^2 / 2 at which log R is a level above 0."""
+        mu = self.loss.farthest
+        most = (level + LEAST_WEIGHT) / mu + mu
+        return mu * float(self.loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
+
+
+class RealSums:
+    """Sums over real y at many tilts, cut sharply at each node: to steer by, nothing is certified.
+
+    The law of the sum is split by its largest step as for the lines, at every node whose loss is
+    above 0. Each part is about the bell of its terms around its saddle point, so that a tail costs
+    some microseconds.
+
+    Args:
+        steps: each with its count.
+        variance: mu^2 of Gaussian noise beside the steps.
+        spread: about how far the sum of all losses spreads.
+        depth: about minus the logarithm of the smallest probability that is asked.
+    """
+
+    def __init__(
+        self, steps: Sequence[tuple[Step, int]], variance: float, spread: float, depth: float
+    ) -> None:
+        self.depth = depth
+        most = 3e4 * max(1.0, depth / 64) / spread
+        self.tilts = c = np.geomspace(2e-3, most, round(STEERS * math.log10(most / 2e-3)))
+        self.places = np.log(c)
+        self.levels = np.zeros(0)
+        total, log_gains = 0.5 * variance * c * (c + 1), np.zeros((len(c), 0))
+        # The levels are the losses at the nodes of the step that has the largest ones.
+        for step, n in sorted(steps, key=lambda part: -part[0].loss.farthest):
+            loss, last = step.loss, float(c[-1])
+            # Larger tilts of an addition with much noise would need millions of nodes.
+            while not loss.removed and -loss.range(loss.power(last))[0] > MOST_REACH:
+                last /= 4
+            grid = StepGrid(loss, step.order, None, last, SPARSE, WIDEST)
+            farthest = loss.farthest + math.sqrt(4 * depth + 80)
+            stop = farthest if grid.rises else max(PAD, loss.range(loss.power(last))[1])
+            grid.reach(math.ceil((stop - grid.start) / grid.h) + 1)
+            first, second = grid.exponent(0.0)
+            g = first + grid.normal(0.0) + np.multiply.outer(c, second)
+            rest = np.full(len(c), -math.inf)
+            if step.order == "symmetric":
+                below = np.multiply.outer(-c, grid.log_ratio(0.0)) + grid.normal(0.0)
+                rest = np.logaddexp(log_sum(below), grid.log_rest)
+            if not grid.rises:
+                total = total + n * log_sum(g)
+                continue
+            waves = grid.waves(0.0)
+            if not len(self.levels):
+                self.levels = waves[waves > max(1e-4 * spread, 1e-12)]
+                log_gains = np.full((len(c), len(self.levels)), -math.inf)
+            if not len(self.levels):  # beside much noise no step is large
+                total = total + n * np.logaddexp(rest, log_sum(g))
+                continue
+            starts = np.searchsorted(waves, self.levels)
+            rest = np.logaddexp(rest, log_sum(g[:, : starts[0]]))
+            slices = g[:, starts[0] :]
+            if len(slices[0]) != len(starts) or np.any(np.diff(starts) != 1):
+                edges = np.minimum(starts, len(waves) - 1)
+                slices = np.logaddexp.reduceat(g, edges, axis=1)
+                slices[:, starts >= len(waves)] = -math.inf
+            with np.errstate(over="ignore"):  # of tilts far beyond the saddle
+                below = np.logaddexp.accumulate(np.column_stack([rest, slices]), axis=1)
+            total = total + n * rest
+            log_gains = np.logaddexp(log_gains, log_gain(n, slices - below[:, :-1]))
+        # log F of each part: the bulk, and what its largest step adds at each level.
+        gains = np.exp(log_gains)
+        before = total[:, None] + np.cumsum(gains, axis=1) - gains
+        self.log_f = np.column_stack([total, before + log_expm1(log_gains)])
+        self.log_up_to = np.column_stack([total, before + gains])
+
+    def _parts(self, epsilon: float, kind: Kernel) -> Array:
+        """The logarithms of the parts' tails."""
+        c = self.tilts
+        kernel = -np.log(c) if kind == "P" else -np.log(c + 1)
+        if kind == "delta":
+            kernel = kernel - np.log(c)
+        g = self.log_f + (kernel - c * epsilon)[:, None]
+        return self._bells(g) - (epsilon if kind == "Q" else 0.0)
+
+    def _bells(self, g: Array) -> Array:
+        """Integrals of e^g along lines through the least values of g, about; shape (parts,)."""
+        k = np.clip(np.argmin(g, axis=0), 1, len(g) - 2)
+        at = np.arange(g.shape[1])
+        left, middle, right = g[k - 1, at], g[k, at], g[k + 1, at]
+        step = self.places[1] - self.places[0]
+        with np.errstate(invalid="ignore"):
+            bend = np.maximum((left - 2 * middle + right) / step**2, 0.3)
+            slope = (right - left) / (2 * step)
+            below = np.maximum(np.minimum(left, right) - middle, 0.0)  # by convexity, at most
+            least = middle - np.minimum(0.5 * slope * slope / bend, below)
+        # Where the terms of a part fall in c up to the last tilt, or in all of them, it is small.
+        least = np.where(np.isfinite(least), np.minimum(least, middle), middle)
+        bells = least + self.places[k] - 0.5 * np.log(math.tau * bend)
+        return np.where(np.isnan(bells), middle, bells)
+
+    def log_tail(self, epsilon: float, kind: Kernel) -> float:
+        """About log delta(epsilon), log P(L > epsilon), or log Q(L > epsilon)."""
+        return min(float(log_sum(self._parts(epsilon, kind))), 0.0)
+
+    def log_delta(self, epsilon: float) -> float:
+        """About log delta(epsilon)."""
+        return self.log_tail(epsilon, "delta")
+
+    def saddle(self, epsilon: float, level: float = math.inf) -> tuple[float, float, float]:
+        """The c at which the terms are least, without losses above a level.
+
+        Returns:
+            c, about the logarithm of their sum, and the second derivative in log c.
+        """
+        c = self.tilts
+        column = int(np.searchsorted(self.levels, level))
+        terms = self.log_up_to[:, column] - c * epsilon - np.log(c * (c + 1))
+        k = min(max(int(np.argmin(terms)), 1), len(c) - 2)
+        left, middle, right = (float(v) for v in terms[k - 1 : k + 2])
+        step = float(self.places[1] - self.places[0])
+        rises = left - middle, right - middle
+        at, move = float(self.places[k]), 0.0
+        if max(rises) > CLIFF * (1 + min(rises)):  # no parabola
+            bend = max(2 * min(rises) / step**2, 0.3)
+        else:
+            bend = max(sum(rises) / step**2, 0.3)
+            slope = (right - left) / (2 * step)
+            move = min(max(-slope / bend, -step), step)
+            middle += 0.5 * slope * move
+        at += move
+        return math.exp(at), middle + at - 0.5 * math.log(math.tau * bend), bend
+
+    def last_level(self, epsilon: float, log_least: float) -> float:
+        """The level above which all parts together are below a logarithm."""
+        parts = self._parts(epsilon, "delta")[1:]
+        if not len(parts):
+            return 0.0
+        above = np.logaddexp.accumulate(parts[::-1])[::-1]
+        far = np.flatnonzero(above > log_least)
+        return float(self.levels[far[-1]]) if len(far) else 0.0
+
+
+def log_gain(count: Array | int, log_ratio: Array) -> Array:
+    """log(count log(1 + e^log_ratio)), from above; also where the ratio is no float."""
+    far = np.maximum(log_ratio, -40.0)
+    return np.log(count) + np.where(log_ratio < -40, log_ratio, np.log(np.logaddexp(0.0, far)))
+
+
+def log_expm1(log_x: Array) -> Array:
+    """log(e^x - 1) from log x, from above where x is small."""
+    x = np.exp(np.clip(log_x, -40.0, 700.0))
+    near = np.log(np.expm1(np.minimum(x, 30.0)))
+    return np.where(log_x < -40, log_x + 1e-17, np.where(x < 30, near, x))

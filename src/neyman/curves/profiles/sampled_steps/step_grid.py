@@ -1,0 +1,286 @@
+"""Places of the outcome y of one Gaussian step on a sample, and what follows at each height.
+
+A window lets a step through up to a loss of about l: s_l(y) = exp(-psi(t - t_l)) with
+psi(x) = e^{m x} Phi(m x / 3), t = mu y - mu^2 / 2 and log R = l at t_l. It is analytic, it rises
+with l, and 1 - s_l dies out faster than any power of the loss below l [LS-1].
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.special import erfc, log_ndtr, ndtr
+
+from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
+from neyman.curves.losses.loss import Order
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import log1p
+from neyman.numerics.operations import CALL, charge
+
+__all__ = ["StepGrid"]
+
+NODE = 150.0  # operations of a node in an array
+WIDTH = 3.0  # standard deviation of the window's normal law, in units of 1 / m
+ANGLE = 1.2  # m times mu times the height of the strip, at most: there Re psi > -GROWTH
+TALLEST = 4.0  # of the strip
+STRAIGHT = 1.5  # mu times the height of a strip without windows, below a quarter turn [LS-4]
+BENT = 0.6  # the same where R has a negative power, which grows with the height
+NARROWEST = 0.9  # kappa times the height of a bent path's strip: size and angle rise [LS-9]
+PAD = 12.0  # the normal density beyond is e^-72
+ACCURACY = 45.0  # a sum over y errs by about e^-45
+FARTHEST = 72.0  # m x where e^-psi is 0
+PSI_UNITS = 1e-12  # relative error of psi; the complex error function is good to 1e-13
+BITS = 24  # of the distance of nodes
+CERTAIN = 8.0  # standard deviations beyond which |Phi - 1| < PSI_UNITS in the strip [LS-1]
+
+
+class StepGrid:
+    """Places of y for one loss, from a start on, and what follows from them at each height.
+
+    All levels of a loss share the places, so that each array is computed once.
+
+    Args:
+        loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
+        order: "one" for one order of the pair; "opposite" where the other law is R(-y) times the
+            normal law, as under replace-one; "symmetric" for the hull of both orders, with the
+            loss log R or -log R where log R is above 0 [LS-9].
+        sharpness: m, how fast a window falls; none without windows.
+        last_tilt: the largest tilt that will be asked for, where the size falls with y.
+        coarse: by how much nodes are farther apart than for certified sums.
+        widest: the largest distance of nodes.
+    """
+
+    def __init__(
+        self,
+        loss: LikelihoodRatioLoss,
+        order: Order,
+        sharpness: float | None,
+        last_tilt: float,
+        coarse: float = 1.0,
+        widest: float = math.inf,
+    ) -> None:
+        self.loss, self.order, self.sharpness = loss, order, sharpness
+        self.sigma = WIDTH / sharpness if sharpness else math.inf
+        self.farthest_x = FARTHEST / sharpness if sharpness else math.inf
+        mu = loss.farthest
+        self.start, self.bend = -PAD, 1.0
+        if not self.rises:
+            self.start = min(loss.range(loss.power(last_tilt))[0], -PAD)
+        turn = STRAIGHT if order == "one" and loss.removed else BENT
+        height = min((turn if sharpness is None else ANGLE / sharpness) / mu, TALLEST)
+        if order == "symmetric":
+            height = min(height, BENT / mu, NARROWEST)
+            self.bend = NARROWEST / height
+            self.start = -(ACCURACY + 5) / self.bend
+        self.a = 0.5 * height
+        h = coarse * math.tau * self.a / (ACCURACY + 2 * self.a * self.a + 1)
+        # Places are exact: a multiple of a number of few bits.
+        mantissa, exponent = math.frexp(min(h, widest))
+        self.h = math.ldexp(math.floor(math.ldexp(mantissa, BITS)), exponent - BITS)
+        self._first = math.floor(self.start / self.h)
+        self.start = self._first * self.h
+        self._count = 0
+        self._arrays: dict[tuple[Any, ...], Any] = {}
+
+    @property
+    def rises(self) -> bool:
+        """Whether the integrand's size without the normal law rises with y: not where added."""
+        return self.order != "one" or self.loss.removed
+
+    @property
+    def log_rest(self) -> float:
+        """log of the mass of the loss 0: of the symmetric order (1 - p) erf(mu / sqrt 8)."""
+        if self.order != "symmetric":
+            return -math.inf
+        return self.loss.log_least + math.log(math.erf(self.loss.farthest / math.sqrt(8)))
+
+    def reach(self, count: int) -> None:
+        """Provide for so many places."""
+        if count > self._count:
+            self._count = max(count, self._count + self._count // 2)
+            self._arrays.clear()
+
+    def _stored(self, name: str, *key: float) -> Any:
+        at = (name, *key)
+        if at not in self._arrays:
+            charge(CALL + NODE * self._count)
+            self._arrays[at] = getattr(self, "_" + name)(*key)
+        return self._arrays[at]
+
+    def x(self) -> Array:
+        """The parameter of the path."""
+        return self._stored("x")
+
+    def _x(self) -> Array:
+        return self.h * (self._first + np.arange(self._count))
+
+    def path(self, height: float) -> tuple[Array, Array, Array]:
+        """y at the nodes, t = mu y - mu^2 / 2, and log dy / dx, on Im x = height.
+
+        y = x, and y = mu / 2 + log(1 + e^{kappa x}) / kappa for the symmetric order, which begins
+        at log R = 0. All are real at the height 0.
+        """
+        return self._stored("path", height)
+
+    def _path(self, height: float) -> tuple[Array, Array, Array]:
+        mu, z = self.loss.farthest, self.x() + (1j * height if height else 0.0)
+        if self.order != "symmetric":
+            return z, mu * z - mu * mu / 2, np.zeros(len(z))
+        away = _softplus(self.bend * z) / self.bend
+        return mu / 2 + away, mu * away, -_softplus(-self.bend * z)
+
+    def log_ratio(self, height: float) -> Array:
+        """log R on the path, up to a quarter turn."""
+        return self._stored("log_ratio", height)
+
+    def _log_ratio(self, height: float) -> Array:
+        y, t, _ = self.path(height)
+        return self.loss.log_ratio_on(y, t)
+
+    def log_opposite(self, height: float) -> Array:
+        """log R(-y) on the line Im y = height, the conjugate of that at the mirrored place."""
+        return self._stored("log_opposite", height)
+
+    def _log_opposite(self, height: float) -> Array:
+        mirrored = -self.x() + (1j * height if height else 0.0)
+        return np.conj(self.loss.log_ratio(mirrored))
+
+    def waves(self, height: float) -> Array:
+        """What the loss is on the path, up to its sign."""
+        ratio = self.log_ratio(height)
+        return ratio - self.log_opposite(height) if self.order == "opposite" else ratio
+
+    def exponent(self, height: float) -> tuple[Array, Array]:
+        """The logarithm of R's part of the integrand at the tilt c is the first plus c second.
+
+        In the symmetric order it is that of the losses above 0.
+        """
+        ratio = self.log_ratio(height)
+        if self.order == "opposite":
+            return ratio, ratio - self.log_opposite(height)
+        if self.loss.removed:
+            return ratio, ratio
+        return np.zeros(len(ratio)), -ratio
+
+    def normal(self, height: float) -> Array:
+        """The logarithm of the normal law's part, with the share of a node."""
+        return self._stored("normal", height)
+
+    def _normal(self, height: float) -> Array:
+        y, _, log_jacobian = self.path(height)
+        return -0.5 * y * y + log_jacobian + math.log(self.h / math.sqrt(math.tau))
+
+    def normal_bounds(self, height: float) -> Array:
+        """Bounds on the logarithm of the normal law's part over each panel but the last."""
+        return self._stored("normal_bounds", height)
+
+    def _normal_bounds(self, height: float) -> Array:
+        y, _, log_jacobian = self.path(height)
+        y, jacobian = np.real(y), np.real(log_jacobian)
+        near = np.where((y[:-1] < 0) & (y[1:] > 0), 0.0, np.minimum(abs(y[:-1]), abs(y[1:])))
+        inner = -0.5 * near * near + math.log(self.h / math.sqrt(math.tau)) + jacobian[1:]
+        # Left of the first node the Jacobian is at most e^{kappa x} where the path bends.
+        before = float(log_ndtr(y[0]))
+        if self.order == "symmetric":
+            before = self.bend * self.start - math.log(self.bend)
+            before += -0.5 * float(y[0]) ** 2 - 0.5 * math.log(math.tau)
+        return np.append(before, inner) + 0.5 * height * height
+
+    def units(self, height: float) -> tuple[Array, Array, Array]:
+        """Relative errors of a term over a unit, at the tilt c: the first, and the others' sum.
+
+        The second is of R to the power 0 or 1, the third times c.
+        """
+        return self._stored("units", height)
+
+    def _units(self, height: float) -> tuple[Array, Array, Array]:
+        loss, mu = self.loss, self.loss.farthest
+        y, t, log_jacobian = self.path(height)
+        real = np.real(y)
+        # |R'| / |R| is at most the slope on the real line over cos(mu height).
+        steep = mu * math.cos(mu * height)
+        size = np.abs(t) + mu**2 + 1
+        moved = self.reaches(height) + loss.slope(real) / steep * size
+        base = 8 * (np.abs(y) ** 2 + np.abs(log_jacobian)) + 64
+        first = 16 * moved if self.rises else np.zeros(len(moved))
+        if self.order != "opposite":
+            return base, first, 16 * moved
+        away = np.abs(self.log_opposite(height)) + loss.slope(-real) / steep * size
+        return base, first, 16 * (moved + away)
+
+    def reaches(self, height: float) -> Array:
+        """Sizes of both logarithms of R, and of their errors over a unit."""
+        return self._stored("reaches", height)
+
+    def _reaches(self, height: float) -> Array:
+        reach = np.abs(self.log_ratio(height))
+        if self.order == "opposite":
+            reach = reach + np.abs(self.log_opposite(height))
+        return reach + self.loss.ratio_units * (3 * reach + self.loss.ratio_floor)
+
+    def psi(self, level: float, height: float, count: int) -> Array:
+        """The exponent of the window at a level, at the first places."""
+        at = ("psi", level, height)
+        known = self._arrays.get(at)
+        if known is None or len(known) < count:
+            known = self._psi(self.path(height)[1][:count] - level)
+            self._arrays[at] = known
+        return known[:count]
+
+    def _psi(self, x: Array) -> Array:
+        """e^{m x} Phi(x / sigma), for complex x too; constant where e^-psi is 0."""
+        m, real = self.sharpness or 0.0, np.minimum(np.real(x), self.farthest_x)
+        if not np.iscomplexobj(x):
+            return np.exp(m * real) * ndtr(real / self.sigma)
+        x = real + 1j * np.imag(x)
+        value = np.exp(m * x)
+        last = int(np.searchsorted(real, CERTAIN * self.sigma))
+        value[:last] *= 0.5 * erfc(-x[:last] / (self.sigma * math.sqrt(2)))
+        return value
+
+    def psi_units(self, *levels: float) -> float:
+        """Relative error of psi: of its functions, and of t and the level, which m magnifies."""
+        # t is a product and a difference: 2 units of itself, of the level, and of mu^2. Where the
+        # distance of t and the level is larger than these, m times it is at most 745, or psi is 0.
+        m, mu = self.sharpness or 0.0, self.loss.farthest
+        far = max((abs(v) for v in levels if math.isfinite(v)), default=0.0)
+        return PSI_UNITS + 8 * UNIT * m * (far + mu * mu + 1)
+
+    def window_bounds(self, level: float, height: float, count: int) -> tuple[Array, Array]:
+        """Lower bounds on Re psi, upper bounds on |psi|, over all panels but the last [LS-4]."""
+        at = ("window_bounds", level, height)
+        known = self._arrays.get(at)
+        if known is None or len(known[0]) < count:
+            known = self._window_bounds(level, height, count)
+            self._arrays[at] = known
+        return known[0][:count], known[1][:count]
+
+    def _window_bounds(self, level: float, height: float, count: int) -> tuple[Array, Array]:
+        turn, m, sigma = self.loss.farthest * height, self.sharpness or 0.0, self.sigma
+        growth = math.exp(turn * turn / (2 * sigma * sigma))
+        _, t, log_jacobian = self.path(height)
+        x = np.minimum(np.real(t[:count]) - level, self.farthest_x)
+        x0, x1 = x[:-1], x[1:]
+        value = np.real(self.psi(level, height, count))
+        power = np.exp(m * x)
+        mass = ndtr(x / sigma)
+        size = growth * power[1:] * mass[1:]
+        bell = np.exp(-0.5 * (np.minimum(x1, 0.0) / sigma) ** 2) / (sigma * math.sqrt(math.tau))
+        steep = growth * power[1:] * (m * mass[1:] + bell)
+        length = self.loss.farthest * self.h * np.exp(np.real(log_jacobian[1:count])) * (1 + 1e-12)
+        least = np.minimum(value[:-1], value[1:]) - 0.5 * length * steep
+        right = power[:-1] * (math.cos(m * turn) - growth * ndtr(-x0 / sigma))
+        least = np.where(right > 0, np.maximum(least, right), least)
+        least -= self.psi_units(level) * size
+        first = growth * float(power[0]) * float(mass[0])
+        return np.append(-first, least), np.append(first, size)
+
+
+def _softplus(z: Array) -> Array:
+    """log(1 + e^z), for complex z too."""
+    left = np.real(z) < 0
+    e = np.exp(np.where(left, z, -z))
+    return np.where(left, 0.0, z) + log1p(e)

@@ -1,0 +1,648 @@
+"""One Gaussian step on a sample between two levels of its loss: sums over nodes of y.
+
+With the windows s of `step_grid` the two measures
+
+    M_low(w) = integral of phi R^w s_low,    M_bracket(w) = integral of phi R^w (s_high - s_low)
+
+are trapezoid sums on the line Im y = a, where |R^{iu}| = e^{-u arg R} <= 1 for every u >= 0: their
+number of nodes does not grow with u [LS-3]. The same positive integral bounds what is beyond u
+[LS-5]. Without levels there is one measure, all of the step. The derivation stands in
+docs/certificates/largest-step.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr
+
+from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
+from neyman.curves.losses.loss import Order
+from neyman.curves.profiles.sampled_steps.step_grid import ANGLE, FARTHEST, PAD, StepGrid
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import wave_sum
+from neyman.numerics.operations import CALL, charge
+
+__all__ = ["LineSums", "Panels", "StepNodes", "log_sum"]
+
+T = TypeVar("T")
+
+GROWTH = 1.1  # |e^-psi| <= e^GROWTH in the strip [LS-1]
+NODE, STORED = 45.0, 5  # operations of a node in an array, and arrays of a result that is stored
+BENDS = 0.99  # how much of its length such a path is straight, beyond its last node
+BEYOND = 100.0  # the window's exponent at the last node
+LARGE = 600.0  # log of terms that floats hold with room
+SMALL = 1e-21  # terms below this part of the largest are not summed, but counted as errors
+MARGIN = 1e-6  # of moments, for rounding
+NEAR_ONE = 0.5  # of |M - 1|, below which M is the sum of what differs from 1
+
+
+@dataclass(frozen=True, eq=False)
+class Panels:
+    """Logarithms of upper bounds on the integrand's size over panels of y [LS-4].
+
+    Those beyond the nodes reach to infinity.
+
+    Args:
+        low, bracket: for the two measures; -inf where there is no lower level.
+        angle: lower bounds on the angle of the loss, by which a wave falls.
+        outer: whether a panel lies beyond the nodes.
+    """
+
+    low: Array
+    bracket: Array
+    angle: Array
+    outer: Array
+
+
+@dataclass(frozen=True, eq=False)
+class LineSums:
+    """Sums on a line of heights u, relative to their values at u = 0.
+
+    Args:
+        log_low, log_bracket: logarithms of the values at u = 0.
+        low, bracket: M(c + iu) / M(c) - 1; -1 for a bracket that is lost in rounding, whose error
+            is 1 and whose log is an upper bound.
+        low_error, bracket_error: bounds on their errors, and on that of the value at 0.
+    """
+
+    log_low: float
+    log_bracket: float
+    low: Array
+    bracket: Array
+    low_error: Array
+    bracket_error: Array
+
+
+@dataclass(frozen=True, eq=False)
+class StepNodes:
+    """Nodes of y for one loss, between two levels of its size.
+
+    Args:
+        loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
+        order: of the pair, as in `StepGrid`.
+        count: how many such steps there are.
+        low, high: t at the two levels; -inf and inf without them.
+        last_tilt: the largest tilt that will be asked for.
+        sharpness: m, how fast a window falls; none without levels.
+        grid: the places of y, shared by all levels of the loss; its own if none.
+    """
+
+    loss: LikelihoodRatioLoss
+    order: Order
+    count: int
+    low: float
+    high: float
+    last_tilt: float
+    sharpness: float | None
+    grid: StepGrid | None = None
+    _cache: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        grid = self.grid or StepGrid(self.loss, self.order, self.sharpness, self.last_tilt)
+        stop = self._stop()
+        if not grid.rises:
+            stop = max(self.loss.range(self.loss.power(self.last_tilt))[1], PAD)
+        if self.order == "symmetric":
+            stop = max(stop / BENDS - self.loss.farthest / 2, PAD)
+        size = math.ceil((stop - grid.start) / grid.h) + 1
+        # The law at the tilt 0 reaches at least so far, also where a window cuts the nodes off.
+        end = PAD + (self.loss.farthest if self.order == "symmetric" else 0.0)
+        full = max(math.ceil((end - grid.start) / grid.h) + 1, size)
+        grid.reach(full)
+        for name, value in (("grid", grid), ("size", size), ("full", full)):
+            object.__setattr__(self, name, value)
+
+    size: int = field(init=False)
+    full: int = field(init=False)
+
+    @property
+    def _grid(self) -> StepGrid:
+        assert self.grid is not None
+        return self.grid
+
+    @property
+    def a(self) -> float:
+        """The height of the line on which sums run."""
+        return self._grid.a
+
+    @property
+    def h(self) -> float:
+        """The distance of two nodes."""
+        return self._grid.h
+
+    @property
+    def x(self) -> Array:
+        """The nodes."""
+        return self._grid.x()[: self.size]
+
+    @property
+    def rises(self) -> bool:
+        """Whether the integrand's size without the normal law rises with y: not where added."""
+        return self._grid.rises
+
+    @property
+    def bulk(self) -> bool:
+        """Whether there is no lower level."""
+        return self.low == -math.inf
+
+    @property
+    def _psi_units(self) -> float:
+        return self._grid.psi_units(self.low, self.high)
+
+    def _stored(self, build: Callable[[float], T], at: float) -> T:
+        """What a method returns for a tilt or a height, computed once."""
+        key = build.__name__, at
+        if key not in self._cache:
+            charge(STORED * (CALL + NODE * self.size))
+            self._cache[key] = build(at)
+        return self._cache[key]
+
+    def _most_power(self, tilt: float) -> float:
+        """By how much the log slope of the size exceeds that of log R, at most."""
+        return 2 * tilt + 1 if self.order == "opposite" else float(self.loss.power(tilt))
+
+    def _stop(self) -> float:
+        """Where the integrand has died out for every tilt, by the normal law or by the window."""
+        mu = self.loss.farthest
+        w, m = self._most_power(self.last_tilt), self.sharpness or 0.0
+        stop = max(w, 1.0) * mu + PAD
+        if self.high < math.inf:
+            x = np.linspace(0.0, FARTHEST / m, 481)
+            y = (self.high + x) / mu + mu / 2
+            ratio = self.loss.log_ratio(y)
+            slope = w * np.minimum(1.0, self.loss.slope(y) / mu)
+            most = math.cos(ANGLE) * np.exp(m * x)
+            far = (0.8 * most > BEYOND + w * ratio) & (0.9 * most > slope)
+            last = float(x[int(np.argmax(far))]) if far.any() else FARTHEST / m
+            stop = min(stop, max((self.high + last) / mu + mu / 2, 1.0))
+        return stop
+
+    # Sums on the real line
+
+    def log_sums(self, tilts: Array, stride: int = 1) -> tuple[Array, Array]:
+        """log M_low and log M_bracket at real tilts, shape (n,): to steer by; see `log_above`.
+
+        Args:
+            tilts: shape (n,).
+            stride: each so many-th node is used.
+        """
+        part = slice(0, self.size, stride)
+        charge(STORED * CALL + NODE * len(tilts) * self.size / stride)
+        key = ("log_sums", stride)
+        if key not in self._cache:
+            grid = self._grid
+            first, second = (v[part] for v in grid.exponent(0.0))
+            base = first + grid.normal(0.0)[part] + math.log(stride)
+            low, bracket = None, base
+            if self.high < math.inf:
+                high = grid.psi(self.high, 0.0, self.size)[part]
+                bracket = base - high
+                if not self.bulk:
+                    psi = grid.psi(self.low, 0.0, self.size)[part]
+                    with np.errstate(divide="ignore"):
+                        bracket = bracket + np.log(-np.expm1(high - psi))
+                    low = base - psi
+            elif not self.bulk:
+                psi = grid.psi(self.low, 0.0, self.size)[part]
+                with np.errstate(divide="ignore"):
+                    bracket = base + np.log(-np.expm1(-psi))
+                low = base - psi
+            self._cache[key] = low, bracket, second
+        low, bracket, second = self._cache[key]
+        move = np.multiply.outer(tilts, second)
+        rest = None
+        if self.order == "symmetric":
+            grid = self._grid
+            below = np.multiply.outer(-tilts, grid.log_ratio(0.0)[part])
+            below += grid.normal(0.0)[part] + math.log(stride)
+            rest = np.logaddexp(self._grid.log_rest, log_sum(below))
+        high_sum = log_sum(move + bracket)
+        if low is None:
+            return np.full(len(tilts), -math.inf), (
+                high_sum if rest is None else np.logaddexp(high_sum, rest)
+            )
+        low_sum = log_sum(move + low)
+        return (low_sum if rest is None else np.logaddexp(low_sum, rest)), high_sum
+
+    def log_above(self, tilt: float) -> tuple[float, float]:
+        """Upper bounds on log M_low and log M_bracket: the strip, the ends, and rounding."""
+        return self._stored(self._log_above, tilt)
+
+    def _log_above(self, tilt: float) -> tuple[float, float]:
+        sums = self.log_sums(np.array([tilt]))
+        strip, ends = self.panels(self.a, tilt), self._ends(tilt)
+        base, first, second = (v[: self.size] for v in self._grid.units(0.0))
+        # A sum of so many terms, the units of each, and logarithms, whose size is that of a term.
+        units = UNIT * float((base + first + abs(tilt) * second).max())
+        rounding = (2 * self.size + 64) * UNIT + units + self._psi_units * BEYOND
+        bounds: list[float] = []
+        for value, side, end in zip(sums, (strip.low, strip.bracket), ends, strict=True):
+            outside = math.log(2) + float(log_sum(side)) - self._digits
+            more = np.logaddexp(end, outside)
+            bounds.append(float(np.logaddexp(value[0] + math.log1p(rounding), more)))
+        return bounds[0], bounds[1]
+
+    def moments(self, tilt: float) -> tuple[float, float]:
+        """A lower bound on the variance of the loss under a tilt, an upper one on E(L - L')^4.
+
+        Of the law up to the lower level, of the only one if there is one [LS-10].
+        """
+        return self._stored(self._moments, tilt)
+
+    def _moments(self, tilt: float) -> tuple[float, float]:
+        grid, size = self._grid, self.size
+        self.log_sums(np.array([tilt]))
+        low, bracket, slope = self._cache["log_sums", 1]
+        g = (bracket if low is None else low) + tilt * slope
+        loss = grid.waves(0.0)[:size]
+        if self.order == "symmetric":
+            ratio = grid.log_ratio(0.0)[:size]
+            g = np.concatenate([g, grid.normal(0.0)[:size] - tilt * ratio, [self._grid.log_rest]])
+            loss = np.concatenate([loss, -ratio, [0.0]])
+        top = float(g.max())
+        mass = np.exp(g - top)
+        total = float(mass.sum())
+        mass /= total
+        mean = float(mass @ loss)
+        away = (loss - mean) ** 2
+        second, fourth = float(mass @ away), float(mass @ away**2)
+        e0, e2, e4 = self._moment_errors(tilt, mean, top + math.log(total))
+        if not e0 < 0.5:
+            return 0.0, 0.0
+        first = math.sqrt(e0 * e2) / (1 - e0)  # of L - mean, by Cauchy and Schwarz
+        variance = (second - e2) / (1 + e0) - first**2
+        second, fourth = ((v + e) / (1 - e0) for v, e in ((second, e2), (fourth, e4)))
+        spread = 2 * fourth + 8 * fourth**0.75 * first + 6 * second**2
+        return max(variance * (1 - MARGIN), 0.0), spread * (1 + MARGIN)
+
+    def _moment_errors(self, tilt: float, mean: float, log_mass: float) -> list[float]:
+        """By how much sums of |L - mean|^k err, k = 0, 2, 4, over the mass [LS-10]."""
+        parts: list[tuple[Array, Array, float]] = []
+        outer = self._bounded(self._stored(self._outer_shape, 0.0), 0.0, tilt)
+        # The strip's height, its panels, and the logarithm by which they count.
+        for height, panels, share in (
+            (self.a, self.panels(self.a, tilt), math.log(2) - self._digits),
+            (0.0, outer, 0.0),
+        ):
+            away = self._away(mean, height)
+            if height == 0:
+                ends = [0, self.size, self.size + 1, 2 * self.size + 1, 2 * self.size + 2]
+                away = away[[k for k in ends if k < len(away)]]
+            sizes = panels.bracket if self.bulk else panels.low
+            if height == 0:
+                sizes = np.where(panels.outer, sizes, -math.inf)
+            parts.append((sizes, away, share - log_mass))
+        errors: list[float] = []
+        for power in (0, 2, 4):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                each = [
+                    share + float(log_sum(sizes + power * np.log(np.maximum(away, 1e-300))))
+                    for sizes, away, share in parts
+                ]
+            errors.append(sum(math.exp(min(v, 600.0)) for v in each))
+        return errors
+
+    def _away(self, mean: float, height: float) -> Array:
+        """Upper bounds on |L - mean| on the panels, and factors for those without an end.
+
+        There |L - mean| grows by at most b = 2 mu / cos(mu height) for each unit of y, beyond which
+        the integrand falls at least like e^{-y}: the integral of (1 + s)^4 e^-s is 65, and a sum
+        over nodes is at most 100. Below the first node L has a limit, but in the opposite order.
+        """
+        grid, size, mu = self._grid, self.size, self.loss.farthest
+        loss = grid.waves(height)[:size]
+        turn = np.imag(grid.log_ratio(height)[:size])
+        turn = np.append(turn, math.pi / 2)
+        if self.order == "opposite":
+            turn[1:] += -np.imag(grid.log_opposite(height)[:size])
+            turn[0] += math.pi / 2
+
+        def bounds(place: Array, least: float) -> Array:
+            away = np.abs(place - mean)
+            away = np.append(away[:1], np.append(np.maximum(away[:-1], away[1:]), away[-1:]))
+            away[0] = max(away[0], abs(least - mean))
+            away = np.hypot(away, turn)
+            grows = [0, -1] if self.order == "opposite" else [-1]
+            slope = 2 * mu / math.cos(mu * height)
+            away[grows] = 100**0.25 * np.maximum(away[grows], slope)
+            return away * (1 + 1e-9)
+
+        least = self.loss.log_least if self.order == "one" else float(np.real(loss[0]))
+        if self.order != "symmetric":
+            return bounds(np.real(loss), least)
+        away = bounds(np.real(loss), 0.0), bounds(-np.real(loss), 0.0), [abs(mean)]
+        return np.concatenate(away)
+
+    @property
+    def _digits(self) -> float:
+        """log(e^{2 pi a / h} - 1)."""
+        return math.log(math.expm1(math.tau * self.a / self.h))
+
+    # Sums on a line
+
+    def line(self, tilt: float, u: Array) -> LineSums:
+        """The two sums at c + iu, u evenly spaced from 0 [LS-3]."""
+        grid, size, a = self._grid, self.size, self.a
+        ratio = grid.waves(a)[:size]
+        normal = grid.normal(a)[:size]
+        first, second = (v[:size] for v in grid.exponent(a))
+        power = first + tilt * second
+        base, constant, per_tilt = (v[:size] for v in grid.units(a))
+        units = UNIT * base, UNIT * (constant + abs(tilt) * per_tilt)
+        reach = grid.reaches(a)[:size]
+        high = grid.psi(self.high, a, size) if self.high < math.inf else np.zeros(size)
+        ends, strip = self.panels(a, tilt), self.panels(2 * a, tilt)
+        above = self.log_above(tilt)
+
+        # Terms beyond the floats are divided by the largest, which their sums' logarithms get back.
+        most = float(np.max(np.real(normal + power - high)))
+        scale = most if most > LARGE else 0.0
+        # Of losses below 0, which no window cuts; their path is the conjugate one.
+        below = np.zeros(0, complex)
+        rest = math.exp(self._grid.log_rest - scale)
+        if self.order == "symmetric":
+            below = np.exp(normal - tilt * ratio - scale)
+        # A sum that is lost in rounding counts as 0, with its upper bound as its error.
+        lost = (above[1], np.full(len(u), -1.0), np.ones(len(u)))
+        angle = np.maximum(np.imag(ratio), 1e-300)
+        every = units[0] + units[1]
+
+        def moved(terms: Array) -> tuple[Array, Array]:
+            """The sum of terms times e^{iuL} - 1, and a bound on its error."""
+            sizes = np.abs(terms)
+            used = sizes > SMALL * float(sizes.max())
+            # As in `rounding` of waves; a place moves by 2 units of what R is moved by.
+            products = (np.count_nonzero(used) + 80 + 4 * math.log2(len(u) + 1)) * UNIT + every
+            # |e^{iuL} - 1| <= u |L|, and u |L| e^{-u arg R} <= |L| / (e arg R).
+            length = sizes * (products * reach + 0.125 * UNIT * per_tilt)
+            turned = float((products * sizes * 2 + length / angle).sum())
+            error = np.minimum(u * float(length.sum()), turned)
+            return wave_sum(ratio[used], terms[used], u), error + 2 * float(sizes[~used].sum())
+
+        def summed(
+            terms: Array,
+            value: tuple[float, float, float],
+            both: bool,
+            side: Array,
+            end: Array,
+            bottom: float,
+        ) -> tuple[float, Array, Array]:
+            total, log_total, error = value
+            if not (total > 0 and math.isfinite(total) and np.any(terms)):
+                return lost
+            wave, wave_error = moved(terms)
+            if both and len(below):
+                other, other_error = moved(below)
+                wave, wave_error = wave + np.conj(other), wave_error + other_error
+            outside = np.logaddexp(log_sum(side), bottom) - self._digits
+            outside = np.logaddexp(log_sum(end[ends.outer]), outside)
+            left_out = math.exp(min(float(outside) - scale, 700.0))
+            errors = wave_error + error + 2 * left_out
+            if not errors[0] < 0.5 * total:
+                return lost
+            return log_total + scale, wave / total, errors / total
+
+        def measure(terms: Array, psi: Array) -> tuple[float, float, float]:
+            """The sum of a law up to a level, its logarithm, and a bound on its error.
+
+            Without the window and at the tilt 0 the law has mass 1. What differs from 1 is summed
+            where it is small, so that errors stay in proportion to it when many steps multiply.
+            """
+            log_psi = float(np.abs(terms) @ np.abs(psi)) * self._psi_units
+            if scale == 0.0:
+                gain, error = self._gain(terms, below, psi, tilt, units)
+                if abs(gain) < NEAR_ONE:
+                    return 1 + gain, math.log1p(gain), error + log_psi
+            # Sums in pairs err by less than 64 units, log_rest by 2 units and 2 of itself. Where
+            # that is more than 16, the rest is a small part, and the terms have units to spare.
+            value = float(np.real(terms.sum())) + (rest if len(below) else 0.0)
+            error = float(np.abs(terms) @ (every + 64 * UNIT)) + log_psi
+            if len(below):
+                value += float(np.real(below.sum()))
+                error += float(np.abs(below) @ (every + 64 * UNIT)) + 16 * UNIT * rest
+            return value, math.log(value) if value > 0 else 0.0, error
+
+        nothing = np.zeros(len(u))
+        if self.bulk:
+            terms = np.exp(normal + power - high - scale)
+            b = summed(terms, measure(terms, high), True, strip.bracket, ends.bracket, above[1])
+            return LineSums(-math.inf, b[0], nothing, b[1], nothing, b[2])
+        low = grid.psi(self.low, a, size)
+        terms = np.exp(normal + power - low - scale)
+        s = summed(terms, measure(terms, low), True, strip.low, ends.low, above[0])
+        base = normal + power - scale
+        gap = _difference(base, low, high)  # both exponentials and the sum: less than 64 units
+        error = float(np.abs(gap) @ (every + 64 * UNIT))
+        both = np.abs(terms) @ np.abs(low) + np.exp(np.real(base - high)) @ np.abs(high)
+        error += float(both) * self._psi_units
+        value = float(np.real(gap.sum()))
+        log_value = math.log(value) if value > 0 else 0.0
+        b = summed(gap, (value, log_value, error), False, strip.bracket, ends.bracket, above[1])
+        return LineSums(s[0], b[0], s[1], b[1], s[2], b[2])
+
+    def _gain(
+        self, terms: Array, below: Array, psi: Array, tilt: float, units: tuple[Array, Array]
+    ) -> tuple[float, float]:
+        """By how much a law up to a level exceeds 1, and a bound on the error [LS-3]."""
+        grid, size, a = self._grid, self.size, self.a
+        ratio = grid.waves(a)[:size]
+        normal = grid.normal(a)[: self.full]
+        first, second = (v[:size] for v in grid.exponent(a))
+        own, moving = units[0] + 80 * UNIT, units[1]  # as in `line`, and expm1
+        plain = np.exp(normal)
+        tail = plain[size:]
+        if len(below):
+            # The losses 0, above, and below have mass 1 under P at the tilt 0: the law above is
+            # R phi, the one below is phi.
+            lifted = np.exp(normal + grid.log_ratio(a)[: self.full])
+            gain, sizes = _difference_from(lifted[:size], terms, tilt * ratio - psi)
+            other, other_sizes = _difference_from(plain[:size], below, -tilt * ratio)
+            gain, sizes = gain + other, sizes + other_sizes
+            error = float((np.abs(terms) + np.abs(below) + sizes) @ moving)
+            tail = tail + lifted[size:]
+        else:
+            gain, sizes = _difference_from(plain[:size], terms, first + tilt * second - psi)
+            error = float(np.abs(terms) @ moving)
+        # The trapezoid sum of the law at the tilt 0 differs from 1 by the strip and by its ends.
+        missed = 16 * math.exp(2 * a * a - self._digits) + 4 * math.exp(-PAD * PAD / 2)
+        if self.order == "symmetric":
+            missed += 4 * math.exp(grid.bend * grid.start)
+        value = float(np.real(gain.sum())) - float(np.real(tail.sum()))
+        # The tail's exponents are at most (PAD + 20)^2; the differences are rounded once more.
+        error += float(sizes @ own) + float(np.abs(tail).sum()) * UNIT * 16 * (PAD + 20) ** 2
+        return value, error + missed + 4 * UNIT * abs(value)
+
+    # Bounds on panels
+
+    @property
+    def _far(self) -> float:
+        """The real part of y at the last node, at least, which then rises as fast as x."""
+        last = self._grid.start + self._grid.h * (self.size - 1)
+        return last + (self.loss.farthest / 2 if self.order == "symmetric" else 0.0)
+
+    def panels(self, height: float, tilt: float) -> Panels:
+        """Bounds on the integrand at c on the path at a height [LS-4]."""
+        last = self._cache.get(("panels", height))  # of one tilt, which is asked several times
+        if last is None or last[0] != tilt:
+            last = tilt, self._bounded(self._stored(self._shape, height), height, tilt)
+            self._cache["panels", height] = last
+        return last[1]
+
+    def _bounded(self, shape: _Shape, height: float, tilt: float) -> Panels:
+        g = shape.constant + tilt * shape.slope
+        w = self._most_power(tilt)
+        # log R errs by ratio_units of 1 and of 3 times its size; the parts of g may cancel. A place
+        # moves by far less than the half of a panel by which its largest value exceeds its mean.
+        each = 8 * UNIT * (1 + self.loss.ratio_units)
+        units = each * (np.abs(shape.constant) + np.abs(tilt * shape.slope) + abs(w) + 1)
+        bracket, low = g + shape.bracket + units, g + shape.low + units
+        self._bound_last(height, tilt, bracket, low)
+        if self.order != "symmetric":
+            return Panels(low, bracket, shape.angle, shape.outer)
+        rest = np.append(shape.rest + tilt * shape.fall, self._grid.log_rest)
+        sizes = np.append(np.abs(shape.rest) + np.abs(tilt * shape.fall), abs(self._grid.log_rest))
+        rest += each * (sizes + abs(w) + 1)
+        none = np.full(len(rest), -math.inf)
+        return Panels(
+            np.concatenate([low, none if self.bulk else rest]),
+            np.concatenate([bracket, rest if self.bulk else none]),
+            np.concatenate([shape.angle, shape.angle, [0.0]]),
+            np.concatenate([shape.outer, shape.outer, [False]]),
+        )
+
+    def _ends(self, tilt: float) -> tuple[float, float]:
+        """Bounds on what lies beyond the nodes on the real line, of low and of the bracket."""
+        panels = self._bounded(self._stored(self._outer_shape, 0.0), 0.0, tilt)
+        return float(log_sum(panels.low[panels.outer])), float(
+            log_sum(panels.bracket[panels.outer])
+        )
+
+    def _outer_shape(self, height: float) -> _Shape:
+        """The first panel and the last."""
+        shape = self._stored(self._shape, height)
+        return _Shape(*(v[[0, -1]] if len(v) else v for v in vars(shape).values()))
+
+    def _bound_last(self, height: float, tilt: float, bracket: Array, low: Array) -> None:
+        """Bound the integrals from the last node on."""
+        loss, mu, far = self.loss, self.loss.farthest, self._far
+        grid, last = self._grid, self.size - 1
+        w = self._most_power(tilt)
+        first, second = (v[last] for v in grid.exponent(height))
+        size = float(np.real(first + tilt * second))
+        lift = 0.5 * height * height
+        # As in `_bounded`; the normal law's rest is known to 64 units, and sums round it.
+        log_normal = float(log_ndtr(-far))
+        each = 8 * (1 + loss.ratio_units)
+        units = UNIT * (each * (abs(size) + abs(w) + 1) + 80 * abs(log_normal))
+        if not self.rises:
+            end = log_normal + size + lift + units
+            bracket[-1], low[-1] = end, -math.inf
+            return
+        bends = BENDS if self.order == "symmetric" else 1.0
+        room = bends * far - w * mu  # the log slope beyond is at most w mu - y
+        by_slope = math.inf
+        if room > 1:
+            by_slope = -0.5 * far * far + size - math.log(room) + GROWTH + lift
+            by_slope += units  # far^2 / 2 is less than the logarithm that counts there
+        bracket[-1], low[-1] = by_slope + GROWTH, -math.inf if self.bulk else by_slope + GROWTH
+        if self.high == math.inf:
+            return
+        # From the last node on the size falls, so the normal law's rest bounds it.
+        t = float(np.real(grid.path(height)[1][last]))
+        x, turn, m = t - self.high, mu * height, self.sharpness or 0.0
+        growth = math.exp((turn / grid.sigma) ** 2 / 2)
+        most = math.cos(m * turn) - growth * float(ndtr(-x / grid.sigma))
+        y = np.real(grid.path(height)[0][last : last + 1])
+        steep = float(loss.slope(y)[0]) / (mu * math.cos(turn)) * (1 + 1e-9)
+        window = most * math.exp(m * min(x, grid.farthest_x))
+        # The slope of log R rises by at most 1 per unit of t, the window by m.
+        steep = min(1.0, steep) if m >= 1 else 1.0
+        if m * window * bends > w * steep:
+            end = log_normal + size - window + lift + math.log(2)
+            end += units + self._psi_units * window
+            bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
+
+    def _shape(self, height: float) -> _Shape:
+        grid, size = self._grid, self.size
+        normal = np.append(grid.normal_bounds(height)[:size], 0.0)
+        first, second = (np.real(v[:size]) for v in grid.exponent(height))
+        if self.rises:  # on each panel the size is largest at its end
+            constant, slope = (np.append(v, v[-1]) for v in (first, second))
+        else:
+            constant = np.concatenate([[0.0], first])
+            slope = np.concatenate([[-self.loss.log_least], second])
+        bracket, low = np.zeros(size + 1), np.full(size + 1, -math.inf)
+        if self.high < math.inf:
+            high_least, high_size = grid.window_bounds(self.high, height, size)
+            bracket[:-1] = -high_least
+        else:
+            high_least, high_size = np.zeros(size), np.zeros(size)
+        if not self.bulk:
+            low_least, low_size = grid.window_bounds(self.low, height, size)
+            low[:-1] = -low_least
+            bracket[:-1] = np.minimum(
+                np.logaddexp(-high_least, -low_least),
+                np.log(high_size + low_size + 1e-300) + np.maximum(-high_least, -low_least),
+            )
+        angle = np.append(0.0, np.imag(grid.log_ratio(height)[:size]) if height else np.zeros(size))
+        if self.order == "opposite" and height:
+            away = np.append(-np.imag(grid.log_opposite(height)[:size]), 0.0)
+            angle = angle + away
+        outer = np.zeros(size + 1, bool)
+        outer[[0, -1]] = True
+        rest = fall = np.zeros(0)
+        if self.order == "symmetric":  # of losses below 0 the size falls from 1
+            ratio = np.real(grid.log_ratio(height)[:size])
+            rest = normal.copy()
+            rest[-1] = float(log_ndtr(-self._far)) + 0.5 * height * height
+            fall = np.append(0.0, -ratio)
+        return _Shape(normal + constant, slope, bracket, low, angle, outer, rest, fall)
+
+
+@dataclass(frozen=True, eq=False)
+class _Shape:
+    """What the bounds on the panels at a height consist of, at every tilt."""
+
+    constant: Array
+    slope: Array
+    bracket: Array
+    low: Array
+    angle: Array
+    outer: Array
+    rest: Array
+    fall: Array
+
+
+def _difference_from(plain: Array, terms: Array, move: Array) -> tuple[Array, Array]:
+    """plain (e^move - 1) where terms is plain e^move, and the size that rounding is relative to."""
+    near = np.abs(move) < 1
+    gain = np.where(near, plain * np.expm1(np.where(near, move, 0.0)), terms - plain)
+    return gain, np.where(near, np.abs(gain), np.abs(terms) + np.abs(plain))
+
+
+def log_sum(terms: Array) -> Array:
+    """The logarithm of the sum over the last axis of e^terms."""
+    top = terms.max(axis=-1, keepdims=True)
+    if np.isfinite(top).all():
+        return np.log(np.exp(terms - top).sum(axis=-1)) + top[..., 0]
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore", over="ignore"):  # the sum with an infinite term is infinite
+        return np.log(np.exp(terms - top).sum(axis=-1)) + top[..., 0]
+
+
+def _difference(base: Array, low: Array, high: Array) -> Array:
+    """e^base (e^-high - e^-low), with the digits of small low and high."""
+    gap = low - high
+    near = np.real(gap) > -1.0
+    with np.errstate(over="ignore"):
+        return np.where(
+            near,
+            -np.exp(base - high) * np.expm1(-np.where(near, gap, 0.0)),
+            np.exp(base - low) * np.expm1(np.where(near, 0.0, gap)),
+        )

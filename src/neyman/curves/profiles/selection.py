@@ -1,0 +1,129 @@
+"""Engine selection: which engine computes the privacy profile of a composition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.loss import Part
+from neyman.curves.profiles.operation_limits import ExponentProfile, LimitProfile
+from neyman.curves.profiles.profile import Profile
+from neyman.numerics.operations import OperationLimit, engine_limit
+
+__all__ = ["Rule", "profile_of_one", "register", "rules", "select"]
+
+CLOSED_FORMS = 50  # the priority up to which a rule's profiles have few operations
+Build = Callable[[Composition], Profile | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to compute a privacy profile.
+
+    Args:
+        priority: rules are tried in increasing order.
+        reason: when the rule applies, in words.
+        build: returns the profile, or None where the rule does not apply.
+    """
+
+    priority: int
+    reason: str
+    build: Build
+
+
+_RULES: dict[int, Rule] = {}
+
+
+def register(priority: int, reason: str) -> Callable[[Build], Build]:
+    """Register a rule of `select`, as a decorator of its build function.
+
+    Args:
+        priority: where the rule stands in the order; each number can be used once.
+        reason: when the rule applies, in words.
+
+    Raises:
+        ValueError: another rule has this priority.
+    """
+
+    def add(build: Build) -> Build:
+        other = _RULES.get(priority)
+        if other is not None and other.build.__qualname__ != build.__qualname__:
+            raise ValueError(f"priority = {priority!r} is taken by the rule: {other.reason}")
+        _RULES[priority] = Rule(priority, reason, build)
+        return build
+
+    return add
+
+
+def rules() -> tuple[Rule, ...]:
+    """Return all registered rules in the order in which `select` tries them."""
+    return tuple(_RULES[priority] for priority in sorted(_RULES))
+
+
+def select(composition: Composition) -> Profile:
+    """Select the engine for a composition and return its privacy profile.
+
+    The first rule that applies decides:
+
+    - 10: nothing is released: perfect privacy.
+    - 20: a part is not private at all: delta and power are 1.
+    - 30: a part came in from another library, whose numbers are used as they are.
+    - 40: only bounds on Renyi divergences are known about a part.
+    - 50: one release whose profile has a closed form.
+    - 60: a part is a shuffled report: it is held between two finite pairs.
+    - 65: very many unlike parts: like ones are held between two of their kind.
+    - 70: a part is known between two laws: each side is composed by itself.
+    - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
+    - 90: the losses lie on a lattice that is small enough, or have few enough sums.
+    - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
+    - 97: equal losses with atoms and a bounded density, too few for the contour alone.
+    - 100: few releases whose K is costly, or K does not decay: discretization on a grid.
+    - 110: everything else: the contour, with a grid beside it where the contour is wide.
+
+    A new loss needs no rule if it is a `Loss`: rules 100 and 110 cover it. A closed form is added
+    with `neyman.curves.profiles.selection.profile_of_one.register`, any other rule with `register`.
+
+    Engines of the rules above 50 stop at the operations of a question (`LimitProfile`).
+
+    Args:
+        composition: a sum of independent losses of one ordered pair.
+
+    Returns:
+        The profile; the same object at each call, as long as the composition's curve is in use.
+
+    Raises:
+        LookupError: no rule applies: a part is not a law, and no rule for its type is registered.
+    """
+    return composition.cache("profile", _first)
+
+
+def _first(composition: Composition) -> Profile:
+    for rule in rules():
+        try:
+            with engine_limit():
+                profile = rule.build(composition)
+        except OperationLimit:
+            return ExponentProfile(composition)
+        if profile is not None:
+            limited = rule.priority > CLOSED_FORMS and not isinstance(profile, LimitProfile)
+            return LimitProfile(profile, composition) if limited else profile
+    kinds = sorted({type(loss).__name__ for loss, _ in composition.parts})
+    raise LookupError(f"no engine is registered for a composition of {', '.join(kinds)}")
+
+
+@singledispatch
+def profile_of_one(loss: Part) -> Profile | None:
+    """Return the privacy profile of one release of this loss, or None without a closed form.
+
+    Register an implementation for a type of loss with ``profile_of_one.register``.
+    """
+    return None
+
+
+@register(50, "one release whose profile has a closed form")
+def _one_release(composition: Composition) -> Profile | None:
+    if len(composition.parts) != 1 or composition.parts[0][1] != 1:
+        return None
+    return profile_of_one(composition.parts[0][0])

@@ -1,0 +1,460 @@
+"""A curve held between two polygons: exactly where it has finitely many corners.
+
+Elsewhere places t = e^epsilon are chosen. At each of them power <= delta(t) + t level is a line
+above the curve. With a = the slope of delta there, h(t) = delta(t) + a t is convex and about least
+at the place; from three values of h a lower bound b of all of it follows, so that power(a) >= b is
+a point below the curve. Both lose the second order of the spacing. What has t < 1 is the reversed
+pair at 1 / t.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import accumulate
+
+import numpy as np
+
+from neyman.curves.losses.bracket import ComposedLattice, LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.external_pld import ExternalPld
+from neyman.curves.losses.finite import FiniteLoss, OffLatticeLoss
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.profiles.profile import Engine, Profile
+from neyman.curves.profiles.selection import select
+from neyman.curves.tradeoff.piecewise_linear import (
+    GUESSING,
+    REVEALED,
+    Corner,
+    Line,
+    Pair,
+    envelope,
+    hull,
+    mirrored_line,
+)
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import OperationLimit, engine_limit, question_meter
+from neyman.numerics.rounding import up
+
+__all__ = ["corners", "enclosed", "exponential"]
+
+TOLERANCE = 2e-6  # of the power, and of SHARE times delta
+SHARE = 16.0
+FLOOR = 1e-14  # a delta below which the tolerance grows
+LEAST = 1e-240  # a delta below which nothing is looked at
+DEEP = 1e-40  # a delta below which places are few
+TILTS = 2.0 ** np.arange(-8, 14)
+MOST_TERMS = 1e5  # of K at a tilt
+FARTHEST = 500.0  # epsilon
+FIRST_PLACES = 400  # in one order, to see where they are needed
+EVEN_PLACES = 1500
+MOST_PLACES = 1800
+BARE_SHARE = 10  # of these, where only divergences are known
+PROBES = 8  # epsilons by which the operations of a delta are told
+DELTAS = 12  # for each place, with its point and its refinement
+MOST_OPERATIONS = 3e9  # of the places in one order
+MOST_OUTCOMES = 400  # of a finite sum that is multiplied out
+DIGITS = 60
+
+
+def enclosed(losses: Composition) -> Pair:
+    """A polygon below the power of an ordered pair and one above it [TC-1].
+
+    Both are the same where the curve has finitely many corners that are known exactly. Elsewhere
+    they agree to some 1e-5 of the power and of delta, for deltas down to 1e-14; to some 1e-2 where
+    only divergences are known.
+
+    Raises:
+        ValueError: if the curve rests on what others state, or is an estimate.
+    """
+    if not losses.parts:
+        return GUESSING, GUESSING
+    for loss, _ in losses.parts:
+        if isinstance(loss, ExternalPld):
+            raise ValueError(
+                f"the curve rests on a statement ({loss.source}), which has no certified polygon: "
+                "describe the mechanism, or give its curve by from_points or from_profile"
+            )
+        if isinstance(loss, NonPrivateLoss):
+            return REVEALED, REVEALED
+    known = corners(losses)
+    if known is not None:
+        return known
+    points, lines = losses.cache("half", _half)
+    back_points, back_lines = losses.reverse().cache("half", _half)
+    below = hull([*points, *((1 - y, 1 - x) for x, y in back_points)])
+    return below, envelope([*lines, *(mirrored_line(*line) for line in back_lines)])
+
+
+# Finite pairs
+
+
+def corners(losses: Composition) -> Pair | None:
+    """The polygon of a finite pair; None where there is none, or it is too large."""
+    if len(losses.parts) != 1 or losses.parts[0][1] != 1:
+        return _multiplied(losses)
+    loss = losses.parts[0][0]
+    if isinstance(loss, LossBracket):
+        sides = [enclosed(Composition.of([(x, 1)])) for x in (loss.lower, loss.upper)]
+        return sides[0][0], sides[1][1]
+    if isinstance(loss, OffLatticeLoss) and loss.masses:
+        curve = _steps([*reversed(loss.masses)])
+        return curve, curve
+    known = isinstance(loss, FiniteLoss) and loss.index in ((-1, 1), (0,))
+    if isinstance(loss, FiniteLoss) and known and loss.failure == loss.missing:
+        return _approximate(loss)
+    return _by_values(loss) if isinstance(loss, OffLatticeLoss) else _on_lattice(losses)
+
+
+def _multiplied(losses: Composition) -> Pair | None:
+    """The polygon of independent exact pairs, if they have few outcomes together."""
+    outcomes: dict[Fraction, Corner] = {Fraction(1): (Fraction(1), Fraction(1))}
+    for loss, count in losses.parts:
+        if not isinstance(loss, OffLatticeLoss) or not loss.masses or count > MOST_OUTCOMES:
+            return _on_lattice(losses)
+        for _ in range(count):
+            product: dict[Fraction, Corner] = {}
+            for p, q in outcomes.values():
+                for a, b in loss.masses:
+                    x, y = product.get(p * a / (q * b), (Fraction(0), Fraction(0)))
+                    product[p * a / (q * b)] = x + p * a, y + q * b
+            if len(product) > MOST_OUTCOMES:
+                return None
+            outcomes = product
+    curve = _steps([outcomes[ratio] for ratio in sorted(outcomes, reverse=True)])
+    return curve, curve
+
+
+def _steps(masses: list[Corner]) -> tuple[Corner, ...]:
+    """From the finite outcomes' masses under P and Q, the largest loss first."""
+    failure = 1 - sum((p for p, _ in masses), Fraction(0))
+    above = accumulate(
+        masses, lambda at, step: (at[0] + step[1], at[1] + step[0]), initial=(Fraction(0), failure)
+    )
+    return hull(above)
+
+
+def _approximate(loss: FiniteLoss) -> Pair:
+    """(epsilon, delta): power <= delta + e^epsilon level, and the mirror image."""
+    delta = Fraction(loss.failure)
+    if loss.index == (0,):
+        curve = envelope([(Fraction(1), delta)])
+        return curve, curve
+    sides = [envelope([(t, delta), mirrored_line(t, delta)]) for t in exponential(loss.lattice)]
+    return sides[0], sides[1]
+
+
+def exponential(epsilon: Fraction) -> tuple[Fraction, Fraction]:
+    """Two rationals around e^epsilon, some 1e-50 of epsilon apart; cut off at e^+-1000."""
+    place = min(max(epsilon, Fraction(-1000)), Fraction(1000))
+    digits = DIGITS + (-math.frexp(float(place))[1] // 3 if 0 < abs(place) < 1 else 0)
+    context = Context(prec=digits, Emax=10**6, Emin=-(10**6))
+    near = context.divide(Decimal(place.numerator), Decimal(place.denominator))
+    value = Fraction(context.exp(near))
+    slack = value * (abs(place) / 10 ** (DIGITS - 2) + Fraction(1, 10 ** (digits - 2)))
+    low, high = value - slack if place else value, value + slack if place else value
+    if epsilon > 1000:
+        high = 10**1000 * high  # no level that is told from 0 sees the difference
+    if epsilon < -1000:
+        low = Fraction(0)
+    return low, high
+
+
+def _by_values(loss: OffLatticeLoss) -> Pair:
+    """From the logarithms of its masses."""
+    value, log_p = np.array(loss.values), np.array(loss.log_p)
+    size = 8 + len(value) + 4 * float(np.abs(value).max() + np.abs(log_p).max())
+    return _rounded(
+        np.exp(log_p),
+        np.exp(log_p - value),
+        2 * size * UNIT,
+        (loss.failure, loss.missing),
+        (0.0, 0.0),
+    )
+
+
+def _on_lattice(losses: Composition) -> Pair | None:
+    """From the masses on a common lattice, if they are few: those of Q have a tilt of their own."""
+    joint = ComposedLattice.exact(losses.parts)
+    if joint is None:
+        return None
+    p, q = joint.atoms(0.0), joint.atoms(-1.0)
+    first, last = max(p.start, q.start), min(p.start + len(p), q.start + len(q))
+    if p.absolute or q.absolute or last <= first:
+        return None
+    masses: list[Array] = []
+    tails: list[float] = []
+    for atoms in (p, q):
+        weight = atoms.weight * math.exp(atoms.log_scale)
+        weights = weight[first - atoms.start : last - atoms.start]
+        masses.append(weights)
+        tail = atoms.tail * math.exp(atoms.log_scale) + float(weight.sum() - weights.sum())
+        tails.append(tail * (1 + 1e-9))
+    # A power of e errs by 2 units and by its exponent's rounding, a product by one; sums are exact.
+    slack = p.relative + q.relative + 16 * UNIT * (len(p) + abs(p.log_scale) + abs(q.log_scale) + 1)
+    missing = joint.reverse().infinite
+    return _rounded(masses[0], masses[1], slack, (joint.infinite, missing), (tails[0], tails[1]))
+
+
+def _rounded(
+    p: Array, q: Array, relative: float, alone: tuple[float, float], tails: tuple[float, float]
+) -> Pair:
+    """Each corner from the masses on either side of it, so that both its errors keep their digits.
+
+    Args:
+        p, q: masses of the outcomes of finite loss, the smallest loss first.
+        relative: by which they, and their sums, may be wrong.
+        alone: masses of what only P, or only Q, can produce.
+        tails: bounds on what is left out under P and under Q; it may have any loss.
+    """
+    slack, (lost_p, lost_q) = Fraction(relative), map(Fraction, tails)
+    steps = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(p, q, strict=True)]
+    power = [*accumulate((a for a, _ in reversed(steps)), initial=Fraction(alone[0]))]
+    level = [*accumulate((b for _, b in reversed(steps)), initial=Fraction(0))]
+    beta = [*accumulate((a for a, _ in steps), initial=Fraction(0))][::-1]
+    rest = [*accumulate((b for _, b in steps), initial=Fraction(alone[1]))][::-1]
+    less, more = 1 - slack, 1 + slack
+    below: list[Corner] = []
+    above: list[Corner] = []
+    for x, y, u, v in zip(level, power, rest, beta, strict=True):
+        below.append((min(x * more, 1 - u * less), max(y * less, 1 - v * more - lost_p)))
+        above.append((max(x * less, 1 - u * more - lost_q), min(y * more + lost_p, 1 - v * less)))
+    return hull(_within(below)), hull(_within(above))
+
+
+def _within(points: list[Corner]) -> list[Corner]:
+    return [
+        (min(max(x, Fraction(0)), Fraction(1)), min(max(y, Fraction(0)), Fraction(1)))
+        for x, y in points
+    ]
+
+
+# Curves of any other kind
+
+
+def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
+    """Points below the power and lines above it, for likelihood ratios of at least 1."""
+    profile, top = select(losses).coarse(), float(losses.supremum)
+    end = min(top, FARTHEST)
+    sure = not any(isinstance(loss, LossBracket) for loss, _ in losses.parts)
+    points: list[Corner] = (
+        [(Fraction(0), Fraction(losses.infinite) * (1 - Fraction(8 * UNIT)))] if sure else []
+    )
+    lines: list[Line] = []
+    if top <= FARTHEST:
+        high = up(math.exp(up(top, 1)))
+        lines.append((Fraction(high), Fraction(losses.infinite) * (1 + Fraction(8 * UNIT))))
+        if sure and losses.log_top - top > math.log(LEAST):
+            points.append(_last_corner(losses, top))
+    place = np.array([0.0])
+    if end > 0:
+        spread = math.sqrt(max(float(losses.moments(np.zeros(1))[2][0].real), 0.0))
+        deep, end = (min(x, end) for x in _about(losses, (DEEP, LEAST)))
+        spread = min(spread, deep) if 0 < spread < math.inf else deep
+        near, far = np.geomspace(spread * 1e-2, deep, 90), np.geomspace(deep, end, 10)
+        place = np.unique(np.concatenate([[0.0], near, far]))
+    share = BARE_SHARE if losses.bare is not None else 1  # each delta is costly there
+    if profile.engine == Engine.SHUFFLE:
+        share = _shuffled_share(profile, place)
+        place = place[:: min(share, 8)]
+    places = _Places(profile, place)
+    for most in (FIRST_PLACES // share, MOST_PLACES // share):
+        try:
+            for _ in range(12):
+                if not places.refine(most):
+                    break
+            if most == FIRST_PLACES // share:
+                places = _Places(profile, places.evenly(EVEN_PLACES // share))
+        except OperationLimit:  # lines and points that are there bound the curve
+            break
+    for t, delta, level, power in places.rows():
+        lines.append((Fraction(t), Fraction(delta)))
+        if power > 0:
+            points.append((Fraction(level), Fraction(power)))
+    return points, lines
+
+
+def _shuffled_share(profile: Profile, place: Array) -> int:
+    """By how much fewer places are looked at, for the operations that each delta takes."""
+    if len(place) < PROBES:
+        return 1
+    several = place[:: len(place) // PROBES]
+    with question_meter() as meter:
+        counts = [meter.count]
+        for asked in (several[-1:], several):
+            profile.log_deltas(asked)
+            counts.append(meter.count)
+    each = (counts[2] - 2 * counts[1] + counts[0]) / (len(several) - 1)
+    return max(math.ceil(each * DELTAS * MOST_PLACES / MOST_OPERATIONS), 1)
+
+
+def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
+    """Epsilons at which delta is about as small, by Chernoff's bound."""
+    tilts = np.array([c for c in TILTS if losses.places(float(c), 0.0) <= MOST_TERMS])
+    k = None
+    while k is None and len(tilts):
+        try:
+            with np.errstate(all="ignore"), engine_limit():
+                k = losses.moments(tilts)[0]
+        except OperationLimit:  # K of the largest tilts may have too many terms
+            tilts = tilts[: len(tilts) // 2]
+    if k is None:
+        return [math.inf for _ in deltas]
+    with np.errstate(all="ignore"):
+        ends = [np.where(np.isfinite(k), (k - math.log(d)) / tilts, math.inf) for d in deltas]
+    return [max(float(np.min(e)), 1e-300) for e in ends]
+
+
+def _last_corner(losses: Composition, top: float) -> Corner:
+    """The test that takes what has the largest loss, or no more than is surely there [TC-3]."""
+    slack = 64 * UNIT * (2 + abs(losses.log_top) + abs(top))
+    level = math.exp(losses.log_top - top) * (1 + slack)
+    power = Fraction(math.exp(losses.log_top)) + Fraction(losses.infinite)
+    return min(Fraction(level), Fraction(1)), power * (1 - Fraction(2 * slack))
+
+
+class _Places:
+    """Lines and points at increasing epsilons.
+
+    Args:
+        profile: of the ordered pair.
+        place: epsilons, at least 0, increasing.
+    """
+
+    def __init__(self, profile: Profile, place: Array) -> None:
+        self._profile = profile
+        high = _up(profile.log_deltas(place)[1])
+        number = max(int(np.count_nonzero(high > LEAST)), 1) + 1  # one beyond
+        self.place, self.high = place[:number], high[:number]
+        gaps = np.diff(self.place)
+        each = np.append(gaps, gaps[-1:]) if len(gaps) else np.full(1, 1e-3)
+        self.level, self.power = self._points(self.place, each)
+
+    def _points(self, place: Array, gap: Array) -> tuple[Array, Array]:
+        """A level at each place, and a lower bound of the power there or 0 [TC-2].
+
+        Of h at five places, the outer two above their neighbors: beyond them it rises outward, and
+        in between it lies above the chords of the places on either side, continued.
+        """
+        level, power = np.ones(len(place)), np.zeros(len(place))
+        wanting = np.arange(len(place))
+        with np.errstate(all="ignore"):  # beyond the floats a comparison fails: no point
+            for near, far in ((1 / 32, 1 / 4), (1 / 32, 2.0), (1 / 4, 16.0)):
+                at, r = place[wanting], np.minimum(gap[wanting] * near, 0.5)
+                wide = np.minimum(gap[wanting] * far, 16.0)
+                five = np.stack([at - wide, at - r, at, at + r, at + wide])
+                bracket = self._profile.log_deltas(five.ravel())
+                low, high = _down(bracket[0]).reshape(5, -1), _up(bracket[1]).reshape(5, -1)
+                t, middle = np.exp(five), 0.5 * (low + high)
+                slope = np.clip((middle[1] - middle[3]) / (t[3] - t[1]), 0.0, 1.0)
+                # t is e^epsilon to a few units of it and of epsilon, which count against the point.
+                # Two units for the power, one for epsilon, and one for each product and sum; what
+                # `_up` and `_down` count beside the power covers the sum with delta.
+                units = 16 * UNIT * (1 + np.abs(five))
+                least, most = low + slope * t * (1 - units), high + slope * t * (1 + units)
+                left = (np.exp(-r) - np.exp(-wide)) / -np.expm1(-r)
+                right = (np.exp(wide) - np.exp(r)) / np.expm1(r)
+
+                def fall(
+                    i: int, j: int, times: Array, most: Array = most, least: Array = least
+                ) -> Array:
+                    """Least value beyond place j of the chord from place i to it, continued."""
+                    return least[j] - np.maximum(most[i] - least[j], 0.0) * times * (1 + 1e-3)
+
+                bound = np.minimum(
+                    np.minimum(fall(2, 1, left), fall(2, 3, right)),
+                    np.minimum(fall(1, 2, np.exp(r)), fall(3, 2, np.exp(-r))),
+                )
+                good = (least[0] >= most[1]) & (least[4] >= most[3]) & (bound > 0) & (slope > 0)
+                level[wanting[good]] = slope[good]
+                # The inner difference errs by a unit of itself, which 1e-3 covers, the last by one.
+                power[wanting[good]] = np.minimum(bound[good] * (1 - 8 * UNIT), 1.0)
+                wanting = wanting[~good]
+                if not len(wanting):
+                    break
+        return level, power
+
+    def _gaps(self) -> Array:
+        """How far the lines and the points are apart between two places, beside the tolerance."""
+        t = np.exp(self.place)
+        a, b = self.level, self.power
+        with np.errstate(all="ignore"):
+            at = (b[:-1] - b[1:]) / (a[:-1] - a[1:])
+        at = np.clip(np.where(np.isfinite(at), at, t[:-1]), t[:-1], t[1:])
+        share = (at - t[:-1]) / np.where(t[1:] > t[:-1], t[1:] - t[:-1], 1.0)
+        above = self.high[:-1] + (self.high[1:] - self.high[:-1]) * share
+        below = np.maximum(b[:-1] - a[:-1] * at, b[1:] - a[1:] * at)
+        below = np.maximum(np.where((b[:-1] > 0) | (b[1:] > 0), below, 0.0), 0.0)
+        scale = np.minimum(above + np.minimum(a[:-1], a[1:]) * at, SHARE * above)
+        ease = np.maximum(FLOOR / np.maximum(above, 1e-300), 1.0) ** 0.25
+        gap = (above - below) / (TOLERANCE * ease * np.maximum(scale, 1e-300))
+        known = (b[:-1] > 0) & (b[1:] > 0)
+        gap = np.where(known, gap, np.maximum(gap, 4.0))
+        width = self.place[1:] - self.place[:-1]
+        fine = (width > 1e-8 * (1 + self.place[1:])) & (above > LEAST)
+        return np.where(fine & (above > below), gap, 0.0)
+
+    def evenly(self, most: int) -> Array:
+        """At most so many places whose gaps are about the same."""
+        root = np.sqrt(self._gaps())
+        need = np.concatenate([[0.0], np.cumsum(np.clip(root, 1e-3, 1e3))])
+        count = int(min(max(need[-1], 2.0), most))
+        return np.unique(np.interp(np.linspace(0.0, float(need[-1]), count), need, self.place))
+
+    def refine(self, most: int) -> bool:
+        """More places where lines and points are too far apart; False where none are."""
+        gap = self._gaps()
+        # Where there is no room for all, each gets its share.
+        ease = max(1.0, float(np.sqrt(gap).sum()) / most) ** 2
+        while True:
+            pieces = np.clip(np.ceil(np.sqrt(gap / ease)), 1, 8).astype(int)
+            added = int((pieces - 1).sum())
+            if not added:
+                return False
+            if len(self.place) + added <= most:
+                break
+            ease *= 1.5
+        left, width = self.place[:-1], np.diff(self.place)
+        new: list[Array] = []
+        gaps: list[Array] = []
+        for k in range(1, 8):
+            cut = pieces > k
+            new.append(left[cut] + width[cut] * k / pieces[cut])
+            gaps.append(width[cut] / pieces[cut])
+        # The points at the ends of what was cut can be told more sharply, too.
+        closer = np.where(pieces > 1, width / pieces, math.inf)
+        closer = np.minimum(np.append(closer, math.inf), np.append(math.inf, closer))
+        again = np.nonzero(closer < math.inf)[0]
+        fresh = np.concatenate(new)
+        place = np.concatenate([fresh, self.place[again]])
+        level, power = self._points(place, np.concatenate([*gaps, closer[again]]))
+        better = power[len(fresh) :] > 0
+        self.level[again[better]] = level[len(fresh) :][better]
+        self.power[again[better]] = power[len(fresh) :][better]
+        high = _up(self._profile.log_deltas(fresh)[1])
+        order = np.argsort(np.concatenate([self.place, fresh]), kind="stable")
+        self.place = np.concatenate([self.place, fresh])[order]
+        self.high = np.concatenate([self.high, high])[order]
+        self.level = np.concatenate([self.level, level[: len(fresh)]])[order]
+        self.power = np.concatenate([self.power, power[: len(fresh)]])[order]
+        return True
+
+    def rows(self) -> list[tuple[float, float, float, float]]:
+        """For each place an upper bound of e^epsilon, and of delta; a level, and its power."""
+        t = np.exp(self.place) * (1 + 16 * UNIT * (1 + self.place))
+        return [
+            (float(x), float(d), float(a), float(b))
+            for x, d, a, b in zip(t, self.high, self.level, self.power, strict=True)
+        ]
+
+
+def _up(log_value: Array) -> Array:
+    value = np.exp(np.minimum(log_value, 0.0) * (1 - 4 * UNIT)) * (1 + 8 * UNIT)
+    return np.where(np.isneginf(log_value), 0.0, np.minimum(value, 1.0))
+
+
+def _down(log_value: Array) -> Array:
+    return np.exp(np.minimum(log_value, 0.0) * (1 + 4 * UNIT)) * (1 - 8 * UNIT)

@@ -1,0 +1,176 @@
+"""Polygons whose corners are floats: one test after another, and fewer corners, by rounding.
+
+A coordinate is a float up to 1/2, or 1 minus such a float, so that both ends keep their digits.
+Sums and quotients err by a few units of their terms, and each result is moved by more than that: to
+the right and down (side -1), or to the left and up (side 1) [TC-13].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.curves.tradeoff.piecewise_linear import LEAST, Corner, Polygon, chords, hull
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+
+__all__ = ["after_rounded", "thinned"]
+
+SMALLEST = float(LEAST)
+MOVE = 12 * UNIT  # relative: more than a result errs [TC-13]
+TINY = 1e-300  # what may be lost to underflow
+HALF_BITS = int(np.float64(0.5).view(np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class _Coordinates:
+    """Numbers in [0, 1]: ``value``, or 1 - value where ``high``; value is at most 1/2."""
+
+    value: Array
+    high: NDArray[np.bool_]
+
+    @staticmethod
+    def of(numbers: Sequence[Fraction]) -> _Coordinates:
+        """Of numbers that are such floats, as `rounded` makes them."""
+        high = np.array([x > Fraction(1, 2) for x in numbers], bool)
+        small = [1 - x if up else x for x, up in zip(numbers, high.tolist(), strict=True)]
+        return _Coordinates(np.array([float(x) for x in small]), high)
+
+    def at(self, index: NDArray[np.intp] | NDArray[np.bool_] | slice) -> _Coordinates:
+        """Some of them."""
+        return _Coordinates(self.value[index], self.high[index])
+
+    @property
+    def key(self) -> NDArray[np.int64]:
+        """Whole numbers in the same order, equal where these are: the bits of floats rise."""
+        bits = self.value.view(np.int64)
+        return np.where(self.high, 2 * HALF_BITS - bits, bits)
+
+    def fractions(self) -> list[Fraction]:
+        """The same as exact numbers."""
+        pairs = zip(self.value.tolist(), self.high.tolist(), strict=True)
+        return [1 - Fraction(v) if high else Fraction(v) for v, high in pairs]
+
+
+def _gap(a: _Coordinates, b: _Coordinates) -> Array:
+    """b - a for a <= b, within two units of it."""
+    near = np.where(a.high, a.value - b.value, b.value - a.value)
+    return np.where(b.high & ~a.high, (0.5 - a.value) + (0.5 - b.value), near)
+
+
+def _joined(parts: Sequence[_Coordinates]) -> _Coordinates:
+    return _Coordinates(
+        np.concatenate([x.value for x in parts]), np.concatenate([x.high for x in parts])
+    )
+
+
+def _chosen(first: NDArray[np.bool_], a: _Coordinates, b: _Coordinates) -> _Coordinates:
+    """Those of a where ``first``, else those of b."""
+    return _Coordinates(np.where(first, a.value, b.value), np.where(first, a.high, b.high))
+
+
+def _moved(low: Array, rest: Array, high: NDArray[np.bool_], side: int) -> _Coordinates:
+    """A number about ``low``, or 1 - ``rest`` where ``high``, moved to its side [TC-4]."""
+    rising = np.where(high, -side, side) > 0
+    value = np.where(high, rest, low)
+    value = np.where(rising, value * (1 + MOVE) + TINY, np.maximum(value * (1 - MOVE) - TINY, 0.0))
+    value = np.where(value < SMALLEST, np.where(rising, SMALLEST, 0.0), value)
+    beyond = value > 0.5  # then 1 - value is exact
+    value, high = np.where(beyond, 1 - np.minimum(value, 1.0), value), high ^ beyond
+    return _Coordinates(value, high)
+
+
+def _between(
+    x: _Coordinates,
+    ends: tuple[_Coordinates, _Coordinates],
+    values: tuple[_Coordinates, _Coordinates],
+    side: int,
+) -> _Coordinates:
+    """The chord's value at x between its ends; at an end the value there as it is."""
+    before, after, width = _gap(ends[0], x), _gap(x, ends[1]), _gap(*ends)
+    rise = _gap(*values)
+    first, last = values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low = np.where(first.high, 0.0, first.value) + rise * (before / width)
+        rest = np.where(last.high, last.value, 0.0) + rise * (after / width)
+    high = first.high | (last.high & (low > 0.5))
+    result = _moved(low, rest, high, side)
+    for at, end in ((before == 0, first), (after == 0, last)):
+        result = _chosen(at, end, result)
+    return result
+
+
+def after_rounded(first: Polygon, second: Polygon, side: int) -> Polygon:
+    """The power of the second test at the first one's power, rounded to a side [TC-7, TC-13].
+
+    Args:
+        first, second: polygons of floats, see `rounded`.
+        side: -1 for a polygon below the composed one, 1 for one above it.
+    """
+    x, y = (_Coordinates.of(v) for v in zip(*first, strict=True))
+    s, t = (_Coordinates.of(v) for v in zip(*second, strict=True))
+    # The first one's corners, with the second one's power there.
+    j = np.clip(np.searchsorted(s.key, y.key), 1, len(s.value) - 1)
+    powers = _between(y, (s.at(j - 1), s.at(j)), (t.at(j - 1), t.at(j)), side)
+    # The second one's corners, at the level where the first one's power is theirs.
+    rising = int(np.argmax(y.key == 2 * HALF_BITS)) + 1  # up to the first power of 1
+    i = np.searchsorted(y.key[:rising], s.key)
+    met = (i > 0) & (i < rising)
+    i = i[met]
+    i, met = i[s.key[met] < y.key[i]], np.flatnonzero(met)[s.key[met] < y.key[i]]
+    levels = _between(s.at(met), (y.at(i - 1), y.at(i)), (x.at(i - 1), x.at(i)), -side)
+    corners = zip(
+        _joined([x, levels]).fractions(), _joined([powers, t.at(met)]).fractions(), strict=True
+    )
+    return hull(corners)
+
+
+def thinned(polygon: Polygon, side: int) -> Polygon:
+    """About half of the corners of a polygon of floats, on its side of it [TC-13].
+
+    Chords below the curve. Above it every other line is left out, and its neighbors continued.
+    """
+    if side < 0:
+        return chords(polygon)
+    x, y = (_Coordinates.of(v) for v in zip(*polygon, strict=True))
+    k = np.arange(0, len(polygon) - 3, 2)  # the line from corner k + 1 on is left out
+    ends = [(x.at(k + i), y.at(k + i)) for i in range(4)]
+    (ax, ay), (bx, by), (cx, cy), (dx, dy) = ends
+    before, middle, last = _gap(ax, bx), _gap(bx, cx), _gap(cx, dx)
+    up, over, on = _gap(ay, by), _gap(by, cy), _gap(cy, dy)
+    # About where both lines meet; any level in between will do.
+    with np.errstate(all="ignore"):
+        slopes = up / before, over / middle, on / last
+        share = np.clip((slopes[1] - slopes[2]) / (slopes[0] - slopes[2]), 0.0, 1.0)
+    share = np.where(np.isfinite(share), share, 0.5)
+    low = np.where(bx.high, 0.0, bx.value) + middle * share
+    rest = np.where(cx.high, cx.value, 0.0) + middle * (1 - share)
+    level = _moved(low, rest, bx.high | (cx.high & (low > 0.5)), 1)
+    key = np.clip(level.key, bx.key, cx.key)
+    level = _chosen(key == bx.key, bx, _chosen(key == cx.key, cx, level))
+    ahead = by, _gap(bx, level), up / before  # the line before, continued
+    back = cy, _gap(level, cx), on / last  # the line after, continued to the left
+    powers = [_continued(*ahead, 1), _continued(*back, -1)]
+    power = _chosen(powers[0].key > powers[1].key, *powers)
+    # No corner stands for a line that has passed 1: what was between stays there.
+    passed = powers[0].key == 2 * HALF_BITS
+    corners: list[Corner] = [polygon[0]]
+    for i, at, value in zip(k.tolist(), level.fractions(), power.fractions(), strict=True):
+        corners += polygon[i + 1 : i + 3] if passed[i // 2] else [(at, value)]
+    return hull([*corners, *polygon[2 * len(k) + 1 :]])
+
+
+def _continued(start: _Coordinates, distance: Array, slope: Array, way: int) -> _Coordinates:
+    """At least the power at a distance from a corner on its line, to the right or to the left."""
+    move = distance * slope
+    low = np.where(start.high, (0.5 - start.value) + 0.5, start.value)
+    rest = np.where(start.high, start.value, (0.5 - start.value) + 0.5)
+    high = low + way * move > 0.5
+    error = MOVE * (np.where(high, rest, low) + move)
+    low, rest = low + way * move + error, rest - way * move - error
+    small = np.maximum(np.where(high, rest, low), 0.0)
+    return _moved(small, small, high, 1)

@@ -1,0 +1,398 @@
+"""Curves of experiments that are at hand: two distributions, or the points of a curve.
+
+A piecewise-linear curve f and a finite pair are the same thing: the outcome that stands for the
+piece from (a, f(a)) to (b, f(b)) has the probability b - a under one hypothesis and f(a) - f(b)
+under the other, and 1 - f(0) is left for an outcome that gives all away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from itertools import pairwise
+from numbers import Rational, Real
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.external_pld import ExternalPld
+from neyman.curves.losses.finite import MOST_EPSILON, FiniteLoss
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.tradeoff.enclosure import exponential
+from neyman.curves.tradeoff.guarantees import approximate
+from neyman.curves.tradeoff.piecewise_linear import (
+    Line,
+    composition_between,
+    envelope,
+    finite_pair,
+    hull,
+    mirrored_line,
+)
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+
+Point = tuple[Fraction, Fraction]
+
+__all__ = ["Distribution", "between", "from_points", "from_profile", "law", "total_variation"]
+
+ROUNDED = Fraction(1, 10**12)  # what sums and curves may miss that came as floats
+CELLS = 2000  # of equal probability under each distribution
+LAST = 40  # decades of its tails that are resolved
+A_DECADE = 20  # cells
+NARROW = 1e-12  # of the distance from the middle and its width
+PLACES = 1 << 15  # of the lattice onto which estimated losses are moved
+NEARLY = 1 - 2.0**-53
+ESTIMATE = "estimate: two distributions seen in cells"
+
+
+class Distribution(Protocol):
+    """What is asked of a frozen distribution of scipy.stats."""
+
+    def cdf(self, x: Any, /) -> Any:
+        """Probability of at most x."""
+
+    def sf(self, x: Any, /) -> Any:
+        """Probability of more than x."""
+
+    def ppf(self, q: Any, /) -> Any:
+        """Quantile from below."""
+
+    def isf(self, q: Any, /) -> Any:
+        """Quantile from above."""
+
+
+def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distribution) -> Tradeoff:
+    """Return the curve between two distributions, of T(P, Q) and T(Q, P).
+
+    Like every `Tradeoff` it covers both orders and answers for the worse one, so it does not
+    matter which of the two is named first; but `@` puts p beside the other pair's p.
+
+    Args:
+        p, q: probabilities of the same outcomes, in the same order: whole numbers, fractions,
+            decimals or floats (read as the decimal that they print), at least 0. The sum is 1,
+            for floats to within 1e-12. Or two frozen distributions of scipy.stats.
+
+    Returns:
+        The curve of the finite pair. For two distributions of scipy.stats an estimate, marked so
+        in `Tradeoff.method`: they are seen in some thousand cells, equally probable in the middle
+        and finer down to tails of 1e-40, so that it errs toward privacy where the likelihood ratio
+        changes within a cell.
+
+    Raises:
+        ValueError: if an entry is negative, a sum is not 1, or the outcomes differ in number.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.between([0.5, 0.5], [0.9, 0.1])
+        >>> round(float(f.power(level=0.05)), 6), round(float(f.advantage()), 6)
+        (0.25, 0.4)
+
+    Source: Dong, Roth and Su 2022, definition 2.1; Neyman and Pearson 1933.
+    """
+    continuous = hasattr(p, "cdf"), hasattr(q, "cdf")
+    if any(continuous):
+        for name, value, right in zip("pq", (p, q), continuous, strict=True):
+            if not right:
+                raise TypeError(
+                    f"{name} = {value!r} must be a frozen distribution of scipy.stats like the "
+                    "other one, or both must be sequences of probabilities"
+                )
+        return Tradeoff.of([_estimated(cast(Distribution, p), cast(Distribution, q))])
+    first, _ = law("p", cast(Iterable[object], p))
+    second, _ = law("q", cast(Iterable[object], q))
+    if len(first) != len(second):
+        raise ValueError(
+            f"p and q have {len(first)} and {len(second)} outcomes; they must have the same "
+            "(give an outcome that one of them lacks the probability 0)"
+        )
+    return Tradeoff.of([finite_pair(first, second)])
+
+
+def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
+    """Return the piecewise-linear curve through f(alphas[i]) = betas[i].
+
+    It is the curve of one ordered pair (`Tradeoff.ordered`), that of which the points were given.
+    As f-DP it holds for every ordered pair of neighbors, and then both orders are covered.
+
+    Args:
+        alphas: levels (type I errors), increasing from 0 to 1; the last may be where f reaches 0.
+        betas: type II errors there, falling, convex, and at most 1 - alpha. Both are read like the
+            probabilities of `between`; where floats miss being convex by up to 1e-12, the convex
+            curve below them is taken, which is the safe side.
+
+    Raises:
+        ValueError: naming the first point that no trade-off function has.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.from_points([0, 0.2, 1], [1, 0.5, 0])
+        >>> round(float(f(0.1)), 6)
+        0.75
+
+    Source: Dong, Roth and Su 2022, proposition 2.2: f is a trade-off function if and only if it is
+        convex, continuous, non-increasing and f(x) <= 1 - x.
+    """
+    xs, ys = check.several("alphas", alphas), check.several("betas", betas)
+    if len(xs) != len(ys) or not xs:
+        raise ValueError(
+            f"alphas and betas have {len(xs)} and {len(ys)} entries; they must have the same "
+            "number, at least 1"
+        )
+    slack = ROUNDED if _rounded(xs) or _rounded(ys) else Fraction(0)
+    points = [
+        (check.exact(f"alphas[{i}]", x), check.exact(f"betas[{i}]", y))
+        for i, (x, y) in enumerate(zip(xs, ys, strict=True))
+    ]
+    corners = _curve(points, slack)
+    p = [1 - corners[0][1], *(a[1] - b[1] for a, b in pairwise(corners))]
+    q = [Fraction(0), *(b[0] - a[0] for a, b in pairwise(corners))]
+    return Tradeoff((finite_pair(p, q),), ordered=True)
+
+
+def from_profile(
+    profile: Mapping[Any, object], reverse: Mapping[Any, object] | None = None
+) -> Tradeoff:
+    """Return the curve of a privacy profile: (epsilon, delta)-DP at each of its points.
+
+    f = max over i of 1 - delta_i - e^epsilon_i a, and the inverses of these lines: the lowest curve
+    that keeps all points, and so the tightest that they imply.
+
+    Args:
+        profile: delta by epsilon, both read like the probabilities of `between`; epsilon at least
+            0 and delta in [0, 1]. It holds for neighbors in both orders.
+        reverse: if given, the profile is H_{e^epsilon}(P || Q) of one pair and this is
+            H_{e^epsilon}(Q || P); epsilons may then have any sign. The curve covers both orders of
+            that pair, each with its own profile.
+
+    Returns:
+        A curve with finitely many corners. Where deltas are larger than others force them to be,
+        its own delta is the smaller one.
+
+    Raises:
+        ValueError: if a profile is empty, a number is out of range, or a delta is below
+            1 - e^epsilon, where every profile is above.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.from_profile({1: 1e-3, 2: 1e-6})
+        >>> round(float(f.epsilon(delta=1e-6)), 6), round(float(f.power(level=0.05)), 4)
+        (2.0, 0.1369)
+
+    Source: Dong, Roth and Su 2022, proposition 2.5; Balle, Barthe and Gaboardi 2018.
+    """
+    ahead = _profile("profile", profile, signed=reverse is not None)
+    if reverse is None and len(profile) == 1:
+        ((epsilon, delta),) = profile.items()
+        if check.exact("delta", delta) < 1:
+            return approximate(epsilon, cast(Fraction, delta))
+    behind = ahead if reverse is None else _profile("reverse", reverse, signed=True)
+    below, above = (
+        envelope([line[side] for line in ahead] + [mirrored_line(*line[side]) for line in behind])
+        for side in (0, 1)
+    )
+    return Tradeoff.of([composition_between((below, above))])
+
+
+def total_variation(v: float | Fraction | str) -> Tradeoff:
+    """Total variation at most v: f(alpha) = max(0, 1 - v - alpha), which is (0, v)-DP.
+
+    Args:
+        v: in [0, 1]; 1 claims nothing.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.total_variation("0.1").power(level=0.05)), 6)
+        0.15
+
+    Source: Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015.
+    """
+    exact = check.exact("v", v)
+    if not 0 <= exact <= 1:
+        raise ValueError(f"v = {v!r} must be between 0 and 1")
+    return (
+        approximate(0, v) if exact < 1 else Tradeoff.of([Composition.of([(NonPrivateLoss(), 1)])])
+    )
+
+
+def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
+    """A finite distribution as fractions with the sum 1, and whether floats had to be read.
+
+    Raises:
+        ValueError: if an entry is negative, or the sum is not 1 (to within 1e-12 for floats).
+    """
+    entries = check.several(name, masses)
+    exact = [check.exact(f"{name}[{i}]", x) for i, x in enumerate(entries)]
+    for i, x in enumerate(exact):
+        if x < 0:
+            raise ValueError(f"{name}[{i}] = {entries[i]!r} must be at least 0")
+    total, rounded = sum(exact, Fraction(0)), _rounded(entries)
+    if abs(total - 1) > (ROUNDED if rounded else 0):
+        within = " to within 1e-12" if rounded else ""
+        raise ValueError(f"the sum of {name} is {_shown(total)}; it must be 1{within}")
+    return [x / total for x in exact], rounded
+
+
+def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[tuple[Line, Line]]:
+    """The lines power <= delta + e^epsilon level, with e^epsilon rounded to either side [TC-10]."""
+    if not isinstance(profile, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name} = {profile!r} must be a mapping such as {{1.0: 1e-5, 2.0: 1e-9}}")
+    if not profile:
+        raise ValueError(f"{name} is empty: give at least one epsilon with its delta")
+    lines: list[tuple[Line, Line]] = []
+    for key, value in profile.items():
+        epsilon = check.exact(f"an epsilon of {name}", key)
+        delta = check.exact(f"{name}[{key!r}]", value)
+        if not 0 <= delta <= 1:
+            raise ValueError(f"{name}[{key!r}] = {value!r} must be between 0 and 1")
+        if abs(epsilon) > MOST_EPSILON:
+            raise ValueError(f"epsilon = {key!r} of {name} must be at most {MOST_EPSILON:g}")
+        if epsilon < 0 and not signed:
+            raise ValueError(
+                f"epsilon = {key!r} of {name} must be at least 0; below 0 it speaks of the other "
+                "order: give that order's profile as reverse="
+            )
+        low, high = exponential(epsilon)
+        if delta < 1 - high - (ROUNDED if _rounded([key, value]) else 0):
+            raise ValueError(
+                f"{name}[{key!r}] = {value!r} must be at least 1 - e^epsilon = "
+                f"{_shown(1 - low)}: no pair of distributions has less"
+            )
+        if low > 0:
+            lines.append(((low, delta), (high, delta)))
+    return lines
+
+
+def _rounded(values: Iterable[object]) -> bool:
+    return any(isinstance(x, Real) and not isinstance(x, Rational) for x in values)
+
+
+def _shown(x: Fraction) -> str:
+    near = repr(float(x))
+    return near if Fraction(near) == x or len(str(x)) > 20 else str(x)
+
+
+def _curve(points: list[Point], slack: Fraction) -> list[Point]:
+    """The convex curve through the points, from level 0 to (1, 0); refuses what is none."""
+    for i, (a, b) in enumerate(points):
+        where = f"point {i}, (alpha, beta) = ({_shown(a)}, {_shown(b)}),"
+        if i == 0 and a != 0:
+            raise ValueError(f"{where} must be at alpha = 0, where every curve begins")
+        if i and a <= points[i - 1][0]:
+            raise ValueError(f"{where} must have a larger alpha than the point before it")
+        if a > 1:
+            raise ValueError(f"{where} must have alpha at most 1")
+        if b < -slack:
+            raise ValueError(f"{where} must have beta at least 0")
+        if b > 1 - a + slack:
+            raise ValueError(f"{where} lies above 1 - alpha, where guessing is")
+        if i and b > points[i - 1][1] + slack:
+            raise ValueError(f"{where} rises: beta must not exceed {_shown(points[i - 1][1])}")
+    a, b = points[-1]
+    if a < 1 and b > slack:
+        raise ValueError(
+            f"point {len(points) - 1}, (alpha, beta) = ({_shown(a)}, {_shown(b)}), must not be "
+            "the last: a curve goes on to (1, 0); add that point if it goes there straight"
+        )
+    corners = [(x, min(max(y, Fraction(0)), 1 - x)) for x, y in points]
+    # of the powers from above: (1, 0) is a corner of it in any case
+    curve = [(x, 1 - y) for x, y in hull((x, 1 - y) for x, y in corners)]
+    at = 0
+    for i, (x, y) in enumerate(corners):
+        while curve[at + 1][0] < x:
+            at += 1
+        (x0, y0), (x1, y1) = curve[at], curve[at + 1]
+        if y > y0 + (y1 - y0) * (x - x0) / (x1 - x0) + slack:
+            raise ValueError(
+                f"point {i}, (alpha, beta) = ({_shown(x)}, {_shown(y)}), lies above the line from "
+                f"({_shown(x0)}, {_shown(y0)}) to ({_shown(x1)}, {_shown(y1)}): a curve is convex"
+            )
+    return curve
+
+
+def _estimated(p: Distribution, q: Distribution) -> Composition:
+    """The pair seen in cells, its losses moved onto a lattice with both masses kept."""
+    a, b = _cells(p, q)
+    both = (a > 0) & (b > 0)
+    failure, missing = (min(float(x[~both].sum()), NEARLY) for x in (a, b))
+    loss = FiniteLoss(Fraction(1), (0,), (math.log1p(-failure),), failure, missing)
+    value = np.log(a[both]) - np.log(b[both])
+    reach = float(np.max(np.abs(value), initial=0.0))
+    if reach > 1e-9:
+        loss = _lattice_loss(value, a[both], Fraction(reach) / (PLACES // 2), failure, missing)
+    return Composition.of([(ExternalPld(loss, loss.reverse(), ESTIMATE), 1)])
+
+
+def _lattice_loss(
+    value: Array, mass: Array, step: Fraction, failure: float, missing: float
+) -> FiniteLoss:
+    """Each mass p shared by two places so that p and p e^-value are kept (Doroshenko et al. 2022).
+
+    The shares are those of a spread of the likelihood ratio, which takes nothing from the attacker.
+    """
+    h = float(step)
+    left = np.floor(value / h).astype(int)
+    right = np.expm1(np.minimum(left * h - value, 0.0)) / math.expm1(-h) * mass
+    first = int(left.min())
+    total = np.zeros(int(left.max()) - first + 2)
+    np.add.at(total, left - first, np.maximum(mass - right, 0.0))
+    np.add.at(total, left - first + 1, right)
+    nonzero = np.flatnonzero(total)
+    index = tuple(int(i) + first for i in nonzero)
+    return FiniteLoss(step, index, tuple(np.log(total[nonzero]).tolist()), failure, missing)
+
+
+def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
+    """The probabilities of the same cells under both, each with the sum 1."""
+    share = np.concatenate(
+        [
+            np.geomspace(10.0**-LAST, 1 / CELLS, (LAST - 3) * A_DECADE),
+            np.arange(2, CELLS // 2 + 1) / CELLS,
+        ]
+    )
+    with np.errstate(all="ignore"):
+        tails = [_quantiles(name, d, share) for name, d in (("p", p), ("q", q))]
+        # Beyond the place at which either has next to nothing left there is one cell. On the left
+        # the place itself may hold an atom, so that an edge before it is needed.
+        ends = max(lower.min() for lower, _ in tails), min(upper.max() for _, upper in tails)
+        edges = np.unique(np.concatenate([side for both in tails for side in both]))
+        first, last = (int(np.searchsorted(edges, float(x))) for x in (min(ends), max(ends)))
+        edges = edges[max(first - 1, 0) : last + 1]
+        # Nor are cells kept that are so narrow that their probabilities would be mere rounding.
+        width = np.min([_scale(d, edges) for d in (p, q)], axis=0)
+        wide = np.diff(edges, prepend=-math.inf) > NARROW * width
+        wide[-1] = True
+        edges = edges[wide]
+        masses = [_masses(d.cdf, d.sf, edges) for d in (p, q)]
+    for name, mass in zip("pq", masses, strict=True):
+        if not np.all(np.isfinite(mass)) or abs(float(mass.sum()) - 1) > 1e-6:
+            raise ValueError(
+                f"the cells of {name} have the sum {float(mass.sum())!r}, not 1: its cdf, sf, ppf "
+                "and isf disagree; give both distributions as finite sequences of probabilities"
+            )
+    return masses[0] / masses[0].sum(), masses[1] / masses[1].sum()
+
+
+def _quantiles(name: str, d: Distribution, share: Array) -> tuple[Array, Array]:
+    """Those from below and from above, where the distribution knows them."""
+    ends = [np.asarray(f(share), dtype=float) for f in (d.ppf, d.isf)]
+    lower, upper = (x[np.isfinite(x)] for x in ends)
+    if not len(lower) or not len(upper):
+        raise ValueError(f"{name} = {d!r} must have finite quantiles")
+    return lower, upper
+
+
+def _scale(d: Distribution, edges: Array) -> Array:
+    """How far the places are from the middle of a distribution, and how wide that is."""
+    left, middle, right = (float(d.ppf(x)) for x in (0.25, 0.5, 0.75))
+    return np.abs(edges - middle) + (right - left)
+
+
+def _masses(cdf: Callable[[Any], Any], sf: Callable[[Any], Any], edges: Array) -> Array:
+    """Probabilities below, between and above the edges, differences taken on the smaller side."""
+    below = np.concatenate([[0.0], np.asarray(cdf(edges), float), [1.0]])
+    above = np.concatenate([[1.0], np.asarray(sf(edges), float), [0.0]])
+    mass = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))
+    return np.maximum(mass, 0.0)

@@ -1,0 +1,133 @@
+"""Groups: what is promised to one person, said of several who act as one.
+
+If neighbors differ by one person, data that differ by k people are k steps apart, and a test of
+level a at one end has at most the power m(a) one step on, m(m(a)) two steps on: the power of the
+k-fold composition of m with itself (Dong, Roth and Su 2022, theorem 2.14). Where a step may add a
+person or remove one, m is the largest of both, and its concave hull is what one curve can say.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import inf, log1p
+from typing import TypeVar
+
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import MOST_EPSILON, FiniteLoss, response_loss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.tradeoff.curve import Curve
+from neyman.curves.tradeoff.float_polygon import after_rounded, thinned
+from neyman.curves.tradeoff.piecewise_linear import (
+    MOST_CORNERS,
+    PERFECT,
+    Pair,
+    Polygon,
+    after,
+    composition_between,
+    rounded,
+    shortened,
+)
+from neyman.curves.tradeoff.symmetry import joint
+from neyman.numerics import check
+from neyman.numerics.rounding import above, up
+
+__all__ = ["group"]
+
+C = TypeVar("C", bound=Curve)
+
+MOST_MU_SQUARED = Fraction(10**12)  # beyond these nothing is hidden
+MOST_RHO = 10**12
+FAR = "beyond what is told apart"
+UNKNOWN = LossBracket(PERFECT, NonPrivateLoss(), FAR)
+
+
+def group(f: C, size: int) -> C:
+    """See `Tradeoff.group`."""
+    size = check.integer("size", size, 1)
+    if f.ordered:
+        raise ValueError(
+            "f is the curve of one ordered pair of neighbors, and a group can join or leave. If f "
+            "bounds every ordered pair of neighbors, use f.mutual().group(size). If it bounds one "
+            "order only, use f.symmetric().group(size)"
+        )
+    if size == 1:
+        return f
+    curves = f.directions
+    closed = _closed(curves[0], size) if len(curves) == 1 else None
+    if closed is None:
+        closed = composition_between(_repeated(joint(curves), size))
+    return f.replace([closed])
+
+
+def _closed(curve: Composition, size: int) -> Composition | None:
+    """The curve of a group where it is of the same kind."""
+    if not curve.parts or isinstance(curve.parts[0][0], NonPrivateLoss):
+        return curve
+    if curve.bare is not None and not curve.infinite and curve.rho < inf:
+        # k^2 rho (Bun and Steinke 2016, proposition 1.9): bare stays bare.
+        known = Fraction(up(curve.known.rho)) if curve.known.parts else Fraction(0)
+        own = curve.bare.exact_rho if curve.bare.quadratic else Fraction(curve.bare.rho)
+        rho = (own + known) * size**2
+        return Composition.of([(RenyiBound(rho) if rho <= MOST_RHO else UNKNOWN, 1)])
+    loss, count = curve.parts[0]
+    if len(curve.parts) > 1 or count > 1:
+        return None
+    if isinstance(loss, GaussianLoss):
+        square = Fraction(loss.mu_squared) * size**2
+        if square <= MOST_MU_SQUARED:
+            return Composition.of([(GaussianLoss(float(square)), 1)])
+        nearly = LossBracket(GaussianLoss(float(MOST_MU_SQUARED)), NonPrivateLoss(), FAR)
+        return Composition.of([(nearly, 1)])
+    if isinstance(loss, FiniteLoss) and not loss.infinite and loss.index == (-1, 1):
+        epsilon = loss.supremum * size
+        if epsilon <= MOST_EPSILON:
+            return Composition.of([(response_loss(epsilon), 1)])
+    if isinstance(loss, FiniteLoss) and loss.failure == loss.missing and loss.index == (0,):
+        delta = above(Fraction(loss.failure) * size)  # power <= level + delta
+        if delta >= 1:
+            return Composition.of([(NonPrivateLoss(), 1)])
+        return Composition.of([(FiniteLoss(loss.lattice, (0,), (log1p(-delta),), delta, delta), 1)])
+    return None
+
+
+def _repeated(m: Pair, times: int) -> Pair:
+    """m after m after m ..., by repeated squaring, on either side of it [TC-7]."""
+    power, square = None, m if m[0] is m[1] else (rounded(m[0], -1), rounded(m[1], 1))
+    while True:
+        if times & 1:
+            power = square if power is None else _after(power, square)
+        times >>= 1
+        if not times and power is not None:
+            return power
+        longer = _after(square, square)
+        if longer == square:  # nothing more is told apart
+            return square if power is None else _after(power, square)
+        square = longer
+
+
+def _after(first: Pair, second: Pair) -> Pair:
+    """Exactly where both are exact and the result is not long, else between two polygons."""
+    if first[0] is first[1] and second[0] is second[1]:
+        exact = after(first[0], second[0])
+        return shortened((exact, exact))
+    both = [
+        (rounded(pair[0], -1), rounded(pair[1], 1)) if pair[0] is pair[1] else pair
+        for pair in (first, second)
+    ]
+    below, above = (
+        after_rounded(one, other, side) for one, other, side in zip(*both, (-1, 1), strict=True)
+    )
+    return _limited(below, -1), _limited(above, 1)
+
+
+def _limited(polygon: Polygon, side: int) -> Polygon:
+    """A polygon on its side with at most about `MOST_CORNERS`."""
+    while len(polygon) > MOST_CORNERS:
+        fewer = thinned(polygon, side)
+        if len(fewer) == len(polygon):
+            break
+        polygon = fewer
+    return polygon

@@ -1,0 +1,262 @@
+"""Guarantees by name: the tightest curve that each definition implies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import LEAST_EPSILON, MOST_EPSILON, FiniteLoss, response_loss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.renyi_bound import RenyiBound, from_orders
+from neyman.curves.tradeoff.enclosure import exponential
+from neyman.curves.tradeoff.piecewise_linear import Polygon, composition_between, hull
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.numerics import check
+from neyman.numerics.rounding import above
+
+__all__ = ["approximate", "gdp", "pbdp", "perfect", "pure", "renyi", "tcdp", "zcdp"]
+
+LARGEST = 10**12  # of rho, of orders and of their epsilons
+
+
+def _single(loss: Part) -> Tradeoff:
+    return Tradeoff.of([Composition.of([(loss, 1)])])
+
+
+def perfect() -> Tradeoff:
+    """Perfect privacy: f(alpha) = 1 - alpha; nothing can be learned.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.perfect().power(level=0.05)), 6), ny.perfect() >= ny.pure("0.1")
+        (0.05, True)
+    """
+    return Tradeoff.of([Composition()])
+
+
+def pure(epsilon: float | Fraction | str) -> Tradeoff:
+    """Pure epsilon-DP: f(alpha) = max(0, 1 - e^epsilon alpha, e^-epsilon (1 - alpha)).
+
+    Args:
+        epsilon: at least 0.
+
+    Returns:
+        The curve of binary randomized response, which every epsilon-DP mechanism is at least as
+        private as (Kairouz, Oh and Viswanath 2015; Wasserman and Zhou 2010).
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.pure(1).power(level=0.05)), 4)
+        0.1359
+    """
+    return approximate(epsilon, 0.0)
+
+
+def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
+    """(epsilon, delta)-DP: f = max(0, 1 - delta - e^epsilon a, e^-epsilon (1 - delta - a)).
+
+    Args:
+        epsilon: at least 0.
+        delta: in [0, 1); kept as a float, rounded up if it is none.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.approximate(1, 1e-6).power(level=0.05)), 4)
+        0.1359
+        >>> ny.Gaussian(sigma=5).tradeoff() >= ny.approximate(1, 1e-6)
+        True
+
+    Source: Dong, Roth and Su 2022, proposition 2.5; Kairouz, Oh and Viswanath 2015.
+    """
+    exact = check.exact("epsilon", epsilon)
+    check.non_negative("epsilon", float(exact))
+    if exact and not LEAST_EPSILON <= exact <= MOST_EPSILON:
+        raise ValueError(f"epsilon = {epsilon!r} must be 0, or from 1e-150 to {MOST_EPSILON:g}")
+    share = _above("delta", delta)
+    if not 0 <= share < 1:
+        raise ValueError(f"delta = {delta!r} must be at least 0 and below 1")
+    if exact == 0:
+        if share == 0:
+            return perfect()
+        return _single(FiniteLoss(Fraction(1), (0,), (math.log1p(-share),), share, share))
+    return _single(response_loss(exact, failure=share))
+
+
+def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
+    """Probabilistically bounded DP: tests with power above e^epsilon level have power <= delta.
+
+    With x = delta e^-epsilon it says f(x) >= 1 - delta and f(1 - delta) >= x. At each level the
+    smallest such curve is the least of pure epsilon-DP, the leak (1 - d)(1 - a) through the first
+    point, 1 - d = (1 - delta) / (1 - x), and the leak's inverse: that is not convex, and no single
+    mechanism is as bad at every level.
+
+    Args:
+        epsilon: at least 0.
+        delta: in [0, 1]; 1 claims nothing.
+
+    Returns:
+        The one convex curve below these three, which composes: that of
+        (log((1 - d - c) / c), d)-DP with c = 1 / (1 + e^epsilon), or of total variation d where
+        2 c > 1 - d. delta(epsilon) is that of the three; `Tradeoff.pbdp` and the power at a level
+        are more, because the hull reaches ratios above e^epsilon as far as the corner at c.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.pbdp(1, "1e-3")
+        >>> round(float(f.power(level=0.05)), 4)
+        0.1364
+
+    Source: Kifer, Abowd et al. 2022 (the definition); [TC-11] (the curve).
+    """
+    exact, share = check.exact("epsilon", epsilon), check.exact("delta", delta)
+    if not 0 <= exact <= MOST_EPSILON:
+        raise ValueError(f"epsilon = {epsilon!r} must be between 0 and {MOST_EPSILON:g}")
+    if not 0 <= share <= 1:
+        raise ValueError(f"delta = {delta!r} must be between 0 and 1")
+    if share == 0:
+        return pure(exact)
+    if share == 1:
+        return _single(NonPrivateLoss())
+    sides: list[Polygon] = []
+    for ratio in exponential(exact):
+        x, y = sorted((share / ratio, 1 - share))  # the point on or above the diagonal [TC-11]
+        corner = x / (1 - y + x)
+        leak = 1 - y / (1 - x)
+        sides.append(hull([(Fraction(0), leak), (corner, 1 - corner), (1 - leak, Fraction(1))]))
+    return Tradeoff.of([composition_between((sides[0], sides[1]))])
+
+
+def gdp(mu: float) -> Tradeoff:
+    """Gaussian DP: f = G_mu, G_mu(alpha) = Phi(Phi^-1(1 - alpha) - mu).
+
+    Args:
+        mu: at least 0; the distance of two normal distributions in standard deviations.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.gdp(1).power(level=0.05)), 4)
+        0.2595
+
+    Source: Dong, Roth and Su 2022, definition 2.6.
+    """
+    mu = check.non_negative("mu", mu)
+    if mu and not 1e-150 < mu < 1e150:
+        raise ValueError(f"mu = {mu!r} must be 0, or between 1e-150 and 1e150")
+    return _single(GaussianLoss(mu * mu)) if mu * mu > 0 else perfect()
+
+
+def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tradeoff:
+    """Rho-zCDP, D_a <= a rho for every order a > 1 in both directions; or delta-approximate zCDP.
+
+    Bare guarantees compose by adding their bounds, and become a curve last. The curve uses every
+    real order and both directions. As a budget it is checked by rho itself, because the curve that
+    zCDP implies does not imply zCDP. With a delta the bounds hold beside an event of probability
+    delta in which everything may be lost.
+
+    Args:
+        rho: at least 0.
+        delta: in [0, 1).
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float((ny.zcdp("0.01") ** 100).epsilon(delta=1e-6)), 3)
+        7.766
+
+    Source: Bun and Steinke 2016, definitions 1.1 and 8.1; Balle et al. 2020.
+    """
+    exact = _rate("rho", rho)
+    bare = _single(RenyiBound(exact)) if exact else perfect()
+    return bare @ approximate(0, delta)
+
+
+def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff:
+    """Truncated concentrated DP: D_a <= a rho for 1 < a < omega, in both directions.
+
+    Args:
+        rho: at least 0.
+        omega: above 1; inf is `zcdp`.
+
+    Returns:
+        The curve that it implies; at omega itself the bound holds too, by continuity. Guarantees of
+        this kind compose by adding rho, and the least omega stays.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.tcdp("0.1", 20).epsilon(delta=1e-6)), 3)
+        2.142
+
+    Source: Bun, Dwork, Rothblum and Steinke 2018, definition 1.
+    """
+    exact, last = _rate("rho", rho), _order("omega", omega)
+    if last == 1:
+        raise ValueError(
+            f"omega = {omega!r} must be above 1; for the order 1 say ny.renyi({{1: rho}})"
+        )
+    return _single(RenyiBound(exact, top=last)) if exact else perfect()
+
+
+def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
+    """Renyi DP at finitely many orders: D_a <= bounds[a] in both directions.
+
+    What lies between the orders follows from the convexity of (a - 1) D_a; beyond the largest
+    nothing is said, unless it is inf. Guarantees of this kind compose by adding their bounds, and
+    become a curve last. As a budget each order is checked.
+
+    Args:
+        bounds: {order: epsilon}, at least one. Orders are at least 1, each once: 1 is KL, inf is
+            the pure epsilon. Epsilons are at least 0; all numbers exact. Both up to 1e12.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.renyi({2: "0.1", 8: "0.5"}).epsilon(delta=1e-6)), 3)
+        2.039
+
+    Source: Mironov 2017, definition 4; van Erven and Harremoes 2014 (convexity).
+    """
+    if not isinstance(bounds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"bounds = {bounds!r} must be a mapping of orders to epsilons: {{2: 0.1}}")
+    if not bounds:
+        raise ValueError("bounds = {} must have at least one order, such as {2: 0.1}")
+    rates: dict[Fraction | float, Fraction] = {}
+    for order, epsilon in bounds.items():
+        exact = _order("bounds: the order", order)
+        if exact in rates:
+            raise ValueError(f"bounds = {bounds!r} has the order {order!r} twice; keep one of them")
+        rates[exact] = _rate(f"bounds[{order!r}]", epsilon)
+    if not all(rates.values()):
+        return perfect()  # a divergence of 0: equal laws
+    if list(rates) == [math.inf]:
+        return pure(rates[math.inf])
+    return _single(from_orders(rates))
+
+
+def _above(name: str, value: Any) -> float:
+    """A float as it is; what else is a number at the float at or above it."""
+    exact = check.exact(name, value)
+    return float(exact) if isinstance(value, float) else above(exact)
+
+
+def _rate(name: str, value: Any) -> Fraction:
+    """A bound on a divergence: exact, 0 or from 1e-150 to 1e12."""
+    exact = check.exact(name, value)
+    check.non_negative(name, float(exact))
+    if exact and not LEAST_EPSILON <= exact <= LARGEST:
+        raise ValueError(f"{name} = {value!r} must be 0, or from 1e-150 to 1e12")
+    return exact
+
+
+def _order(name: str, value: Any) -> Fraction | float:
+    """An order: exact, at least 1, or inf."""
+    if isinstance(value, float) and value == math.inf:
+        return math.inf
+    exact = check.exact(name, value)
+    if not 1 <= exact <= LARGEST:
+        raise ValueError(
+            f"{name} = {value!r} must be at least 1 (1 is KL, inf is pure), up to 1e12"
+        )
+    return exact

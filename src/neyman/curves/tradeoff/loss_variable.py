@@ -1,0 +1,337 @@
+"""The privacy loss random variable of one ordered pair (P, Q): L = log dP/dQ under P.
+
+Its law follows from the profile: delta is convex in u = e^x and its right slope there is
+-Q(L > x), so that
+
+    P(L > x) = delta(x) + e^x Q(L > x),
+
+with Q(L > x) between the chords of delta on either side of x. Read from the other end, with the
+profile of (Q, P), the same chords give P(L <= x) with all its digits where it is small [PL-1].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from neyman.curves.divergences.divergence import renyi_divergence
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.loss import Loss
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.profiles.selection import select
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT, common_step
+from neyman.numerics.bound import Bound
+from neyman.numerics.operations import method_note, question
+from neyman.numerics.rounding import down, exp_up, up
+
+__all__ = ["PrivacyLoss"]
+
+CHORDS = np.geomspace(1e-9, 0.25, 18)  # lengths of the chords, in standard deviations up to 1
+FINEST = 1e-12  # a step, relative to the place, below which a lattice is not resolved
+NODES = 6  # multiples of one order at which a variance asks for the moment generating function
+NEGLIGIBLE = 1e-17  # a mass that no draw of 53 bits falls into
+CELLS = 1000  # at least, of mass, between which a draw interpolates
+SMALLEST = -650.0  # log of what still has all digits in a float
+FARTHEST = 1e12  # a loss beyond which floats do not hold a profile's terms
+FAR = 1e6  # deviations beyond which no loss is drawn
+
+
+@dataclass(frozen=True)
+class PrivacyLoss:
+    """The privacy loss random variable L = log dP/dQ(omega), with omega drawn from P.
+
+    P is the distribution of the output on one dataset and Q the one on its neighbor. The loss of
+    the reverse order (Q, P) is ``f.inverse().loss``. Tail probabilities of L are not preserved by
+    post-processing: no guarantee should be stated in them (`Tradeoff.pbdp` can be).
+
+    Args:
+        composition: the losses whose sum it is. Get it as ``f.loss``.
+
+    Examples:
+        >>> import neyman as ny
+        >>> loss = (ny.RandomizedResponse(1) * 2).tradeoff().loss
+        >>> f"{loss.tail(1):.6f}", f"{loss.mean:.6f}", f"{loss.variance:.6f}", loss.infinite.upper
+        ('0.534447', '0.924235', '1.572896', 0.0)
+        >>> loss.sample(4, seed=1).tolist()
+        [2.0, 2.0, 0.0, 2.0]
+
+    Source: Kifer, Abowd et al. 2022, section 4.
+    """
+
+    composition: Composition
+
+    def __post_init__(self) -> None:
+        for part, _ in self.composition.parts:
+            if not isinstance(part, Loss | LossBracket | NonPrivateLoss):
+                raise ValueError(
+                    f"loss: only bounds are known about a {type(part).__name__}, and no law of a "
+                    "privacy loss; ask the curve for epsilon, delta, or power instead"
+                )
+
+    @question
+    def cdf(self, x: float) -> Bound:
+        """Return P(L <= x); lower is safe.
+
+        Args:
+            x: a loss, in nats; any real number, read as the decimal that it prints. Where a law
+                without a lattice has an atom at x, the interval holds both sides of the jump.
+        """
+        low, high = map(float, self._both(x)[0])
+        return Bound(low, high, "lower", method_note(self._profile.method))
+
+    @question
+    def tail(self, x: float) -> Bound:
+        """Return P(L > x), infinite losses included; upper is safe. Args: as for `cdf`."""
+        low, high = map(float, self._both(x)[1])
+        return Bound(low, high, "upper", method_note(self._profile.method))
+
+    @property
+    def infinite(self) -> Bound:
+        """Return P(L = inf), the mass of outcomes that reveal all; upper is safe."""
+        low, high = self.composition.least.infinite, self.composition.infinite
+        if low == high and low in (0.0, 1.0):
+            return Bound(abs(low), abs(high), "upper", "mass")
+        return Bound(low * (1 - 8 * UNIT), min(high * (1 + 8 * UNIT), 1.0), "upper", "mass")
+
+    @property
+    @question
+    def mean(self) -> Bound:
+        """Return E[L], the Kullback-Leibler divergence of P from Q; upper is safe."""
+        if self.composition.infinite:
+            return self._endless()
+        low, high = renyi_divergence(self.composition, 1.0)
+        return Bound(low, high, "upper", "moment generating function")
+
+    @property
+    @question
+    def variance(self) -> Bound:
+        """Return Var(L); upper is safe, inf where infinite losses have mass."""
+        if self.composition.infinite:
+            return self._endless()
+        low, high = _variance(self.composition, self.mean)
+        return Bound(low, high, "upper", "moment generating function")
+
+    @question
+    def sample(self, count: int, seed: int | None = None) -> Array:
+        """Draw losses for a simulation; for noise that protects data use a mechanism.
+
+        The distribution function is inverted by interpolation: a draw is off by a probability of
+        at most 0.001 or by 0.0002 standard deviations. It is exact where losses lie on a lattice.
+
+        Args:
+            count: how many, at least 0.
+            seed: for equal draws at each call; None draws new ones.
+
+        Returns:
+            An array of shape ``(count,)``; inf where an outcome reveals all.
+        """
+        chance = np.random.default_rng(seed).random(check.integer("count", count))
+        if not self.composition.parts:
+            return np.zeros(len(chance))
+        certain = 1 - self.composition.infinite
+        if certain <= 0:
+            return np.full(len(chance), math.inf)
+        place, cdf = self._inverse
+        losses = np.interp(chance, cdf, place)
+        if self._lattice is not None:
+            offset, step = map(float, self._lattice)
+            losses = offset + step * np.round((losses - offset) / step)
+        return np.where(chance < certain, losses, math.inf)
+
+    def _endless(self) -> Bound:
+        least = math.inf if self.composition.least.infinite else 0.0
+        return Bound(least, math.inf, "upper", "outcomes of infinite loss")
+
+    @property
+    def _profile(self) -> Profile:
+        return select(self.composition)
+
+    @cached_property
+    def _moments(self) -> tuple[float, float]:
+        """Mean and standard deviation of the finite part: to steer by."""
+        _, mean, variance = (float(v[0]) for v in self.composition.moments(np.zeros(1)))
+        return mean, math.sqrt(max(variance, 0.0))
+
+    @cached_property
+    def _lattice(self) -> tuple[Fraction, Fraction] | None:
+        """Offset and step of a lattice that holds all finite losses."""
+        known = [(part, n) for part, n in self.composition.parts if isinstance(part, Loss)]
+        steps = [part.step for part, _ in known]
+        if not known or len(known) < len(self.composition.parts) or None in steps:
+            return None
+        step = common_step([s for s in steps if s])
+        if float(step) <= FINEST * max(map(abs, self._moments)):
+            return None
+        return sum((n * part.atoms(0.0).offset for part, n in known), Fraction(0)), step
+
+    def _both(self, x: float) -> tuple[Interval, Interval]:
+        """Bounds on P(L <= x) and on P(L > x)."""
+        check.finite("x", x)
+        exact = check.exact("x", x)
+        composition = self.composition
+        if composition.infinite < 1 and exact >= composition.supremum:
+            mass = self.infinite
+            return (max(1 - mass.upper, 0.0), 1 - mass.lower), (mass.lower, mass.upper)
+        if composition.least.infinite >= 1 or exact < -composition.reverse().supremum:
+            return (0.0, 0.0), (1.0, 1.0)
+        if (lattice := self._lattice) is not None:  # nothing lies between two of its points
+            offset, step = lattice
+            exact = offset + step * ((exact - offset) // step) + step / 2
+        near = min(max(float(exact), -FARTHEST), FARTHEST)
+        ends = [near]
+        if lattice is None and near != exact:
+            ends.append(math.nextafter(near, math.inf if near < exact else -math.inf))
+        asked = [self._at(v) for v in ends]
+        below = min(v[0][0] for v in asked), max(v[0][1] for v in asked)
+        beyond = min(v[1][0] for v in asked), max(v[1][1] for v in asked)
+        if exact > FARTHEST:  # no less of it is below, and no more beyond, than there
+            return (below[0], 1.0), (0.0, beyond[1])
+        if exact < -FARTHEST:
+            return (0.0, below[1]), (beyond[0], 1.0)
+        return below, beyond
+
+    def _at(self, x: float) -> tuple[Interval, Interval]:
+        scale = min(self._moments[1] or 1.0, 1.0)
+        if self._lattice is not None:
+            scale = min(scale, float(self._lattice[1]))
+        lengths = scale * CHORDS
+        delta, slope = _chords(self._profile, x, lengths)
+        tail = min(max(delta[0] + slope[0], 0.0), 1.0), min(delta[1] + slope[1], 1.0)
+        _, slope = _chords(select(self.composition.reverse()), -x, lengths)
+        if x < -SMALLEST:
+            size = slope[0] * down(math.exp(x)), slope[1] * up(math.exp(x))
+            # A product errs by one unit; the power is moved.
+            cdf = min(max(size[0], 0.0), 1.0), min(size[1] * (1 + 4 * UNIT), 1.0)
+        else:
+            cdf = 0.0, 1.0
+        cdf, tail = _complementary(cdf, tail), _complementary(tail, cdf)
+        return cdf, tail
+
+    @cached_property
+    def _inverse(self) -> tuple[Array, Array]:
+        """Places, and P(L <= place) about there, between which a draw interpolates."""
+        mean, deviation = self._moments
+        if not deviation > 0:
+            return np.array([mean, mean]), np.array([0.0, 1.0])
+        profile, certain = self._profile, 1 - self.composition.infinite
+
+        def log_delta(at: Array) -> Array:
+            with np.errstate(all="ignore"):
+                return np.nan_to_num(np.mean(profile.log_deltas(at), axis=0), nan=-np.inf)
+
+        def cdf(at: Array, logs: Array) -> Array:
+            delta, gap = np.exp(logs), np.minimum(np.diff(at), 700.0)
+            drop = -np.diff(delta)
+            ahead = np.append(drop / np.expm1(gap), 0.0)
+            behind = np.append(ahead[:1], drop / -np.expm1(-gap))
+            return np.clip(np.maximum.accumulate(1 - delta - (ahead + behind) / 2), 0.0, certain)
+
+        least, most = -float(self.composition.reverse().supremum), float(self.composition.supremum)
+        reach = 12 * deviation
+        while reach < FAR * deviation:
+            ends = mean + reach * np.array([-1, -0.99, 0.99, 1])
+            first, *_, last = cdf(ends, log_delta(ends))
+            if first <= NEGLIGIBLE and last >= certain - NEGLIGIBLE:
+                break
+            reach *= 2
+        width = reach / 128
+        place = np.linspace(max(least, mean - reach) - width, min(most, mean + reach) + width, 257)
+        thin = 1e-4 * deviation
+        if self._lattice is not None:
+            thin = min(thin, float(self._lattice[1]) / 8)
+        logs = log_delta(place)
+        while True:
+            value = cdf(place, logs)
+            wide = (np.diff(value) > 1 / CELLS) & (np.diff(place) > thin)
+            if not wide.any():
+                return place, value
+            middle = (place[:-1] + place[1:])[wide] / 2
+            at = np.searchsorted(place, middle)
+            place, logs = np.insert(place, at, middle), np.insert(logs, at, log_delta(middle))
+
+
+def _complementary(one: Interval, other: Interval) -> Interval:
+    """Bounds on a probability from those on it and on the rest."""
+    low = max(one[0], 1 - other[1] - UNIT)
+    high = min(one[1], 1 - other[0] + UNIT)
+    return max(min(low, high), 0.0), min(max(low, high), 1.0)
+
+
+def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Interval]:
+    """Bounds on delta(x), and on e^x times minus its slope in e^x, on either side of x.
+
+    The slope lies between the chords on the right and on the left of x. Lengths are those of the
+    floats that are asked.
+    """
+    right, left = x + lengths, x - lengths
+    with np.errstate(all="ignore"):  # far out a profile may answer NaN, which bounds nothing
+        lower, upper = profile.log_deltas(np.concatenate([[x], right, left]))
+    lower, upper = np.nan_to_num(lower, nan=-np.inf, neginf=-np.inf), np.fmin(upper, 0.0)
+    unit, n = float(upper[0]), len(lengths)
+    if unit == -math.inf:
+        return (0.0, 0.0), (0.0, 0.0)
+    if unit < SMALLEST:  # the chord from the left to 0 is all that floats hold
+        longest = -math.expm1(left[-1] - x) * (1 - 16 * UNIT)
+        most = exp_up(float(upper[-1])) / longest if longest > 0 else math.inf
+        return (0.0, exp_up(unit)), (0.0, most)
+    error = 8 * UNIT * (4 + abs(unit))
+    size = math.exp(unit)
+    at = math.exp(lower[0] - unit) * (1 - error), 1 + error
+    ahead, behind = np.exp(np.minimum(upper[1:] - unit, 700.0)).reshape(2, n) * (1 + error)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        below = (at[0] - ahead) / np.expm1(right - x) - error
+        above = (behind - at[0]) / -np.expm1(left - x) + error
+    # expm1 errs by 2 units, and quotient and product by one each: the error before has room for it.
+    below = np.where(right > x, below, 0.0) * (1 - 16 * UNIT)
+    above = np.where(left < x, above, np.inf) * (1 + 16 * UNIT)
+    slope = max(float(np.nanmax(below)), 0.0) * size, float(np.nanmin(above)) * size
+    return (at[0] * size * (1 - error), at[1] * size * (1 + error)), slope
+
+
+def _variance(c: Composition, mean: Bound) -> Interval:
+    """Bounds on Var(L) from K at small orders.
+
+    With X = L - m, E[2 cosh(j d X) - 2] = sum over k of 2 (j d)^{2k} E[X^{2k}] / (2k)!. The
+    combination over j = 1 .. n that leaves d^2 E[X^2] and removes the next n - 1 terms has a
+    remainder of one sign, that of (-1)^{n-1}, since its k-th term is a Lagrange extrapolation to 0
+    of t^{k-1} from the nodes j^2. So odd n bound E[X^2] from above, and even n from below [PL-2].
+    Var(L) = E[X^2] - (E[L] - m)^2.
+    """
+    if not c.parts:
+        return 0.0, 0.0
+    m = 0.5 * (mean.lower + mean.upper)
+    deviation = math.sqrt(max(float(c.moments(np.zeros(1))[2][0]), 1e-300))
+    low, high = 0.0, math.inf
+    j = np.arange(1, NODES + 1)
+    for d in np.geomspace(3e-3, 0.5, 12) / deviation:
+        z = d * np.concatenate([j, -j])
+        k = np.real(c.log_mgf(z))
+        with np.errstate(over="ignore"):  # an infinite error claims nothing
+            each = np.sum([n * part.mgf_rounding(z) for part, n in c.parts], axis=0)
+        away = k - z * m
+        error = each + 16 * UNIT * ((1 + len(c.parts)) * np.abs(k) + np.abs(z * m))
+        if not (np.all(np.isfinite(away)) and np.all(np.abs(away) < 50) and np.all(error < 0.1)):
+            continue
+        value = np.expm1(away)  # to 2 units; weights and their products add 4
+        error = np.expm1(error) * (1 + value) * 1.001 + 4 * UNIT * np.abs(value)
+        value, error = value.reshape(2, -1).sum(axis=0), error.reshape(2, -1).sum(axis=0)
+        for n in range(1, NODES + 1):
+            t = (j[:n] ** 2).astype(float)
+            weight = np.array([np.prod([s / (s - r) for s in t if s != r]) / r for r in t])
+            total = float(weight @ value[:n]) / d**2
+            slack = float(np.abs(weight) @ (error[:n] + 8 * UNIT * np.abs(value[:n]))) / d**2
+            slack *= 1 + 1e-12
+            if n % 2:
+                high = min(high, total + slack)
+            else:
+                low = max(low, total - slack)
+    shift = (0.51 * mean.width) ** 2
+    return max(low - shift, 0.0), high

@@ -1,0 +1,236 @@
+"""The Gaussian trade-off curve that is nearest to a curve in sup distance, and the distance.
+
+Let p be the power of the best test at each level, the largest over all pairs, and g the power
+Phi(mu + z) of G_mu. As mu grows, the excess sup(p - g) falls and sup(g - p) rises. The nearest mu
+is where they meet [PL-3]. Each pair's power is concave in the level. Between two levels it lies
+above its chord, and below the chords of the neighboring cells continued. So a cell that is cut at
+any place bounds both excesses by their values at its ends and at the cut: there one of the two
+curves is a line and the other is on the side that makes the difference convex [PL-4].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
+
+from neyman.curves.profiles.closed_forms.closed_form import GaussianProfile
+from neyman.curves.profiles.profile import Profile
+from neyman.numerics.arrays import Array
+from neyman.numerics.bound import Bound
+
+__all__ = ["NearestGaussian", "nearest_gaussian"]
+
+SLACK = 1e-12  # of levels, lines, and normal quantiles: each is a few units of a number near 1
+CELLS = 48  # at first, even in the normal quantile of the level
+ROUNDS = 12  # of halving the cells that may hold the largest distance
+MOST_CELLS = 1500
+PRECISE = 1e-3  # of the distance, and
+LEAST = 1e-7  # at least: what its interval may be wide
+LARGEST_MU = 30.0  # beyond it levels leave the floats
+
+
+@dataclass(frozen=True)
+class NearestGaussian:
+    """The Gaussian curve nearest to a trade-off curve f, and how far away f is.
+
+    Args:
+        mu: the mu for which sup |f - G_mu| is least; upper is safe.
+        distance: the least sup distance, its regret; upper is safe, and holds for ``float(mu)``:
+            the power at any level is at most that of G_mu plus ``distance``.
+
+    Examples:
+        >>> import neyman as ny
+        >>> training = ny.Gaussian(0.8).subsample(rate=0.01) * 1000
+        >>> nearest = training.tradeoff().nearest_gaussian()
+        >>> f"{nearest.mu:.3f}", f"{nearest.distance:.4f}"
+        ('0.598', '0.0058')
+        >>> print(nearest)
+        G_mu with mu = 0.598, within 0.0058 at every level
+    """
+
+    mu: Bound
+    distance: Bound
+
+    def __str__(self) -> str:
+        return f"G_mu with mu = {self.mu:.3g}, within {self.distance:.2g} at every level"
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Bounds on the power of one pair at increasing levels from 0 to 1."""
+
+    low: Array
+    high: Array
+
+
+def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussian:
+    """Return the nearest Gaussian curve to the lowest of several pairs' curves."""
+    if all(profile.log_delta(0.0)[1] == -math.inf for profile in profiles):
+        zero = Bound(0.0, 0.0, "upper", method)
+        return NearestGaussian(zero, zero)
+    known = [profile.mu() for profile in profiles]
+    if all(isinstance(profile, GaussianProfile) for profile in profiles):
+        ends = [mu for mu in known if mu is not None]
+        mu = Bound(max(low for low, _ in ends), max(high for _, high in ends), "upper", method)
+        return NearestGaussian(mu, Bound(0.0, mu.width, "upper", method))
+    levels = _first_levels(profiles)
+    curves = [_ask(profile, levels) for profile in profiles]
+    largest = np.max([c.high for c in curves], axis=0)
+    if largest[0] >= 1 and all(c.low[0] >= 1 - SLACK for c in curves):
+        nothing = Bound(0.0, 0.0, "upper", method)
+        return NearestGaussian(Bound(math.inf, math.inf, "upper", method), nothing)
+    mu = 0.0
+    for _ in range(ROUNDS):
+        mu = _balance(levels, curves)
+        cells = np.maximum(*_excesses(mu, levels, curves))
+        least = max(_differences(mu, levels, curves))
+        wide = cells > least * (1 + PRECISE) + LEAST
+        if not wide.any() or len(levels) > MOST_CELLS:
+            break
+        z = ndtri(levels)
+        middle = np.where(
+            (levels[:-1] > 0) & (levels[1:] < 1),
+            ndtr((np.maximum(z[:-1], -38) + np.minimum(z[1:], 8)) / 2),
+            (levels[:-1] + levels[1:]) / 2,
+        )[wide]
+        new = middle[(middle > levels[:-1][wide]) & (middle < levels[1:][wide])]
+        if not len(new):
+            break
+        at = np.searchsorted(levels, new)
+        more = [_ask(profile, new) for profile in profiles]
+        curves = [
+            _Curve(np.insert(c.low, at, m.low), np.insert(c.high, at, m.high))
+            for c, m in zip(curves, more, strict=True)
+        ]
+        levels = np.insert(levels, at, new)
+    return _certified(mu, levels, curves, method)
+
+
+def _certified(mu: float, levels: Array, curves: list[_Curve], method: str) -> NearestGaussian:
+    """The interval around mu at whose ends the order of the two excesses is certain."""
+
+    def sure(at: float, over: int) -> bool:
+        """Whether one excess (0: p - g, 1: g - p) is certainly the larger one there."""
+        cells = _excesses(at, levels, curves)
+        return _differences(at, levels, curves)[over] > float(np.max(cells[1 - over]))
+
+    def end(sign: int) -> float:
+        width = 1e-9
+        while width < LARGEST_MU:
+            at = mu + sign * width
+            if at <= 0:
+                return 0.0
+            if sure(at, 0 if sign < 0 else 1):
+                return at
+            width *= 2
+        return 0.0 if sign < 0 else math.inf
+
+    low, high = end(-1), end(1)
+    if math.isinf(high):
+        return NearestGaussian(Bound(low, high, "upper", method), Bound(0.0, 1.0, "upper", method))
+    upper = min(float(np.max(_excesses(high, levels, curves))), 1.0)
+    least = max(_differences(high, levels, curves)[0], _differences(low, levels, curves)[1])
+    distance = Bound(max(min(least, upper), 0.0), upper, "upper", method)
+    return NearestGaussian(Bound(low, high, "upper", method), distance)
+
+
+def _first_levels(profiles: Sequence[Profile]) -> Array:
+    """0, 1, and levels at which a test's level or its power moves."""
+    log_advantage = max(p.log_delta(0.0)[1] for p in profiles)
+    reach = 2 * float(ndtri(min((1 + math.exp(log_advantage)) / 2, 1 - 1e-12)))
+    z = np.linspace(-4.5 - min(reach, LARGEST_MU), 4.5, CELLS)
+    return np.concatenate([[0.0], ndtr(z), [1.0]])
+
+
+def _ask(profile: Profile, levels: Array) -> _Curve:
+    with np.errstate(divide="ignore"):
+        low, high = profile.log_powers(np.log(levels))
+    low = np.where(levels >= 1, 0.0, np.nan_to_num(low, nan=-np.inf, neginf=-np.inf))
+    high = np.where(levels >= 1, 0.0, np.fmin(high, 0.0))
+    bounds = np.exp(low), np.minimum(np.exp(high) * (1 + 1e-14), 1.0)
+    return _Curve(np.maximum(bounds[0] * (1 - 1e-14), levels), np.maximum(bounds[1], levels))
+
+
+def _gaussian(mu: float, levels: Array) -> tuple[Array, Array]:
+    """Phi(mu + z) to a few units, and its slope in the level."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        z = ndtri(levels)
+        slope = np.exp(np.minimum(-mu * z - mu * mu / 2, 700.0))
+    power = np.where(levels <= 0, 0.0, np.where(levels >= 1, 1.0, ndtr(mu + z)))
+    return power, np.where(levels >= 1, 0.0, slope)
+
+
+def _balance(levels: Array, curves: list[_Curve]) -> float:
+    """About the mu for which the two excesses at the levels are equal."""
+    power = np.max([(c.low + c.high) / 2 for c in curves], axis=0)
+    low, high = 0.0, LARGEST_MU
+    for _ in range(60):
+        mu = (low + high) / 2
+        above = power - _gaussian(mu, levels)[0]
+        low, high = (mu, high) if above.max() > -above.min() else (low, mu)
+    return (low + high) / 2
+
+
+def _differences(mu: float, levels: Array, curves: list[_Curve]) -> tuple[float, float]:
+    """Lower bounds on sup(p - g) and on sup(g - p): the largest at the levels."""
+    power = _gaussian(mu, levels)[0]
+    low = np.max([c.low for c in curves], axis=0)
+    high = np.max([c.high for c in curves], axis=0)
+    return float(np.max(low - power)) - SLACK, float(np.max(power - high)) - SLACK
+
+
+def _excesses(mu: float, levels: Array, curves: list[_Curve]) -> tuple[Array, Array]:
+    """Upper bounds on p - g and on g - p in each cell."""
+
+    def gaussian(at: Array) -> Array:
+        return _gaussian(mu, at)[0]
+
+    power, slope = _gaussian(mu, levels)
+    left, right = levels[:-1], levels[1:]
+    tangents = (power[:-1], slope[:-1] * (1 + SLACK)), (power[1:], slope[1:] * (1 - SLACK))
+    more = np.max([_over(levels, _chords(levels, c), gaussian) for c in curves], axis=0)
+    less: list[Array] = []
+    for c in curves:
+        width = right - left
+
+        def chord(at: Array, c: _Curve = c, width: Array = width) -> Array:
+            return c.low[:-1] + np.diff(c.low) * ((at - left) / width)
+
+        less.append(_over(levels, tangents, chord))
+    return more, np.min(less, axis=0)
+
+
+Lines = tuple[tuple[Array, Array], tuple[Array, Array]]
+"""In each cell, value and slope of a line from its left end, and of one from its right end."""
+
+
+def _chords(levels: Array, c: _Curve) -> Lines:
+    """The chords of the cells on either side, continued; upper bounds on a concave power."""
+    width = np.diff(levels)
+    steepest, flattest = (c.high[1:] - c.low[:-1]) / width, (c.low[1:] - c.high[:-1]) / width
+    before = np.append(np.inf, steepest[:-1])
+    after = np.append(np.maximum(flattest[1:], 0.0), 0.0)
+    return (c.high[:-1], before), (c.high[1:], after)
+
+
+def _over(levels: Array, lines: Lines, below: Callable[[Array], Array]) -> Array:
+    """Upper bounds, in each cell, on how far a power under two lines is above a concave one.
+
+    Cut anywhere: left of the cut the left line counts, right of it the right one.
+    """
+    left, right = levels[:-1], levels[1:]
+    (start, steep), (end, flat) = lines
+    width = right - left
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        cut = left + (end - start - flat * width) / (steep - flat)
+        cut = np.clip(np.nan_to_num(cut, nan=0.0, posinf=np.inf), left, right)
+        one = np.where(cut > left, start + steep * (cut - left), start)
+        other = end - flat * (right - cut)
+    at_cut = below(cut)
+    first = np.where(cut > left, np.maximum(start - below(left), one - at_cut), -np.inf)
+    second = np.maximum(other - at_cut, end - below(right))
+    return np.maximum(first, second) + SLACK

@@ -1,0 +1,259 @@
+"""Blackwell's order: which of two curves is the more private one, certified."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from fractions import Fraction
+from functools import cache
+from typing import Literal
+
+import numpy as np
+
+from neyman.curves.divergences.admission import admits_renyi, as_renyi_bound, renyi_excess
+from neyman.curves.losses.bracket import sides
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.tradeoff.curve import Curve, Described
+from neyman.curves.tradeoff.enclosure import corners
+from neyman.curves.tradeoff.piecewise_linear import hull, lines_of
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.rounding import below, exp_up, log_of
+
+__all__ = ["admits", "at_least", "compare", "excess"]
+
+
+POINTS = 400
+
+
+Verdict = Literal["at-least", "at-most", "equal", "incomparable", "undecided"]
+
+
+def compare(f: Curve, g: Curve) -> Verdict:
+    """Compare ``f`` with ``g`` in Blackwell's order, with a certified verdict.
+
+    Returns:
+        "at-least" if f >= g everywhere (f is at least as private), "at-most" if f <= g, "equal",
+        "incomparable" if each is the better one somewhere, or "undecided".
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.compare(ny.gdp(1), ny.gdp(2)), ny.compare(ny.gdp(1), ny.pure(1))
+        ('at-least', 'incomparable')
+    """
+    more, less = at_least(f, g), at_least(g, f)
+    if more or less:
+        return "equal" if more and less else "at-least" if more else "at-most"
+    if f.sources or g.sources:
+        return "undecided"  # what others state is not certified here
+    lines = _grid(f, g)
+    if f.ordered or g.ordered:
+        lines = np.concatenate([-lines[:0:-1], lines])
+    (low_f, high_f), (low_g, high_g) = _deltas(f, lines), _deltas(g, lines)
+    worse, better = np.any(low_f > high_g), np.any(low_g > high_f)
+    return "incomparable" if worse and better else "undecided"
+
+
+def at_least(f: Curve, g: Curve) -> bool:
+    """Whether ``f`` is certainly at least as private as ``g``, at every level.
+
+    One curve lies above another where its delta lies below, at every real epsilon: at those of at
+    least 0 in both orders. A `Tradeoff` that is not joined is the lowest of several curves, so each
+    of f's needs one of g's that it lies above.
+    """
+    for name, value in (("f", f), ("g", g)):
+        if not hasattr(value, "alternatives"):
+            raise TypeError(f"{name} = {value!r} must be a Tradeoff, such as mechanism.tradeoff()")
+    if f.sources or g.sources:
+        return False  # what others state is not certified here
+    if len(f.alternatives) > 1 and not f.joined and not f.ordered and not g.ordered:
+        known = _by_definition(f, g)  # of all at once, where the worst may be enough
+        if known is not None:
+            return known
+    lies_below = cache(_below)
+    return all(
+        any(
+            set(a.directions) <= set(b.directions)
+            or (lies_below(a, b) and lies_below(_turned(a), _turned(b)))
+            for b in _curves(g)
+        )
+        for a in _curves(f)
+    )
+
+
+def _curves(f: Curve) -> list[Curve]:
+    """The convex curves of which ``f`` is the lowest."""
+    if f.joined or len(f.directions) == 1:
+        return [f]
+    return [f.part(c) for c in f.directions]
+
+
+def _turned(f: Curve) -> Curve:
+    """The other order of its pair; a curve that covers both is its own inverse."""
+    return f.inverse() if f.ordered else f
+
+
+def _below(f: Curve, g: Curve) -> bool:
+    """Whether delta of ``f`` is certainly at most that of ``g`` at every epsilon of at least 0."""
+    by_definition = _by_definition(f, g)
+    if by_definition is not None:
+        return by_definition
+    return _by_corners(f, g) or _by_grid(f, g)
+
+
+def _by_definition(f: Curve, g: Curve) -> bool | None:
+    """Where ``g`` is a named guarantee its own functional decides; None where it cannot."""
+    bare = as_renyi_bound(g.alternatives)
+    if bare is not None:
+        return admits_renyi(f.directions, bare) or None
+    if len(g.alternatives) != 1 or len(g.alternatives[0].parts) != 1:
+        return None
+    loss, count = g.alternatives[0].parts[0]
+    if isinstance(loss, NonPrivateLoss):
+        return True
+    if isinstance(loss, FiniteLoss) and count == 1 and loss.failure == loss.missing:
+        epsilon = loss.supremum
+        if loss.index == (-1, 1) and not loss.infinite:
+            return f.exact_pure() <= epsilon
+        if loss.index == (-1, 1) or loss.index == (0,):
+            epsilon = epsilon if loss.index == (-1, 1) else Fraction(0)
+            if all(c.supremum <= epsilon and c.infinite <= loss.infinite for c in f.directions):
+                return True
+            return f.delta(max(below(epsilon), 0.0)).upper <= loss.infinite
+    if isinstance(loss, GaussianLoss):
+        normal = max((_normal_above(c) for c in f.directions), default=0.0)
+        at_most = normal <= loss.mu_squared or f.gdp_above() <= loss.mu
+        return True if at_most else None
+    return None
+
+
+def _normal_above(losses: Composition) -> float:
+    """The mu squared of the normal pair that is stated to dominate these losses; inf if none is."""
+    upper = Composition.of(sides(losses.parts)[1]).parts
+    if len(upper) == 1 and isinstance(upper[0][0], GaussianLoss):
+        return upper[0][0].mu_squared
+    return 0.0 if not upper else math.inf
+
+
+def _by_corners(f: Curve, g: Curve) -> bool:
+    """Where ``g`` is a polygon: power <= start + slope level for each line of slope at least 1.
+
+    That is delta(log slope) <= start.
+    """
+    enclosures = [corners(c) for c in g.directions]
+    below = hull(corner for pair in enclosures if pair is not None for corner in pair[0])
+    if None in enclosures or len(below) > POINTS:
+        return False
+    lines = [(slope, start) for slope, start in lines_of(below) if slope >= 1]
+    if not lines:
+        return True
+    log_slope = np.array([math.log(t.numerator) - math.log(t.denominator) for t, _ in lines])
+    size = np.array([math.log(max(t.numerator, 2)) for t, _ in lines])
+    # Both logarithms err by 2 units of at most the first, and their difference by one.
+    epsilons = np.maximum(log_slope - 8 * UNIT * size, 0.0)
+    high = np.max([p.log_deltas(epsilons)[1] for p in f.profiles], axis=0)
+    return all(Fraction(exp_up(v)) <= d for v, (_, d) in zip(high.tolist(), lines, strict=True))
+
+
+def _deltas(f: Curve, epsilons: Array, side: int = 0) -> tuple[Array, Array]:
+    """Bounds on the worst delta of ``f`` at each epsilon, of which perhaps one side is asked."""
+    profiles = [p.one_sided(side) if side else p for p in f.profiles]
+    brackets = [p.log_deltas(epsilons) for p in profiles]
+    low, high = np.max([x[0] for x in brackets], axis=0), np.max([x[1] for x in brackets], axis=0)
+    return np.exp(low) * (1 - 1e-15), np.exp(high) * (1 + 1e-15)
+
+
+def _grid(f: Curve, g: Curve) -> Array:
+    """Epsilons that cover where the two curves differ."""
+    ends = [h.epsilon(1e-12).upper for h in (f, g)] + [float(f.exact_pure()), 50.0]
+    return np.linspace(0, max(min(e for e in ends if math.isfinite(e)), 1e-6), POINTS)
+
+
+def _by_grid(f: Curve, g: Curve) -> bool:
+    """delta is convex in t = e^epsilon: chords bound f above, continued chords g below [TC-9].
+
+    Beyond the grid f must be finished: its delta there is its mass of infinite loss.
+    """
+    top = max(float(c.supremum) for c in f.directions)
+    left = max(c.infinite for c in f.directions)
+    if not math.isfinite(top) or left > max(c.least.infinite for c in g.directions):
+        return False
+    if top > 700:
+        return False
+    if top == 0:
+        zero = np.zeros(1)
+        return bool(_deltas(f, zero)[1][0] <= _deltas(g, zero)[0][0])
+    epsilons = np.linspace(0, top, POINTS)
+    t = np.exp(epsilons)
+    high = _deltas(f, epsilons, 1)[1]
+    low_g, high_g = _deltas(g, epsilons)
+    if np.any(high > low_g):
+        return False
+    # On [t_i, t_{i+1}] g lies above the line through t_{i-1}, t_i continued, and likewise from the
+    # right; the larger of the two and f's chord are linear between the lines' crossing.
+    for i in range(POINTS - 1):
+        lines: list[tuple[float, float]] = []
+        if i > 0:
+            slope = (low_g[i] - high_g[i - 1]) / (t[i] - t[i - 1])
+            lines.append((low_g[i] - slope * t[i], slope))
+        if i + 2 < POINTS:
+            slope = (high_g[i + 2] - low_g[i + 1]) / (t[i + 2] - t[i + 1])
+            lines.append((low_g[i + 1] - slope * t[i + 1], slope))
+        places = [t[i], t[i + 1]]  # where g's own values already decide, unless a line is alone
+        if len(lines) == 2:
+            places = []
+            if lines[0][1] != lines[1][1]:
+                cross = (lines[1][0] - lines[0][0]) / (lines[0][1] - lines[1][1])
+                places = [min(max(cross, t[i]), t[i + 1])]
+        for at in places:
+            chord = high[i] + (high[i + 1] - high[i]) * (at - t[i]) / (t[i + 1] - t[i])
+            if chord > max(a + b * at for a, b in lines):
+                return False
+    return True
+
+
+def admits(budget: Curve, mechanism: Described) -> bool:
+    """See `Tradeoff.admits`."""
+    check.described("mechanism", mechanism)
+    bare = as_renyi_bound(budget.alternatives)
+    if bare is None:
+        return at_least(mechanism.tradeoff(), budget)
+    own = getattr(mechanism, "rho", None)
+    with suppress(*[ValueError] if bare[1] else []):  # what can fail outright has no rho
+        exact = own() if callable(own) else None
+        if isinstance(exact, Fraction) and RenyiBound(exact).within(bare[0]):
+            return True  # the description is at hand
+    spent = mechanism.tradeoff()
+    return not spent.sources and admits_renyi(_both(spent), bare)
+
+
+def excess(budget: Curve, mechanism: Described) -> float | None:
+    """See `Tradeoff.excess`."""
+    check.described("mechanism", mechanism)
+    bare = as_renyi_bound(budget.alternatives)
+    spent = mechanism.tradeoff()
+    if bare is not None:
+        return renyi_excess(_both(spent), bare)
+    if len(budget.alternatives) != 1 or len(budget.alternatives[0].parts) != 1:
+        return None
+    loss, count = budget.alternatives[0].parts[0]
+    if isinstance(loss, GaussianLoss):
+        return log_of(spent.gdp_above()) - log_of(loss.mu)
+    if not isinstance(loss, FiniteLoss) or count > 1 or loss.failure != loss.missing:
+        return None
+    if loss.index == (-1, 1) and not loss.infinite:
+        return log_of(spent.pure().upper) - log_of(float(loss.supremum))
+    if loss.index not in ((-1, 1), (0,)):
+        return None
+    epsilon = float(loss.supremum) if loss.index == (-1, 1) else 0.0
+    return spent.log_delta(epsilon).upper - log_of(loss.infinite)
+
+
+def _both(spent: Curve) -> list[Composition]:
+    """Every pair in both orders, in which a budget has to be kept."""
+    return list(dict.fromkeys(x for c in spent.directions for x in (c, c.reverse())))

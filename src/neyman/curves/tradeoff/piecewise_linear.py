@@ -1,0 +1,267 @@
+"""Piecewise-linear curves in exact fractions, and what is done to curves as done to polygons.
+
+The power of the best test is a concave function of its level. A polygon is such a function by its
+corners (level, power), from level 0 to (1, 1). A smooth curve is held between two of them, and
+whatever keeps the order of curves can be done to both: the largest of several (its hull), the
+smallest, the reversed pair, one test after another.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from itertools import pairwise
+
+from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss, OffLatticeLoss, exact_log
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.non_private import NonPrivateLoss
+
+__all__ = [
+    "BETWEEN",
+    "GUESSING",
+    "LEAST",
+    "MOST_CORNERS",
+    "PERFECT",
+    "REVEALED",
+    "Corner",
+    "Line",
+    "Pair",
+    "Polygon",
+    "after",
+    "chords",
+    "composition_between",
+    "envelope",
+    "finite_pair",
+    "hull",
+    "lines_of",
+    "mirrored",
+    "mirrored_line",
+    "rounded",
+    "shortened",
+    "smallest",
+]
+
+Corner = tuple[Fraction, Fraction]  # level, power
+Line = tuple[Fraction, Fraction]  # slope, power at level 0
+Polygon = tuple[Corner, ...]
+Pair = tuple[Polygon, Polygon]  # one below the curve, one above it; the same where it is one
+
+ZERO, ONE = Fraction(0), Fraction(1)
+GUESSING: Polygon = ((ZERO, ZERO), (ONE, ONE))
+REVEALED: Polygon = ((ZERO, ONE), (ONE, ONE))
+LEAST = Fraction(1e-220)  # of a level, and of a type II error, that is not taken as 0
+MOST_CORNERS = 6000
+MOST_BITS = 2500  # of a corner's numbers together
+PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))
+BETWEEN = "between two polygons"
+
+
+def hull(points: Iterable[Corner]) -> Polygon:
+    """The smallest concave function above the points and above guessing."""
+    corners: list[Corner] = []
+    for corner in sorted([(ZERO, ZERO), *points, (ONE, ONE)], key=_order):
+        if corners and corners[-1][0] == corner[0]:
+            corners.pop()  # of one level the last has the largest power
+        while len(corners) > 1 and not _concave(corners[-2], corners[-1], corner):
+            corners.pop()
+        corners.append(corner)
+    return tuple(corners)
+
+
+def _order(corner: Corner) -> tuple[float, Fraction, Fraction]:
+    """By level, then by power; floats are compared faster, and their order is the same."""
+    return float(corner[0]), *corner
+
+
+def _concave(first: Corner, second: Corner, third: Corner) -> bool:
+    """Whether three corners bend down: slopes compared in whole numbers."""
+    (a, b), (c, d) = first[0].as_integer_ratio(), first[1].as_integer_ratio()
+    (e, f), (g, h) = second[0].as_integer_ratio(), second[1].as_integer_ratio()
+    (i, j), (k, m) = third[0].as_integer_ratio(), third[1].as_integer_ratio()
+    before = (g * d - c * h) * (i * f - e * j) * (m * b)
+    return before > (k * h - g * m) * (e * b - a * f) * (d * j)
+
+
+def envelope(lines: Iterable[Line]) -> Polygon:
+    """The smallest of the lines and of 1. A line that comes below guessing is raised to it."""
+    lowest: dict[Fraction, Fraction] = {ZERO: ONE}
+    for slope, start in lines:
+        raised = max(start, 1 - slope, ZERO)
+        lowest[slope] = min(raised, lowest.get(slope, raised))
+    upper: list[Line] = []
+    for slope, start in sorted(lowest.items(), reverse=True):
+        while upper and upper[-1][1] >= start:
+            upper.pop()
+        while len(upper) > 1:
+            (t0, d0), (t1, d1) = upper[-2:]
+            if (d1 - d0) * (t1 - slope) < (start - d1) * (t0 - t1):
+                break
+            upper.pop()
+        upper.append((slope, start))
+    corners = [(ZERO, upper[0][1])]
+    for (t0, d0), (t1, d1) in pairwise(upper):
+        x = (d1 - d0) / (t0 - t1)
+        if x < 1:
+            corners.append((x, d0 + t0 * x))
+    return (*corners, (ONE, ONE))
+
+
+def lines_of(polygon: Polygon) -> list[Line]:
+    """The lines of which the polygon is the smallest."""
+    lines: list[Line] = []
+    for (x0, y0), (x1, y1) in pairwise(polygon):
+        slope = (y1 - y0) / (x1 - x0)
+        lines.append((slope, y0 - slope * x0))
+    return lines
+
+
+def smallest(*polygons: Polygon) -> Polygon:
+    """The smallest power at each level: the largest of several curves."""
+    return envelope(line for polygon in polygons for line in lines_of(polygon))
+
+
+def mirrored(polygon: Polygon) -> Polygon:
+    """The reversed pair: type I and type II errors change places."""
+    return hull((1 - power, 1 - level) for level, power in polygon)
+
+
+def mirrored_line(slope: Fraction, start: Fraction) -> Line:
+    """The same of power <= start + slope level, slope above 0."""
+    return 1 / slope, 1 - (1 - start) / slope
+
+
+def after(first: Polygon, second: Polygon) -> Polygon:
+    """The power of the second test at the level that the first one's power is."""
+    xs, ys = [x for x, _ in first], [y for _, y in first]
+    levels = xs.copy()
+    top = next(i for i, y in enumerate(ys) if y == 1)
+    for y, _ in second:
+        if ys[0] < y < 1:
+            i = bisect_left(ys, y, 0, top + 1)
+            x0, y0, x1, y1 = xs[i - 1], ys[i - 1], xs[i], ys[i]
+            if y < y1:
+                levels.append(x0 + (x1 - x0) * (y - y0) / (y1 - y0))
+    levels.sort(key=lambda x: (float(x), x))
+    return hull(zip(levels, _values(second, _values(first, levels)), strict=True))
+
+
+def _values(polygon: Polygon, levels: Sequence[Fraction]) -> list[Fraction]:
+    """Powers at levels that do not fall."""
+    values: list[Fraction] = []
+    i = 0
+    for x in levels:
+        while polygon[i + 1][0] < x:
+            i += 1
+        (x0, y0), (x1, y1) = polygon[i : i + 2]
+        values.append(y0 if x == x0 else y1 if x == x1 else y0 + (y1 - y0) * (x - x0) / (x1 - x0))
+    return values
+
+
+# Smaller polygons on either side
+
+
+def shortened(pair: Pair) -> Pair:
+    """A pair around it with fewer corners and shorter numbers; itself where it has few [TC-6]."""
+    below, above = pair
+    if not _large(below) and not _large(above):
+        return pair
+    return rounded(_fewer(below, -1), -1), rounded(_fewer(above, 1), 1)
+
+
+def rounded(polygon: Polygon, side: int) -> Polygon:
+    """Its corners moved to floats, right and down (side -1) or left and up (side 1) [TC-4].
+
+    Both ends of a rising piece then lie on that side of its line, and so does what is between.
+    """
+    return hull((_snapped(x, -side), _snapped(y, side)) for x, y in polygon)
+
+
+def _large(polygon: Polygon) -> bool:
+    bits = max(x.denominator.bit_length() + y.denominator.bit_length() for x, y in polygon)
+    tiny = any(0 < x < LEAST or 0 < 1 - y < LEAST for x, y in polygon)
+    return len(polygon) > MOST_CORNERS or bits > MOST_BITS or tiny
+
+
+def _fewer(polygon: Polygon, side: int) -> Polygon:
+    """About half of the corners where there are many."""
+    if len(polygon) <= MOST_CORNERS:
+        return polygon
+    if side < 0:
+        return chords(polygon)
+    lines = lines_of(polygon)  # what lines are left lie above
+    return envelope([*lines[:-1:2], lines[-1]])
+
+
+def chords(polygon: Polygon) -> Polygon:
+    """The polygon through every other corner, which lies below."""
+    return hull([*polygon[:-1:2], polygon[-1]])
+
+
+def _snapped(x: Fraction, side: int) -> Fraction:
+    """A float's distance from 0 or from 1, whichever is nearer, so that both keep their digits."""
+    if x > Fraction(1, 2):
+        return 1 - _snapped(1 - x, -side)
+    if x < LEAST:
+        return ZERO if side < 0 or x == 0 else LEAST
+    near = float(x)
+    exact = Fraction(near)
+    if exact == x or (exact > x) == (side > 0):
+        return exact
+    return Fraction(math.nextafter(near, side * math.inf))
+
+
+# Losses
+
+
+def composition_between(pair: Pair) -> Composition:
+    """What composes: the loss of a polygon, or one held between the losses of two."""
+    below, above = shortened(pair)
+    lower = _of(below)
+    upper = lower if below is above else _of(above)
+    if lower == upper:
+        return upper
+    least, most = _only(lower), _only(upper)
+    return Composition.of([(LossBracket(least, most, BETWEEN), 1)])
+
+
+def _only(composition: Composition) -> Part:
+    return composition.parts[0][0] if composition.parts else PERFECT
+
+
+def _of(polygon: Polygon) -> Composition:
+    p = [polygon[0][1], *(b[1] - a[1] for a, b in pairwise(polygon))]
+    q = [ZERO, *(b[0] - a[0] for a, b in pairwise(polygon))]
+    return finite_pair(p, q)
+
+
+def finite_pair(p: Sequence[Fraction], q: Sequence[Fraction]) -> Composition:
+    """The loss of a finite pair; outcomes whose losses are the same float are one."""
+    if p == q:
+        return Composition()
+    both = [(a, b) for a, b in zip(p, q, strict=True) if a and b]
+    shared = sorted(both, key=lambda outcome: outcome[0] / outcome[1])
+    if not shared:
+        return Composition.of([(NonPrivateLoss(), 1)])
+    while True:
+        merged: list[Corner] = []
+        values: list[float] = []
+        for a, b in shared:
+            here = exact_log(a / b)
+            if merged and here <= values[-1]:
+                x, y = merged[-1]
+                merged[-1] = (x + a, y + b)
+                values[-1] = exact_log(merged[-1][0] / merged[-1][1])
+            else:
+                merged.append((a, b))
+                values.append(here)
+        if len(merged) == len(shared):
+            break
+        shared = merged
+    failure, missing = 1 - sum(a for a, _ in merged), 1 - sum(b for _, b in merged)
+    log_p = tuple(exact_log(a) for a, _ in merged)
+    loss = OffLatticeLoss(tuple(values), log_p, float(failure), float(missing), tuple(merged))
+    return Composition.of([(loss, 1)])

@@ -1,0 +1,95 @@
+"""Which order of a pair a curve speaks of: its inverse, both orders together, its conjugate.
+
+T(Q, P) is the inverse of T(P, Q). Where a curve bounds every ordered pair of neighbors, (S, S') and
+(S', S) alike, both it and its inverse hold, so the larger of the two does; where it is the curve of
+one order, only the smaller of the two holds, and the convex curve below that is what composes.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations_with_replacement
+from typing import TypeVar
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.tradeoff.curve import Curve
+from neyman.curves.tradeoff.enclosure import enclosed
+from neyman.curves.tradeoff.piecewise_linear import (
+    Pair,
+    composition_between,
+    hull,
+    mirrored,
+    smallest,
+)
+from neyman.numerics import check
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import Bound
+
+__all__ = ["composable", "conjugate", "joined_composition", "joint", "mutual"]
+
+C = TypeVar("C", bound=Curve)
+
+
+def mutual(f: C) -> C:
+    """See `Tradeoff.mutual`."""
+    if not f.ordered:
+        return f
+    curves = [joined_composition(f)] if f.joined else list(f.alternatives)
+    if len(curves) == 1 and curves[0].reverse() == curves[0]:
+        return f.replace(curves)
+    sides = [enclosed(c) for c in curves]
+    pairs = [
+        curves[i]
+        if i == j and curves[i].reverse() == curves[i]
+        else composition_between(_larger_curve(sides[i], sides[j]))
+        for i, j in combinations_with_replacement(range(len(curves)), 2)
+    ]
+    return f.replace(pairs)
+
+
+def _larger_curve(ahead: Pair, behind: Pair) -> Pair:
+    """max{f, g^-1}: the smaller power at each level [TC-5]."""
+    below = smallest(ahead[0], mirrored(behind[0]))
+    if ahead[0] is ahead[1] and behind[0] is behind[1]:
+        return below, below
+    return below, smallest(ahead[1], mirrored(behind[1]))
+
+
+def joint(curves: tuple[Composition, ...]) -> Pair:
+    """The largest convex curve below several, held between two polygons."""
+    sides = [enclosed(c) for c in curves]
+    below = hull(corner for low, _ in sides for corner in low)
+    if all(low is high for low, high in sides):
+        return below, below
+    return below, hull(corner for _, high in sides for corner in high)
+
+
+def composable(f: Curve) -> tuple[Composition, ...]:
+    """Return the compositions to use in products; one convex curve replaces joined pairs.
+
+    Whoever lies above a hull need not lie above one of the curves that it covers, and two such
+    mechanisms together may tell more than any two of those.
+    """
+    return (joined_composition(f),) if f.joined and len(f.directions) > 1 else f.alternatives
+
+
+def joined_composition(f: Curve) -> Composition:
+    """One loss whose curve lies below all of a tradeoff's: what composes where they are joined."""
+    curves = f.directions
+    return curves[0] if len(curves) == 1 else composition_between(joint(curves))
+
+
+def conjugate(f: Curve, slope: float) -> Bound:
+    """See `Tradeoff.conjugate`."""
+    slope = check.finite("slope", slope)
+    if slope >= 0:
+        return Bound(slope, slope, "upper", "closed form")
+    epsilon = math.log(-slope)
+    error = 4 * UNIT * (1 + abs(epsilon))
+    low = max(p.log_delta(epsilon + error)[0] for p in f.profiles)
+    high = max(p.log_delta(epsilon - error)[1] for p in f.profiles)
+    # f*(y) >= y - f(1) and f(1) = 0; f*(y) >= -f(0) [TC-8]. expm1 errs by 2 units of at most 1, and
+    # the product before it moves it by less than one.
+    least = max(math.expm1(low * (1 + 2 * UNIT)) - 4 * UNIT, slope, -1.0)
+    most = min(math.expm1(min(high, 0.0) * (1 - 2 * UNIT)) + 4 * UNIT, 0.0)
+    return Bound(min(least, max(most, slope)), max(most, slope), "upper", f.method)

@@ -1,0 +1,749 @@
+"""The worst of several ordered pairs, with no more of them asked than it takes [WD-1].
+
+Where a unit may move a release in many ways each way has a curve, and each curve costs. Each lies
+above a Gaussian one that costs nothing: a proven mu. They are asked from the largest mu on; where
+what a pair's Gaussian admits is already certain of another, the pair changes neither bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from neyman import notebook
+from neyman.curves.divergences.divergence import renyi_divergence, zcdp_above
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.external_pld import ExternalPld
+from neyman.curves.profiles.closed_forms.closed_form import GaussianProfile
+from neyman.curves.profiles.combination import ConvexHullProfile
+from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.profiles.selection import select
+from neyman.curves.tradeoff.affinity import affinity
+from neyman.curves.tradeoff.curve import Described
+from neyman.curves.tradeoff.group import group
+from neyman.curves.tradeoff.loss_variable import PrivacyLoss
+from neyman.curves.tradeoff.nearest_gaussian import NearestGaussian, nearest_gaussian
+from neyman.curves.tradeoff.order import admits, at_least, excess
+from neyman.curves.tradeoff.queries import (
+    FARTHEST,
+    epsilon_at,
+    level_slack,
+    pbdp_delta,
+    sampled_mu,
+    settled,
+    within,
+)
+from neyman.curves.tradeoff.symmetry import composable, conjugate, mutual
+from neyman.elements import Node
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import Bound, directed
+from neyman.numerics.check import log_probability
+from neyman.numerics.operations import limit, method_note, question
+from neyman.numerics.rounding import above, down, exp_down, exp_up, log_of, up
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["ConvexHullProfile", "Pair", "Tradeoff", "by_decreasing_mu", "mu_above", "supremum"]
+
+
+SHOWN_LEVELS = (1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.23, 0.32, 0.43, 0.56, 0.7, 0.85)
+"""The levels of the small curve in a notebook. Its lines run below a concave curve."""
+_MOST_SHOWN = 3  # alternatives in a text
+NEAR_ONE = -1e-4  # of a log power whose complement asks for more digits of the level
+LEAST, MOST = 1e-9, 1e3  # of a mu that tells something, and in floats
+
+Pair = tuple[Composition, Profile, Profile | None]
+"""The losses of an ordered pair, its profile, and a Gaussian one that it lies within, if any."""
+
+
+def mu_above(losses: Composition, profile: Profile) -> float:
+    """A proven GDP parameter of an ordered pair, found without a search; inf if there is none."""
+    mu = profile.mu()
+    if mu is not None:
+        return mu[1]
+    return math.inf if losses.infinite else up(losses.mu, 4)
+
+
+def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair, ...]:
+    """Pairs with their Gaussian ones, from the largest mu on; two are not worth the ordering."""
+    items = list(pairs)
+    if len(items) <= 2:
+        return tuple((losses, profile, None) for losses, profile in items)
+    known = [math.inf if losses.infinite else up(losses.rough_mu, 4) for losses, _ in items]
+    order = sorted(range(len(items)), key=lambda i: -known[i])
+    return tuple(
+        (*items[i], GaussianProfile(known[i]) if LEAST < known[i] < MOST else None) for i in order
+    )
+
+
+def supremum(
+    pairs: Iterable[Pair],
+    ask: Callable[[Composition, Profile], tuple[Any, Any]],
+    within: Callable[[Composition, Profile], tuple[Any, Any]] | None = None,
+) -> tuple[Any, Any]:
+    """Bounds on the largest answer of all pairs, to one question or, as arrays, to many.
+
+    Args:
+        pairs: from `ranked`.
+        ask: bounds on an answer, which is the larger the less private a pair is.
+        within: the same of a Gaussian pair that a pair lies within, where ``ask`` remembers lower
+            bounds: that of such a pair is no bound of the pair.
+    """
+    low: Any = None
+    high: Any = None
+    within = within or ask
+    items = list(pairs)
+    for k, (losses, profile, cover) in enumerate(items):
+        if low is not None and cover is not None and np.all(within(losses, cover)[1] <= low):
+            continue
+        with limit((len(items) - k) ** -0.3):  # each gets its share of the operations
+            bracket = ask(losses, profile)
+        low = bracket[0] if low is None else _larger(low, bracket[0])
+        high = bracket[1] if high is None else _larger(high, bracket[1])
+    return low, high
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return np.maximum(cast(Array, a), b) if isinstance(a, np.ndarray) else max(a, b)
+
+
+MOST_ALTERNATIVES = 256
+MOST_COUNT = 10**18  # factors of a product
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """The trade-off function: the smallest type II error at each type I error.
+
+    For one ordered pair (P, Q), f(alpha) = inf { type II error : type I error <= alpha } is convex,
+    non-increasing and below 1 - alpha. A `Tradeoff` covers several pairs (``alternatives``) and
+    both orders of each; every question is answered for the worst of them. Numbers come as
+    `Bound`: certified from both sides.
+
+    Args:
+        alternatives: what the loss may be, each a sum of independent losses of one ordered pair.
+        joined: whether the pairs are merged into one convex curve (see `symmetric`).
+        neighboring: the relation it holds under; "any" where the curve is all that is known.
+        ordered: whether the pairs count only in the order in which they stand.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.Laplace(scale=1).tradeoff()
+        >>> round(float(f.power(level=0.05)), 4), round(float(f.epsilon(delta=1e-6)), 4)
+        (0.1359, 1.0)
+        >>> f >= ny.pure(1), ny.compare(f, ny.gdp(1))
+        (True, 'incomparable')
+        >>> round(float((f ** 10).epsilon(delta=1e-6)), 3)
+        9.999
+
+    Source: Dong, Roth and Su 2022; Wasserman and Zhou 2010.
+    """
+
+    alternatives: tuple[Composition, ...]
+    joined: bool = False
+    neighboring: str = "any"
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        for composition in self.alternatives:
+            composition.add_user()
+
+    def __del__(self) -> None:
+        """Free the arrays of its engines with the last curve that uses them: up to 100 MB."""
+        for composition in getattr(self, "alternatives", ()):
+            composition.remove_user()
+
+    @staticmethod
+    def of(
+        alternatives: Iterable[Composition], neighboring: str = "any", *, ordered: bool = False
+    ) -> Tradeoff:
+        """Return the worst curve of several compositions; equal ones count once."""
+        distinct = tuple(dict.fromkeys(alternatives))
+        if len(distinct) > MOST_ALTERNATIVES:
+            raise ValueError(
+                f"the sensitivities allow {len(distinct)} combinations of shifts, more than "
+                f"{MOST_ALTERNATIVES}; declare fewer shift vectors, or dominate them by larger ones"
+            )
+        return Tradeoff(distinct, neighboring=neighboring, ordered=ordered)
+
+    @property
+    def directions(self) -> tuple[Composition, ...]:
+        """Return each ordered pair's composition: both orders per alternative, unless ordered."""
+        return self._directions
+
+    @cached_property
+    def _directions(self) -> tuple[Composition, ...]:
+        if self.ordered:
+            return self.alternatives
+        return tuple(dict.fromkeys(c for a in self.alternatives for c in (a, a.reverse())))
+
+    @cached_property
+    def _ranked(self) -> tuple[Pair, ...]:
+        """What is asked for the worst: the pairs, or the one profile that they are joined to."""
+        return by_decreasing_mu(zip(self.directions, self.profiles, strict=False))
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Return the privacy profile of each ordered pair."""
+        return self._profiles
+
+    @cached_property
+    def _profiles(self) -> tuple[Profile, ...]:
+        profiles = tuple(select(c) for c in self.directions)
+        return (ConvexHullProfile(profiles),) if self.joined and len(profiles) > 1 else profiles
+
+    @property
+    def _pairs(self) -> list[tuple[Composition, Profile]]:
+        """Each ordered pair's loss with its own profile, also where the pairs are joined."""
+        return [(c, select(c)) for c in self.directions]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Return the external statements that this rests on; empty if Neyman certifies all."""
+        return self._sources
+
+    @cached_property
+    def _sources(self) -> tuple[str, ...]:
+        parts = [loss for c in self.alternatives for loss, _ in c.parts]
+        return tuple(dict.fromkeys(x.source for x in parts if isinstance(x, ExternalPld)))
+
+    def _named(self, method: str) -> str:
+        return method_note("; ".join([*self.sources, method]))
+
+    @property
+    def method(self) -> str:
+        """Return how the answers are computed, in words."""
+        return method_note("; ".join(dict.fromkeys(p.method for p in self.profiles)))
+
+    def _log_delta(self, epsilon: float) -> Interval:
+        least = -math.inf  # a lower bound of the pairs that were asked before
+
+        def ask(_: Composition, profile: Profile) -> Interval:
+            nonlocal least
+            if least > -math.inf and profile.costly and profile.log_delta_above(epsilon) <= least:
+                return -math.inf, least
+            ends = profile.log_delta(epsilon)
+            least = max(least, ends[0])
+            return ends
+
+        return supremum(self._ranked, ask, lambda _, profile: profile.log_delta(epsilon))
+
+    # Questions
+
+    @question
+    def log_delta(self, epsilon: float) -> Bound:
+        """Return the natural logarithm of `delta`, also where delta underflows."""
+        epsilon = check.non_negative("epsilon", epsilon)
+        if epsilon > FARTHEST:  # delta falls: what holds there holds beyond
+            mass = max(c.least.infinite for c in self.directions)
+            high = self._log_delta(FARTHEST)[1]
+            return Bound(log_of(mass) * (1 + 8 * UNIT), high, "upper", self.method)
+        low, high = self._log_delta(epsilon)
+        return Bound(low, high, "upper", self.method)
+
+    @question
+    def delta(self, epsilon: float) -> Bound:
+        """Return the smallest delta at epsilon: the hockey-stick divergence of order e^epsilon.
+
+        Args:
+            epsilon: at least 0.
+
+        Returns:
+            delta in [0, 1]; upper is safe.
+        """
+        bound = self.log_delta(epsilon)
+        return Bound(exp_down(bound.lower), exp_up(bound.upper), "upper", self.method)
+
+    @question
+    def affinity(self) -> Bound:
+        """Return B(f) = 2 int p q / (p + q), the least over pairs that are as private as f.
+
+        A guess at one of two numbers 2 d apart, from one output, has a mean squared error of at
+        least d^2 B(f) if both are equally likely. 1 is perfect privacy and 0 none. Ask
+        ``f.group(k).affinity()`` about data that differ in k units.
+
+        Returns:
+            B(f) in [0, 1]; lower is safe.
+
+        Examples:
+            >>> import neyman as ny
+            >>> print(f"{ny.gdp(1).affinity():.4f}", f"{ny.pure(2).affinity():.4f}")
+            0.7959 0.4199
+        """
+        f = self.symmetric() if self.ordered else self
+        costly = any(c.bare is not None for c in f.directions)
+        return affinity(list(f.profiles), self._named("mean of delta"), costly=costly)
+
+    @question
+    def deltas_above(self, epsilons: Array) -> Array:
+        """Return certified upper bounds on delta at many real epsilons, also below 0."""
+        asked = np.asarray(epsilons)
+        log_deltas = supremum(self._ranked, lambda _, p: p.one_sided(1).log_deltas(asked))[1]
+        return np.array([exp_up(float(v)) for v in log_deltas])
+
+    @question
+    def epsilon(self, delta: float | None = None, *, log_delta: float | None = None) -> Bound:
+        """Return the smallest epsilon at delta; upper is safe.
+
+        Args:
+            delta: in [0, 1). Zero asks for the pure epsilon, which may be inf.
+            log_delta: its natural logarithm instead, for deltas too small for a float.
+
+        Returns:
+            epsilon in [0, inf]; 0 where delta is at least the total variation.
+        """
+        target = log_probability("delta", delta, log_delta)
+        if target == -math.inf:
+            return self.pure()
+        if target >= 0:
+            raise ValueError(f"delta = {delta if delta is not None else 1!r} must be below 1")
+
+        largest = 0.0  # a lower bound on the epsilon of the pairs that were asked before
+
+        def ask(losses: Composition, profile: Profile) -> Interval:
+            nonlocal largest
+            # A pair that meets delta there needs no search: its epsilon is no larger.
+            if largest and profile.costly:
+                slack = 4 * UNIT * (1 - target)
+                if profile.meets(largest, target - slack):
+                    return 0.0, largest
+            ends = search(losses, profile)
+            largest = max(largest, ends[0] if ends[0] < math.inf else 0.0)
+            return ends
+
+        def search(losses: Composition, profile: Profile) -> Interval:
+            if self.joined:
+                return epsilon_at(profile, target, self.exact_pure())
+            # All finite losses lie within the supremum; if what is left is not within delta no
+            # epsilon is enough.
+            if within(losses.infinite, delta, target):
+                return epsilon_at(profile, target, losses.supremum)
+            # The mass errs by 6 units of itself, and each logarithm by 2 units of itself.
+            certain = log_of(losses.least.infinite)
+            if certain > target + 8 * UNIT * (1 - target):
+                return math.inf, math.inf
+            return epsilon_at(profile, target, math.inf)
+
+        low, high = supremum(self._ranked, ask, search)
+        return Bound(max(low, 0.0), max(high, 0.0), "upper", self.method)
+
+    @question
+    def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
+        """Return the largest true positive rate of a test at this level; upper is safe.
+
+        It is the worst direction at each level, never an average of two.
+
+        Args:
+            level: probability of a false alarm, in [0, 1].
+            log_level: its natural logarithm instead.
+        """
+        low, high = self._log_power(log_probability("level", level, log_level))
+        return Bound(exp_down(low), exp_up(high), "upper", self.method)
+
+    @question
+    def powers(self, levels: Iterable[float]) -> list[Bound]:
+        """Return `power` at many levels, at little more than the cost of one."""
+        asked = check.several("levels", levels, "[0.01, 0.05]")
+        logs = np.array([log_probability("level", v, None) for v in asked])
+        largest = np.full(len(logs), -math.inf)  # lower bounds of the pairs that were asked before
+
+        def ask(_: Composition, profile: Profile) -> tuple[Array, Array]:
+            nonlocal largest
+            low, high = logs.copy(), np.zeros(len(logs))
+            wanted = np.ones(len(logs), bool)
+            if profile.costly and np.any(largest > -math.inf):
+                high = profile.log_powers_above(logs)
+                wanted = ~(high <= largest)
+            if wanted.any():
+                low[wanted], high[wanted] = profile.log_powers(logs[wanted])
+            largest = np.maximum(largest, low)
+            return low, high
+
+        low, high = supremum(self._ranked, ask, lambda _, profile: profile.log_powers(logs))
+        ends = (settled(*v) for v in zip(logs, low, high, strict=True))
+        return [Bound(exp_down(a), exp_up(b), "upper", self.method) for a, b in ends]
+
+    @question
+    def log_power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
+        """Return the natural logarithm of `power`."""
+        low, high = self._log_power(log_probability("level", level, log_level))
+        return Bound(low, high, "upper", self.method)
+
+    def _log_power(self, log_level: float) -> Interval:
+        low, high = self._power_at(log_level)
+        if low < NEAR_ONE or not -1e300 < log_level < 0:
+            return settled(log_level, low, high)
+        # 1 - power may be less than what rounding the level moves: ask at both of its ends.
+        less, more = (log_level + side * level_slack(log_level) for side in (-1, 1))
+        low = self._power_at(less)[0]
+        high = self._power_at(more)[1] if more < 0 else 0.0
+        return min(max(low, less), high), high
+
+    def _power_at(self, log_level: float) -> Interval:
+        largest = -math.inf  # a lower bound on the power of the pairs that were asked before
+
+        def ask(losses: Composition, profile: Profile) -> Interval:
+            nonlocal largest
+            if log_level > -1e300 and not losses.infinite:
+                # No test gains more than the largest loss.
+                most = log_level + above(losses.supremum)
+                most += 8 * UNIT * (1 + abs(most) + abs(log_level))
+                if most <= largest:
+                    return log_level, most
+            if largest > -math.inf and profile.costly:
+                most = float(profile.log_powers_above(np.array([log_level]))[0])
+                if most <= largest:
+                    return log_level, most
+            low, high = profile.log_power(log_level)
+            largest = max(largest, low)
+            return low, high
+
+        return supremum(self._ranked, ask, lambda _, cover: cover.log_power(log_level))
+
+    @question
+    def __call__(self, alpha: float) -> Bound:
+        """Type II error at type I error ``alpha`` in [0, 1]: 1 - power; lower is safe."""
+        level = check.probability("alpha", alpha)
+        low, high = self._log_power(log_probability("alpha", level, None))
+        least, most = -math.expm1(high), -math.expm1(low)  # with the digits of a small one
+        return Bound(max(down(least), 0.0), min(up(most), 1.0), "lower", self.method)
+
+    def advantage(self) -> Bound:
+        """Return the total variation distance, sup of power - level = delta(0); upper is safe."""
+        return self.delta(0.0)
+
+    def pure(self) -> Bound:
+        """Return the smallest pure epsilon, the largest loss; inf if an outcome reveals all."""
+        value = self.exact_pure()
+        near = float(value)
+        method = self._named("largest loss")
+        least = max(math.inf if c.least.infinite else c.least.supremum for c in self.directions)
+        if least < value:
+            high = near if value == near else up(near, 1)
+            return Bound(down(float(least) * (1 - 1e-14)), high, "upper", method)
+        if math.isfinite(near) and any(c.rounded for c in self.directions):
+            below = near * (1 - 1e-14)  # it is not exact itself, but rounded up
+            return Bound(below, up(near, 1), "upper", method)
+        if value == near:
+            return Bound(near, near, "upper", method)
+        return Bound(down(near, 1), up(near, 1), "upper", method)
+
+    def exact_pure(self) -> Fraction | float:
+        """Return the pure epsilon as an exact rational, or inf."""
+        return max(math.inf if c.infinite else c.supremum for c in self.directions)
+
+    @question
+    def renyi(self, order: float) -> Bound:
+        """Return the Renyi divergence D_order of the worse direction; upper is safe.
+
+        Args:
+            order: 1 (KL) or above; inf is the pure epsilon.
+        """
+        if isinstance(order, float) and order == math.inf:
+            return self.pure()
+        a = check.finite("order", order)
+        if a < 1:
+            raise ValueError(f"order = {order!r} must be at least 1 (1 is KL, inf is pure)")
+        if a > FARTHEST:  # D_a grows with a, up to the pure epsilon
+            return Bound(self.renyi(FARTHEST).lower, self.pure().upper, "upper", "largest loss")
+        if any(c.infinite for c in self.directions):
+            sure = [
+                math.inf if c.least.infinite else renyi_divergence(c.least, a)[0]
+                for c in self.directions
+            ]
+            return Bound(max(sure), math.inf, "upper", "outcomes of infinite loss")
+        low = high = 0.0
+        for c in self.directions:
+            # A bare guarantee speaks of the order that was written: 1.1 is 11/10 there.
+            asked = check.exact("order", order) if c.bare is not None else a
+            below, above = renyi_divergence(c, asked)
+            low, high = max(low, below), max(high, above)
+        return Bound(low, high, "upper", self._named("moment generating function"))
+
+    @question
+    def zcdp(self) -> Bound:
+        """Return the smallest rho with D_a <= a rho for all orders a > 1, both ways; upper is safe.
+
+        The upper end is proven (the sum of the parts' rho); the lower end is the largest D_a / a
+        at some orders. They coincide for Gaussian and Laplace noise, on the reals and on the
+        integers, for pure epsilon-DP, a bounded range, and sums of these: D_1 is the largest there.
+        """
+        low = high = 0.0
+        for c in self.directions:
+            if c.infinite:
+                low = math.inf if c.least.infinite else low
+                return Bound(low, math.inf, "upper", "outcomes of infinite loss")
+            if c.bare is not None and c.bare.top < math.inf:
+                return Bound(math.inf, math.inf, "upper", "nothing is said of large orders")
+            high = max(high, zcdp_above(c))
+            if c.parts and math.isfinite(c.rho):
+                low = max(
+                    low, *(renyi_divergence(c, a)[0] / a for a in (1.0, 1.5, 2.0, 4.0, 16.0, 64.0))
+                )
+        high = up(high, 4)
+        return Bound(min(low, high), high, "upper", self._named("sum of the parts' proven rho"))
+
+    @question
+    def gdp(self) -> Bound:
+        """Return the smallest mu with f >= G_mu; upper is safe.
+
+        Exact for Gaussian mechanisms and for curves with finitely many corners; elsewhere the
+        upper end is the root of the sum of the parts' proven mu squared (inf where there is none)
+        and the lower end the largest found over levels.
+        """
+        low = 0.0
+        for _, profile in self._pairs:
+            mu = profile.mu()
+            low = max(low, sampled_mu(profile) if mu is None else mu[0])
+        high = self.gdp_above()
+        return Bound(min(low, high), high, "upper", self._named("largest z(power) - z(level)"))
+
+    @question
+    def nearest_gaussian(self) -> NearestGaussian:
+        """Return the Gaussian curve nearest to this one in sup distance, and the distance.
+
+        One number for a reader where `gdp` is far above what most tests can do, because a supremum
+        is decided by rare losses. It is a summary, and a guarantee only with its distance (the
+        regret): the power at any level is at most G_mu's at ``float(mu)``, plus ``distance``.
+
+        Source: Gomez and others 2025, who report mu with its regret.
+        """
+        return nearest_gaussian(self.profiles, self._named("power at many levels"))
+
+    def gdp_above(self) -> float:
+        """Return the upper end of `gdp`, without a search."""
+        return max((mu_above(*pair) for pair in self._pairs), default=0.0)
+
+    @question
+    def pbdp(self, epsilon: float) -> Bound:
+        """Return the delta of probabilistically bounded DP at epsilon; upper is safe.
+
+        delta = sup { 1 - f(a) : 1 - f(a) > e^epsilon a }, 0 if there is none, in the worse
+        direction: the mass of the outcomes that a test can gather at a likelihood ratio above
+        e^epsilon on average (Kifer, Abowd et al. 2022).
+
+        Args:
+            epsilon: at least 0.
+        """
+        at = check.non_negative("epsilon", epsilon)
+        if self.exact_pure() <= check.exact("epsilon", epsilon):
+            return Bound(0.0, 0.0, "upper", self._named("largest loss"))
+        low = high = 0.0
+        for profile in self.profiles:
+            least, most = pbdp_delta(profile, at, low)
+            low, high = max(low, least), max(high, most)
+        return Bound(low, high, "upper", self.method)
+
+    @property
+    def loss(self) -> PrivacyLoss:
+        """Return the privacy loss random variable of the pair (P, Q); `inverse` has that of (Q, P).
+
+        Raises:
+            ValueError: the curve covers several pairs, each with a loss of its own, or only bounds
+                are known.
+        """
+        if len(self.alternatives) != 1:
+            raise ValueError(
+                f"loss: the curve covers {len(self.alternatives)} pairs of distributions, each "
+                "with a loss of its own; ask f.part(pair).loss for a pair of f.alternatives"
+            )
+        (pair,) = self.alternatives
+        return PrivacyLoss(pair)
+
+    # Order
+
+    def __ge__(self, other: Tradeoff) -> bool:
+        """Whether this is certainly at least as private as ``other`` (Blackwell's order)."""
+        if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
+        return at_least(self, other)
+
+    def __le__(self, other: Tradeoff) -> bool:
+        """Whether ``other`` is certainly at least as private as this."""
+        if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
+        return at_least(other, self)
+
+    def admits(self, mechanism: Described) -> bool:
+        """Return True if the mechanism is certified to meet this budget.
+
+        A curve admits what is at least as private. A budget of bounds on Renyi divergences, such as
+        zCDP, is checked order by order, because the curve that they imply does not imply them.
+        """
+        return admits(self, mechanism)
+
+    def excess(self, mechanism: Described) -> float | None:
+        """Estimate log(spent / budget) of a mechanism, which steers calibration.
+
+        Returns:
+            above 0 where the mechanism spends too much; None where the budget has no terms but the
+            whole curve.
+        """
+        return excess(self, mechanism)
+
+    def bare_rho(self) -> Fraction | None:
+        """Return rho if the curve claims nothing but rho-zCDP; else None."""
+        bare = self.alternatives[0].bare if len(self.alternatives) == 1 else None
+        if bare is None or not bare.quadratic or self.alternatives[0].known.parts:
+            return None
+        return bare.exact_rho
+
+    def tradeoff(self) -> Tradeoff:
+        """Return this curve, so that a budget answers like a mechanism."""
+        return self
+
+    # Algebra
+
+    @cached_property
+    def composable(self) -> tuple[Composition, ...]:
+        """What composes: the alternatives, or where they are joined the one curve below all."""
+        return composable(self)
+
+    def __matmul__(self, other: Tradeoff) -> Tradeoff:
+        """Tensor product: both observed, with independent randomness, pairs standing alike.
+
+        A curve that speaks of one order meets both orders of one that does not.
+        """
+        if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
+        mine, theirs = self.composable, other.composable
+        if self.ordered and not other.ordered:
+            theirs = (*theirs, *(c.reverse() for c in theirs))
+        if other.ordered and not self.ordered:
+            mine = (*mine, *(c.reverse() for c in mine))
+        return Tradeoff.of(
+            (a + b for a in mine for b in theirs),
+            unified(self.neighboring, other.neighboring),
+            ordered=self.ordered and other.ordered,
+        )
+
+    def __pow__(self, count: int) -> Tradeoff:
+        """The tensor product with itself, count times; 0 gives perfect privacy."""
+        count = check.integer("count", count)
+        if count > MOST_COUNT:
+            raise ValueError(f"count = {count!r} must be at most {MOST_COUNT:g}")
+        each = self.composable
+        if len(each) == 1:
+            return Tradeoff.of([each[0] * count], self.neighboring, ordered=self.ordered)
+        chosen = [Composition()]
+        for _ in range(count):
+            chosen = list(dict.fromkeys(c + a for c in chosen for a in each))
+            if len(chosen) > MOST_ALTERNATIVES:
+                break
+        return Tradeoff.of(chosen, self.neighboring, ordered=self.ordered)
+
+    def part(self, composition: Composition) -> Tradeoff:
+        """Return the curve of one ordered pair alone."""
+        return Tradeoff((composition,), ordered=True)
+
+    def replace(self, alternatives: Iterable[Composition]) -> Tradeoff:
+        """Return the curve of other pairs, under the same relation, unordered and not joined."""
+        return Tradeoff.of(alternatives, self.neighboring)
+
+    def inverse(self) -> Tradeoff:
+        """Return f^-1, the curve of the reversed pairs; unordered pairs give the same guarantee."""
+        reversed_pairs = tuple(c.reverse() for c in self.alternatives)
+        return Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered)
+
+    def symmetric(self) -> Tradeoff:
+        """Return one convex curve below all pairs in both orders, their minimum's biconjugate."""
+        return Tradeoff(self.alternatives, True, self.neighboring)
+
+    @question
+    def mutual(self) -> Tradeoff:
+        """Return max{f, f^-1}, which is valid if f bounds every ordered pair.
+
+        max{f, f^-1}; the guarantee of a curve that is that of one order only (a removal, say) is
+        `symmetric`. What covers both orders already is returned as it is. Exact where there are
+        finitely many corners, elsewhere between two polygons.
+
+        Source: Dong, Roth and Su 2022, proposition 2.4.
+        """
+        return mutual(self)
+
+    @question
+    def conjugate(self, slope: float) -> Bound:
+        """Return the convex conjugate f*(y) = sup over x in [0, 1] of x y - f(x); upper is safe.
+
+        For y = slope < 0 it is delta(log(-y)) - 1, in the worse direction; for y >= 0 it is y
+        (Dong, Roth and Su 2022, proposition 2.12).
+        """
+        return conjugate(self, slope)
+
+    @question
+    def group(self, size: int) -> Tradeoff:
+        """Return the trade-off curve for datasets that differ in ``size`` units.
+
+        1 - f_k = m o m o ... o m with m = 1 - f the power as a function of the level. Each step may
+        go in either order, so f is that of `symmetric`. Gaussian, pure and zCDP stay so, with
+        k mu, k epsilon and k^2 rho; all else as in `mutual`. A curve of one order is refused.
+
+        Args:
+            size: k, at least 1.
+
+        Source: Dong, Roth and Su 2022, theorem 2.14; Bun and Steinke 2016, proposition 1.9.
+        """
+        return group(self, size)
+
+    def __repr__(self) -> str:
+        what = " or ".join(
+            " + ".join(f"{n} x {loss}" if n > 1 else str(loss) for loss, n in c.parts) or "perfect"
+            for c in self.alternatives[:_MOST_SHOWN]
+        )
+        left = len(self.alternatives) - _MOST_SHOWN
+        more = f" or {left} more" if left > 0 else ""
+        return f"Tradeoff({notebook.shortened(what)}{more}, neighboring={self.neighboring!r})"
+
+    def _repr_html_(self) -> str:
+        return notebook.safe_html(self._shown, self)
+
+    def _shown(self) -> Iterator[Node]:
+        """The parts of the notebook's view: the curve and the main numbers."""
+        powers = [min(power.upper, 1.0) for power in self.powers(SHOWN_LEVELS)]
+        yield notebook.title(repr(self))
+        yield notebook.curve([0.0, *SHOWN_LEVELS, 1.0], [self.power(0.0).upper, *powers, 1.0])
+        questions = [
+            ("power(level=0.01)", self.power(0.01)),
+            ("power(level=0.05)", self.power(0.05)),
+            ("power(level=0.1)", self.power(0.1)),
+            ("epsilon(delta=1e-06)", self.epsilon(1e-6)),
+            ("advantage()", self.advantage()),
+        ]
+        rows = [
+            [question, directed(b.lower, 6, up=False), directed(b.upper, 6, up=True)]
+            for question, b in questions
+        ]
+        yield notebook.table(["Question", "At least", "At most"], rows)
+
+    def plot(self, *, axes: Axes | None = None) -> Axes:
+        """Draw the curve with `neyman.plots.figures.tradeoff`.
+
+        Args:
+            axes: where to draw; a new figure if left out.
+
+        Returns:
+            The axes. Drawn is the lower end of each type II error, the safe side.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        return import_module("neyman.plots.figures").tradeoff(self, axes=axes)
+
+
+def unified(a: str, b: str) -> str:
+    """The relation of two things used together: "any" goes with each, two others do not mix."""
+    if "any" in (a, b) or a == b:
+        return b if a == "any" else a
+    raise ValueError(
+        f"neighboring = {a!r} and {b!r} cannot be mixed: describe both under one relation"
+    )

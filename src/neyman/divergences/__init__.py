@@ -1,8 +1,0 @@
-"""Guarantees that bound Renyi divergences: zCDP, truncated CDP, and RDP.
-
-Importing this package registers the engine for compositions with such a guarantee.
-"""
-
-from neyman.divergences import implied_profile
-
-__all__ = ["implied_profile"]

@@ -1,0 +1,223 @@
+"""Mixtures of normal laws, choices that everyone sees, and what hides nothing."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neyman as ny
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.mixture import GaussianMixtureLoss, MixtureLoss
+from neyman.curves.profiles.closed_forms.closed_form import GaussianMixtureProfile
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.gaussian_mixture import Choice, GaussianMixture, NonPrivate
+
+mp.mp.dps = 30
+
+distances = st.lists(st.floats(0.05, 4.0), min_size=1, max_size=3, unique=True)
+
+
+def place(c, p, value):
+    """The y at which log R takes a value: bisection, R grows."""
+
+    def log_ratio(y):
+        return mp.log(mp.fsum(b * mp.exp(a * y - a * a / 2) for a, b in zip(c, p, strict=True)))
+
+    low, high = mp.mpf(-200), mp.mpf(200)
+    for _ in range(130):
+        middle = (low + high) / 2
+        low, high = (middle, high) if log_ratio(middle) < value else (low, middle)
+    return low
+
+
+def delta(c, p, epsilon, removed=True):
+    """Masses of the best test under the mixture and under the normal law."""
+    c, p, epsilon = [mp.mpf(x) for x in c], [mp.mpf(x) for x in p], mp.mpf(epsilon)
+    y = place(c, p, epsilon if removed else -epsilon)
+    sign = 1 if removed else -1
+    mixture = mp.fsum(b * mp.ncdf(sign * (a - y)) for a, b in zip(c, p, strict=True))
+    normal = mp.ncdf(-sign * y)
+    return mixture - mp.exp(epsilon) * normal if removed else normal - mp.exp(epsilon) * mixture
+
+
+def gaussian_delta(mu, epsilon):
+    mu, epsilon = mp.mpf(mu), mp.mpf(epsilon)
+    return mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu)
+
+
+def holds(bound, truth, width):
+    assert bound.lower <= truth <= bound.upper, (bound, truth)
+    assert bound.upper - bound.lower <= width * truth
+
+
+@settings(max_examples=20)
+@given(distances, st.booleans(), st.floats(0.01, 0.9), st.floats(-2.0, 6.0), st.booleans())
+def test_one_release_of_a_mixture_has_the_delta_of_its_best_test(c, zero, q, epsilon, removed):
+    """In both orders, at any epsilon, with and without mass that stays in place."""
+    c = sorted(c)
+    c = ([0.0] if zero else []) + c
+    p = np.array([1 - q, *([q] * (len(c) - 1))])
+    p = tuple((p / p.sum()).tolist())
+    profile = GaussianMixtureProfile(GaussianMixtureLoss(tuple(c), p, removed))
+    truth = delta(c, p, epsilon, removed)
+    low, high = profile.log_delta(epsilon)
+    if truth < mp.mpf(10) ** -25:  # cancellation of the reference
+        assert math.exp(low) < 1e-20
+    else:
+        assert low <= mp.log(truth) <= high
+        # Near the largest loss delta is a difference of terms of up to 1, rounded to 1e-16.
+        assert high - low < 1e-9 + 1e-16 / truth or truth < 1e-12
+
+
+def test_two_releases_of_a_mixture_have_the_delta_of_the_integral():
+    """delta of two is the mean of one's delta at epsilon less the other's loss."""
+    c, p, sigma = [0.0, 0.6, 1.5], [0.6, 0.3, 0.1], 1.0
+    f = (GaussianMixture(sigma, c, p) * 2).tradeoff()
+    for epsilon in (0.5,):
+
+        def inner(y, e=epsilon):
+            terms = zip(c, p, strict=True)
+            ratio = mp.fsum(b * mp.exp(mp.mpf(a) * y - mp.mpf(a) ** 2 / 2) for a, b in terms)
+            least = mp.log(mp.mpf(p[0]))
+            rest = e - mp.log(ratio)
+            one = 1 - mp.exp(rest) if rest <= least else delta(c, p, rest)
+            return mp.npdf(y) * ratio * one
+
+        with mp.workdps(16):
+            truth = mp.quad(inner, [-9, -4, -1, 1, 3, 6, 11], maxdegree=5)
+        bound = f.delta(epsilon)
+        assert bound.lower * (1 - 1e-7) <= truth <= bound.upper * (1 + 1e-7)
+        assert bound.upper / bound.lower < 1 + 1e-5
+
+
+@pytest.mark.parametrize("steps", [1, 500])
+def test_the_mixture_of_two_is_the_poisson_subsampled_gaussian(steps):
+    """Its intervals meet those of the loss that has code of its own."""
+    mixture = GaussianMixture(0.9, [0, 1], [0.98, 0.02]) * steps
+    sampled = ny.Gaussian(0.9).subsample(rate=0.02) * steps
+    for log_delta in (math.log(1e-3), math.log(1e-8), -80.0):
+        a = mixture.tradeoff().epsilon(log_delta=log_delta)
+        b = sampled.tradeoff().epsilon(log_delta=log_delta)
+        assert a.lower <= b.upper
+        assert b.lower <= a.upper
+        assert a.upper - a.lower < 1e-6 * a.upper + 1e-9
+
+
+def test_a_choice_that_everyone_sees_is_the_mean_over_what_was_chosen():
+    """Against the sum over all outcomes of the coins, each a plain Gaussian curve."""
+    m = Choice(((0.7, ny.Gaussian(1)), (0.3, ny.Gaussian(1, 2))))
+    for steps, epsilon in product((1, 3), (0.1, 2.0, 9.0)):
+        truth = mp.fsum(
+            math.comb(steps, k)
+            * mp.mpf(0.3) ** k
+            * mp.mpf(0.7) ** (steps - k)
+            * gaussian_delta(mp.sqrt(4 * k + (steps - k)), epsilon)
+            for k in range(steps + 1)
+        )
+        holds((m * steps).tradeoff().delta(epsilon), truth, 1e-6)
+
+
+def test_a_choice_is_between_its_parts():
+    """No more private than its best part and no less than its worst."""
+    a, b = ny.Laplace(2), ny.Laplace(1)
+    m = Choice(((0.5, a), (0.5, b)))
+    for steps in (1, 40):
+        low, mid, high = (x.tradeoff().epsilon(1e-4) for x in (a * steps, m * steps, b * steps))
+        assert low.lower <= mid.upper
+        assert mid.lower <= high.upper
+
+
+def test_losses_of_a_mixture_are_consistent():
+    """K(0) = 0, K(-1) = 0 of the normal law's mass, and K is minus itself mirrored at -1/2."""
+    loss = GaussianMixtureLoss((0.0, 0.5, 2.0), (0.5, 0.3, 0.2), True)
+    choice = MixtureLoss(((0.4, loss), (0.6, loss.reverse())))
+    z = np.array([-1.0, 0.0])
+    assert np.all(np.abs(loss.log_mgf(z)) < 1e-13)
+    assert np.all(np.abs(choice.log_mgf(z)) < 1e-13)
+    w = np.array([0.3, 1.7])
+    assert np.allclose(loss.log_mgf(w), loss.reverse().log_mgf(-1 - w), rtol=0, atol=1e-12)
+    line = 0.8 + 0.5j * np.arange(40)
+    spread = np.array([loss.log_mgf(line), loss.reverse().log_mgf(line)])
+    mean = np.array([0.4, 0.6]) @ np.exp(spread)
+    assert np.allclose(np.exp(choice.log_mgf(line)), mean, rtol=1e-12)
+
+
+def test_decay_bounds_the_characteristic_function():
+    """|phi| between the edges is below the bound, for a mixture and for a choice."""
+    loss = GaussianMixtureLoss((0.0, 0.5, 2.0), (0.5, 0.3, 0.2), True)
+    edges = np.geomspace(0.1, 60, 30)
+    for x in (loss, loss.reverse(), MixtureLoss(((0.4, loss), (0.6, loss.reverse())))):
+        for tilt in (0.0, 0.7):
+            bound = x.decay(tilt, edges)
+            u = np.concatenate([[0.0], edges[:-1] + 0.37 * np.diff(edges)])
+            k = np.concatenate([x.log_mgf(np.array([tilt + 0j, tilt + 1j * v])) for v in u[1:]])
+            log_phi = np.real(k[1::2] - k[::2])
+            assert np.all(log_phi <= bound[:-1] + 1e-9)
+
+
+def test_nothing_is_hidden_by_what_is_not_private():
+    """Whatever it is composed with: delta and power are 1, epsilon is inf."""
+    for m in (NonPrivate(), NonPrivate() * 3, NonPrivate() + ny.Gaussian(1) * 5):
+        f = m.tradeoff()
+        assert f.delta(7.0).upper == 1
+        assert f.power(0.01).upper == 1
+        assert f.epsilon(1e-5).upper == math.inf
+        assert f.pure().upper == math.inf
+    assert (NonPrivate() * 0).tradeoff().delta(0).upper == 0
+
+
+def test_what_is_seldom_used_is_seldom_revealed():
+    """Used with probability q it is (0, q), and (e^eps times) less under add-remove."""
+    f = NonPrivate(0.25, "add-remove").tradeoff()
+    assert f.delta(0).lower <= 0.25 <= f.delta(0).upper
+    assert f.delta(3).lower <= 0.25 <= f.delta(3).upper
+    two = (NonPrivate(0.25, "replace-one") * 2).tradeoff()
+    truth = 1 - 0.75**2
+    assert two.delta(1).lower <= truth <= two.delta(1).upper
+
+
+@pytest.mark.parametrize(
+    "m",
+    [
+        GaussianMixture(2, [0, 1.5], [0.75, 0.25]),
+        Choice(((0.5, ny.Laplace(2)), (0.5, ny.Gaussian(1)))),
+        NonPrivate(),
+        NonPrivate(0.5, "replace-one"),
+    ],
+)
+def test_descriptions_are_read_back(m):
+    """From JSON, equal to what was written."""
+    assert Mechanism.from_json(m.to_json()) == m
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: GaussianMixture(0, [1], [1]), "sigma"),
+        (lambda: GaussianMixture(1, [-1], [1]), "sensitivities"),
+        (lambda: GaussianMixture(1, [1, 2], [1]), "sensitivities has 2"),
+        (lambda: GaussianMixture(1, [1, 2], [0.5, 0.4]), "probabilities"),
+        (lambda: GaussianMixture(1, [1], [math.nan]), "probabilities"),
+        (lambda: Choice(((0.5, ny.Gaussian(1)),)), "probability"),
+        (lambda: Choice(((1.0, ny.Gaussian(1) * 1 + ny.Laplace(1)),)), "one loss"),
+        (lambda: NonPrivate(1.5), "rate"),
+        (lambda: NonPrivate(0.5), "relation"),
+        (lambda: NonPrivate().rho(), "zCDP"),
+    ],
+)
+def test_bad_arguments_are_named(make, said):
+    """Each refusal names the argument."""
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_a_single_shift_is_a_plain_gaussian():
+    """One possible shift, or none at all."""
+    assert GaussianMixture(2, [1, 1], [0.5, 0.5]).losses() == ny.Gaussian(2).losses()
+    assert GaussianMixture(2, [0], [1]).losses() == (Composition(),)

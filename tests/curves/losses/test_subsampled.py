@@ -1,0 +1,510 @@
+"""Losses of sampled mechanisms: against integrals and sums in mpmath, outcome by outcome."""
+
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+import reference
+from neyman.curves.losses.bracket import ComposedLattice, LossBracket
+from neyman.curves.losses.change_of_measure import Base
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.curves.losses.finite import FiniteLoss, discrete_laplace_loss, response_loss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.subsampled import (
+    FixedSizeLoss,
+    ReplaceOneSubsampledLoss,
+    SubsampledGaussianLoss,
+    SubsampledLoss,
+    _lost,
+)
+from neyman.curves.profiles import select
+from neyman.curves.profiles.lattice.convolution import dots_profile
+from neyman.curves.profiles.selection import profile_of_one
+from neyman.numerics.discretization import contract, spread
+
+Q = mp.mpf(0.03)
+A = mp.mpf(7) / 5  # shift of the Laplace noise
+MU = mp.mpf("1.25")
+LAPLACE = LaplaceLoss(Fraction(7, 5))
+GAUSSIAN = GaussianLoss(1.25**2)
+
+
+@pytest.fixture(autouse=True)
+def _digits():
+    mp.mp.dps = 30
+
+
+def grown(value, q=Q):
+    return mp.log(1 - q + q * mp.e**value)
+
+
+def laplace_mean(f, low=None):
+    """The mean of f(l) under Q over l > low, for a Laplace loss."""
+    atoms = f(A) * mp.e**-A / 2 + (f(-A) / 2 if low is None else 0)
+    cuts = mp.linspace(-A if low is None else low, A, 7)
+    return atoms + mp.quad(lambda x: mp.e ** (-(x + A) / 2) / 4 * f(x), cuts)
+
+
+def gaussian_mean(f, low=-mp.inf):
+    cuts = [y for y in (-13, -8, -4, -1, 1, 4, 8, 13, 22, 30) if y > low]
+    start = [] if low == -mp.inf else [low]
+    return mp.quad(lambda y: mp.npdf(y) * f(MU * y - MU**2 / 2), start + cuts)
+
+
+def fixed_size_mean(mean, low, z):
+    """E e^{zL} of the hull: its two sides, and 1 minus their masses at 0."""
+    up = mean(lambda x: mp.e ** ((z + 1) * grown(x)), low)
+    down = mean(lambda x: mp.e ** (-z * grown(x)), low)
+    rest = 1 - mean(lambda x: mp.e ** grown(x), low) - mean(lambda x: mp.mpf(1), low)
+    return up + down + rest
+
+
+def opposite_laplace(z):
+    def term(t):
+        one, two = abs(t) - abs(t - A), abs(t) - abs(t + A)
+        return mp.e ** (-abs(t)) / 2 * mp.e ** ((z + 1) * grown(one) - z * grown(two))
+
+    return mp.quad(term, [-60, -20, -6, -A, -A / 2, 0, A / 2, A, 6, 20, 60])
+
+
+def opposite_gaussian(z):
+    def term(t):
+        one, two = MU * t - MU**2 / 2, -MU * t - MU**2 / 2
+        return mp.npdf(t) * mp.e ** ((z + 1) * grown(one) - z * grown(two))
+
+    return mp.quad(term, [-20, -12, -8, -4, -2, 0, 2, 4, 8, 12, 20, 30])
+
+
+CASES = {
+    "laplace, removed": (
+        SubsampledLoss(LAPLACE, float(Q), True),
+        lambda z: laplace_mean(lambda x: mp.e ** ((z + 1) * grown(x))),
+    ),
+    "laplace, added": (
+        SubsampledLoss(LAPLACE, float(Q), False),
+        lambda z: laplace_mean(lambda x: mp.e ** (-z * grown(x))),
+    ),
+    "gaussian, removed": (
+        SubsampledLoss(GAUSSIAN, float(Q), True),
+        lambda z: gaussian_mean(lambda x: mp.e ** ((z + 1) * grown(x))),
+    ),
+    "laplace, fixed size": (
+        FixedSizeLoss(LAPLACE, float(Q)),
+        lambda z: fixed_size_mean(laplace_mean, mp.mpf(0), z),
+    ),
+    "gaussian, fixed size": (
+        FixedSizeLoss(GAUSSIAN, float(Q)),
+        lambda z: fixed_size_mean(gaussian_mean, MU / 2, z),
+    ),
+    "laplace, opposite": (ReplaceOneSubsampledLoss(LAPLACE, float(Q)), opposite_laplace),
+    "gaussian, opposite": (ReplaceOneSubsampledLoss(GAUSSIAN, float(Q)), opposite_gaussian),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("z", [0.5, 6.0, 1 + 7j, 2 + 60j])
+def test_the_moment_generating_function_is_the_integral(name, z):
+    """K(z) errs by no more than it says, on the real axis and far up a line."""
+    loss, integral = CASES[name]
+    at = np.array([z]) if isinstance(z, float) else z.real + 1j * np.array([0.0, z.imag])
+    result, error = loss.log_mgf(at)[-1], loss.mgf_rounding(at)[-1]
+    truth, size = integral(mp.mpmathify(z)), integral(mp.mpf(z.real))
+    # The integrals themselves are good to about 1e-16; the float rate is not quite 0.03.
+    assert abs(mp.e ** mp.mpmathify(complex(result)) - truth) <= size * (error + mp.mpf("1e-15"))
+    assert error < 1e-11
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("tilt", [0.5, 5.0])
+def test_the_decay_bound_is_above_the_characteristic_function(name, tilt):
+    """Between two edges no |phi| is above the bound of the first one."""
+    loss = CASES[name][0]
+    edges = np.geomspace(0.05, 150, 13)
+    u = np.geomspace(0.05, 400, 120)
+    phi = np.real(loss.log_mgf(tilt + 1j * u)) - loss.log_mgf(np.array([tilt]))[0]
+    bound = loss.decay(tilt, edges)[np.searchsorted(edges, u, side="right") - 1]
+    assert np.all(phi <= bound + 1e-10)
+    assert np.all(bound <= 0)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("tilt", [0.0, 4.0])
+def test_dots_carry_both_masses_and_bracket_every_delta(name, tilt):
+    """Atoms and nodes sum to 1 under P and Q; a grid above and one below surround delta."""
+    loss = CASES[name][0]
+    dots = loss.dots(tilt, 2.0**-9)
+    log_p = np.log(dots.weight) + dots.log_scale - tilt * dots.loss
+    for log_mass in (log_p, log_p - dots.loss):
+        assert abs(math.fsum(np.exp(log_mass)) - 1) < 1e-12
+    above, below = spread(dots, 2.0**-9), contract(dots, 2.0**-9)
+    for epsilon in (0.01, 0.3):
+        exact, high, low = (
+            math.fsum(
+                np.exp(np.log(w[v > epsilon]) + s - tilt * v[v > epsilon])
+                * -np.expm1(epsilon - v[v > epsilon])
+            )
+            for v, w, s in (
+                (dots.loss, dots.weight, dots.log_scale),
+                (above.points(), np.maximum(above.weight, 1e-300), above.log_scale),
+                (below.points(), np.maximum(below.weight, 1e-300), below.log_scale),
+            )
+        )
+        assert low <= exact * (1 + 1e-12) + 1e-300
+        assert exact <= high * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_gaussian_through_the_general_way_is_the_fast_one(removed):
+    """Panels in general and the trapezoid of `amplify` give one K."""
+    general = SubsampledLoss(GaussianLoss(0.49), 0.02, removed)
+    fast = SubsampledGaussianLoss(0.7, 0.02, removed)
+    z = 1.5 + 0.7j * np.arange(40)
+    apart = np.abs(np.exp(general.log_mgf(z)) - np.exp(fast.log_mgf(z)))
+    top = math.exp(float(fast.log_mgf(np.array([1.5]))[0]))
+    assert np.all(apart <= top * (general.mgf_rounding(z) + fast.mgf_rounding(z)) + 1e-300)
+
+
+# Atoms
+
+
+def sampled_law(law, q, removed, failure=0, missing=0):
+    """The mixed law from one of the inner pair, value by value."""
+    by_key = {}
+    for value, p in law.items():
+        base = p * mp.e**-value
+        g = grown(value, q)
+        by_key[g if removed else -g] = base * mp.e**g if removed else base
+    if missing:
+        g = mp.log(1 - q)
+        by_key[g if removed else -g] = missing * mp.e**g if removed else missing
+    return by_key
+
+
+def fixed_law(law, p):
+    by_key = {mp.mpf(0): mp.mpf(0)}
+    for value, mass in law.items():
+        if value > 0:
+            base, g = mass * mp.e**-value, grown(value, p)
+            by_key[g], by_key[-g] = base * mp.e**g, base
+    by_key[mp.mpf(0)] = 1 - mp.fsum(by_key.values())
+    return by_key
+
+
+FINITE = [
+    (response_loss(Fraction(1)), reference.response(Fraction(1))),
+    (response_loss(Fraction(2), 5), reference.response(Fraction(2), 5)),
+    (discrete_laplace_loss(Fraction(2), 3), reference.discrete_laplace(Fraction(2), 3)),
+]
+
+
+@pytest.mark.parametrize(("loss", "law"), FINITE)
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_finite_loss_stays_finite_and_exact(loss, law, removed):
+    """Every atom is where it belongs, with its mass, to a few units."""
+    q = mp.mpf(0.125)
+    truth = sampled_law(law, q, removed)
+    dots = SubsampledLoss(loss, 0.125, removed).dots(0.0, 1.0)
+    assert len(dots.loss) == len(truth)
+    for place, weight, value in zip(dots.loss, dots.weight, sorted(truth), strict=True):
+        assert abs(place - value) < 1e-15
+        assert abs(weight - truth[value]) < 1e-14 * truth[value]
+
+
+@pytest.mark.parametrize(("loss", "law"), FINITE)
+def test_several_steps_of_a_finite_loss_contain_the_truth(loss, law):
+    """Three steps, enumerated, lie inside the interval, in all three ways to sample."""
+    q = mp.mpf(0.125)
+    for sampled, one in (
+        (SubsampledLoss(loss, 0.125, True), sampled_law(law, q, True)),
+        (SubsampledLoss(loss, 0.125, False), sampled_law(law, q, False)),
+        (FixedSizeLoss(loss, 0.125), fixed_law(law, q)),
+    ):
+        three = reference.together(one, one, one)
+        for epsilon in (0.05, 0.2):
+            low, high = select(Composition.of([(sampled, 3)])).log_delta(epsilon)
+            truth = reference.delta(three, epsilon)
+            assert mp.e**low <= truth * (1 + mp.mpf("1e-13"))
+            assert truth <= mp.e**high * (1 + mp.mpf("1e-13")) + mp.mpf("1e-25")
+            assert mp.e**high - mp.e**low < 1e-4
+
+
+def test_infinite_mass_goes_through_with_the_rate():
+    """What reveals all with probability 1/10 does so with q/10, and never when it was added."""
+    pair = FiniteLoss(Fraction(1), (0,), (math.log(0.9),), 0.1, 0.1)
+    removed, added = SubsampledLoss(pair, 0.25, True), SubsampledLoss(pair, 0.25, False)
+    assert math.isclose(removed.infinite, 0.025, rel_tol=1e-15)
+    assert added.infinite == 0
+    # Outcomes of Q alone: the mixture has 3/4 of their mass, Q all of it.
+    assert math.isclose(added.supremum, -math.log(0.75), rel_tol=1e-14)
+    assert math.isclose(math.exp(removed.log_mgf(np.zeros(1))[0]), 0.975, rel_tol=1e-14)
+    assert math.isclose(math.exp(added.log_mgf(np.zeros(1))[0]), 1.0, rel_tol=1e-14)
+    both = FixedSizeLoss(pair, 0.25)
+    assert math.isclose(math.exp(both.log_mgf(np.zeros(1))[0]), 0.975, rel_tol=1e-14)
+
+
+def test_what_hides_nothing_is_seen_with_the_rate():
+    """P and Q disjoint: the mixture gives itself away with probability q, else loses log(1 - q)."""
+    loss = SubsampledLoss(NonPrivateLoss(), 0.25, True)
+    assert loss.infinite == 0.25
+    dots = loss.dots(0.0, 1.0)
+    assert np.allclose(dots.loss, [math.log(0.75)], rtol=1e-14)
+    assert np.allclose(dots.weight * math.exp(dots.log_scale), [0.75], rtol=1e-14)
+    fixed = FixedSizeLoss(NonPrivateLoss(), 0.25).dots(0.0, 1.0)
+    assert np.allclose(fixed.loss, [0.0], rtol=0, atol=1e-15)
+    assert np.allclose(fixed.weight * math.exp(fixed.log_scale), [0.75], rtol=1e-14)
+
+
+@pytest.mark.parametrize("z", [1.0, 12.0, 40.0])
+@pytest.mark.parametrize("removed", [True, False])
+def test_an_unbounded_lattice_is_seen_under_every_tilt(z, removed):
+    """A discrete Gaussian's K under small rates and large tilts, where two humps share the mass."""
+    q = mp.mpf(2) ** -8
+    law = reference.discrete_gaussian(Fraction(4), 1, reach=60)
+    mp.mp.dps = 60
+    sampled = sampled_law(law, q, removed)
+    truth = mp.log(mp.fsum(p * mp.e ** (mp.mpf(z) * v) for v, p in sampled.items()))
+    loss = SubsampledLoss(DiscreteGaussianLoss(Fraction(4)), 2.0**-8, removed)
+    result, error = loss.log_mgf(np.array([z]))[0], loss.mgf_rounding(np.array([z]))[0]
+    assert abs(mp.mpf(result) - truth) <= error
+    assert error < 1e-11
+
+
+@pytest.mark.parametrize("tilt", [0.7, 5.0, 60.0])
+def test_no_atom_of_a_lattice_counts_twice_where_two_tilts_meet(tilt):
+    """The halfway point between two tilted means is an atom here (x = 15): it counts once."""
+    x = np.arange(-4000, 4001).astype(float)
+    mass = np.exp(-x * x / 20_000)
+    grown = np.log1p(1e-4 * np.expm1(3 * (2 * x - 3) / 20_000))
+    # The masses sum to one, so that K is as accurate as expm1.
+    truth = math.log1p(float(mass @ np.expm1(-tilt * grown)) / float(mass.sum()))
+    loss = SubsampledLoss(DiscreteGaussianLoss(Fraction(10_000), 3), 1e-4, False)
+    assert abs(loss.log_mgf(np.array([tilt]))[0] - truth) < 1e-15 + 1e-9 * truth
+
+
+# Sums on one sample
+
+
+def test_a_small_common_lattice_is_summed_exactly():
+    """Two different discrete Laplaces on one sample: sums first, then the mixture."""
+    parts = Composition.of(
+        [(discrete_laplace_loss(Fraction(2), 1), 2), (response_loss(Fraction(1)), 1)]
+    ).parts
+    joint = ComposedLattice.exact(parts)
+    assert joint is not None
+    one = reference.discrete_laplace(Fraction(2), 1)
+    law = reference.together(one, one, reference.response(Fraction(1)))
+    q = mp.mpf(0.125)
+    truth = sampled_law(law, q, True)
+    loss = SubsampledLoss(joint, 0.125, True)
+    for z in (0.7, 9.0):
+        k = mp.log(mp.fsum(p * mp.e ** (mp.mpf(z) * v) for v, p in truth.items()))
+        at = np.array([z])
+        assert abs(mp.mpf(loss.log_mgf(at)[0]) - k) <= loss.mgf_rounding(at)[0]
+    low, high = select(Composition.of([(loss, 2)])).log_delta(0.1)
+    delta = reference.delta(reference.together(truth, truth), 0.1)
+    assert mp.e**low <= delta <= mp.e**high
+
+
+def test_the_two_sides_of_a_grid_surround_the_sum():
+    """Renyi divergences of a Gaussian beside a Laplace pair, mixed: below, above, and the truth."""
+    parts = Composition.of([(GaussianLoss(1.0), 1), (LaplaceLoss(Fraction(1)), 1)]).parts
+    # A trapezoid sum over the normal law; 40 Gauss nodes between the Laplace pair's two atoms.
+    y = np.arange(-12, 18, 1 / 16)
+    normal = np.exp(-y * y / 2) / 16 / math.sqrt(math.tau)
+    node, share = np.polynomial.legendre.leggauss(40)
+    place = np.concatenate([[-1.0], node, [1.0]])
+    mass = np.concatenate([[0.5], np.exp(-(node + 1) / 2) / 4 * share, [math.exp(-1) / 2]])
+    inner = np.add.outer(place, y - 0.5)
+
+    def truth(z):
+        grown = np.log1p(0.125 * np.expm1(inner))
+        return math.log(float(mass @ np.exp((z + 1) * grown) @ normal))
+
+    below, above = (SubsampledLoss(ComposedLattice(parts, side), 0.125, True) for side in (-1, 1))
+    for z in (1.0, 4.0):
+        k, at = truth(z), np.array([z])
+        low, high = below.log_mgf(at)[0], above.log_mgf(at)[0]
+        assert low - below.mgf_rounding(at)[0] <= k + 1e-12
+        assert k - 1e-12 <= high + above.mgf_rounding(at)[0]
+        assert high - k < 1e-4
+    bracket = LossBracket(below, above)
+    assert bracket.reverse().reverse() == bracket
+
+
+# One step
+
+
+@pytest.mark.parametrize("epsilon", [-0.6, -0.02, 0.0, 0.01, 0.4])
+def test_one_step_is_the_closed_form(epsilon):
+    """Delta of the mixture from that of the Laplace pair, in both orders and for their hull."""
+    e, q = mp.mpf(epsilon), mp.mpf(0.125)
+
+    def laplace(x):
+        return 1 - mp.e ** ((x - A) / 2) if abs(x) <= A else max(1 - mp.e**x, mp.mpf(0))
+
+    def removed(x):
+        t = (mp.e**x - 1) / q
+        return q * laplace(mp.log(1 + t)) if t > -1 else 1 - mp.e**x
+
+    def added(x):  # 1 - t + t H_{1/t}(M || Q)
+        return 1 - mp.e**x + mp.e**x * removed(-x)
+
+    hull = removed(e) if e >= 0 else added(e)
+    for loss, truth in (
+        (SubsampledLoss(LAPLACE, 0.125, True), removed(e)),
+        (SubsampledLoss(LAPLACE, 0.125, False), added(e)),
+        (FixedSizeLoss(LAPLACE, 0.125), hull),
+    ):
+        profile = profile_of_one(loss)
+        assert profile is not None
+        low, high = profile.log_delta(epsilon)
+        assert mp.e**low <= truth * (1 + mp.mpf("1e-18")) + mp.mpf("1e-30")
+        assert truth <= mp.e**high + mp.mpf("1e-30")
+        if truth > 1e-20:
+            assert high - low < 1e-11
+        grid = dots_profile(Composition.of([(loss, 1)])).log_delta(epsilon)
+        assert grid[0] <= high
+        assert low <= grid[1]
+
+
+@pytest.mark.parametrize("inner", [LAPLACE, GAUSSIAN])
+def test_one_step_to_opposite_sides_is_a_threshold_test(inner):
+    """The closed form and the lattice agree, and so does a maximum over thresholds."""
+    loss = ReplaceOneSubsampledLoss(inner, 0.125)
+    profile = profile_of_one(loss)
+    assert profile is not None
+    normal = isinstance(inner, GaussianLoss)
+    s, q = float(MU if normal else A), 0.125
+    y = np.linspace(-8, 8, 40_001)
+    if normal:
+        tail = np.vectorize(lambda x: math.erfc(x / math.sqrt(2)) / 2)
+    else:
+        tail = np.vectorize(lambda x: math.exp(-x) / 2 if x > 0 else 1 - math.exp(x) / 2)
+    for epsilon in (0.0, 0.05, 0.3):
+        p = (1 - q) * tail(y) + q * tail(y - s)
+        other = (1 - q) * tail(y) + q * tail(y + s)
+        best = float(np.max(p - math.exp(epsilon) * other))
+        low, high = (math.exp(x) for x in profile.log_delta(epsilon))
+        assert best - 1e-15 <= high
+        assert low <= best + 1e-6
+        grid = dots_profile(Composition.of([(loss, 1)])).log_delta(epsilon)
+        assert math.exp(grid[0]) <= high
+        assert low <= math.exp(grid[1])
+
+
+def test_opposite_shifts_are_the_worst_in_the_plane():
+    """Whatever two shifts of norm mu are, the mixtures' delta is at most that of opposite ones."""
+    mu, q, h = 1.0, 0.2, 0.04
+    x = np.arange(-7, 7, h) + h / 2
+    density = np.exp(-x * x / 2) * h / math.sqrt(math.tau)
+
+    def mixed(angle, size):
+        a, b = size * math.cos(angle), size * math.sin(angle)
+        ratio = np.exp(np.add.outer(a * x, b * x) - size * size / 2)
+        return np.outer(density, density) * (1 - q + q * ratio)
+
+    profile = profile_of_one(ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q))
+    assert profile is not None
+    for epsilon in (0.02, 0.2, 0.6):
+        worst = math.exp(profile.log_delta(epsilon)[1])
+        for angle in (0.7, 1.5, 2.5, math.pi):
+            for size in (0.6, 1.0):
+                p, other = mixed(0.0, mu), mixed(angle, size * mu)
+                for first, second in ((p, other), (other, p)):
+                    delta = float(np.maximum(first - math.exp(epsilon) * second, 0).sum())
+                    assert delta <= worst + 1e-5  # the sum's error at its kink
+                    if angle == math.pi and size == 1.0:
+                        assert delta >= worst - 1e-5
+
+
+# Several steps
+
+
+def two_hulls(p, a, epsilon):
+    """Delta of two steps of the Laplace pair's hull: the mean of one step's at epsilon - loss."""
+
+    def one(e):
+        if e < 0:
+            return 1 - mp.e**e + mp.e**e * one(-e)
+        x = mp.log(1 + (mp.e**e - 1) / p)
+        return p * (1 - mp.e ** ((x - a) / 2)) if x < a else mp.mpf(0)
+
+    def both(x):
+        g = grown(x, p)
+        return mp.e**g * one(epsilon - g) + one(epsilon + g)
+
+    def mean(f):
+        # Kinks: where the rest is at 0, and where it is at the largest loss of one step.
+        kinks = [mp.log(1 + (mp.e**x - 1) / p) for x in (epsilon, grown(a, p) - epsilon)]
+        cuts = sorted({mp.mpf(0), a} | {x for x in kinks if 0 < x < a})
+        smooth = mp.quad(lambda x: mp.e ** (-(x + a) / 2) / 4 * f(x), cuts)
+        return smooth + mp.e**-a / 2 * f(a)
+
+    rest = 1 - mean(lambda x: 1 + mp.e ** grown(x, p))
+    return rest * one(epsilon) + mean(both)
+
+
+def test_the_hull_is_taken_at_each_step():
+    """Shift 2, p .1, two steps, epsilon .4: .02571. A removal and an addition reach .01644.
+
+    Two removals have .01539: the hull of whole compositions would claim that, and be beaten.
+    """
+    pair, p = LaplaceLoss(Fraction(2)), mp.mpf("0.1")
+    truth = two_hulls(p, mp.mpf(2), mp.mpf("0.4"))
+    assert abs(truth - mp.mpf("0.0257123157")) < 1e-9
+    fixed, removed, added = (
+        FixedSizeLoss(pair, 0.1),
+        SubsampledLoss(pair, 0.1, True),
+        SubsampledLoss(pair, 0.1, False),
+    )
+
+    def delta(*parts):
+        low, high = dots_profile(Composition.of(parts)).log_delta(0.4)
+        assert high - low < 1e-3
+        return math.exp(low), math.exp(high)
+
+    low, high = delta((fixed, 2))
+    assert low <= truth <= high
+    turn, wrong = delta((removed, 1), (added, 1)), delta((removed, 2))
+    assert 0.01643 < turn[0] < turn[1] < 0.01645
+    assert 0.01538 < wrong[0] < wrong[1] < 0.01540 < turn[0]
+    assert turn[1] < low
+
+
+@pytest.mark.parametrize(
+    ("loss", "width"),
+    [
+        (SubsampledLoss(LAPLACE, 0.05, True), 0.02),  # its atoms keep the contour from ending early
+        (FixedSizeLoss(GAUSSIAN, 0.05), 1e-8),
+        (ReplaceOneSubsampledLoss(LAPLACE, 0.05), 1e-8),
+        (ReplaceOneSubsampledLoss(GAUSSIAN, 0.05), 1e-8),
+    ],
+)
+def test_engines_agree(loss, width):
+    """The interval of the engine that is chosen meets that of the lattice, and is narrow."""
+    composition = Composition.of([(loss, 60)])
+    other = dots_profile(composition)
+    for epsilon in (0.1, 0.8):
+        a, b = select(composition).log_delta(epsilon), other.log_delta(epsilon)
+        assert b[0] <= a[1]
+        assert a[0] <= b[1]
+    assert a[1] - a[0] < width
+
+
+@pytest.mark.parametrize("up", [True, False])
+@pytest.mark.parametrize("left_out", [(-1.0, -40.0, -3.0, 2.0), (2.0, -30.0, 0.5, 6.0)])
+def test_what_a_lattice_leaves_out_counts_as_much_as_at_any_place_of_its_interval(left_out, up):
+    """Mass e^(a - (t + 1) l) at a loss l, of which the sample makes g = log(1 - q + q e^l)."""
+    q, (t, a, low, high) = 0.1, left_out
+    points = _lost(Base(np.empty(0), np.empty(0), lost=(left_out,)), q, up, -math.inf)
+    for c in (0.0, 0.5, 2.0):
+        counted = math.fsum(math.exp(mass + c * place) for mass, place in points)
+        for l in np.linspace(low, high, 30):  # noqa: E741
+            g = math.log1p(q * math.expm1(l))
+            assert math.exp(a - (t + 1) * l + ((c + 1) * g if up else -c * g)) <= counted * 1.001

@@ -1,0 +1,180 @@
+"""The contour against the same integral in thirty digits, and what must fall or rise."""
+
+import math
+import random
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+import neyman as ny
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves.profiles.contour.contour import contour_profile
+from neyman.numerics.characteristic_function import rounding, series, wave_sum, wave_sums
+from neyman.numerics.decay import _gain, by_cells
+
+CHOICES = random.Random(20_26)
+CASES = [
+    (
+        CHOICES.choice([0.7, 1.1, 2.5]),
+        CHOICES.choice([0.3, 0.05, 0.004]),
+        CHOICES.choice([200, 3000, 40_000]),
+        CHOICES.random() < 0.5,
+        CHOICES.uniform(0.3, 3),
+    )
+    for _ in range(16)
+]
+
+
+def log_delta(mu, q, count, removed, epsilon):
+    """log of (1 / 2 pi i) times the integral of e^{K(z) - epsilon z} / (z (z+1)), in mpmath."""
+    with mp.workdps(30):
+        mu, q, step = mp.mpf(mu), mp.mpf(q), mp.mpf("0.2")
+        y = [step * k for k in range(-75, 140)]
+        log_r = [mp.log1p(q * mp.expm1(mu * x - mu * mu / 2)) for x in y]
+        weight = [step * mp.npdf(x) for x in y]
+
+        def k(z):
+            w = z + 1 if removed else -z
+            return count * mp.log(
+                mp.fsum(p * mp.exp(w * r) for p, r in zip(weight, log_r, strict=True))
+            )
+
+        def slope(c):
+            return (k(c * 1.001) - k(c * 0.999)) / (0.002 * c) - epsilon - 1 / c - 1 / (c + 1)
+
+        c = mp.mpf(1)
+        while slope(c) < 0:
+            c *= 2
+        low = mp.mpf(0)
+        for _ in range(12):
+            middle = (low + c) / 2
+            low, c = (low, middle) if slope(middle) > 0 else (middle, c)
+        top = k(c) - c * epsilon
+        h = c / 16
+        total, n = mp.exp(0) / (c * (c + 1)) / 2, 1
+        while True:
+            z = c + 1j * h * n
+            term = mp.exp(k(z) - epsilon * z - top) / (z * (z + 1))
+            total += term.real
+            if abs(term) < mp.mpf(10) ** -22:
+                break
+            n += 1
+        return top + mp.log(total * h / mp.pi)
+
+
+@pytest.mark.parametrize(("sigma", "rate", "count", "removed", "times"), CASES)
+def test_random_training_runs_contain_the_integral(sigma, rate, count, removed, times):
+    """Whatever noise, rate, steps and direction: the certified interval holds thirty digits."""
+    loss = SubsampledGaussianLoss(1 / sigma, rate, removed)
+    composition = Composition.of([(loss, count)])
+    _, mean, variance = (float(v[0]) for v in composition.moments(np.zeros(1)))
+    epsilon = max(mean + times * math.sqrt(variance), 0.01)
+    if epsilon >= 0.9 * composition.supremum:
+        epsilon = 0.5 * float(composition.supremum)
+    low, high = contour_profile(composition).log_delta(epsilon)
+    truth = log_delta(1 / sigma, rate, count, removed, epsilon)
+    assert low <= truth + mp.mpf(10) ** -13
+    assert truth <= high + mp.mpf(10) ** -13
+    assert high - low < 1e-6
+
+
+def test_delta_falls_with_epsilon_and_sigma_and_rises_with_steps_and_rate():
+    """Certified intervals never contradict the order."""
+
+    def at(sigma=1.0, rate=0.02, steps=500, epsilon=1.0):
+        return (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff().delta(epsilon)
+
+    for less, more in (
+        (at(epsilon=1.001), at()),
+        (at(sigma=1.001), at()),
+        (at(), at(steps=501)),
+        (at(), at(rate=0.02001)),
+    ):
+        assert less.upper < more.lower
+    for scale in (1.0, 2.0):
+        a = (ny.Laplace(scale) * 40).tradeoff().delta(0.5 / scale)
+        b = (ny.Laplace(scale * 1.0001) * 40).tradeoff().delta(0.5 / scale)
+        assert b.upper < a.lower
+
+
+def test_the_tiny_release_brackets_what_is_known_in_closed_form():
+    """One Laplace mechanism, whose atoms never die out, by the blurred contour."""
+    profile = contour_profile(Composition.of([(LaplaceLoss(Fraction(1)), 1)]))
+    exact = ny.Laplace(1).tradeoff()
+    for epsilon in (0.1, 0.5, 0.93):
+        low, high = profile.log_delta(epsilon)
+        truth = exact.log_delta(epsilon)
+        assert low <= truth.upper
+        assert truth.lower <= high
+        assert high - low < 1e-4
+    assert "tiny" in profile.method
+
+
+def test_the_curve_at_many_levels_is_that_at_each():
+    """`powers` and `power` have a point in common at each level, to levels of 1e-30."""
+    f = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
+    levels = [1e-30, 1e-12, 1e-3, 0.05, 0.3, 0.5]
+    for level, one in zip(levels, f.powers(levels), strict=True):
+        other = f.power(level)
+        assert one.lower <= other.upper
+        assert other.lower <= one.upper
+        assert one.upper / one.lower - 1 < 1e-6
+
+
+def test_a_gaussian_by_the_contour_is_the_closed_form():
+    """The engine agrees with Phi where both apply, at every size of delta."""
+    exact = ny.gdp(1.5)
+    profile = contour_profile(Composition.of([(GaussianLoss(2.25), 1)]))
+    for epsilon in (0.0, 0.7, 5.0, 30.0, 100.0):
+        low, high = profile.log_delta(epsilon)
+        truth = exact.log_delta(epsilon)
+        assert low <= truth.upper
+        assert truth.lower <= high
+        assert high - low < 1e-8
+
+
+def test_waves_and_series_are_their_sums():
+    """Waves that are multiplied rather than computed err by no more than is said."""
+    rng = np.random.default_rng(5)
+    place, weight = rng.normal(size=40), rng.random(40) / 40
+    u = 0.37 * np.arange(5000)
+    with mp.workdps(40):
+        for k in (1, 777, 4999):
+            truth = mp.fsum(
+                mp.mpf(w) * (mp.expj(mp.mpf(0.37) * k * mp.mpf(x)) - 1)
+                for w, x in zip(weight, place, strict=True)
+            )
+            result = wave_sum(place, weight, u)[k]
+            assert abs(truth - complex(result)) <= rounding(place, weight, u)[k]
+            several = wave_sums(np.array([0 * place, place]), np.array([weight, weight]), u)[:, k]
+            assert several[0] == 0
+            assert abs(truth - complex(several[1])) <= rounding(place, weight, u)[k]
+    angle = rng.normal(size=30)
+    coefficients = rng.normal(size=300) + 1j * rng.normal(size=300)
+    direct = np.exp(np.multiply.outer(angle, -1j * np.arange(300))) @ coefficients
+    assert np.abs(series(coefficients, angle) - direct).max() < 1e-10
+
+
+def test_mass_at_one_place_loses_nothing_whatever_rounding_has_added():
+    """Mass 1 at 1/2 in a cell of width 1; its second moment errs by less than the slack."""
+    sums = np.array([[1.0], [0.5], [0.25 + 1e-11]])
+    assert _gain(sums, np.ones(1), 1e-10, 1.0, 1.5).tolist() == [0]
+    sums[2] = 0.3
+    assert _gain(sums, np.ones(1), 1e-10, 1.0, 1.5) > 0
+
+
+def test_cells_bound_the_characteristic_function_of_atoms():
+    """By variance within cells, for every height between two edges."""
+    rng = np.random.default_rng(3)
+    place, mass = np.sort(rng.normal(size=200)), rng.random(200)
+    mass /= mass.sum()
+    edges = 0.3 * 1.3 ** np.arange(20)
+    bound = by_cells(place, mass, edges)
+    u = np.geomspace(edges[0], edges[-1], 900)
+    size = np.log(np.abs(np.exp(1j * np.multiply.outer(u, place)) @ mass))
+    assert np.all(size <= bound[np.searchsorted(edges, u, side="right") - 1] + 1e-12)

@@ -1,0 +1,630 @@
+"""Lines for each size of the largest step: against mpmath, quadrature, and the other engines."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import erfc
+from test_few_steps import exact_delta
+
+import neyman as ny
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.loss import Loss, Order
+from neyman.curves.losses.mixture import GaussianMixtureLoss
+from neyman.curves.losses.subsampled import (
+    FixedSizeLoss,
+    ReplaceOneSubsampledLoss,
+    SubsampledGaussianLoss,
+)
+from neyman.curves.profiles.contour.contour import contour_profile
+from neyman.curves.profiles.lattice.convolution import dots_profile
+from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
+from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
+from neyman.curves.profiles.sampled_steps.largest_step import LargestStepProfile
+from neyman.curves.profiles.sampled_steps.real_sums import RealSums, Step
+from neyman.curves.profiles.sampled_steps.step_grid import StepGrid
+from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
+from neyman.curves.profiles.selection import profile_of_one
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from random_laws import examples
+
+RATES = st.floats(-7, -0.6).map(lambda v: 10**v)
+DISTANCES = st.floats(-0.9, 0.5).map(lambda v: 10**v)
+
+
+def steps(*parts: tuple[float, float, int], removed: bool = True) -> Composition:
+    """Steps (rate, distance, count) of one order."""
+    return Composition.of((SubsampledGaussianLoss(mu, q, removed), n) for q, mu, n in parts)
+
+
+ORDERS: list[Order] = ["one", "opposite", "symmetric"]
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> tuple[StepNodes, float]:
+    """Nodes of a random step between two random levels, and a tilt in their range."""
+    rate, mu = draw(RATES), draw(DISTANCES)
+    loss = SubsampledGaussianLoss(mu, rate, True)
+    low = draw(st.one_of(st.just(-math.inf), st.floats(0.5, 8.0)))
+    high = draw(st.floats(max(low, 0.5) + 0.7, max(low, 0.5) + 2.5))
+    size = math.log1p(rate * math.expm1(high))
+    last = draw(st.floats(2.0, 40.0)) / size
+    sharpness: float | None = draw(st.sampled_from([2.0, 4.0, 6.0, 10.0, 24.0]))
+    if low == -math.inf and draw(st.integers(0, 3)) == 0:  # the whole step
+        high, last, sharpness = math.inf, min(last, 30.0 / mu), None
+    step = StepNodes(loss, draw(st.sampled_from(ORDERS)), 3, low, high, last, sharpness)
+    return step, last * draw(st.floats(0.01, 1.0))
+
+
+def rate_of(step: StepNodes) -> float:
+    """The sampling rate."""
+    assert isinstance(step.loss, SubsampledGaussianLoss)
+    return step.loss.rate
+
+
+@dataclass(frozen=True)
+class Integrand:
+    """The terms of a step at places of its path, written down once more."""
+
+    step: StepNodes
+    z: np.ndarray
+
+    @property
+    def bend(self) -> float:
+        """How fast a bent path leaves the kink."""
+        assert self.step.grid is not None
+        return self.step.grid.bend
+
+    @property
+    def place(self) -> np.ndarray:
+        """The outcome y."""
+        bent = self.step.loss.farthest / 2 + np.log1p(np.exp(self.bend * self.z)) / self.bend
+        return bent if self.step.order == "symmetric" else self.z
+
+    def log_ratio(self, y: np.ndarray) -> np.ndarray:
+        """log R."""
+        mu = self.step.loss.farthest
+        return np.log1p(rate_of(self.step) * np.expm1(mu * y - mu * mu / 2))
+
+    @property
+    def loss(self) -> np.ndarray:
+        """The privacy loss, or its size where the order is symmetric."""
+        ratio = self.log_ratio(self.place)
+        return ratio - self.log_ratio(-self.place) if self.step.order == "opposite" else ratio
+
+    @property
+    def log_base(self) -> np.ndarray:
+        """The log density of Q in z."""
+        y, opposite = self.place, self.step.order == "opposite"
+        base = -y * y / 2 - 0.5 * math.log(math.tau)
+        base = base + (self.log_ratio(-y) if opposite else 0.0)
+        return (
+            base - np.log1p(np.exp(-self.bend * self.z)) if self.step.order == "symmetric" else base
+        )
+
+    def psi(self, level: float) -> np.ndarray:
+        """The exponent of a window."""
+        mu = self.step.loss.farthest
+        if level == math.inf:
+            return np.zeros_like(self.z)
+        sharpness = self.step.sharpness
+        assert sharpness is not None
+        x = sharpness * (mu * self.place - mu * mu / 2 - level)
+        x = np.minimum(x.real, 72.0) + 1j * x.imag
+        return np.exp(x) * 0.5 * erfc(-x / (3 * math.sqrt(2)))
+
+    def log_sizes(self, tilt: float) -> np.ndarray:
+        """Logarithms of the size of the bracket's integrand."""
+        base = np.real(self.log_base + (tilt + 1) * self.loss)
+        if self.step.low == -math.inf:
+            return base - np.real(self.psi(self.step.high))
+        low, high = self.psi(self.step.low), self.psi(self.step.high)
+        with np.errstate(all="ignore"):
+            gap = np.log(np.abs(-np.expm1(-(low - high))))
+            swapped = np.log(np.abs(np.expm1(low - high)))
+        first = np.real(low - high) > -30
+        return base + np.where(first, np.real(-high) + gap, np.real(-low) + swapped)
+
+
+@settings(max_examples=examples(240))
+@given(nodes(), st.floats(0.0, 2.0))
+def test_no_place_of_a_panel_exceeds_its_bound(case: tuple[StepNodes, float], share: float):
+    """LS-4, the bound from which every other one follows, at 7 places of each panel."""
+    step, tilt = case
+    height, count = share * step.a, len(step.x)
+    panels = step.panels(height, tilt)
+    inside = step.x[:-1, None] + step.h * np.linspace(0.0, 1.0, 7)
+    terms = Integrand(step, inside.ravel() + 1j * height)
+    sizes = terms.log_sizes(tilt).reshape(inside.shape).max(axis=1)
+    bound = panels.bracket[1:count] - math.log(step.h)
+    known = sizes > bound.max() - 200
+    assert np.all(sizes[known] <= bound[known] + 1e-6)
+    angle = np.imag(terms.loss).reshape(inside.shape).min(axis=1)
+    assert np.all(panels.angle[1:count] <= angle + 1e-9)
+    if step.order == "symmetric":  # the losses below 0
+        bulk = step.low == -math.inf
+        bound = (panels.bracket if bulk else panels.low)[count + 2 : -2] - math.log(step.h)
+        sizes = np.real(terms.log_base - tilt * terms.loss).reshape(inside.shape).max(axis=1)
+        assert np.all(sizes <= bound + 1e-6)
+
+
+@settings(max_examples=examples(160))
+@given(nodes())
+def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float]):
+    """The reference is a sum on the real line with a tenth of the step."""
+    step, tilt = case
+    high = min(step.high, step.loss.farthest**2 * (tilt + 1) + 4)  # t where the loss is largest
+    scale = 1 / max(math.log1p(rate_of(step) * math.expm1(high)), 1e-300)
+    u = scale * np.arange(12)
+    sums = step.line(tilt, u)
+    if sums.bracket_error[0] == 1.0:
+        return
+    h = step.h / 10
+    terms = Integrand(step, step.x[0] + h * np.arange(10 * len(step.x)))
+    loss = np.real(terms.loss)
+    weight = np.exp(terms.log_sizes(tilt) - sums.log_bracket) * h
+    exact = weight @ np.exp(1j * np.multiply.outer(loss, u))
+    if step.order == "symmetric" and step.low == -math.inf:
+        below = np.exp(np.real(terms.log_base) - tilt * loss - sums.log_bracket) * h
+        exact = exact + below @ np.exp(-1j * np.multiply.outer(loss, u))
+        erf = math.erf(step.loss.farthest / math.sqrt(8))
+        exact = exact + (1 - rate_of(step)) * erf * math.exp(-sums.log_bracket)
+    error = np.abs(1 + sums.bracket - exact)
+    noise = 1e-11 * (1 + weight @ np.abs(np.multiply.outer(loss, u)))
+    assert np.all(error <= sums.bracket_error + noise)
+
+
+@settings(max_examples=40)
+@given(nodes())
+def test_the_decay_bound_holds_at_every_height(case: tuple[StepNodes, float]):
+    """|F(c + iv)| from the sums is at most the bound for each u <= v (LS-5)."""
+    step, tilt = case
+    tilts = np.geomspace(tilt / 4, min(1.5 * tilt, step.last_tilt), 5)
+    bracket = BracketSum((step,), 0.0, tilts)
+    c = float(bracket.tilts[-1])
+    u = c * np.geomspace(0.3, 300.0, 9)
+    bound = bracket.log_decay(c, u)
+    heights = np.linspace(0.0, float(u[-1]), 400)
+    top = float(bracket.log_f[-1])
+    values = bracket._transform(c, top, heights)
+    if values is None:
+        return
+    phi, error = values
+    size = top + np.log(np.maximum(np.abs(phi) - error, 1e-300))
+    for place, most in zip(u, bound, strict=True):
+        assert np.all(size[heights >= place] <= most + 1e-9)
+
+
+TWO = [
+    (1.4e-4, 2.5, 0.00096),
+    (1e-6, 0.5, 3.0),
+    (0.1, 3.0, 0.3),
+    (1.67e-6, 0.395, 4.7e-6),  # the terms are at c = 5e6
+]
+
+
+@settings(max_examples=60)
+@given(nodes())
+def test_moments_on_few_nodes_bracket_those_on_many(case: tuple[StepNodes, float]):
+    """Nodes four times as far apart, whose sums err by e^-11 or so, and say so [LS-10]."""
+    step, tilt = case
+    last = step.last_tilt
+    coarse = StepGrid(step.loss, step.order, step.sharpness, last, coarse=4.0)
+    rough = StepNodes(
+        step.loss, step.order, step.count, step.low, step.high, last, step.sharpness, coarse
+    )
+    below, above = rough.moments(tilt)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StepNodes, "_moment_errors", lambda *_: [0.0, 0.0, 0.0])
+        least, most = step.moments(tilt)
+    if above > 0:
+        assert below <= least * (1 + 3e-6)
+        assert above >= most * (1 - 3e-6)
+
+
+@pytest.mark.parametrize("removed", [True, False])
+@pytest.mark.parametrize(("rate", "sigma", "epsilon"), TWO)
+def test_two_steps_hold_the_integral(rate: float, sigma: float, epsilon: float, removed: bool):
+    """mpmath's integral with 50 digits lies within, and the interval is narrow."""
+    losses = steps((rate, 1 / sigma, 2), removed=removed)
+    if epsilon >= float(losses.supremum):
+        epsilon = 0.5 * float(losses.supremum)
+    low, high = (float(v[0]) for v in LargestStepProfile(losses).log_deltas(np.array([epsilon])))
+    exact = float(math.log(exact_delta(rate, sigma, epsilon, removed)))
+    assert low <= exact + 1e-12
+    assert high >= exact - 1e-12
+    if removed or sigma > 1:  # the density of the sum answers for the others
+        assert high - low < 1e-6
+
+
+MANY = [
+    ((1e-2, 1.0, 1000), 2.0),
+    ((4e-3, 1.25, 14_062), 2.2),
+    ((1e-3, 1.0, 100_000), 3.0),
+    ((0.1, 0.5, 60), 4.0),
+]
+
+
+@pytest.mark.parametrize("removed", [True, False])
+@pytest.mark.parametrize(("part", "epsilon"), MANY)
+def test_many_steps_agree_with_one_line(
+    part: tuple[float, float, int], epsilon: float, removed: bool
+):
+    """Where one line certifies its end, the two engines have the same delta to 1e-6."""
+    losses = steps(part, removed=removed)
+    at = np.array([epsilon, 1.1 * epsilon])
+    one = contour_profile(losses, release=False).log_deltas(at)
+    other = LargestStepProfile(losses).log_deltas(at)
+    assert np.all(one[1] - one[0] < 1e-6)
+    assert np.all(other[1] - other[0] < 1e-6)
+    assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
+
+
+FEW = st.lists(
+    st.tuples(RATES, st.floats(-0.9, 0.3).map(lambda v: 10**v), st.integers(1, 6)),
+    min_size=1,
+    max_size=2,
+)
+
+
+@settings(max_examples=examples(24))
+@given(FEW, st.booleans(), st.floats(0.1, 6.0))
+def test_few_steps_agree_with_their_density(
+    parts: list[tuple[float, float, int]], removed: bool, times: float
+):
+    """Intervals of two unrelated certificates always meet."""
+    losses = steps(*parts, removed=removed)
+    if sum(n for _, n in losses.parts) < 2:
+        return
+    scale = math.fsum(q * n for q, _, n in parts)
+    at = np.array([times * scale * (1.0 if removed else 0.1)])
+    one, other = FewStepsProfile(losses).log_deltas(at), LargestStepProfile(losses).log_deltas(at)
+    assert one[0][0] <= other[1][0] + 1e-12
+    assert other[0][0] <= one[1][0] + 1e-12
+
+
+def test_a_gaussian_release_beside_the_steps_counts():
+    """Against one line, which certifies its end because the Gaussian law does."""
+    losses = Composition.of([*steps((1e-3, 1.0, 50)).parts, (GaussianLoss(0.3**2), 1)])
+    at = np.array([0.4, 1.0])
+    one = contour_profile(losses, release=False).log_deltas(at)
+    other = LargestStepProfile(losses).log_deltas(at)
+    assert np.all(other[1] - other[0] < 1e-6)
+    assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
+
+
+KINDS: dict[str, Callable[[float, float], Loss]] = {
+    "replace-one": lambda q, mu: ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q),
+    "fixed size": lambda q, mu: FixedSizeLoss(GaussianLoss(mu**2), q),
+    "two": lambda q, mu: GaussianMixtureLoss((0.0, mu), (1 - q, q), True),
+    "three": lambda q, mu: GaussianMixtureLoss((0.0, mu / 2, mu), (1 - q, q / 2, q / 2), True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("q", "mu"), [(1e-5, 1.0), (1e-3, 2.0), (0.1, 0.4)])
+def test_one_step_agrees_with_its_closed_form(kind: str, q: float, mu: float):
+    """A law that is known without any line."""
+    loss = KINDS[kind](q, mu)
+    profile, exact = LargestStepProfile(Composition.of([(loss, 1)])), profile_of_one(loss)
+    assert exact is not None
+    at = q * np.array([0.3, 2.0])
+    one, other = profile.log_deltas(at), exact.log_deltas(at)
+    assert np.all(one[0] <= other[1] + 1e-11)
+    assert np.all(other[0] <= one[1] + 1e-11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("q", "mu", "count", "epsilon"), [(0.02, 0.7, 3000, 3.0), (0.05, 0.25, 300, 1.0)]
+)
+def test_many_steps_of_each_kind_agree_with_one_line(
+    kind: str, q: float, mu: float, count: int, epsilon: float
+):
+    """Where one line certifies its end, the two engines have the same delta to 1e-6."""
+    losses = Composition.of([(KINDS[kind](q, mu), count)])
+    at = np.array([epsilon, 1.1 * epsilon])
+    one = contour_profile(losses, release=False).log_deltas(at)
+    other = LargestStepProfile(losses).log_deltas(at)
+    assert np.all(one[1] - one[0] < 1e-6)
+    assert np.all(other[1] - other[0] < 1e-6)
+    assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
+
+
+@settings(max_examples=examples(12))
+@given(st.sampled_from(sorted(KINDS)), RATES, DISTANCES, st.integers(2, 5), st.floats(0.1, 6.0))
+def test_few_steps_of_each_kind_agree_with_a_grid(
+    kind: str, q: float, mu: float, count: int, times: float
+):
+    """Intervals of two unrelated certificates always meet."""
+    losses = Composition.of([(KINDS[kind](q, mu), count)])
+    at = np.array([times * q * count])
+    one, other = dots_profile(losses).log_deltas(at), LargestStepProfile(losses).log_deltas(at)
+    assert one[0][0] <= other[1][0] + 1e-12
+    assert other[0][0] <= one[1][0] + 1e-12
+
+
+@pytest.mark.parametrize("level", [1e-30, 1e-12, 1e-4, 0.05, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("part", [(1e-3, 0.5, 8), (1e-5, 1.0, 300), (0.02, 1.0, 500)])
+def test_powers_are_tight_and_have_an_inverse(part: tuple[float, float, int], level: float):
+    """The reversed pair rejects where this one misses: its power at 1 - power is 1 - level."""
+    losses = steps(part)
+    low, high = (float(v[0]) for v in LargestStepProfile(losses).log_powers(np.log([level])))
+    least = min(math.exp(high), -math.expm1(low))
+    assert math.exp(high) - math.exp(low) <= 1e-6 * least
+    if 1e-4 <= level <= 0.9:
+        back = LargestStepProfile(losses.reverse()).log_powers(
+            np.array([math.log1p(-math.exp(low))])
+        )
+        assert math.exp(back[0][0]) <= 1 - level + 1e-9
+        assert math.exp(back[1][0]) >= 1 - level - 1e-9
+
+
+def test_hard_corners_of_the_map_are_tight():
+    """Points of benchmarks/map.py that were wide, slow, or raised; dp-accounting says 1.84e-4."""
+    for rate, sigma, count, delta in (
+        (1e-6, 1.0, 5, 1e-12),
+        (1.4e-6, 2.8, 636, 1e-13),
+        (2.3e-6, 6.4, 60_922, 4e-20),
+        (2.2e-6, 0.97, 2543, 1e-29),
+        (2.7e-7, 2.5, 138_826, 1e-20),
+        (3e-7, 6.0, 10, 1e-25),
+        # Beyond some tilt many large steps count, and log F turns between two of our tilts.
+        (2.15e-4, 0.652, 14_206, 1.27e-25),
+        (6.1e-5, 0.482, 41_658, 8.4e-26),
+        (1.5e-5, 0.341, 847_416, 2.5e-29),
+    ):
+        bound = (ny.Gaussian(sigma).subsample(rate=rate) * count).tradeoff().epsilon(delta)
+        assert bound.upper - bound.lower <= 1e-6 * bound.upper, (rate, sigma, count, delta)
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "count", "delta"),
+    [
+        (1.67e-6, 0.395, 2, 2.1e-6),
+        (5.6e-7, 2.95, 2, 2.5e-11),
+        (3.4e-6, 3.86, 13, 3.6e-24),
+        (0.058, 0.441, 869_615, 1e-26),
+    ],
+)
+def test_few_steps_with_a_tiny_epsilon_are_tight(rate, sigma, count, delta):
+    """Terms at c count c times: as single ones they hid how much a line cancels."""
+    size = math.ceil(rate * 10**7)
+    for sample in ({"size": size, "population": 10**7}, {"rate": rate}):
+        bound = (ny.Gaussian(sigma).subsample(**sample) * count).tradeoff().epsilon(delta)
+        assert bound.upper - bound.lower <= 1e-6 * bound.upper, sample
+
+
+def test_a_level_above_all_likely_losses_costs_few_lines():
+    """The reversed pair answers; the search for a threshold above 0 ends at once."""
+    mechanism = ny.Gaussian(0.357).subsample(rate=1.3e-5) * 156
+    profile = LargestStepProfile(mechanism.tradeoff().alternatives[0])
+    low, high = profile.log_powers(np.array([math.log(0.997)]))
+    assert high[0] - low[0] < -1e-9 * low[0]
+    assert len(profile._lines) <= 1
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        ny.Gaussian(1).subsample(rate=0.01) * 1000,
+        ny.Gaussian(1).subsample(rate=1e-6) * 10**4,
+        ny.Gaussian(1).subsample(size=10**5, population=10**7) * 1000,
+    ],
+)
+def test_many_levels_share_a_few_lines(mechanism):
+    losses = mechanism.tradeoff().alternatives[0]
+    levels = np.log(np.append(np.geomspace(1e-30, 0.5, 200), [0.7, 0.9, 0.99]))
+    profile = LargestStepProfile(losses)
+    low, high = profile.log_powers(levels)
+    assert np.all(high - low <= 1e-6)
+    assert np.all(np.diff(low) >= -1e-6)
+    assert len(profile._lines) <= 40
+    for k in (0, 60, 120, 199, 201):
+        alone = LargestStepProfile(losses).log_powers(levels[[k]])
+        assert low[k] <= alone[1][0]
+        assert alone[0][0] <= high[k]
+
+
+def test_a_deep_delta_whose_guess_is_off_costs_one_line():
+    f = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
+    for losses in f.alternatives:
+        profile = LargestStepProfile(losses)
+        profile.epsilon_near(math.log(1e-100))
+        assert len(profile._lines) <= 2
+        assert all(len(lines.lines) == 1 for lines, _, _ in profile._lines)
+
+
+def test_a_step_that_never_reaches_a_level_is_lost_and_not_divided_by():
+    """All terms between the levels are 0 in floats."""
+    loss = SubsampledGaussianLoss(0.05, 1e-4, True)
+    step = StepNodes(loss, "one", 1, 40.0, 42.0, 10.0, 24.0)
+    sums = step.line(0.5, 0.1 * np.arange(4))
+    assert np.all(sums.bracket_error == 1.0)
+    assert math.isfinite(sums.log_low)
+
+
+def test_a_table_of_unlike_steps_has_the_levels_of_the_largest():
+    """Otherwise guesses are off by a factor of 1000, and each line costs a second."""
+    parts = [(0.001, 0.1, 100), (0.0004, 2.4, 3)]
+    losses = Composition.of((SubsampledGaussianLoss(mu, q, True), n) for q, mu, n in parts)
+    profile = LargestStepProfile(losses)
+    guess = profile._guess(math.log(1e-6), "delta")[0]
+    assert profile.epsilon_near(math.log(1e-6)) == pytest.approx(guess, rel=0.1)
+
+
+def test_a_bracket_without_a_bound_claims_nothing(monkeypatch: pytest.MonkeyPatch):
+    """An infinite bound on both measures is no bound on their difference (LS-6)."""
+    loss = SubsampledGaussianLoss(1.0, 1e-3, True)
+    step = StepNodes(loss, "one", 3, 1.0, 3.0, 20.0, 6.0)
+    bracket = BracketSum((step,), 0.0, np.array([1.0, 2.0, 4.0]))
+    monkeypatch.setattr(StepNodes, "log_above", lambda *_: (math.inf, math.inf))
+    assert bracket.log_f_above(1) == math.inf
+
+
+def test_many_rare_fixed_size_steps_give_no_warning():
+    """10^9 steps at a share of 1e-9: the answer is certified, and no number overflows."""
+    f = (ny.Gaussian(10).subsample(size=1, population=10**9) * 10**9).tradeoff()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bound = f.epsilon(1e-6)
+    assert 0 <= bound.lower <= bound.upper <= 1e-5
+
+
+def test_log_sum_of_nothing_is_minus_infinity():
+    """No warning and no NaN where every term is zero."""
+    assert log_sum(np.full((2, 3), -math.inf)).tolist() == [-math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("log_level", [-300.0, -2048.0, -1e5])
+def test_a_level_far_below_all_powers_is_answered(log_level):
+    """The search for the threshold stops before floats stand still at the largest loss."""
+    f = (ny.Gaussian(1).subsample(rate=0.1) * 3).tradeoff()
+    power = f.log_power(log_level=log_level)
+    assert log_level * (1 + 1e-12) <= power.lower <= power.upper <= 0
+
+
+ADDED_BESIDE = Composition.of(
+    [(GaussianLoss(2.2), 1), *steps((0.03, 0.74, 2), removed=False).parts]
+)
+
+
+@pytest.mark.parametrize("epsilon", [0.15, 1.1, 3.0])
+def test_added_steps_beside_a_gaussian_release_have_the_delta_of_one_line(
+    epsilon: float, monkeypatch: pytest.MonkeyPatch
+):
+    """The transform of the release is not conjugated with those of the added steps."""
+    monkeypatch.setattr(
+        "neyman.curves.profiles.sampled_steps.largest_step.line_at", lambda *_, **__: None
+    )
+    low, high = LargestStepProfile(ADDED_BESIDE).log_delta(epsilon)
+    one = contour_profile(ADDED_BESIDE, release=False).log_delta(epsilon)
+    assert high - low < 1e-6
+    assert max(low, one[0]) <= min(high, one[1]) + 1e-13
+
+
+def test_added_steps_beside_a_gaussian_release_have_no_largest_loss():
+    """The guess at an epsilon ends where the supremum is infinite."""
+    profile = LargestStepProfile(ADDED_BESIDE)
+    epsilon = profile.epsilon_near(-40.0)
+    low, high = profile.log_delta(epsilon)
+    assert abs(0.5 * (low + high) + 40) < 0.1
+
+
+def test_steps_that_a_gaussian_release_hides_are_answered():
+    """No step is larger than the least level of the guesses."""
+    losses = Composition.of([(GaussianLoss(0.19), 1), *steps((7.7e-9, 0.11, 27_000)).parts])
+    low, high = LargestStepProfile(losses).log_power(math.log(0.9))
+    assert math.log(0.9) < low <= high < low + 1e-6
+
+
+@pytest.mark.parametrize("y", [30.0, 50.0, 80.0])
+def test_guesses_reach_beyond_the_floats(y: float):
+    """The tail of one step at y, whose probability is no float, is about e^{-y^2 / 2}."""
+    rate, mu = 1.6e-8, 2.9
+    profile = LargestStepProfile(steps((rate, mu, 1)))
+    epsilon = mu * y - mu * mu / 2 + math.log(rate)
+    exact = profile_of_one(SubsampledGaussianLoss(mu, rate, True))
+    assert exact is not None
+    known = exact.log_delta(epsilon)
+    assert profile._table(known[0]).log_delta(epsilon) == pytest.approx(known[0], rel=1e-2)
+    low, high = profile.log_delta(epsilon)
+    assert low <= known[1]
+    assert known[0] <= high
+
+
+def test_a_bracket_that_is_no_float_beside_the_bulk_has_a_bound():
+    """M_bracket / M_low = e^-800 or so: its share is small, but above 0 (LS-6)."""
+    loss = SubsampledGaussianLoss(0.5, 1e-3, True)
+    low, high = (0.5 * y - 0.125 for y in (56.0, 60.0))
+    bracket = BracketSum(
+        (StepNodes(loss, "one", 3, low, high, 100.0, 6.0),), 0.0, np.array([0.5, 1.0, 2.0])
+    )
+    assert np.all(bracket.log_f < -750)
+    assert np.all(bracket.log_f > -1500)
+    for k in range(3):
+        assert bracket.log_f[k] - 1e-3 <= bracket.log_f_above(k) < -700
+
+
+def test_sums_over_many_rare_added_mixtures_stay_short():
+    """Where a tilt is large the terms lie where R is near its least value, not at tilt times mu."""
+    weights = (1 - 3.7e-7, 4.2e-8, 3.28e-7)
+    loss = GaussianMixtureLoss(
+        (0.0, 0.158, 0.665), (1 - weights[1] - weights[2], *weights[1:]), False
+    )
+    low, high = loss.range(loss.power(3e9))
+    assert -500 < low < high < 20
+
+
+def test_a_cover_is_no_lower_bound_on_a_power():
+    """A pair that gains little is skipped for another pair's power only, not for its cover's."""
+    parts = ((1e-3, 1.5, True), (0.3, 1.0, False), (0.01, 0.1, False))
+    f = Tradeoff(tuple(steps((q, mu, 1), removed=r) for q, mu, r in parts), ordered=True)
+    bound = f.power(0.01)
+    assert bound.upper - bound.lower < 1e-9
+
+
+def test_a_bound_from_a_stored_bracket_has_the_tilts_of_that_bracket():
+    """Other epsilons between the same ends share a bracket; its bounds hold for its own tilts."""
+    losses = steps((0.05, 0.5, 2000))
+    ends = 0.5, 8.0
+    at = np.array([ends[0], 6.0, ends[1]])
+    truth = LargestStepProfile(losses).log_deltas(at)[0]
+    profile = LargestStepProfile(losses)
+    profile._most(np.array([ends[0], 1.0, ends[1]]))  # stores a bracket for these ends
+    assert np.all(profile._most(at) >= truth)
+
+
+def test_a_delta_of_very_many_rare_steps_has_an_upper_bound():
+    """10^18 steps at a rate of 1e-12, whose sums lose their digits, are still held by Chernoff."""
+    profile = LargestStepProfile(steps((1e-12, 0.2, 10**18)))
+    low, high = (float(v[0]) for v in profile.log_deltas(np.array([0.016])))
+    assert low <= high <= math.log(1e-9)
+
+
+def test_a_power_near_1_of_many_fixed_size_steps_is_narrow():
+    """Only few such steps have an atom at 0 that no line certifies."""
+    f = (ny.Gaussian(0.52).subsample(size=358_000, population=10**7) * 773).tradeoff()
+    miss = f(0.051)
+    assert 0 < miss.upper - miss.lower < 1e-6 * miss.upper
+
+
+def test_real_sums_of_much_noise_and_a_tiny_delta_need_little_memory():
+    """Tilts that would need millions of nodes are left out: the sums only steer."""
+    added = SubsampledGaussianLoss(3e-9, 0.01, False)
+    tracemalloc.start()
+    RealSums([(Step(added, "one"), 100)], 0.0, 3e-10, 131_072.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 << 20
+
+
+def test_a_line_without_any_digits_does_not_steer_to_a_threshold():
+    """Few rare large losses beside many small ones: the first guesses are far too large."""
+    f = (
+        ny.Gaussian(0.94057).subsample(rate=1.8457e-5) * 2426
+        + ny.Gaussian(14.511).subsample(rate=0.015781) * 8741
+    ).tradeoff()
+    power = f.power(0.79045)
+    assert power.lower > 0.79045
+    assert power.upper - power.lower < 1e-9
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 1 / 3, 0.7])
+def test_the_largest_loss_of_additions_is_rounded_up(rate):
+    """A place just below it has a probability beyond it, and none is called impossible."""
+    for count in (1, 3, 7):
+        step = SubsampledGaussianLoss(1.0, rate, False)
+        losses = Composition.of([(step, count)])
+        profile = LargestStepProfile(losses)
+        assert profile._supremum >= losses.supremum
+        assert math.nextafter(profile._supremum, 0) < losses.supremum

@@ -1,0 +1,445 @@
+"""Exact sums, the smoothed contour, and losses with values anywhere, against mp."""
+
+from __future__ import annotations
+
+import functools
+import math
+from fractions import Fraction as F
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp, ndtr
+
+import neyman as ny
+import reference as ref
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import OffLatticeLoss, finite_loss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.rounded_gaussian import rounded_gaussian_loss
+from neyman.curves.profiles.contour.contour import contour_profile
+from neyman.curves.profiles.contour.contour_line import least_log_powers, mgf_below
+from neyman.curves.profiles.lattice.convolution import dots_profile, exact_profile
+from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side
+from neyman.numerics import theta
+from neyman.numerics.power_sums import power_sums
+
+tries = settings(max_examples=25)
+few = settings(max_examples=8)
+masses = st.lists(st.integers(1, 40), min_size=2, max_size=4)
+LEVELS = (1e-300, 1e-30, 1e-12, 1e-3, 0.05, 0.3, 0.7, 0.99)
+
+
+def losses(mechanism):
+    return mechanism.tradeoff().alternatives[0]
+
+
+def inside(interval, truth):
+    low, high = interval
+    result = mp.log(truth) if truth else mp.mpf("-inf")
+    return low - mp.mpf(10) ** -40 <= result <= high + mp.mpf(10) ** -40
+
+
+def power(law, level):
+    """The power at the level whose logarithm the float math.log(level) is."""
+    exact: Any = mp.exp(mp.mpf(math.log(level)))
+    return ref.power(law, exact)
+
+
+def exactly(z: Any) -> Any:
+    make: Any = mp.mpc
+    return make(float(z.real), float(z.imag))
+
+
+def law_of(p, q):
+    law = {}
+    for a, b in zip(p, q, strict=True):
+        v = mp.log(ref.exact(a) / ref.exact(b))
+        law[v] = law.get(v, mp.mpf(0)) + ref.exact(a)
+    return law
+
+
+@st.composite
+def pairs(draw):
+    p = draw(masses)
+    q = draw(st.lists(st.integers(1, 40), min_size=len(p), max_size=len(p)))
+    return [F(a, sum(p)) for a in p], [F(b, sum(q)) for b in q]
+
+
+@tries
+@given(st.lists(st.tuples(pairs(), st.integers(1, 3)), min_size=1, max_size=2))
+def test_finite_pairs_of_any_ratios_compose_exactly(parts):
+    losses = Composition.of([(finite_loss(*pair), n) for pair, n in parts])
+    law = ref.together(*[law_of(*pair) for pair, n in parts for _ in range(n)])
+    profile = exact_profile(losses)
+    assert profile is not None
+    top = max(float(v) for v in law)
+    for epsilon in (-0.7, 0.0, 0.3 * top, 0.8 * top, 0.95 * top):
+        if any(abs(v - epsilon) < 1e-9 for v in law):
+            continue
+        log_delta, truth = profile.log_delta(epsilon), ref.delta(law, epsilon)
+        assert inside(log_delta, truth), epsilon
+        assert log_delta[1] - log_delta[0] <= 2e-11 or truth == 0, epsilon
+    for level in LEVELS:
+        log_delta, truth = profile.log_power(math.log(level)), power(law, level)
+        assert inside(log_delta, truth), level
+        assert log_delta[1] - log_delta[0] <= 2e-11, level
+
+
+@few
+@given(st.lists(st.tuples(pairs(), st.integers(1, 2)), min_size=1, max_size=2), st.booleans())
+def test_the_smoothed_contour_contains_the_enumerated_values(parts, with_more):
+    items = [(finite_loss(*pair), n) for pair, n in parts]
+    laws = [law_of(*pair) for pair, n in parts for _ in range(n)]
+    composed = Composition.of(items)
+    if with_more:
+        composed = composed + losses(ny.DiscreteGaussian(1))
+        laws.append(ref.discrete_gaussian(F(1), 1, 30))
+    profile, law = contour_profile(composed), ref.together(*laws)
+    for epsilon in (-1.0, 0.0, 0.11, 0.73, 2.1):
+        assert inside(profile.log_delta(epsilon), ref.delta(law, epsilon)), epsilon
+    for level in (1e-12, 1e-3, 0.05, 0.6):
+        assert inside(profile.log_power(math.log(level)), power(law, level)), level
+
+
+def two_laplaces(a, epsilon):
+    """The integral over the second loss of the first one's delta."""
+    with mp.workdps(30):
+
+        def gain(x):
+            return -mp.expm1(-x) if x > 0 else mp.mpf(0)
+
+        def one(e):
+            if e >= a:
+                return mp.mpf(0)
+            inner = mp.quad(lambda v: mp.exp((v - a) / 2) / 4 * gain(v - e), [max(-a, e), a])
+            return gain(a - e) / 2 + mp.exp(-a) / 2 * gain(-a - e) + inner
+
+        bends = sorted({-a, a, *(x for x in (epsilon - a, epsilon + a) if -a < x < a)})
+        inner = mp.quad(lambda v: mp.exp((v - a) / 2) / 4 * one(epsilon - v), bends)
+        return one(epsilon - a) / 2 + mp.exp(-a) / 2 * one(epsilon + a) + inner
+
+
+def test_two_laplaces_are_answered_to_seven_digits():
+    profile = contour_profile(losses(ny.Laplace(1) * 2))
+    for epsilon in (0.3, 1.9):
+        log_delta = profile.log_delta(epsilon)
+        assert inside(log_delta, two_laplaces(mp.mpf(1), mp.mpf(epsilon))), epsilon
+        assert log_delta[1] - log_delta[0] <= 2e-6, epsilon
+    assert inside(profile.log_delta(0.0), two_laplaces(mp.mpf(1), mp.mpf(0)))
+
+
+def test_the_smoothed_contour_and_connected_dots_never_contradict_each_other():
+    mechanism = functools.reduce(
+        lambda a, b: a + b, [ny.DiscreteGaussian(F(20 + 7 * i, 10)) for i in range(6)]
+    )
+    for m in (mechanism, ny.Laplace(1) + ny.Laplace(3) * 2 + ny.RandomizedResponse(F(1, 3), 4)):
+        smooth, dots = contour_profile(losses(m)), dots_profile(losses(m))
+        for epsilon in (0.0, 0.4, 1.3, 2.2):
+            a, b = smooth.log_delta(epsilon), dots.log_delta(epsilon)
+            assert a[0] <= b[1], (m, epsilon)
+            assert b[0] <= a[1], (m, epsilon)
+        for log_level in (-40.0, -8.0, -1.0):
+            a, b = smooth.log_power(log_level), dots.log_power(log_level)
+            assert a[0] <= b[1], (m, log_level)
+            assert b[0] <= a[1], (m, log_level)
+
+
+def test_many_discrete_gaussians_are_narrow_at_small_deltas():
+    mechanism = functools.reduce(
+        lambda a, b: a + b, [ny.DiscreteGaussian(F(40 + 6 * i, 10)) for i in range(12)]
+    )
+    profile = contour_profile(losses(mechanism))
+    for log_delta in (math.log(1e-5), math.log(1e-10)):
+        low, high = profile.log_delta(profile.epsilon_near(log_delta))
+        assert high - low <= 1e-4
+        assert abs(high - log_delta) < 0.2
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [("0.1", 1000), ("1/3", 57), ("2", 300)])
+def test_composed_responses_are_exact_at_every_delta(epsilon, count):
+    e = ref.exact(F(epsilon))
+    p = 1 / (1 + mp.exp(-e))
+    law = {
+        (2 * k - count) * e: mp.binomial(count, k) * p**k * (1 - p) ** (count - k)
+        for k in range(count + 1)
+    }
+    profile = exact_profile(losses(ny.RandomizedResponse(F(epsilon)) * count))
+    assert profile is not None
+    top = float(e) * count
+    for share in (0.0, 0.04321, 0.1, 0.31, 0.77, 0.97):
+        log_delta, truth = profile.log_delta(share * top), ref.delta(law, share * top)
+        assert inside(log_delta, truth), share
+        assert log_delta[1] - log_delta[0] <= 3e-12 * (1 + abs(log_delta[1]) / 20), share
+    for level in LEVELS:
+        log_delta = profile.log_power(math.log(level))
+        assert inside(log_delta, power(law, level)), level
+        assert log_delta[1] - log_delta[0] <= 2e-11, level
+
+
+def test_two_discrete_gaussians_without_a_common_lattice_are_exact():
+    law = ref.together(
+        ref.discrete_gaussian(F("0.83") ** 2, 1, 25), ref.discrete_gaussian(F("1.1") ** 2, 2, 25)
+    )
+    profile = exact_profile(losses(ny.DiscreteGaussian("0.83") + ny.DiscreteGaussian("1.1", 2)))
+    assert profile is not None
+    for epsilon in (0.0, 0.5, 3.0, 9.0, 30.0):
+        log_delta = profile.log_delta(epsilon)
+        assert inside(log_delta, ref.delta(law, epsilon)), epsilon
+        assert log_delta[1] - log_delta[0] <= 5e-12, epsilon
+
+
+def test_delta_and_power_grow_with_the_number_of_steps_and_fall_with_epsilon():
+    loss = finite_loss([F(1, 2), F(3, 10), F(1, 5)], [F(1, 7), F(2, 7), F(4, 7)])
+    before: tuple[float, ...] = ()
+    for count in (1, 2, 5, 11):
+        profile = exact_profile(Composition.of([(loss, count)]))
+        assert profile is not None
+        now = tuple(profile.log_delta(e)[1] for e in np.linspace(0, 1, 9))
+        now += tuple(profile.log_power(x)[1] for x in (-20.0, -5.0, -1.0))
+        assert list(now[:9]) == sorted(now[:9], reverse=True)
+        assert all(a >= b - 1e-12 for a, b in zip(now, before, strict=False))
+        before = now
+
+
+@tries
+@given(pairs(), st.integers(2, 6), st.floats(0, 2))
+def test_powers_keep_every_weight_within_its_stated_error(pair, count, tilt):
+    p, q = pair
+    law = law_of(p, q)
+    places = sorted(law)
+    result = power_sums(
+        np.array([float(v) for v in places]),
+        1.0,
+        np.array([float(law[v]) for v in places]),
+        count,
+        tilt,
+        relative=2.0**-52,
+        place=2.0**-50,
+    )
+    truth = ref.together(*[law] * count)
+    total = mp.fsum(w * mp.exp(tilt * v) for v, w in truth.items())
+    # Places that fall together are compared together: their order is not the reference's.
+    worst = float(np.max(result.relative)) + tilt * (result.place + 1e-15 * count * 8) + 1e-14
+    exact = sorted((float(v), w * mp.exp(tilt * v)) for v, w in truth.items())
+    places = np.array([v for v, _ in exact])
+    ends = np.append(np.nonzero(np.diff(places) > 1e-9)[0] + 1, len(places))
+    start = 0
+    for end in ends:
+        total = mp.fsum(w for _, w in exact[start:end])
+        near = (result.loss > places[start] - 1e-10) & (result.loss < places[end - 1] + 1e-10)
+        mass = mp.fsum(mp.mpf(float(x)) for x in result.weight[near]) * mp.exp(result.log_scale)
+        assert abs(mass / total - 1) <= worst
+        start = end
+
+
+def test_the_discrete_gaussians_transform_stays_within_its_stated_error():
+    for s2, shift, c in (
+        (1e-3, 1, 0.4),
+        (0.3, 2, 7.7),
+        (0.6, 1, 1.0),
+        (5.0, 3, 0.2),
+        (90.0, 1, 3.3),
+    ):
+        u = np.array([0.0, 0.3, 4.0, 61.0, 1000.0])
+        result = theta.log_mgf(s2, shift, c + 1j * u)
+        error = theta.rounding(s2, shift, c + 1j * u)
+        edge = int(40 * math.sqrt(s2)) + int(c * shift) + 3
+        law = {
+            mp.mpf(shift) * (shift - 2 * x) / (2 * mp.mpf(s2)): mp.exp(-mp.mpf(x * x) / (2 * s2))
+            for x in range(-edge, edge + 1)
+        }
+        mass = mp.fsum(law.values())
+        top = mp.fsum(w * mp.exp(c * v) for v, w in law.items()) / mass
+        assert abs(float(mp.log(top)) - theta.log_mgf(s2, shift, np.array([c]))[0]) < 1e-10
+        for at, k, e in zip(u, result, error, strict=True):
+            z = exactly(complex(c, at))
+            truth = mp.fsum(w * mp.exp(z * v) for v, w in law.items()) / mass
+            assert abs(mp.exp(exactly(k)) - truth) <= float(e) * top, (s2, at)
+
+
+def test_a_finite_pair_says_what_its_outcomes_give_away():
+    loss = finite_loss(["0.5", "0.3", "0.2", 0], ["0.2", "0.3", 0, "0.5"])
+    assert loss.values == pytest.approx((0.0, math.log(2.5)))
+    assert (loss.infinite, loss.missing) == (0.2, 0.5)
+    back = loss.reverse()
+    assert (back.infinite, back.missing) == (0.5, 0.2)
+    assert back.values == pytest.approx((-math.log(2.5), 0.0))
+    z = 0.7 + 0.31j * np.arange(40)
+    truth = [mp.log(mp.mpf("0.3") + mp.mpf("0.5") * mp.mpf("2.5") ** exactly(w)) for w in z]
+    error = loss.mgf_rounding(z)
+    scale = math.exp(float(loss.log_mgf(np.array([0.7]))[0]))
+    for w, k, t, e in zip(z, loss.log_mgf(z), truth, error, strict=True):
+        assert abs(mp.exp(exactly(k)) - mp.exp(t)) <= float(e) * scale, w
+
+
+def test_a_symmetric_finite_pair_is_its_own_reverse():
+    loss = finite_loss([F(7, 10), F(3, 10)], [F(3, 10), F(7, 10)])
+    assert loss.reverse() is loss
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (lambda: finite_loss([0.5, 0.5], [1]), "outcomes"),
+        (lambda: finite_loss([0.5, 0.4], [0.5, 0.5]), "sum of p"),
+        (lambda: finite_loss([0.5, 0.5], [1.5, -0.5]), "q = "),
+        (lambda: finite_loss([1, 0], [0, 1]), "share no outcome"),
+        (lambda: finite_loss([math.nan, 1], [0, 1]), r"p\[0\]"),
+        (lambda: OffLatticeLoss((), ()), "values"),
+        (lambda: OffLatticeLoss((1.0, 1.0), (math.log(0.5),) * 2), "increase"),
+        (lambda: OffLatticeLoss((1.0,), (0.0,)), "missing"),
+    ],
+)
+def test_a_wrong_finite_pair_is_refused_by_name(build, name):
+    with pytest.raises(ValueError, match=name):
+        build()
+
+
+def test_losses_with_a_density_are_left_to_the_other_engines():
+    assert exact_profile(Composition.of([(LaplaceLoss(F(1)), 2)])) is None
+
+
+@pytest.mark.parametrize("level", [1e-30, 1e-12, 1e-4, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("count", [40, 200, 1000])
+def test_the_type_ii_error_has_digits_however_small_it_is(epsilon, count, level):
+    """Against the binomial law of randomized responses, with 60 digits."""
+    f = (ny.RandomizedResponse(epsilon, 2) * count).tradeoff()
+    with mp.workdps(60):
+        p = 1 / (1 + mp.exp(-mp.mpf(epsilon)))
+        q, rest, miss = 1 - p, mp.mpf(level), mp.mpf(1)
+        for k in range(count, -1, -1):
+            ways = mp.binomial(count, k)
+            null = ways * q**k * p ** (count - k)
+            part = min(rest / null, mp.mpf(1))
+            miss -= part * ways * p**k * q ** (count - k)
+            rest -= part * null
+            if part < 1:
+                break
+        exact = float(miss)
+    if exact < 1e-50:  # the reference has no digits there
+        return
+    bound = f(level)
+    assert bound.lower <= exact * (1 + 1e-9)
+    assert bound.upper >= exact * (1 - 1e-9)
+    assert bound.upper - bound.lower <= 1e-6 * bound.upper
+
+
+def test_the_type_ii_error_of_a_gaussian_has_digits():
+    """Phi(-(mu + z)) with 30 digits."""
+    for mu, level, z in (
+        (10.0, 1e-3, "-3.090232306167813541540399830"),
+        (5.0, 0.5, "0"),
+        (20.0, 1e-20, "-9.262340089798408"),
+        (1.0, 0.999, "3.090232306167813541540399830"),
+    ):
+        with mp.workdps(30):
+            exact = float(mp.ncdf(-(mu + mp.mpf(z))))
+        bound = ny.Gaussian(1 / mu).tradeoff()(level)
+        assert bound.lower <= exact * (1 + 1e-11)
+        assert bound.upper >= exact * (1 - 1e-11)
+        assert bound.upper - bound.lower <= 1e-9 * bound.upper
+
+
+def test_bounds_that_overflowed_claim_nothing():
+    """A NaN would make each comparison false, so that a target would seem to be met."""
+    profile = dots_profile(losses(ny.Laplace(1) * 2))
+    low, high = profile._with_infinite(np.array([math.nan, -2.0]), np.array([math.nan, -1.0]))
+    assert low.tolist() == [-math.inf, -2.0]
+    assert high.tolist() == [0.0, -1.0]
+
+
+def test_an_epsilon_far_above_zero_is_found_where_little_noise_has_many_steps():
+    """The engine knows nothing of delta at epsilon 0, 5 million below; the law is about normal."""
+    f = (ny.DiscreteGaussian(sigma=0.3) * 10**6).tradeoff()
+    for delta in (1e-1, 1e-3, 1e-5):
+        epsilon = f.epsilon(delta)
+        assert epsilon.lower > 5.55e6
+        assert epsilon.upper <= epsilon.lower * (1 + 1e-9)
+        assert f.delta(epsilon.upper).upper <= delta
+        assert f.delta(epsilon.lower * (1 - 1e-9)).lower > delta
+
+
+@pytest.mark.parametrize(("sigma", "count"), [(0.3, 10**6), (9.53, 519_863)])
+def test_a_power_with_a_miss_below_the_floats_is_one_and_not_above(sigma, count):
+    f = (ny.DiscreteGaussian(sigma=sigma) * count).tradeoff()
+    low, high = f.profiles[0].log_power(-64.0)
+    assert -1e-300 < low < 0
+    assert high == 0
+    assert f.power(level=1e-20).lower < 1
+
+
+@tries
+@given(st.floats(0.05, 60), st.floats(-600, -1e-3))
+def test_a_chernoff_bound_of_a_power_is_below_the_power(mu, log_level):
+    losses = Composition.of([(GaussianLoss(mu * mu), 1)])
+    low = least_log_powers(mgf_below(losses), np.array([log_level]))[0]
+    with mp.workdps(60):
+        level = mp.exp(mp.mpf(log_level))
+        z = mp.findroot(lambda x: mp.log(mp.ncdf(x) / level), -math.sqrt(max(-2 * log_level, 1e-3)))
+        miss = mp.ncdf(-(z + mu))
+        assert low <= mp.log1p(-miss)
+
+
+def test_sums_beyond_the_floats_claim_nothing():
+    """Infinite sums of weights make the bounds wide; they never become a delta of 1 or of 0."""
+    loss = np.arange(0.0, 700.0, 0.5)
+    weight = np.full(len(loss), 1e300)
+    side = Side(loss, weight, 2.0, -690.0, 0.0, 0.0, 0.0, 0.0)
+    low, high = side.log_deltas(np.array([0.0, 100.0, 690.0]))
+    known = low > -math.inf
+    assert np.all(high[~known] == 0.0)
+    exact = [
+        float(logsumexp(np.log(-np.expm1(e - loss[loss > e])) - 2.0 * loss[loss > e]))
+        + math.log(1e300)
+        - 690.0
+        for e in (0.0, 100.0, 690.0)
+    ]
+    assert np.all((low <= np.array(exact) + 1e-9) & (np.minimum(exact, 0.0) <= high + 1e-9))
+
+
+def test_powers_at_many_levels_share_their_compositions(monkeypatch):
+    """One composed law serves every level whose threshold is within a deviation or two of it."""
+    composed: list[float] = []
+    original = LatticeProfile._composed
+
+    def counted(self, tilt):
+        composed.append(tilt)
+        return original(self, tilt)
+
+    monkeypatch.setattr(LatticeProfile, "_composed", counted)
+    pairs = [((F(1, 4), 1), 2), ((F(9), 7), 3)]
+    parts = [(rounded_gaussian_loss(*pair, alone=False).lower, n) for pair, n in pairs]
+    profile = dots_profile(Composition.of(parts), 1 << 14)
+    log_levels = np.log(ndtr(np.linspace(-3.75, 3.75, 60)))
+    low, high = profile.log_powers(log_levels)
+    assert 1 < len(composed) <= 20
+    for log_level, *together in zip(log_levels[::6], low[::6], high[::6], strict=True):
+        alone = dots_profile(Composition.of(parts), 1 << 14).log_power(float(log_level))
+        assert max(together[0], alone[0]) <= min(together[1], alone[1])
+        misses = [-math.expm1(x) for x in (*together, *alone)]
+        assert misses[0] - misses[1] <= 1.05 * (misses[2] - misses[3]) + 1e-9 * misses[0]
+
+
+def test_two_laws_with_a_mass_too_small_for_powers_are_added_pair_by_pair():
+    """Against every pair of outcomes, at deltas on both sides of what the small mass decides."""
+    p = [F(1, 10**290), F(1, 5), F(1, 2), F(3, 10) - F(1, 10**290)]
+    q = [F(1, 10), F(2, 5), F(2, 5), F(1, 10)]
+    loss = finite_loss(p, q)
+    profile = exact_profile(Composition.of([(loss, 2)]))
+    assert profile is not None
+    for epsilon in (-600.0, -1.0, 0.0, 0.3, 1.2, 2.0):
+        with mp.workdps(400):
+            e = mp.exp(mp.mpf(epsilon))
+            parts = [
+                ref.exact(a * b) - e * ref.exact(c * d)
+                for a, c in zip(p, q, strict=True)
+                for b, d in zip(p, q, strict=True)
+            ]
+            truth = mp.fsum(max(x, 0) for x in parts)
+            assert inside(profile.log_delta(epsilon), truth)

@@ -1,0 +1,131 @@
+"""Polygons on either side of a curve, against mpmath and enumeration."""
+
+from __future__ import annotations
+
+from fractions import Fraction as F
+from itertools import pairwise
+
+import mpmath as mp
+import pytest
+
+import neyman as ny
+import reference as ref
+from neyman.curves.losses.composition import Composition
+from neyman.curves.tradeoff.enclosure import _last_corner, enclosed, exponential
+from neyman.curves.tradeoff.piecewise_linear import after, composition_between, mirrored
+
+
+def concave(polygon):
+    assert polygon[0][0] == 0
+    assert polygon[-1] == (1, 1)
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(polygon)]
+    assert all(x > y for x, y in pairwise(slopes))
+    assert slopes[-1] >= 0
+
+
+def normal_power(mu, level):
+    """1 - power where it is small, so that digits are kept at both ends."""
+    if level < 0.5:
+        z = ref.quantile(mp.log(level))
+    else:
+        z = -ref.quantile(mp.log(1 - level))
+    return mp.erfc(-(z + mu) / mp.sqrt(2)) / 2, mp.erfc((z + mu) / mp.sqrt(2)) / 2
+
+
+@pytest.mark.parametrize("mu", [0.01, 1, 5])
+def test_a_gaussian_curve_lies_between_its_polygons(mu):
+    below, above = enclosed(ny.gdp(mu).alternatives[0])
+    mp.mp.dps = 340  # levels near 1 are told from it
+    try:
+        for polygon, side in ((below, -1), (above, 1)):
+            concave(polygon)
+            for level, power in polygon[1 : -1 : len(polygon) // 23]:
+                if min(level, 1 - power) < F(1, 10**60):
+                    continue
+                truth, missed = normal_power(mp.mpf(mu), ref.exact(level))
+                gap = side * (ref.exact(power) - truth)
+                assert gap >= 0
+                if min(level, 1 - power) > F(1, 10**12):
+                    assert gap <= 1e-4 * min(truth, missed * 1e4)
+    finally:
+        mp.mp.dps = 60
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "law"),
+    [
+        (ny.DiscreteGaussian(sigma=2), ref.discrete_gaussian(F(4), 1)),
+        (ny.DiscreteLaplace(2, 3), ref.discrete_laplace(F(2), 3)),
+        (ny.RandomizedResponse(1, 4), ref.response(F(1), 4)),
+        (ny.RandomizedResponse(1, 4) * 3, ref.together(*[ref.response(F(1), 4)] * 3)),
+    ],
+    ids=["discrete gaussian", "discrete laplace", "response", "three responses"],
+)
+def test_lattices_are_held_to_rounding(mechanism, law):
+    (pair, *_) = mechanism.tradeoff().alternatives
+    f = ny.Tradeoff((composition_between(enclosed(pair)),))
+    for level in (1e-9, 1e-3, 0.1, 0.5, 0.9):
+        power, truth = f.power(level), ref.power(law, level)
+        assert ref.holds(power, truth)
+        assert power.width <= 1e-10 * power.upper
+
+
+def test_a_laplace_curve_keeps_its_corners():
+    f = ny.Tradeoff((composition_between(enclosed(ny.Laplace(2).tradeoff().alternatives[0])),))
+    e = mp.exp(mp.mpf(1) / 2)
+    truths = {1e-9: e * mp.mpf(1e-9), 0.5: 1 - 1 / e / 2, 0.9: 1 - (1 - mp.mpf(0.9)) / e}
+    for level, truth in truths.items():
+        assert ref.holds(f.power(level), truth)
+        assert f.power(level).width <= 1e-10
+    assert f.power(0.4).width <= 1e-4
+
+
+def test_one_test_after_another_is_the_composition_of_powers():
+    a = ((F(0), F(1, 10)), (F(1, 4), F(1, 2)), (F(1), F(1)))
+    b = ((F(0), F(0)), (F(1, 5), F(3, 5)), (F(4, 5), F(1)), (F(1), F(1)))
+    result = after(a, b)
+    for level in (F(0), F(1, 50), F(1, 4), F(3, 5), F(1)):
+        assert at(result, level) == at(b, at(a, level))
+    assert mirrored(mirrored(b)) == b
+
+
+def at(polygon, x):
+    for (x0, y0), (x1, y1) in pairwise(polygon):
+        if x <= x1:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("epsilon", [F(0), F(1), F(-7, 3), F(1, 10**9), F(900), F(-900)])
+def test_powers_of_e_lie_between_two_rationals(epsilon):
+    low, high = exponential(epsilon)
+    with mp.workdps(100):
+        truth = mp.exp(mp.mpf(epsilon.numerator) / epsilon.denominator)
+        assert mp.mpf(low.numerator) / low.denominator <= truth
+        assert truth <= mp.mpf(high.numerator) / high.denominator
+    assert high - low <= high / 10**50
+
+
+LAST = [(e, d, n) for e in (F(1, 10), F(1), F(7)) for d in (F(0), F(1, 4)) for n in (1, 20)]
+LAST += [(F(k, 3), F(1, 10**9), 1) for k in range(10, 90, 7)]
+LAST += [(F(1, 1000), F(0), 780), *((480 + F(k, 7), F(0), 1) for k in range(7))]
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "count"), LAST)
+def test_the_last_corner_has_the_mass_of_the_largest_and_of_infinite_loss(epsilon, delta, count):
+    """The test that takes the largest loss and what is infinite, just below its exact power."""
+    loss = ny.approximate(epsilon, delta).alternatives[0].parts[0][0]
+    level, power = _last_corner(Composition.of([(loss, count)]), float(count * epsilon))
+    with mp.workdps(400):
+        t, d = mp.exp(mp.mpf(epsilon.numerator) / epsilon.denominator), mp.mpf(float(delta))
+        top = ((1 - d) * t / (1 + t)) ** count
+        least, most = top * t**-count, top + 1 - (1 - d) ** count
+        assert least <= mp.mpf(level.numerator) / level.denominator <= least * (1 + 1e-10)
+        assert most * (1 - 1e-10) <= mp.mpf(power.numerator) / power.denominator <= most
+
+
+def test_the_last_corner_of_guessing_is_at_level_1():
+    loss = ny.approximate(0, 1e-300).alternatives[0].parts[0][0]
+    level, power = _last_corner(Composition.of([(loss, 1)]), 0.0)
+    assert level == 1
+    assert 1 - F(1, 10**12) < power <= 1

@@ -1,0 +1,244 @@
+"""Finite pairs and discrete Gaussians against full enumeration in 60 digits."""
+
+from __future__ import annotations
+
+import tracemalloc
+from fractions import Fraction as F
+
+import mpmath as mp
+import pytest
+
+import neyman as ny
+import reference as ref
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+
+CASES = {
+    "one response": (ny.RandomizedResponse(F(1, 3)), lambda: ref.response(F(1, 3))),
+    "responses of 5": (
+        ny.RandomizedResponse(F(1, 2), 5) * 4,
+        lambda: ref.together(*[ref.response(F(1, 2), 5)] * 4),
+    ),
+    "response and geometric": (
+        ny.RandomizedResponse(F("0.3"), 3) * 2 + ny.DiscreteLaplace(F(10, 3), 3) * 3,
+        lambda: ref.together(
+            *[ref.response(F("0.3"), 3)] * 2, *[ref.discrete_laplace(F(10, 3), 3)] * 3
+        ),
+    ),
+    "steep geometric": (
+        ny.DiscreteLaplace(F(1, 10), 2),
+        lambda: ref.discrete_laplace(F(1, 10), 2),
+    ),
+    "17 responses": (
+        ny.RandomizedResponse(2) * 17,
+        lambda: ref.together(*[ref.response(F(2))] * 17),
+    ),
+}
+LEVELS = [1e-300, 1e-30, 1e-12, 1e-3, 0.05, 0.3, 0.5, 0.9, 1 - 1e-9, 1 - 1e-15]
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def case(request):
+    mechanism, law = CASES[request.param]
+    return mechanism.tradeoff(), law()
+
+
+def test_delta_of_a_finite_pair_contains_the_enumerated_value(case):
+    f, law = case
+    top = float(f.exact_pure())
+    for epsilon in [0.0, 1e-9, *(top * x for x in (0.01, 0.1, 0.3, 0.5, 0.77, 0.999, 0.9999999))]:
+        truth = ref.delta(law, epsilon)
+        assert ref.holds(f.delta(epsilon), truth)
+        assert ref.holds(f.log_delta(epsilon), mp.log(truth))
+
+
+def test_power_of_a_finite_pair_contains_the_enumerated_value(case):
+    f, law = case
+    for level in LEVELS:
+        truth = ref.power(law, level)
+        assert ref.holds(f.power(level), truth), level
+        assert ref.holds(f.log_power(level), mp.log(truth)), level
+        assert ref.holds(f(level), 1 - truth), level
+
+
+@pytest.mark.parametrize("level", [3.8095676688316026e-300, 1.7e-250, 2.3e-99])
+def test_the_lower_end_of_power_counts_the_rounding_of_the_level(level):
+    law = ref.response(F(2, 3))
+    power = ny.RandomizedResponse(F(2, 3)).tradeoff().power(level)
+    assert ref.holds(power, ref.power(law, level))
+
+
+def test_epsilon_of_a_finite_pair_is_on_both_sides_of_its_delta(case):
+    f, law = case
+    for target in (0.3, 1e-2, 1e-5, 1e-12, 1e-40):
+        epsilon = f.epsilon(target)
+        assert ref.delta(law, epsilon.upper) <= mp.mpf(target)
+        assert epsilon.lower == 0 or ref.delta(law, epsilon.lower) >= mp.mpf(target)
+
+
+def test_renyi_and_kl_of_a_finite_pair_contain_the_enumerated_value(case):
+    f, law = case
+    for order in (1, 1.0001, 1.5, 2, 8, 100):
+        assert ref.holds(f.renyi(order), ref.renyi(law, order)), order
+
+
+def test_pbdp_of_a_finite_pair_contains_the_brute_force_value(case):
+    f, law = case
+    top = float(f.exact_pure())
+    for epsilon in (0.05 * top, 0.3 * top, 0.6 * top, 0.95 * top):
+        assert ref.holds(f.pbdp(epsilon), ref.pbdp(law, epsilon)), epsilon
+
+
+def test_pbdp_is_one_sided_near_epsilon_zero():
+    law = ref.response(F(1, 10))
+    for epsilon in (1e-6, 1e-9, 1e-12):
+        f = ny.RandomizedResponse(F(1, 10)).tradeoff()
+        assert ref.holds(f.pbdp(epsilon), ref.pbdp(law, epsilon)), epsilon
+
+
+def test_gdp_of_a_finite_pair_contains_the_largest_gap_over_its_corners(case):
+    f, law = case
+    assert ref.holds(f.gdp(), ref.mu(law))
+
+
+@pytest.mark.parametrize("count", [50, 150, 300])
+def test_gdp_of_many_responses_never_falls_below_the_largest_gap(count):
+    law = {}
+    p = mp.exp(1) / (1 + mp.exp(1))
+    for k in range(count + 1):
+        law[mp.mpf(2 * k - count)] = mp.binomial(count, k) * p**k * (1 - p) ** (count - k)
+    f = (ny.RandomizedResponse(1) * count).tradeoff()
+    mu, truth = f.gdp(), ref.mu(law)
+    assert mu.upper >= truth
+    assert mu.lower <= truth
+    assert not f >= ny.gdp(float(truth) * 0.99)
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [("1e-4", 10**6), ("1e-8", 10**9), ("0.001", 1)])
+def test_renyi_of_many_small_losses_counts_the_rounding_of_each(epsilon, count):
+    one = ref.response(F(epsilon))
+    f = (ny.RandomizedResponse(F(epsilon)) * count).tradeoff()
+    for order in (1, 1.001, 2, 8):
+        assert ref.holds(f.renyi(order), count * ref.renyi(one, order)), order
+
+
+@pytest.mark.parametrize("count", [1000, 10**5, 10**6])
+def test_delta_of_many_responses_contains_the_binomial_sum(count):
+    epsilon = F(1, 1000)
+    e, p = ref.exact(epsilon), 1 / (1 + mp.exp(-ref.exact(epsilon)))
+    f = (ny.RandomizedResponse(epsilon) * count).tradeoff()
+    for share in (0.0, 0.25, 0.5):
+        at = share * min(count / 1000, 16.0)
+        first = int(mp.floor((at / e + count) / 2)) + 1
+        k, term = first, mp.mpf(0)
+        term = mp.binomial(count, first) * p**first * (1 - p) ** (count - first)
+        truth = mp.mpf(0)
+        while k <= count and (k < count * p or term > truth * mp.mpf(10) ** -30):
+            truth += term * -mp.expm1(at - (2 * k - count) * e)
+            term *= mp.mpf(count - k) / (k + 1) * p / (1 - p)
+            k += 1
+        assert ref.holds(f.log_delta(at), mp.log(truth)), at
+
+
+@pytest.mark.parametrize("sigma", ["0.0101", "0.0125", "0.02", "0.05", "0.2", "0.5", "1", "3.3"])
+@pytest.mark.parametrize("shift", [1, 3])
+def test_a_discrete_gaussian_contains_the_enumerated_values(sigma, shift):
+    f = ny.DiscreteGaussian(sigma, shift).tradeoff()
+    law = ref.discrete_gaussian(F(sigma) ** 2, shift)
+    mu = shift / float(sigma)
+    for epsilon in (0.0, mu / 10, mu, mu * mu / 2, mu * mu / 2 + 3 * mu, mu * mu / 2 + 10 * mu):
+        assert ref.holds(f.log_delta(epsilon), mp.log(ref.delta(law, epsilon))), epsilon
+    for level in (1e-30, 1e-3, 0.3, 1 - 1e-9):
+        assert ref.holds(f.power(level), ref.power(law, level)), level
+
+
+def test_discrete_gaussians_of_two_shifts_contain_the_enumerated_values():
+    f = ny.DiscreteGaussian(1, [(2, 1)]).tradeoff()
+    law = ref.together(ref.discrete_gaussian(F(1), 2, 25), ref.discrete_gaussian(F(1), 1, 25))
+    for epsilon in (0.0, 1.0, 4.5, 9.0, 20.0):
+        assert ref.holds(f.delta(epsilon), ref.delta(law, epsilon))
+    for level in (1e-20, 1e-3, 0.05, 0.7):
+        assert ref.holds(f.power(level), ref.power(law, level))
+
+
+def test_the_figures_of_the_design_page_for_discrete_gaussians_hold():
+    def delta(sigma):
+        return ny.DiscreteGaussian(sigma).tradeoff().delta(2)
+
+    assert round(delta(".5").upper, 4) == 0.1048
+    assert round(delta(".65").upper, 4) == 0.1533
+    mu = ny.DiscreteGaussian(1).tradeoff().gdp()
+    assert round(mu.upper, 4) == 1.0458
+    law = ref.discrete_gaussian(F(1), 1, 30)
+    assert mu.lower <= ref.mu(law) <= mu.upper
+
+
+def test_gdp_of_a_wide_discrete_gaussian_needs_little_memory():
+    tracemalloc.start()
+    try:
+        mu = ny.DiscreteGaussian(200_000).tradeoff().gdp()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert mu.lower <= 5.0001e-6
+    assert 5e-6 <= mu.upper < 5.01e-6
+    assert peak < 100e6
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-20, 1e-100, 1e-300])
+def test_a_mass_of_infinite_loss_is_inside_its_own_interval(delta):
+    for f in (
+        ny.approximate(1, delta),
+        ny.approximate(1, delta) @ ny.zcdp("0.01"),
+    ):
+        assert ref.holds(f.delta(2000.0), mp.mpf(delta))
+        assert ref.holds(f.power(0), mp.mpf(delta))
+
+
+def test_perfect_privacy_has_power_equal_to_the_level():
+    for level in (1e-300, 1e-100, 1e-20, 0.05, 1.0):
+        assert ref.holds(ny.perfect().power(level), mp.mpf(level))
+
+
+@pytest.mark.parametrize("mechanism", [ny.RandomizedResponse(F(1, 3)), ny.Laplace(3)])
+def test_a_float_just_below_the_pure_epsilon_still_has_a_positive_delta(mechanism):
+    assert F(1 / 3) < F(1, 3)
+    assert mechanism.tradeoff().delta(1 / 3).upper >= 1e-18
+
+
+@pytest.mark.parametrize("neighbor", [-8, -1, 0, 1, 8])
+def test_power_at_a_corner_is_as_narrow_as_elsewhere(neighbor):
+    for m, law in (
+        (ny.RandomizedResponse(5), ref.response(F(5))),
+        (ny.DiscreteLaplace(F(1, 2), 3), ref.discrete_laplace(F(1, 2), 3)),
+        (ny.RandomizedResponse(3) * 3, ref.together(*[ref.response(F(3))] * 3)),
+    ):
+        corner = mp.mpf(0)
+        for loss in sorted(law, reverse=True)[:-1]:
+            corner += law[loss] * mp.exp(-loss)
+            level = float(corner) * (1 + neighbor * 2.0**-53)
+            power = m.tradeoff().power(level)
+            assert ref.holds(power, ref.power(law, level))
+            assert power.width <= 1e-9 * power.upper, (m, level)
+
+
+def test_an_asymmetric_pair_is_answered_in_its_worse_direction():
+    a, b = mp.exp(mp.mpf("0.9")), mp.exp(mp.mpf("-0.3"))
+    mass = (1 - b) / (a - b)  # P-mass at -0.9 that makes the Q-masses sum to one
+    law = {mp.mpf("-0.9"): mass, mp.mpf("0.3"): 1 - mass}
+    back = {-v: m * mp.exp(-v) for v, m in law.items()}
+    loss = FiniteLoss(F(1, 10), (-9, 3), (float(mp.log(mass)), float(mp.log(1 - mass))))
+    f = Tradeoff.of([Composition.of([(loss, 3)])])
+    forward, backward = ref.together(law, law, law), ref.together(back, back, back)
+    for level in (1e-3, 0.05, 0.3, 0.8):
+        truth = max(ref.power(forward, level), ref.power(backward, level))
+        power = f.power(level)
+        assert power.lower <= truth * (1 + 1e-14)
+        assert truth <= power.upper * (1 + 1e-14)
+        assert f.symmetric().power(level).upper >= power.lower
+        assert f.inverse().power(level).upper >= power.lower
+    for epsilon in (0.0, 0.2, 0.7, 2.0):
+        truth = max(ref.delta(forward, epsilon), ref.delta(backward, epsilon))
+        power = f.delta(epsilon)
+        assert power.lower * (1 - 1e-14) <= truth <= power.upper * (1 + 1e-14)

@@ -1,0 +1,165 @@
+"""Groups: closed forms, iterated powers in fractions, and actual chains of people."""
+
+from __future__ import annotations
+
+from fractions import Fraction as F
+from itertools import pairwise
+
+import exact_polygons as cv
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neyman as ny
+import reference as ref
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+
+LEVELS = [1e-9, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95]
+
+
+def test_named_curves_stay_what_they_are():
+    assert ny.compare(ny.gdp(0.5).group(4), ny.gdp(2)) == "equal"
+    assert ny.compare(ny.pure("1/3").group(6), ny.pure(2)) == "equal"
+    assert ny.zcdp("0.01").group(10) == ny.zcdp(1)
+    assert ny.perfect().group(7) == ny.perfect()
+    assert ny.approximate(0, 0.25).group(3) == ny.approximate(0, 0.75)
+    assert ny.approximate(0, 0.25).group(4).power(0).lower > 1 - 1e-15
+    assert ny.gdp(0.5).group(1) == ny.gdp(0.5)
+
+
+def test_bare_guarantees_stay_bare():
+    f = ny.zcdp("0.01").group(3)
+    assert f.bare_rho() == F(9, 100)
+    assert (f**2).bare_rho() == F(18, 100)
+
+
+def test_a_curve_of_one_order_says_nothing_of_two_steps():
+    f = ny.from_points([0, 0.2, 1], [0.9, 0.5, 0])
+    with pytest.raises(ValueError, match=r"one ordered pair.*mutual\(\)"):
+        f.group(2)
+    assert f.mutual().group(2).power(0.1).upper <= f.symmetric().group(2).power(0.1).upper
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, True])
+def test_a_group_has_at_least_one_person(size):
+    with pytest.raises((ValueError, TypeError), match="size"):
+        ny.gdp(1).group(size)
+
+
+@settings(max_examples=40)
+@given(cv.curves(), st.integers(2, 5))
+def test_powers_are_iterated_exactly(corners, size):
+    hull = cv.smallest(corners)
+    f = ny.from_points([x for x, _ in corners], [y for _, y in corners]).symmetric().group(size)
+    for level in LEVELS:
+        x = F(level)
+        for _ in range(size):
+            x = 1 - cv.value(hull, x)
+        power = f.power(level)
+        assert ref.holds(power, ref.exact(x)), (level, float(x))
+        assert power.width < 1e-8
+
+
+def test_an_approximate_guarantee_of_a_group():
+    """At k epsilon delta is (e^{k epsilon} - 1) / (e^epsilon - 1) times as much."""
+    f = ny.approximate("1/10", 1e-5).group(5)
+    known = 1e-5 * sum(float(ref.mp.exp(ref.mp.mpf(k) / 10)) for k in range(5))
+    assert f.delta(0.5).upper <= known * (1 + 1e-9)
+    assert f.delta(0.5).upper == pytest.approx(known, rel=1e-9)
+
+
+def clipped_geometric(center: int, size: int, ratio: F) -> list[F]:
+    """center + two-sided geometric noise, clipped to 0 .. size."""
+    return [
+        sum(
+            (
+                (1 - ratio) / (1 + ratio) * ratio ** abs(y - center)
+                for y in range(1, size)
+                if y == x
+            ),
+            F(0),
+        )
+        if 0 < x < size
+        else ratio ** abs(x - center) / (1 + ratio)
+        for x in range(size + 1)
+    ]
+
+
+def test_actual_chains_of_people_never_exceed_the_group():
+    """A clipped noisy count, and randomized response on top of it: all laws, all pairs."""
+    laws = [clipped_geometric(i, 5, F(1, 2)) for i in range(6)]
+    laws = [
+        [F(7, 8) * a + F(1, 8) * (j == (3 * i) % 6) for j, a in enumerate(law)]
+        for i, law in enumerate(laws)
+    ]
+    assert all(sum(law) == 1 for law in laws)
+    steps = [ny.between(a, b).alternatives[0] for a, b in pairwise(laws)]
+    for size in (2, 3, 4):
+        f = Tradeoff.of(steps).group(size)
+        for i in range(6 - size):
+            for p, q in ((laws[i], laws[i + size]), (laws[i + size], laws[i])):
+                for level in LEVELS:
+                    assert cv.power(p, q, F(level)) <= F(f.power(level).upper)
+
+
+def test_two_records_of_a_sampled_gaussian_never_exceed_the_group():
+    rate, sigma = 0.1, 0.8
+    f = ny.Gaussian(sigma).subsample(rate=rate).tradeoff().group(2)
+    shares = [(1 - rate) ** 2, 2 * rate * (1 - rate), rate**2]
+    pair = ny.GaussianMixture(sigma, [0, 1, 2], shares).tradeoff()
+    for level in (1e-12, 1e-6, 0.01, 0.3, 0.9):
+        assert pair.power(level).lower <= f.power(level).upper
+        assert f.power(level).width <= 1e-3 * f.power(level).upper
+    for epsilon in (0.0, 1.0, 3.0):
+        assert pair.delta(epsilon).lower <= f.delta(epsilon).upper
+
+
+def test_laplace_noise_is_closed_under_steps_of_the_same_length():
+    curve, known = ny.Laplace(2).tradeoff().group(3), ny.Laplace(2, 3).tradeoff()
+    for level in LEVELS:
+        assert curve.power(level).upper >= known.power(level).lower
+        assert curve.power(level).lower <= known.power(level).upper
+        assert curve.power(level).upper == pytest.approx(known.power(level).upper, rel=1e-4)
+    assert curve.pure().upper == pytest.approx(1.5, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        ny.gdp(1),
+        ny.pure(1),
+        ny.zcdp(1),
+        ny.approximate(1, 1e-6),
+        ny.from_points([0, 0.2, 0.5, 1], [0.9, 0.5, 0.2, 0]).mutual(),
+    ],
+    ids=["gdp", "pure", "zcdp", "approximate", "points"],
+)
+def test_huge_groups_hide_nothing(f):
+    for size in (10**6, 10**40):
+        g = f.group(size)
+        assert g.delta(1).upper == 1
+        assert g.power(1e-6).upper == 1
+    assert (g @ ny.gdp(1)).power(0.01).upper == 1
+    assert (g @ g).delta(0.1).upper == 1
+
+
+def test_nearly_perfect_privacy_of_large_groups_keeps_its_digits():
+    delta = ny.approximate("1/1000", 1e-9).group(1000).delta(1.0)
+    known = 1e-9 * float(ref.mp.expm1(1) / ref.mp.expm1(ref.mp.mpf(1) / 1000))
+    assert delta.lower <= known * (1 + 1e-9)
+    assert known <= delta.upper <= known * (1 + 1e-6)
+
+
+def test_groups_grow():
+    f = (ny.RandomizedResponse(0.3, categories=3) * 2).tradeoff()
+    small, large = f.group(2), f.group(3)
+    for level in LEVELS:
+        assert f.power(level).lower <= small.power(level).upper
+        assert small.power(level).lower <= large.power(level).upper
+
+
+def test_what_others_state_is_refused():
+    from scipy import stats
+
+    with pytest.raises(ValueError, match="statement"):
+        ny.between(stats.norm(0), stats.norm(1)).group(2)
