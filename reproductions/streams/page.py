@@ -9,11 +9,15 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from neyman.matrix_mechanism.banded import optimized_band, optimized_toeplitz
-from neyman.matrix_mechanism.blocks import Binned, Tree
-from neyman.matrix_mechanism.factorization import circulant_bound, optimized, prefix_bound
-from neyman.matrix_mechanism.matrix_mechanism import MatrixMechanism
-from neyman.matrix_mechanism.strategy import Strategy, Toeplitz, Triangular, square_root
+from neyman.mechanisms.matrix_mechanism.banded import optimized_band, optimized_toeplitz
+from neyman.mechanisms.matrix_mechanism.blocks import Binned, Tree
+from neyman.mechanisms.matrix_mechanism.factorization import (
+    circulant_bound,
+    optimized,
+    prefix_bound,
+)
+from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
+from neyman.mechanisms.matrix_mechanism.strategy import Strategy, Toeplitz, Triangular, square_root
 from reproductions.markdown import main, table
 from reproductions.svg_chart import INK, PALE, Axis, Line, Note, chart
 
@@ -58,8 +62,8 @@ is then A C⁻¹ Z, correlated so that it cancels. Its error grows like a logari
 
 ```python
 import neyman as ny
-from neyman.matrix_mechanism.matrix_mechanism import MatrixMechanism
-from neyman.matrix_mechanism.strategy import square_root
+from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
+from neyman.mechanisms.matrix_mechanism.strategy import square_root
 
 strategy = square_root(steps=1024)
 sigma = ny.calibrate(lambda s: MatrixMechanism(strategy, s), target=ny.gdp(1))
@@ -117,7 +121,7 @@ above what is possible, where the square root has {_error(root):.4f}, and
 
 def _capacity(strategy: Strategy) -> int:
     """How many sums a stream of blocks holds at most, by what it does."""
-    from neyman.matrix_mechanism.noise_stream import Blocks
+    from neyman.mechanisms.matrix_mechanism.noise_stream import Blocks
 
     memory = Blocks([1] * strategy.steps, Binned(strategy.steps).fine, 1, int)
     for _ in range(strategy.steps):
@@ -140,7 +144,7 @@ such a mechanism means one sample of all records, drawn before the stream begins
 step: steps whose noise is correlated are not amplified apart.)
 
 ```python
-from neyman.matrix_mechanism.banded import optimized_band
+from neyman.mechanisms.matrix_mechanism.banded import optimized_band
 
 found = optimized_band({n}, band={apart}, participations={EPOCHS}, separation={apart})
 mechanism = MatrixMechanism(found.strategy, sigma=4, participations={EPOCHS}, separation={apart})

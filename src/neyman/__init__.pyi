@@ -45,9 +45,6 @@ from neyman.auditing.audits import (
 from neyman.auditing.evidence import (
     Evidence as Evidence,
 )
-from neyman.canonical.canonical_noise import (
-    CanonicalNoise as CanonicalNoise,
-)
 from neyman.curves.tradeoff.from_data import (
     between as between,
 )
@@ -135,9 +132,6 @@ from neyman.ledger import (
 from neyman.ledger.throwaway import (
     throwaway as throwaway,
 )
-from neyman.matrix_mechanism.matrix_mechanism import (
-    MatrixMechanism as MatrixMechanism,
-)
 from neyman.mechanisms.additive import (
     DiscreteGaussian as DiscreteGaussian,
 )
@@ -152,6 +146,9 @@ from neyman.mechanisms.additive import (
 )
 from neyman.mechanisms.base import (
     Mechanism as Mechanism,
+)
+from neyman.mechanisms.canonical.canonical_noise import (
+    CanonicalNoise as CanonicalNoise,
 )
 from neyman.mechanisms.dp_sgd import (
     DPSGD as DPSGD,
@@ -192,6 +189,9 @@ from neyman.mechanisms.local_randomizers import (
 from neyman.mechanisms.marginals import (
     Marginals as Marginals,
 )
+from neyman.mechanisms.matrix_mechanism.matrix_mechanism import (
+    MatrixMechanism as MatrixMechanism,
+)
 from neyman.mechanisms.optimal_marginals import (
     optimal_marginals as optimal_marginals,
 )
@@ -219,8 +219,26 @@ from neyman.mechanisms.randomized_response import (
 from neyman.mechanisms.rounded_noise import (
     RoundedGaussian as RoundedGaussian,
 )
+from neyman.mechanisms.stability.distances import (
+    distance_to_instability as distance_to_instability,
+)
+from neyman.mechanisms.stability.propose_test_release import (
+    ProposeTestRelease as ProposeTestRelease,
+)
+from neyman.mechanisms.stability.sensitivities import (
+    smooth_sensitivity as smooth_sensitivity,
+)
+from neyman.mechanisms.stability.smooth_noise import (
+    SmoothNoise as SmoothNoise,
+)
 from neyman.mechanisms.staircase import (
     Staircase as Staircase,
+)
+from neyman.mechanisms.tuning.runs import (
+    Runs as Runs,
+)
+from neyman.mechanisms.tuning.winner import (
+    select_best as select_best,
 )
 from neyman.numerics.bound import (
     Bound as Bound,
@@ -303,29 +321,11 @@ from neyman.semantics.best_test import (
 from neyman.semantics.statistical_distance import (
     posterior_distance as posterior_distance,
 )
-from neyman.stability.distances import (
-    distance_to_instability as distance_to_instability,
-)
-from neyman.stability.propose_test_release import (
-    ProposeTestRelease as ProposeTestRelease,
-)
-from neyman.stability.sensitivities import (
-    smooth_sensitivity as smooth_sensitivity,
-)
-from neyman.stability.smooth_noise import (
-    SmoothNoise as SmoothNoise,
-)
 from neyman.training.result import (
     Trained as Trained,
 )
 from neyman.training.train import (
     train as train,
-)
-from neyman.tuning.runs import (
-    Runs as Runs,
-)
-from neyman.tuning.winner import (
-    select_best as select_best,
 )
 
 __version__: str

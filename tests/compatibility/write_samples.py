@@ -29,7 +29,7 @@ from dp_accounting import dp_event as ev  # noqa: E402  (after the path)
 from inputs import DP_EVENTS, MORE_MECHANISMS, PLANS, RELEASED, table, write_plans  # noqa: E402
 
 import neyman as ny  # noqa: E402
-from neyman.matrix_mechanism.strategy import square_root  # noqa: E402
+from neyman.mechanisms.matrix_mechanism.strategy import square_root  # noqa: E402
 from neyman.release.signing import create_key  # noqa: E402
 
 __all__ = [

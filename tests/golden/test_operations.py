@@ -17,7 +17,7 @@ import pytest
 from cases import CASES, CURVES
 
 import neyman as ny
-from neyman.matrix_mechanism.strategy import square_root
+from neyman.mechanisms.matrix_mechanism.strategy import square_root
 from neyman.numerics import atoms, characteristic_function, decay
 from neyman.release.receipt import draft
 

@@ -15,9 +15,9 @@ from scipy.optimize import linprog
 from scipy.stats import binom
 
 import neyman as ny
-from neyman.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.hypothesis_tests.binomial_test import PARTS, STEP
 from neyman.ledger.records import BudgetRefused, ChargedError
+from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.noise import SecureBits
 from random_laws import examples
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.matrix_mechanism import noise_stream as stream
+from neyman.mechanisms.matrix_mechanism import noise_stream as stream
 
 SIGMA = Fraction(10**6)
 

@@ -11,7 +11,7 @@ import pytest
 import neyman as ny
 from commands import neyman
 from neyman.cli.expression import MECHANISMS, mechanism_from
-from neyman.matrix_mechanism.strategy import square_root
+from neyman.mechanisms.matrix_mechanism.strategy import square_root
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "site"))
 import command_reference

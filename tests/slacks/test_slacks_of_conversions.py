@@ -17,9 +17,6 @@ from neyman.accounting import compare_noise
 from neyman.accounting.dp_accounting.privacy_loss import _connected
 from neyman.accounting.literature import composition_bounds, conversions
 from neyman.auditing.one_run_bounds import Guesses
-from neyman.canonical.distribution import CanonicalLaw, _exact_variance, _geometric
-from neyman.canonical.iterates_closed_form import Exponential
-from neyman.canonical.iterates_numeric import Stepwise
 from neyman.curves.divergences.binary_region import _Asked, _moment, one_order
 from neyman.curves.divergences.divergence import renyi_divergence
 from neyman.curves.divergences.envelope import Ceiling, loss_moment, trusted_rho
@@ -30,9 +27,12 @@ from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.selection import select
 from neyman.hypothesis_tests.binomial_sums import count
+from neyman.mechanisms.canonical.distribution import CanonicalLaw, _exact_variance, _geometric
+from neyman.mechanisms.canonical.iterates_closed_form import Exponential
+from neyman.mechanisms.canonical.iterates_numeric import Stepwise
+from neyman.mechanisms.shuffling.dominating_pairs import BinaryShuffleProfile, _tail_over
 from neyman.numerics.binomial import log_half
 from neyman.semantics.bayes import _chernoff, _predicted
-from neyman.shuffling.dominating_pairs import BinaryShuffleProfile, _tail_over
 from slacks import needed, numbers
 
 F = Fraction
@@ -109,7 +109,10 @@ def test_the_number_of_successes() -> Iterator[bool]:
             yield law.low[k] <= exact <= law.high[k]
 
 
-@needed("canonical/distribution.py:_exact_variance", "canonical/distribution.py:_geometric")
+@needed(
+    "mechanisms/canonical/distribution.py:_exact_variance",
+    "mechanisms/canonical/distribution.py:_geometric",
+)
 def test_variances_of_canonical_noise() -> Iterator[bool]:
     for (epsilon,) in numbers(8, 40, (0.1, 9.0)):
         e = mpf(epsilon)
@@ -123,12 +126,12 @@ def test_variances_of_canonical_noise() -> Iterator[bool]:
 
 
 @needed(
-    "canonical/distribution.py:CanonicalLaw._middle",
-    "canonical/distribution.py:CanonicalLaw.c",
-    "canonical/distribution.py:CanonicalLaw.log_density",
-    "canonical/distribution.py:CanonicalLaw.place",
-    "canonical/iterates_closed_form.py:Exponential.__init__",
-    "canonical/iterates_closed_form.py:Ladder.middle",
+    "mechanisms/canonical/distribution.py:CanonicalLaw._middle",
+    "mechanisms/canonical/distribution.py:CanonicalLaw.c",
+    "mechanisms/canonical/distribution.py:CanonicalLaw.log_density",
+    "mechanisms/canonical/distribution.py:CanonicalLaw.place",
+    "mechanisms/canonical/iterates_closed_form.py:Exponential.__init__",
+    "mechanisms/canonical/iterates_closed_form.py:Ladder.middle",
     together=[(5, 8)],
     but=(1, 2, 7),
 )
@@ -293,8 +296,8 @@ def test_chances_that_the_rest_does_not_explain() -> Iterator[bool]:
 
 
 @needed(
-    "shuffling/dominating_pairs.py:_tail_asked",
-    "shuffling/dominating_pairs.py:_tail_over",
+    "mechanisms/shuffling/dominating_pairs.py:_tail_asked",
+    "mechanisms/shuffling/dominating_pairs.py:_tail_over",
     together=[(0, 1)],
     but=(2, 3),
 )
@@ -313,8 +316,8 @@ def test_a_tail_over_a_probability() -> Iterator[bool]:
 
 
 @needed(
-    "canonical/iterates_numeric.py:Stepwise.__init__",
-    "canonical/iterates_numeric.py:Stepwise._powers",
+    "mechanisms/canonical/iterates_numeric.py:Stepwise.__init__",
+    "mechanisms/canonical/iterates_numeric.py:Stepwise._powers",
 )
 def test_the_middle_of_a_curve_that_is_asked() -> Iterator[bool]:
     for y, mass in numbers(21, 60, (-9.0, -0.1), (-90.0, -1.0)):
@@ -360,7 +363,7 @@ def test_a_ceiling_from_above() -> Iterator[bool]:
 
 
 @needed(
-    "shuffling/dominating_pairs.py:BinaryShuffleProfile._inside",
+    "mechanisms/shuffling/dominating_pairs.py:BinaryShuffleProfile._inside",
     "numerics/binomial.py:_log_binomial",
     together=[(0, 2, 4), (0, 3, 4)],
     but=(1,),

@@ -12,18 +12,18 @@ import numpy as np
 from mpmath import mpf
 
 import neyman as ny
-from neyman.canonical.iterates_closed_form import (
+from neyman.curves.profiles.selection import select
+from neyman.curves.tradeoff.piecewise_linear import hull
+from neyman.mechanisms.canonical.iterates_closed_form import (
     Exponential,
     Laplace,
     Logistic,
     MovedLadder,
     Normal,
 )
-from neyman.canonical.iterates_numeric import Stepwise
-from neyman.canonical.polygon_noise import PolygonNoise
-from neyman.canonical.tabulated_power import TabulatedPower
-from neyman.curves.profiles.selection import select
-from neyman.curves.tradeoff.piecewise_linear import hull
+from neyman.mechanisms.canonical.iterates_numeric import Stepwise
+from neyman.mechanisms.canonical.polygon_noise import PolygonNoise
+from neyman.mechanisms.canonical.tabulated_power import TabulatedPower
 from slacks import needed, numbers
 
 
@@ -67,18 +67,18 @@ def check_law(
         yield around(law._log_density(at, np.zeros(1)), density(mpf(y)))
 
 
-@needed("canonical/iterates_closed_form.py:Laplace")
+@needed("mechanisms/canonical/iterates_closed_form.py:Laplace")
 def test_the_law_of_laplace() -> Iterator[bool]:
     yield from check_law(Laplace, laplace_tail, laplace_place, lambda y: -abs(y))
 
 
-@needed("canonical/iterates_closed_form.py:Logistic")
+@needed("mechanisms/canonical/iterates_closed_form.py:Logistic")
 def test_the_logistic_law() -> Iterator[bool]:
     density = lambda y: -abs(y) - 2 * mpmath.log1p(mpmath.exp(-abs(y)))  # noqa: E731
     yield from check_law(Logistic, logistic_tail, logistic_place, density)
 
 
-@needed("canonical/iterates_closed_form.py:Normal")
+@needed("mechanisms/canonical/iterates_closed_form.py:Normal")
 def test_the_density_of_the_normal_law() -> Iterator[bool]:
     for (y,) in numbers(2, 40, (-30.0, 30.0)):
         density = Normal(1.0)._log_density(np.array([y]), np.zeros(1))
@@ -86,10 +86,10 @@ def test_the_density_of_the_normal_law() -> Iterator[bool]:
 
 
 @needed(
-    "canonical/iterates_closed_form.py:MovedLadder._moved",
-    "canonical/iterates_closed_form.py:MovedLadder.log_slope",
-    "canonical/iterates_closed_form.py:Laplace._quantile",
-    "canonical/iterates_closed_form.py:Laplace._log_tail",
+    "mechanisms/canonical/iterates_closed_form.py:MovedLadder._moved",
+    "mechanisms/canonical/iterates_closed_form.py:MovedLadder.log_slope",
+    "mechanisms/canonical/iterates_closed_form.py:Laplace._quantile",
+    "mechanisms/canonical/iterates_closed_form.py:Laplace._log_tail",
     together=[(0, 3)],
     but=(2,),
 )
@@ -102,7 +102,7 @@ def test_steps_of_a_law_that_is_moved() -> Iterator[bool]:
         yield held(law.log_slope(np.array([log_s]), steps), abs(y) - abs(moved))
 
 
-@needed("canonical/iterates_closed_form.py:Ladder.middle")
+@needed("mechanisms/canonical/iterates_closed_form.py:Ladder.middle")
 def test_a_place_in_the_middle() -> Iterator[bool]:
     for a, s in numbers(4, 60, (0.01, 9.0), (0.1, 0.9)):
         law = Laplace(a)
@@ -114,9 +114,9 @@ def test_a_place_in_the_middle() -> Iterator[bool]:
 
 
 @needed(
-    "canonical/iterates_closed_form.py:ClosedLadder.place",
-    "canonical/iterates_closed_form.py:Ladder.middle",
-    "canonical/iterates_closed_form.py:Exponential._units",
+    "mechanisms/canonical/iterates_closed_form.py:ClosedLadder.place",
+    "mechanisms/canonical/iterates_closed_form.py:Ladder.middle",
+    "mechanisms/canonical/iterates_closed_form.py:Exponential._units",
     together=[(0, 3)],
     but=(1, 2),
 )
@@ -130,7 +130,7 @@ def test_a_place_beyond_the_middle() -> Iterator[bool]:
         yield held(law.place(np.array([log_u])), n + (0.5 - s) / (1 - 2 * c))
 
 
-@needed("canonical/iterates_closed_form.py:Exponential")
+@needed("mechanisms/canonical/iterates_closed_form.py:Exponential")
 def test_steps_of_an_exponential_law() -> Iterator[bool]:
     for epsilon, y, log_s, n in numbers(6, 80, (0.1, 2.0), (-9.0, -2.0), (-1.0, -0.01), (1, 4)):
         delta, steps = math.exp(y) * math.exp(-9), np.array([float(int(n))])
@@ -155,7 +155,7 @@ def exp_of(x: mpf) -> mpf:
     return mpmath.exp(float(x))
 
 
-@needed("canonical/tabulated_power.py:TabulatedPower.__init__")
+@needed("mechanisms/canonical/tabulated_power.py:TabulatedPower.__init__")
 def test_what_is_left_beyond_the_largest_loss() -> Iterator[bool]:
     for (y,) in numbers(7, 20, (-30.0, -2.0)):
         delta = math.exp(y)
@@ -163,7 +163,10 @@ def test_what_is_left_beyond_the_largest_loss() -> Iterator[bool]:
         yield table._low[-1] <= mpmath.log(delta) <= table._high[-1]
 
 
-@needed("canonical/polygon_noise.py:PolygonNoise._ladder", "canonical/polygon_noise.py:SLACK")
+@needed(
+    "mechanisms/canonical/polygon_noise.py:PolygonNoise._ladder",
+    "mechanisms/canonical/polygon_noise.py:SLACK",
+)
 def test_tails_of_the_noise_of_a_polygon() -> Iterator[bool]:
     for x, y, start in numbers(8, 30, (0.01, 0.2), (0.3, 0.5), (-0.5, 0.5)):
         corners = [(F(0), F(0)), (F(x), F(y)), (F(1) - F(y), F(1) - F(x)), (F(1), F(1))]
@@ -180,7 +183,7 @@ def test_tails_of_the_noise_of_a_polygon() -> Iterator[bool]:
             tail = a + (tail - b) * (c - a) / (d - b)
 
 
-@needed("canonical/polygon_noise.py:PolygonNoise.tail_between")
+@needed("mechanisms/canonical/polygon_noise.py:PolygonNoise.tail_between")
 def test_tails_of_a_sum_with_the_noise_of_a_polygon() -> Iterator[bool]:
     for x, y, place in numbers(9, 40, (0.01, 0.2), (0.3, 0.5), (-9.0, 0.0)):
         corners = [(F(0), F(0)), (F(x), F(y)), (F(1) - F(y), F(1) - F(x)), (F(1), F(1))]
@@ -197,7 +200,7 @@ def test_tails_of_a_sum_with_the_noise_of_a_polygon() -> Iterator[bool]:
         yield round(F(place)) == 0 or F(float(low[0])) <= exact <= F(float(high[0]))
 
 
-@needed("canonical/iterates_numeric.py:Stepwise._levels")
+@needed("mechanisms/canonical/iterates_numeric.py:Stepwise._levels")
 def test_a_level_next_to_the_end_of_the_support() -> Iterator[bool]:
     for y, steps in numbers(10, 40, (-30.0, -0.1), (-6, 6)):
         m = math.exp(y)

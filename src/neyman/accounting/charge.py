@@ -16,8 +16,8 @@ from typing import Protocol, runtime_checkable
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.mechanisms.base import Composed, Mechanism
+from neyman.mechanisms.tuning.winner import divergence
 from neyman.numerics.rounding import up
-from neyman.tuning.winner import divergence
 
 __all__ = ["charge"]
 

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.special import erfcx, ndtri_exp
 
 from neyman.accounting.calibrate import Budget, calibrate
-from neyman.canonical.canonical_noise import CanonicalNoise
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.numerics import check
 from neyman.numerics.arrays import Array

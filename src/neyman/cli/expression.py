@@ -30,7 +30,7 @@ CURVES = frozenset(
 """The public names that a text may call for a curve, which canonical noise takes."""
 
 STRATEGIES = {
-    "square_root": "neyman.matrix_mechanism.strategy",
+    "square_root": "neyman.mechanisms.matrix_mechanism.strategy",
 }
 """The functions that a text may call for the strategy of a matrix mechanism, and their modules."""
 

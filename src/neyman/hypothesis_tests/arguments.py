@@ -8,11 +8,11 @@ from fractions import Fraction
 from typing import Literal, cast
 
 from neyman.accounting.target import PowerBudget
-from neyman.canonical.canonical_noise import CanonicalNoise
-from neyman.canonical.polygon_noise import polygons
 from neyman.curves.tradeoff.curve import Described
 from neyman.curves.tradeoff.guarantees import gdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
+from neyman.mechanisms.canonical.polygon_noise import polygons
 from neyman.numerics import check
 
 __all__ = [

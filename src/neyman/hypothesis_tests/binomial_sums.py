@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from neyman.canonical.polygon_noise import PolygonNoise
+from neyman.mechanisms.canonical.polygon_noise import PolygonNoise
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_between, log_binomial

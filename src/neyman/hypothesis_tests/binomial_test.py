@@ -8,8 +8,6 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
-from neyman.canonical.canonical_noise import CanonicalNoise
-from neyman.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.curves.tradeoff.curve import Described
 from neyman.estimators.payment import Release
 from neyman.hypothesis_tests.arguments import (
@@ -25,6 +23,8 @@ from neyman.hypothesis_tests.arguments import (
 from neyman.hypothesis_tests.binomial_sums import Interval, count, tail
 from neyman.hypothesis_tests.released_test import TestResult
 from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
+from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.noise import Bits
 from neyman.numerics.bound import Bound
 

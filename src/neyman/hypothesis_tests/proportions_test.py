@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
-from neyman.canonical.canonical_noise import CanonicalNoise
 from neyman.curves.tradeoff.curve import Described
 from neyman.estimators.payment import Release
 from neyman.hypothesis_tests.arguments import (
@@ -27,6 +26,7 @@ from neyman.hypothesis_tests.binomial_sums import Interval
 from neyman.hypothesis_tests.binomial_test import PARTS, SURE, NoisyCount
 from neyman.hypothesis_tests.released_test import TestResult
 from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound

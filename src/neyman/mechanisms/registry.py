@@ -13,7 +13,7 @@ from typing import Any, Literal
 __all__ = ["COMBINATORS", "MODULES", "combinator", "load_type"]
 
 MODULES = {
-    "CanonicalNoise": "neyman.canonical.canonical_noise",
+    "CanonicalNoise": "neyman.mechanisms.canonical.canonical_noise",
     "CategoryResponse": "neyman.mechanisms.local_randomizers",
     "Choice": "neyman.mechanisms.gaussian_mixture",
     "Composed": "neyman.mechanisms.base",
@@ -30,23 +30,23 @@ MODULES = {
     "Laplace": "neyman.mechanisms.additive",
     "LocalRandomizer": "neyman.mechanisms.randomized_response",
     "Marginals": "neyman.mechanisms.marginals",
-    "MatrixMechanism": "neyman.matrix_mechanism.matrix_mechanism",
+    "MatrixMechanism": "neyman.mechanisms.matrix_mechanism.matrix_mechanism",
     "NoisyCyclicGradientDescent": "neyman.mechanisms.last_iterate",
     "NoisyGradientDescent": "neyman.mechanisms.last_iterate",
     "NoisyStochasticGradientDescent": "neyman.mechanisms.last_iterate",
     "NonPrivate": "neyman.mechanisms.gaussian_mixture",
     "PersonalBudgets": "neyman.mechanisms.personal_budgets",
-    "ProposeTestRelease": "neyman.stability.propose_test_release",
+    "ProposeTestRelease": "neyman.mechanisms.stability.propose_test_release",
     "PosteriorSample": "neyman.mechanisms.posterior_sample",
     "RandomAllocation": "neyman.mechanisms.random_allocation",
     "RandomSubset": "neyman.mechanisms.gaussian_mixture",
     "RandomizedResponse": "neyman.mechanisms.randomized_response",
     "ReportNoisyMax": "neyman.mechanisms.private_selection",
     "RoundedGaussian": "neyman.mechanisms.rounded_noise",
-    "SelectBest": "neyman.tuning.winner",
-    "Shuffled": "neyman.shuffling.shuffled_reports",
+    "SelectBest": "neyman.mechanisms.tuning.winner",
+    "Shuffled": "neyman.mechanisms.shuffling.shuffled_reports",
     "ShuffledBatches": "neyman.mechanisms.sampling",
-    "SmoothNoise": "neyman.stability.smooth_noise",
+    "SmoothNoise": "neyman.mechanisms.stability.smooth_noise",
     "SparseVector": "neyman.mechanisms.private_selection",
     "Staircase": "neyman.mechanisms.staircase",
     "Subsampled": "neyman.mechanisms.sampling",
@@ -58,7 +58,7 @@ COMBINATORS = {
     "subsample": ("neyman.mechanisms.sampling", "subsampled"),
     "shuffled_batches": ("neyman.mechanisms.sampling", "ShuffledBatches"),
     "random_allocation": ("neyman.mechanisms.random_allocation", "RandomAllocation"),
-    "shuffle": ("neyman.shuffling.shuffled_reports", "Shuffled"),
+    "shuffle": ("neyman.mechanisms.shuffling.shuffled_reports", "Shuffled"),
 }
 """The module and the function of each combinator of `Mechanism`."""
 

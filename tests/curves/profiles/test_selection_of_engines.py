@@ -15,8 +15,8 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.loss import Loss
 from neyman.curves.profiles import register, rules, select
 from neyman.curves.profiles.profile import Engine
+from neyman.mechanisms.shuffling import shuffled_loss
 from neyman.numerics.discretization import Discretization
-from neyman.shuffling import shuffled_loss
 
 
 def test_the_docstring_of_select_lists_every_rule_with_its_reason():

@@ -15,9 +15,9 @@ from neyman.mechanisms.gaussian_mixture import Choice, GaussianMixture, NonPriva
 from neyman.mechanisms.private_selection import ExponentialMechanism, ReportNoisyMax
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.mechanisms.sampling import Subsampled, product
+from neyman.mechanisms.tuning.runs import Runs
+from neyman.mechanisms.tuning.winner import select_best
 from neyman.numerics import check
-from neyman.tuning.runs import Runs
-from neyman.tuning.winner import select_best
 
 __all__ = ["READERS", "Neighboring", "UnsupportedEvent", "described"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.matrix_mechanism import noise_stream as stream
-from neyman.matrix_mechanism.participation import pattern
-from neyman.matrix_mechanism.strategy import (
+from neyman.mechanisms.matrix_mechanism import noise_stream as stream
+from neyman.mechanisms.matrix_mechanism.participation import pattern
+from neyman.mechanisms.matrix_mechanism.strategy import (
     MOST_STEPS,
     SCALE,
     Strategy,

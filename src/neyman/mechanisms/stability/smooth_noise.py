@@ -15,9 +15,9 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.curves.tradeoff.piecewise_linear import composition_between
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.stability.student_pairs import enclosing_polygons, largest_loss
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
-from neyman.stability.student_pairs import enclosing_polygons, largest_loss
 
 __all__ = ["SmoothNoise"]
 

@@ -22,13 +22,13 @@ from neyman.curves.profiles.profile import Profile
 from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.curves.tradeoff.enclosure import enclosed
 from neyman.curves.tradeoff.piecewise_linear import composition_between
-from neyman.numerics.rounding import above
-from neyman.shuffling.dominating_pairs import (
+from neyman.mechanisms.shuffling.dominating_pairs import (
     BinaryShuffleProfile,
     BlanketProfile,
     ShufflePair,
     ShuffleProfile,
 )
+from neyman.numerics.rounding import above
 
 __all__ = ["ShuffledLoss", "View", "shuffled"]
 

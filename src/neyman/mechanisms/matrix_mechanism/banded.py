@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from neyman.matrix_mechanism.factorization import (
+from neyman.mechanisms.matrix_mechanism.factorization import (
     PARTS,
     Factorization,
     check_objective,
@@ -18,8 +18,8 @@ from neyman.matrix_mechanism.factorization import (
     record_of,
     size_of,
 )
-from neyman.matrix_mechanism.participation import pattern
-from neyman.matrix_mechanism.strategy import SCALE, Toeplitz, Triangular, square_root
+from neyman.mechanisms.matrix_mechanism.participation import pattern
+from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Toeplitz, Triangular, square_root
 from neyman.numerics import check
 
 __all__ = ["optimized_band", "optimized_toeplitz"]

@@ -24,11 +24,11 @@ from neyman.curves.tradeoff.piecewise_linear import (
 )
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.tuning.runs import Runs
+from neyman.mechanisms.tuning.winner_curve import weights, winner
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import above
-from neyman.tuning.runs import Runs
-from neyman.tuning.winner_curve import weights, winner
 
 __all__ = ["SelectBest", "divergence", "select_best"]
 

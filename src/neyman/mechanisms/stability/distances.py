@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neyman.mechanisms.stability.grid import Grid, rank_of, row_count
+from neyman.mechanisms.stability.order_statistics import OrderStatistic
 from neyman.numerics import check
-from neyman.stability.grid import Grid, rank_of, row_count
-from neyman.stability.order_statistics import OrderStatistic
 
 __all__ = ["DistanceToInstability", "Stability", "distance_to_instability"]
 

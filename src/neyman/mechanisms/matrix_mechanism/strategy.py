@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.matrix_mechanism import noise_stream as stream
-from neyman.matrix_mechanism.participation import ROOM, pattern, pattern_bound
+from neyman.mechanisms.matrix_mechanism import noise_stream as stream
+from neyman.mechanisms.matrix_mechanism.participation import ROOM, pattern, pattern_bound
 from neyman.noise.bits import Bits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array

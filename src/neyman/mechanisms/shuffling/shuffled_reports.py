@@ -10,8 +10,8 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import response_loss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
+from neyman.mechanisms.shuffling.shuffled_loss import shuffled
 from neyman.numerics import check
-from neyman.shuffling.shuffled_loss import shuffled
 
 __all__ = ["Shuffled"]
 

@@ -24,8 +24,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from neyman.matrix_mechanism.participation import pattern
-from neyman.matrix_mechanism.strategy import SCALE, Strategy, Triangular, floats, steps_up_to
+from neyman.mechanisms.matrix_mechanism.participation import pattern
+from neyman.mechanisms.matrix_mechanism.strategy import (
+    SCALE,
+    Strategy,
+    Triangular,
+    floats,
+    steps_up_to,
+)
 from neyman.numerics import check
 
 __all__ = ["Factorization", "circulant_bound", "optimized", "prefix_bound"]

@@ -15,12 +15,22 @@ from scipy.stats import chi2
 
 import neyman as ny
 from neyman.curves.losses.discrete_gaussian import integer_mu
-from neyman.matrix_mechanism.banded import optimized_band, optimized_toeplitz
-from neyman.matrix_mechanism.blocks import Binned, Tree
-from neyman.matrix_mechanism.factorization import circulant_bound, optimized, prefix_bound
-from neyman.matrix_mechanism.matrix_mechanism import MatrixMechanism
-from neyman.matrix_mechanism.participation import pattern_bound
-from neyman.matrix_mechanism.strategy import SCALE, Strategy, Toeplitz, Triangular, square_root
+from neyman.mechanisms.matrix_mechanism.banded import optimized_band, optimized_toeplitz
+from neyman.mechanisms.matrix_mechanism.blocks import Binned, Tree
+from neyman.mechanisms.matrix_mechanism.factorization import (
+    circulant_bound,
+    optimized,
+    prefix_bound,
+)
+from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
+from neyman.mechanisms.matrix_mechanism.participation import pattern_bound
+from neyman.mechanisms.matrix_mechanism.strategy import (
+    SCALE,
+    Strategy,
+    Toeplitz,
+    Triangular,
+    square_root,
+)
 from neyman.noise import discrete_gaussian
 from seeded import Seeded
 

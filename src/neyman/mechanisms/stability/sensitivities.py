@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from neyman.curves.tradeoff.enclosure import exponential
+from neyman.mechanisms.stability.grid import Grid, rank_of, row_count
+from neyman.mechanisms.stability.order_statistics import OrderStatistic
+from neyman.mechanisms.stability.variance_changes import VarianceChanges
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import above, below
-from neyman.stability.grid import Grid, rank_of, row_count
-from neyman.stability.order_statistics import OrderStatistic
-from neyman.stability.variance_changes import VarianceChanges
 
 __all__ = ["SmoothSensitivities", "SmoothSensitivity", "smooth_sensitivity"]
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from neyman.canonical.distribution import MOST, CanonicalLaw, composes_as, own_loss
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.gaussian import GaussianLoss
@@ -23,6 +22,7 @@ from neyman.curves.losses.zcdp_parameters import laplace_rho
 from neyman.curves.tradeoff.guarantees import approximate
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism, from_json_number, to_json
+from neyman.mechanisms.canonical.distribution import MOST, CanonicalLaw, composes_as, own_loss
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array

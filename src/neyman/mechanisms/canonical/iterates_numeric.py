@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
-from neyman.canonical.iterates_closed_form import Ladder
 from neyman.curves.profiles.profile import Interval
+from neyman.mechanisms.canonical.iterates_closed_form import Ladder
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import log_of

@@ -15,8 +15,8 @@ from scipy import integrate, stats
 
 import neyman as ny
 from neyman.curves.losses.zcdp_parameters import pure_rho
-from neyman.stability import student_pairs
-from neyman.stability.student_pairs import SLACK, largest_loss, lower_tail
+from neyman.mechanisms.stability import student_pairs
+from neyman.mechanisms.stability.student_pairs import SLACK, largest_loss, lower_tail
 
 CASES = [(3, 0.1, 0.3), (1, 0.2, 0.5), (0.5, 0.3, 0.2), (2, 0.05, 1.0), (8, 0.3, 0.4)]
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.stability.order_statistics import OrderStatistic
-from neyman.stability.sensitivities import _largest
-from neyman.stability.variance_changes import VarianceChanges
+from neyman.mechanisms.stability.order_statistics import OrderStatistic
+from neyman.mechanisms.stability.sensitivities import _largest
+from neyman.mechanisms.stability.variance_changes import VarianceChanges
 
 SIZES = [(1, 4), (2, 4), (3, 4), (4, 3), (5, 3)]  # rows, points of the grid
 

@@ -1,7 +1,7 @@
 """The matrix mechanism: sums over a stream, with noise that is correlated so as to cancel.
 
 Prefix sums of n steps released one by one would need noise of order sqrt(n); measured through a
-strategy C (`neyman.matrix_mechanism.strategy`) they need order log n. What goes out is C x with
+strategy C (`neyman.mechanisms.matrix_mechanism.strategy`) they need order log n. What goes out is C x with
 integer noise; every sum is read from that.
 """
 
@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.discrete_gaussian import MOST_NUMBERS, integer_mu, root_above
 from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.matrix_mechanism.factorization import LEAST_ENTRY, prefix_bound
-from neyman.matrix_mechanism.noise_stream import Stream
-from neyman.matrix_mechanism.strategy import SCALE, Strategy, floats
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.matrix_mechanism.factorization import LEAST_ENTRY, prefix_bound
+from neyman.mechanisms.matrix_mechanism.noise_stream import Stream
+from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Strategy, floats
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 
@@ -44,7 +44,7 @@ class MatrixMechanism(Mechanism):
     about 7e-10 / sigma^2, what whole numbers cost: it is counted (`integer_mu`).
 
     Args:
-        strategy: C; see `neyman.matrix_mechanism.strategy`.
+        strategy: C; see `neyman.mechanisms.matrix_mechanism.strategy`.
         sigma: of the noise on each number of C x, in the units of x; at least 1 / 2048.
         participations: in how many steps a record takes part at most.
         separation: how far apart these are at least.
@@ -56,7 +56,7 @@ class MatrixMechanism(Mechanism):
 
     Examples:
         >>> import neyman as ny
-        >>> from neyman.matrix_mechanism.strategy import square_root
+        >>> from neyman.mechanisms.matrix_mechanism.strategy import square_root
         >>> running = ny.MatrixMechanism(square_root(steps=64), sigma=4)
         >>> round(float(running.tradeoff().gdp()), 4)
         0.3864

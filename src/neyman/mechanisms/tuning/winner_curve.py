@@ -17,8 +17,8 @@ from itertools import pairwise
 import numpy as np
 
 from neyman.curves.tradeoff.piecewise_linear import Line, Polygon, envelope, mirrored_line
+from neyman.mechanisms.tuning.runs import Runs
 from neyman.numerics.arrays import Array
-from neyman.tuning.runs import Runs
 
 __all__ = ["weights", "winner"]
 

@@ -21,9 +21,6 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import log_ndtr
 
-from neyman.canonical.iterates_closed_form import Exponential, Ladder, Laplace, Logistic, Normal
-from neyman.canonical.iterates_numeric import Stepwise
-from neyman.canonical.tabulated_power import TabulatedPower
 from neyman.curves.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
@@ -41,6 +38,15 @@ from neyman.curves.tradeoff.piecewise_linear import (
 )
 from neyman.curves.tradeoff.symmetry import joined_composition
 from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.mechanisms.canonical.iterates_closed_form import (
+    Exponential,
+    Ladder,
+    Laplace,
+    Logistic,
+    Normal,
+)
+from neyman.mechanisms.canonical.iterates_numeric import Stepwise
+from neyman.mechanisms.canonical.tabulated_power import TabulatedPower
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound

@@ -15,11 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from neyman.canonical.distribution import check_curve
 from neyman.curves.tradeoff.enclosure import enclosed
 from neyman.curves.tradeoff.piecewise_linear import Pair, Polygon, hull, mirrored, smallest
 from neyman.curves.tradeoff.symmetry import joined_composition
 from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.mechanisms.canonical.distribution import check_curve
 from neyman.noise.bits import Bits
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
