@@ -11,9 +11,9 @@ import math
 from fractions import Fraction
 
 import neyman as ny
-from neyman.semantics import sentences as words
-from neyman.semantics.bayes import ATTACKERS, posterior_chance, posterior_ratio
-from neyman.semantics.best_test import best_test, experiment
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.bayes import ATTACKERS, posterior_chance, posterior_ratio
+from neyman.accounting.semantics.best_test import best_test, experiment
 
 RELEASE = ny.DiscreteGaussian(sigma_squared=2, sensitivity=[(1, 1)])  # rho 1/2
 PURE = ny.DiscreteLaplace(scale=2, sensitivity=2)  # epsilon 1

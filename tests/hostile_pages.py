@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 import neyman as ny
+from neyman.accounting.semantics.bayes import ATTACKERS
 from neyman.plan.plan import Plan
 from neyman.report.report import page
-from neyman.semantics.bayes import ATTACKERS
 from plans import release
 
 __all__ = ["BENIGN", "HOSTILE", "Structure", "poisoned", "poisoned_tables", "published"]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.integrations.step_accountant import StepAccountant
+from neyman.accounting.integrations.step_accountant import StepAccountant
 
 NAN, INF = float("nan"), float("inf")
 

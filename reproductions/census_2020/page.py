@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neyman.accounting.semantics import sentences as words
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.numerics.bound import Bound
-from neyman.semantics import sentences as words
 from reproductions.census_2020 import dhc
 from reproductions.census_2020 import printed_figures as printed
 from reproductions.census_2020 import redistricting as census

@@ -119,7 +119,7 @@ This is the run above: n = 1,437, batches of 256, σ = 4, and 40 epochs. δ is 1
 (`benchmarks/training.py`). The upper end of Neyman is proven. PLD and PRV are upper bounds up to
 floating point, and PRV's includes its error of 0.01.*
 
-With `import neyman.integrations.opacus`, `PrivacyEngine(accountant="neyman")` and
+With `import neyman.accounting.integrations.opacus`, `PrivacyEngine(accountant="neyman")` and
 `get_noise_multiplier(..., accountant="neyman")` use our accountant. Changing noise and sampling
 rates are one composition. Large ε (opacus#601, opacus#604) has an answer: the noise for ε = 50
 (rate 0.01, 1,000 steps) took 0.6 s, and PRV 21 s. `make test-torch` tests the integration with the

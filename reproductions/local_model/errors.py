@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from neyman.accounting.calibrate import calibrate
+from neyman.accounting.optimality.least_error import least_error
 from neyman.accounting.target import at_most
 from neyman.curves.tradeoff.guarantees import pure
 from neyman.mechanisms.additive import DiscreteGaussian
@@ -31,7 +32,6 @@ from neyman.mechanisms.local_randomizers import (
 )
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
-from neyman.optimality.least_error import least_error
 
 __all__ = [
     "LEVEL",

@@ -11,10 +11,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from neyman.accounting.alike import alike
+from neyman.accounting.optimality.least_error import least_error
+from neyman.accounting.semantics.digits import number
 from neyman.curves.tradeoff.guarantees import gdp, pure
 from neyman.mechanisms.local_randomizers import UnaryEncoding
-from neyman.optimality.least_error import least_error
-from neyman.semantics.digits import number
 from reproductions.markdown import main, table
 from reproductions.optimality.panels import (
     BOUND,

@@ -13,11 +13,11 @@ from scipy.stats import norm
 
 from neyman.accounting.alike import alike
 from neyman.accounting.calibrate import calibrate
+from neyman.accounting.optimality.least_error import least_error
 from neyman.accounting.options import Options
 from neyman.curves.tradeoff.guarantees import approximate, gdp, pure
 from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.randomized_response import RandomizedResponse
-from neyman.optimality.least_error import least_error
 from reproductions.local_model.errors import encodings
 from reproductions.svg_chart import Axis, Line, chart, grid
 

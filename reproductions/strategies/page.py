@@ -13,12 +13,12 @@ from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 
+from neyman.accounting.semantics import sentences as words
 from neyman.cli.calibrate_command import at_error
 from neyman.demo.midwest import write_plan
 from neyman.mechanisms.optimal_marginals import MarginalStrategy, optimal_marginals
 from neyman.plan.plan import Plan
 from neyman.planning.allocation import best_split
-from neyman.semantics import sentences as words
 from reproductions.consistency.page import demo_plan
 from reproductions.markdown import main, table
 from reproductions.svg_chart import Axis, Line, chart

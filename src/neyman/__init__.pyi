@@ -30,8 +30,26 @@ from neyman.accounting.literature.approximations import (
 from neyman.accounting.literature.approximations import (
     edgeworth as edgeworth,
 )
+from neyman.accounting.optimality.least_error import (
+    least_error as least_error,
+)
 from neyman.accounting.personal_filter import (
     PersonalFilter as PersonalFilter,
+)
+from neyman.accounting.semantics.bayes import (
+    posterior_chance as posterior_chance,
+)
+from neyman.accounting.semantics.bayes import (
+    posterior_ratio as posterior_ratio,
+)
+from neyman.accounting.semantics.bayes import (
+    posterior_ratios as posterior_ratios,
+)
+from neyman.accounting.semantics.best_test import (
+    best_test as best_test,
+)
+from neyman.accounting.semantics.statistical_distance import (
+    posterior_distance as posterior_distance,
 )
 from neyman.accounting.target import (
     at_most as at_most,
@@ -243,9 +261,6 @@ from neyman.mechanisms.tuning.winner import (
 from neyman.numerics.bound import (
     Bound as Bound,
 )
-from neyman.optimality.least_error import (
-    least_error as least_error,
-)
 from neyman.plan import (
     Plan as Plan,
 )
@@ -305,21 +320,6 @@ from neyman.release.folder import (
 )
 from neyman.release.session import (
     Session as Session,
-)
-from neyman.semantics.bayes import (
-    posterior_chance as posterior_chance,
-)
-from neyman.semantics.bayes import (
-    posterior_ratio as posterior_ratio,
-)
-from neyman.semantics.bayes import (
-    posterior_ratios as posterior_ratios,
-)
-from neyman.semantics.best_test import (
-    best_test as best_test,
-)
-from neyman.semantics.statistical_distance import (
-    posterior_distance as posterior_distance,
 )
 from neyman.training.result import (
     Trained as Trained,

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from mixed_plan import MIXED
+from neyman.accounting.semantics.unchecked_claims import ROW_WORDS
 from neyman.plan.document import PlanError
 from neyman.plan.query import Measure
-from neyman.semantics.unchecked_claims import ROW_WORDS
 
 UNIT = ny.Unit("person", neighboring="replace-one", rows=1)
 GIVEN: dict[str, Any] = {

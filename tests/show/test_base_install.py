@@ -241,7 +241,7 @@ for module in pkgutil.walk_packages(neyman.__path__, "neyman.", lambda name: Non
         "neyman.curves.profiles",
         "neyman.curves.tradeoff",
         "neyman.mechanisms",
-        "neyman.semantics",
+        "neyman.accounting.semantics",
     )
     assert [name for name in answer if name.startswith(light)] == []
 

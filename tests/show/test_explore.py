@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+from neyman.accounting.semantics import sentences as words
 from neyman.consistency.adjusted_tables import Z90, consistent_tables
 from neyman.curves.losses.composition import Composition
 from neyman.explorer import answering, server
@@ -31,7 +32,6 @@ from neyman.explorer.server import Explorer
 from neyman.plan.plan import Plan
 from neyman.planning.accuracy import errors
 from neyman.planning.rewrite import toml_text
-from neyman.semantics import sentences as words
 from random_laws import examples, is_small
 
 # DuckDB's own Arrow reader calls a method that it has renamed.

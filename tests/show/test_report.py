@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.bayes import ATTACKERS
 from neyman.elements import element
 from neyman.plan.plan import Plan
 from neyman.planning.counted_rows import counted_rows
@@ -30,8 +32,6 @@ from neyman.report import report
 from neyman.report.first_rows import first_rows
 from neyman.report.measurement_units import unit_of_values
 from neyman.report.same_line import SAME_LINE, one_line
-from neyman.semantics import sentences as words
-from neyman.semantics.bayes import ATTACKERS
 from random_laws import examples, is_small
 
 # DuckDB's own Arrow reader calls a method that it has renamed.

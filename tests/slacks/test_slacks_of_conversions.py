@@ -16,6 +16,7 @@ import neyman as ny
 from neyman.accounting import compare_noise
 from neyman.accounting.dp_accounting.privacy_loss import _connected
 from neyman.accounting.literature import composition_bounds, conversions
+from neyman.accounting.semantics.bayes import _chernoff, _predicted
 from neyman.auditing.one_run_bounds import Guesses
 from neyman.curves.divergences.binary_region import _Asked, _moment, one_order
 from neyman.curves.divergences.divergence import renyi_divergence
@@ -32,7 +33,6 @@ from neyman.mechanisms.canonical.iterates_closed_form import Exponential
 from neyman.mechanisms.canonical.iterates_numeric import Stepwise
 from neyman.mechanisms.shuffling.dominating_pairs import BinaryShuffleProfile, _tail_over
 from neyman.numerics.binomial import log_half
-from neyman.semantics.bayes import _chernoff, _predicted
 from slacks import needed, numbers
 
 F = Fraction
@@ -271,7 +271,7 @@ def test_an_epsilon_among_outcomes_that_both_can_produce() -> Iterator[bool]:
         yield low[0] <= exact <= high[0]
 
 
-@needed("semantics/bayes.py:_chernoff", but=(2, 3))
+@needed("accounting/semantics/bayes.py:_chernoff", but=(2, 3))
 def test_chances_that_a_belief_grows() -> Iterator[bool]:
     for rho, e in numbers(18, 40, (0.1, 3.0), (3.0, 9.0)):
         bound, epsilon = RenyiBound(F(rho)), F(e) + F(1, 3)
@@ -281,8 +281,8 @@ def test_chances_that_a_belief_grows() -> Iterator[bool]:
 
 
 @needed(
-    "semantics/bayes.py:_predicted",
-    "semantics/bayes.py:_chernoff",
+    "accounting/semantics/bayes.py:_predicted",
+    "accounting/semantics/bayes.py:_chernoff",
     "numerics/rounding.py:exp_up",
     "numerics/rounding.py:exp_down",
     together=[(0, 6), (1, 7), (2, 7), (3, 6)],

@@ -26,7 +26,7 @@ from scipy.stats import norm
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 import neyman as ny
-from neyman.integrations.opacus import ARGUMENTS, check_batches
+from neyman.accounting.integrations.opacus import ARGUMENTS, check_batches
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS, DELTA = 100, 1e-5

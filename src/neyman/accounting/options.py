@@ -11,6 +11,7 @@ import numpy as np
 
 from neyman.accounting.calibrate import Budget, calibrate
 from neyman.accounting.compare_noise import Kind, alike, error_of
+from neyman.accounting.optimality.least_error import least_error
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
@@ -18,7 +19,6 @@ from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import up
-from neyman.optimality.least_error import least_error
 
 __all__ = ["Option", "Options", "Problem", "options_for"]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neyman.accounting.semantics.digits import many
 from neyman.cli.terminal import (
     Json,
     answer,
@@ -19,7 +20,6 @@ from neyman.cli.terminal import (
     text_cell,
     working,
 )
-from neyman.semantics.digits import many
 
 if TYPE_CHECKING:
     from neyman.engines.drop_counts import UnitRows

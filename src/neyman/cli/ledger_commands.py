@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neyman.accounting.semantics.digits import many
+from neyman.accounting.semantics.unchecked_claims import dataset_names, disjoint_parts
 from neyman.cli.terminal import Json, answer, check_suffix, failing, out, working, writing
-from neyman.semantics.digits import many
-from neyman.semantics.unchecked_claims import dataset_names, disjoint_parts
 
 if TYPE_CHECKING:
     from neyman.ledger.ledger import Ledger

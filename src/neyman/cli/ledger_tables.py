@@ -10,11 +10,11 @@ from typing import Any
 
 from rich.text import Text
 
+from neyman.accounting.semantics.digits import many, number, plain
 from neyman.cli.terminal import columns, ends, out
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, Entry
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field
-from neyman.semantics.digits import many, number, plain
 
 __all__ = ["account_dict", "entry_dict", "history", "history_list", "standing", "standing_dict"]
 

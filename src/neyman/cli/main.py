@@ -104,8 +104,8 @@ def account(
     as_json: Json = False,
 ) -> None:
     """Compute certified epsilon, delta, and power."""
+    from neyman.accounting.semantics import sentences as words
     from neyman.cli.expression import mechanism_from
-    from neyman.semantics import sentences as words
 
     with failing(as_json):
         described = mechanism_from(mechanism)
@@ -295,11 +295,11 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Publish a release and charge the ledger."""
+    from neyman.accounting.semantics.budget_warnings import budget_warnings
     from neyman.api import run as publish
     from neyman.ledger.ledger import Ledger
     from neyman.plan.plan import Plan
     from neyman.plan.resolve import budget_fields
-    from neyman.semantics.budget_warnings import budget_warnings
 
     with failing(as_json, CHARGED):
         bound = bound_tables(data)
@@ -327,9 +327,9 @@ def run(
 
 def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None:
     """What a release cost and what it reveals, in a few lines."""
-    from neyman.semantics import sentences as words
-    from neyman.semantics.digits import many
-    from neyman.semantics.unchecked_claims import disjoint_parts, one_row_each
+    from neyman.accounting.semantics import sentences as words
+    from neyman.accounting.semantics.digits import many
+    from neyman.accounting.semantics.unchecked_claims import disjoint_parts, one_row_each
 
     receipt = release.receipt
     paid = receipt.ledger

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neyman.accounting.semantics.digits import many, number, plain
 from neyman.cli.data_commands import reading_rule
 from neyman.cli.terminal import (
     Json,
@@ -22,7 +23,6 @@ from neyman.cli.terminal import (
     working,
     writing,
 )
-from neyman.semantics.digits import many, number, plain
 
 if TYPE_CHECKING:
     from neyman.plan.plan import Plan
@@ -80,9 +80,9 @@ def plan_init(
     The plan is valid as it stands, and its comments say what to add. The first line of a CSV file
     must be its column names: they get into the plan.
     """
+    from neyman.accounting.semantics.unchecked_claims import rows_not_stated
     from neyman.planning.first_plan import first_plan, schema_at, schema_of
     from neyman.planning.missing_values import SQL_RULE
-    from neyman.semantics.unchecked_claims import rows_not_stated
 
     with failing(as_json):
         check_suffix(into, ".toml")
@@ -140,13 +140,13 @@ def plan_check(
 
     With --concerning, print the risk for these attributes of one record, all of them together.
     """
+    from neyman.accounting.semantics.budget_warnings import budget_warnings
     from neyman.plan.plan import Plan
     from neyman.plan.public_keys import key_lists, key_warnings
     from neyman.plan.resolve import budget_fields
     from neyman.planning.accuracy import errors
     from neyman.planning.allocation import MOMENT, best_split
     from neyman.release.receipt import mechanism_list, scenario
-    from neyman.semantics.budget_warnings import budget_warnings
 
     with failing(as_json):
         if within is not None and not concerning:
@@ -299,10 +299,10 @@ def calibrate_plan(
         into: where to draw the curve.
         as_json: whether to answer as JSON.
     """
+    from neyman.accounting.semantics import sentences as words
     from neyman.cli.calibrate_command import at_error, at_promise, figure
     from neyman.plan.plan import Plan
     from neyman.plan.resolve import exact_text
-    from neyman.semantics import sentences as words
 
     with failing(as_json):
         if (error is None) == (not budget):
@@ -439,7 +439,7 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
         table.add_row(*row, *([_gap(error)] if bounded else []))
     out.print(table)
     if bounded:
-        from neyman.optimality.table_gap import GAP
+        from neyman.accounting.optimality.table_gap import GAP
 
         out.print("× least: " + GAP.format("this number of"), markup=False)
     for error in tables:
@@ -485,8 +485,8 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 def _show_scenario(asked: Scenario, protects: str) -> None:
     """Print the risk for some attributes, in a table and sentences."""
+    from neyman.accounting.semantics import sentences as words
     from neyman.report.attribute_sections import belief_sentences, name, power_points
-    from neyman.semantics import sentences as words
 
     table = columns("false positive rate", "true positive rate, at most")
     for level, power in power_points(asked.power, asked.rho):

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.accounting.optimality.guarantee import SLACK
+from neyman.accounting.optimality.least_error import least_error
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
-from neyman.optimality.guarantee import SLACK
-from neyman.optimality.least_error import least_error
 
 __all__ = ["About", "Estimate", "Limits", "Number", "fixed", "shaped"]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from neyman.accounting.semantics import sentences as words
 from neyman.curves.losses.composition import Composition
 from neyman.curves.profiles.profile import Engine
 from neyman.curves.tradeoff import guarantees
@@ -21,7 +22,6 @@ from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics.bound import Bound
-from neyman.semantics import sentences as words
 
 if TYPE_CHECKING:
     from neyman.plan.promise import Promise

@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from neyman.accounting.optimality.table_gap import GAP
+from neyman.accounting.semantics import sentences as words
 from neyman.consistency.adjusted_tables import Z90
 from neyman.explorer.answers import (
     Desk,
@@ -28,7 +30,6 @@ from neyman.explorer.answers import (
     number_in,
 )
 from neyman.mechanisms.base import Mechanism
-from neyman.optimality.table_gap import GAP
 from neyman.plan.plan import Plan, declared_share
 from neyman.plan.promise import Promise
 from neyman.plan.query import Query
@@ -39,7 +40,6 @@ from neyman.planning.rewrite import toml_text
 from neyman.release.folder import MOST_RECEIPT
 from neyman.release.verify.verification import verify
 from neyman.report.report import page
-from neyman.semantics import sentences as words
 from neyman.storage.reading import read_file
 
 __all__ = ["Opened", "PlanDesk", "opened_from"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from neyman import notebook
+from neyman.accounting.semantics.digits import plain
 from neyman.elements import Node
 from neyman.ledger.accounts import account, admit, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
@@ -36,7 +37,6 @@ from neyman.ledger.validation import (
     unit_of,
 )
 from neyman.numerics import check
-from neyman.semantics.digits import plain
 
 __all__ = ["Ledger"]
 

@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from neyman.semantics.digits import many, plain, plain_decimal
+from neyman.accounting.semantics.digits import many, plain, plain_decimal
 
 __all__ = [
     "Account",

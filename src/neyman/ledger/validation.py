@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from neyman.accounting.semantics.digits import plain
 from neyman.ledger.chain import now_utc
 from neyman.ledger.records import LedgerError
 from neyman.ledger.units import DELTA, MOST_CAP, UNIT, units_down, units_up
 from neyman.numerics import check
-from neyman.semantics.digits import plain
 
 __all__ = [
     "account_terms",

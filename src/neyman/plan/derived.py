@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from neyman.accounting.semantics.digits import plain
 from neyman.plan.document import ColumnPart, DerivePart, LookupPart, PlanDocument, show
 from neyman.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.plan.query import Column
@@ -31,7 +32,6 @@ from neyman.plan.row_expression import (
     read,
     sources,
 )
-from neyman.semantics.digits import plain
 
 __all__ = [
     "ISO_DATE",

@@ -28,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
 from neyman.plan.clip_search import ROWS_TABLE, ClipSearch
 from neyman.plan.query import (
@@ -39,7 +40,6 @@ from neyman.plan.query import (
     QuantileMethod,
 )
 from neyman.plan.shifts import MOST_ROWS
-from neyman.semantics.digits import plain
 
 __all__ = [
     "KEYS",

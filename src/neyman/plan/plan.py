@@ -22,6 +22,8 @@ import numpy as np
 from neyman import notebook
 from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
+from neyman.accounting.semantics.digits import plain
+from neyman.accounting.semantics.unchecked_claims import one_row_each, rows_not_stated
 from neyman.accounting.target import PowerBudget, at_most
 from neyman.curves.tradeoff.guarantees import approximate, gdp, zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
@@ -59,8 +61,6 @@ from neyman.plan.scenarios import concerning
 from neyman.plan.sections import Unit
 from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
 from neyman.plan.tables import PrivateTable, read_by_queries, unit_in
-from neyman.semantics.digits import plain
-from neyman.semantics.unchecked_claims import one_row_each, rows_not_stated
 from neyman.storage.reading import read_file
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
+from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
 from neyman.plan.clip_search import MOST_EXPONENT, ClipSearch
 from neyman.plan.document import PlanDocument, QueryPart, show, suggest
 from neyman.plan.measurement import fitting_delta
 from neyman.plan.query import LEVELS, Column, center, middle
-from neyman.semantics.digits import plain
 
 __all__ = ["MOST_SUM", "ROWS", "SEARCHES", "Numbers", "clip_search", "numbers_of", "scaled"]
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+from neyman.accounting.semantics.digits import plain
 from neyman.plan.clip_search import ROWS_TABLE, edges_of, top_clip
 from neyman.plan.derived import Rows, check_columns, check_marks, read_rows_of, readings_of
 from neyman.plan.document import (
@@ -27,7 +28,6 @@ from neyman.plan.listed_keys import Listed, file_keys, range_keys
 from neyman.plan.query import ALL, LEVELS, Column, Query, key_text
 from neyman.plan.query_numbers import clip_search, numbers_of, scaled
 from neyman.plan.tables import PrivateTable, read_tables
-from neyman.semantics.digits import plain
 
 __all__ = [
     "ALL",

@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
+from neyman.accounting.optimality.table_gap import cell_gap, mean_gap
 from neyman.consistency.adjusted_tables import consistent_variances
 from neyman.numerics import check
 from neyman.numerics.rounding import above
-from neyman.optimality.table_gap import cell_gap, mean_gap
 from neyman.plan.document import suggest
 from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan

@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.accounting.semantics.digits import plain
 from neyman.consistency.adjusted_tables import consistent_variances
 from neyman.numerics import check
 from neyman.plan.document import MOST_WEIGHT, suggest
 from neyman.plan.plan import Plan
 from neyman.planning.accuracy import table_named
-from neyman.semantics.digits import plain
 
 __all__ = ["MOMENT", "Part", "Split", "best_split"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from neyman.accounting.semantics.digits import plain
 from neyman.plan.clip_search import ROWS_TABLE, ClipSearch
 from neyman.plan.plan import Plan
-from neyman.semantics.digits import plain
 
 __all__ = ["refuse_searched", "search_notes", "searched"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from neyman.semantics.digits import many
+from neyman.accounting.semantics.digits import many
 
 if TYPE_CHECKING:
     from neyman.plan.plan import Plan

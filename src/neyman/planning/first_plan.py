@@ -16,8 +16,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from neyman.accounting.semantics.unchecked_claims import rows_not_stated
 from neyman.engines.source import close_table, database_at, open_table
-from neyman.semantics.unchecked_claims import rows_not_stated
 
 __all__ = ["Schema", "first_plan", "schema_at", "schema_of"]
 

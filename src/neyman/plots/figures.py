@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from neyman.accounting.semantics.testing import positive_predictive_value
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.plots.direct_labels import COLORS, PALE, Line, draw, fresh, name_lines, percent
-from neyman.semantics.testing import positive_predictive_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from neyman import notebook
+from neyman.accounting.semantics.digits import many
+from neyman.accounting.semantics.sentences import power
 from neyman.elements import Node
 from neyman.ledger.published_files import inside
 from neyman.ledger.throwaway import NOTICE
 from neyman.plan.plan import Plan
 from neyman.release.receipt import composed
 from neyman.release.receipt_format import Receipt
-from neyman.semantics.digits import many
-from neyman.semantics.sentences import power
 from neyman.storage.durable import make_folder, sync_folder
 from neyman.storage.locks import lock
 from neyman.storage.reading import open_file, read_file

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from neyman.accounting.charge import charge
+from neyman.accounting.semantics.bayes import posterior_ratios
 from neyman.curves.tradeoff.guarantees import zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
@@ -39,7 +40,6 @@ from neyman.release.receipt_format import (
     Scenario,
     UnitPart,
 )
-from neyman.semantics.bayes import posterior_ratios
 from neyman.tables.estimates import half_width, rank_error, standard_error
 from neyman.tables.key_selection import threshold
 

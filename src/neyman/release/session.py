@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from neyman import notebook
 from neyman.accounting.filters import Filter
+from neyman.accounting.semantics.unchecked_claims import rows_not_stated
 from neyman.elements import Node
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_frames import Frame
@@ -30,7 +31,6 @@ from neyman.release.private_key_files import check_key_files
 from neyman.release.receipt import composed
 from neyman.release.receipt_format import Receipt
 from neyman.release.run import FirstRun, Remedy, Source, copy_published
-from neyman.semantics.unchecked_claims import rows_not_stated
 from neyman.storage.private_folder import private_folder
 
 if TYPE_CHECKING:

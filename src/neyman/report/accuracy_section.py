@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from neyman.accounting.optimality.table_gap import GAP, cell_gap
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import many
 from neyman.elements import Node
-from neyman.optimality.table_gap import GAP, cell_gap
 from neyman.release.receipt_format import Receipt, TableName
 from neyman.report import html as markup
 from neyman.report.measurement_units import unit_of_values
 from neyman.report.receipt_view import Entries, name, place, size, tables_of
 from neyman.report.table_accuracy import Accuracy, Table
 from neyman.report.table_accuracy import accuracy as accuracy_of
-from neyman.semantics import sentences as words
-from neyman.semantics.digits import many
 
 __all__ = ["TableError", "accuracy", "adding_up", "every_error", "table_errors"]
 

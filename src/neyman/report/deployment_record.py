@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from neyman.accounting.semantics.digits import many
 from neyman.numerics.bound import directed
 from neyman.release.receipt_format import MechanismPart, Number, Receipt
-from neyman.semantics.digits import many
 
 __all__ = ["SCHEMA_COMMIT", "UNKNOWN", "pyramid", "record", "registry_text"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from neyman.accounting.semantics import sentences as words
 from neyman.release.receipt_format import Receipt
 from neyman.report.receipt_view import unit
-from neyman.semantics import sentences as words
 
 __all__ = ["declared_columns", "unit_of_values"]
 

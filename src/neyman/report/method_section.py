@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import many
 from neyman.elements import Node, joined
 from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.expression_words import words as expression_words
@@ -12,8 +14,6 @@ from neyman.plan.query import ALL
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report.receipt_view import listing, tables_of, unit
-from neyman.semantics import sentences as words
-from neyman.semantics.digits import many
 
 __all__ = ["method"]
 

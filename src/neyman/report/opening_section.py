@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neyman.accounting.semantics import unchecked_claims as unchecked
+from neyman.accounting.semantics.digits import many
 from neyman.elements import Element, Node, element
 from neyman.ledger.throwaway import NOTICE
 from neyman.plan.clip_search import ROWS_TABLE
@@ -15,8 +17,6 @@ from neyman.planning.missing_values import missing_by_sentence
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report.receipt_view import listing, tables_of, unit
-from neyman.semantics import unchecked_claims as unchecked
-from neyman.semantics.digits import many
 
 __all__ = ["caveats", "contents_line", "opening"]
 

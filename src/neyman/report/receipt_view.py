@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
+from neyman.accounting.semantics import digits
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import many
 from neyman.elements import Node
 from neyman.release.receipt_format import Budget, MechanismPart, Receipt
 from neyman.report import html as markup
-from neyman.semantics import digits
-from neyman.semantics import sentences as words
-from neyman.semantics.digits import many
 
 __all__ = [
     "Entries",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import plain
 from neyman.elements import Element, Node, element, joined
 from neyman.planning.allocation import Split
 from neyman.release.receipt_format import Receipt
 from neyman.release.table_files import MOST_CSV_CELLS
 from neyman.report import html as markup
 from neyman.report.receipt_view import Entries, name, place, size, tables_of, unit
-from neyman.semantics import sentences as words
-from neyman.semantics.digits import plain
 
 __all__ = ["checking", "footer", "spending"]
 

@@ -2,7 +2,7 @@
 
 Everything on the page follows from the receipt and the published tables. The page loads nothing
 (its content security policy forbids it), and its few lines of script only repeat what it already
-says. Numbers are rounded by `neyman.semantics.sentences`, never in the release's favor.
+says. Numbers are rounded by `neyman.accounting.semantics.sentences`, never in the release's favor.
 """
 
 from __future__ import annotations

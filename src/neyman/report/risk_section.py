@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.budget_warnings import budget_warnings
+from neyman.accounting.semantics.unchecked_claims import one_row_each
 from neyman.elements import Element, Node, element
 from neyman.release.receipt_format import Ends, EpsilonPoint, OutrightPart, Receipt, RoutePart
 from neyman.report import html as markup
 from neyman.report.receipt_view import chosen, limit_curve, number, proportion, unit
 from neyman.report.receipt_view import limit_power as limit_power_of
 from neyman.report.same_line import one_line
-from neyman.semantics import sentences as words
-from neyman.semantics.budget_warnings import budget_warnings
-from neyman.semantics.unchecked_claims import one_row_each
 
 __all__ = ["figure", "findings", "headline", "levels", "vocabularies"]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import many
 from neyman.elements import Node, element, joined
 from neyman.plan.expression_words import words as expression_words
 from neyman.plan.plan import Plan
@@ -15,8 +17,6 @@ from neyman.report.first_rows import first_rows
 from neyman.report.measurement_units import declared_columns, unit_of_values
 from neyman.report.receipt_view import Entries, place, tables_of, unit
 from neyman.report.table_accuracy import Table
-from neyman.semantics import sentences as words
-from neyman.semantics.digits import many
 
 __all__ = ["contents"]
 

@@ -10,13 +10,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neyman.accounting.semantics.digits import many
 from neyman.ledger.chain import Checkpoint
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
 from neyman.release.field_comparison import Differs, same, short
 from neyman.release.signing import SIGNATURE, SignatureError, check_signature
 from neyman.release.ssh_signature import SSH_SIGNATURE, check_ssh_signature
-from neyman.semantics.digits import many
 from neyman.storage.reading import read_file
 
 if TYPE_CHECKING:

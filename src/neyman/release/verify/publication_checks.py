@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from neyman.accounting.semantics.digits import many
 from neyman.consistency.published_forms import FOLDER
 from neyman.plan.query import key_text, measures_of
 from neyman.release.field_comparison import Differs, same, short
@@ -35,7 +36,6 @@ from neyman.release.verify.size_limits import (
     texts_size,
     with_texts,
 )
-from neyman.semantics.digits import many
 from neyman.storage.reading import open_file, read_file
 from neyman.tables.forms import Form, as_published, integers
 from neyman.tables.key_selection import threshold

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from neyman.accounting.charge import charge
+from neyman.accounting.semantics.digits import many, plain
 from neyman.consistency.published_forms import FOLDER
 from neyman.ledger.throwaway import NOTICE
 from neyman.plan.plan import hash_of
@@ -41,7 +42,6 @@ from neyman.release.verify.case import Case
 from neyman.release.verify.external_checks import InLedger, LedgerStands, Signed
 from neyman.release.verify.publication_checks import ConsistentFile, Files, Page, TableFile
 from neyman.release.verify.size_limits import MEMORY, MemoryLimit
-from neyman.semantics.digits import many, plain
 from neyman.storage.reading import read_file
 
 __all__ = ["Check", "verify"]

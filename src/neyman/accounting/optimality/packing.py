@@ -14,7 +14,7 @@ import math
 import numpy as np
 from scipy.special import bdtrc
 
-from neyman.optimality.guarantee import SLACK, Guarantee
+from neyman.accounting.optimality.guarantee import SLACK, Guarantee
 
 __all__ = ["ball_packing", "fano_success", "packing_success"]
 

@@ -14,9 +14,9 @@ import math
 import numpy as np
 from scipy.special import gammaln
 
+from neyman.accounting.optimality.guarantee import SLACK
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.optimality.guarantee import SLACK
 
 __all__ = ["bayes_risk", "many_spread", "moved_error", "priors", "two_spread"]
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neyman.accounting.optimality.guarantee import SLACK, Guarantee
+from neyman.accounting.optimality.local_reports import category_risk, information_of_a_bit
+from neyman.accounting.optimality.moved_record import bayes_risk, moved_error, priors
+from neyman.accounting.optimality.packing import ball_packing
+from neyman.accounting.optimality.two_points import best_pair, data_pair
+from neyman.accounting.optimality.van_trees import cosine_risk, mean_information
 from neyman.curves.tradeoff.curve import Described
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
-from neyman.optimality.guarantee import SLACK, Guarantee
-from neyman.optimality.local_reports import category_risk, information_of_a_bit
-from neyman.optimality.moved_record import bayes_risk, moved_error, priors
-from neyman.optimality.packing import ball_packing
-from neyman.optimality.two_points import best_pair, data_pair
-from neyman.optimality.van_trees import cosine_risk, mean_information
 
 __all__ = ["PROBLEMS", "least_error"]
 

@@ -27,6 +27,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from neyman.accounting.semantics.counterfactuals import COUNTERFACTUALS, Counterfactual, two_factors
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import exact_log
 from neyman.curves.losses.renyi_bound import RenyiBound
@@ -40,7 +41,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import exp_down, exp_up, log_of
-from neyman.semantics.counterfactuals import COUNTERFACTUALS, Counterfactual, two_factors
 
 __all__ = [
     "ATTACKERS",

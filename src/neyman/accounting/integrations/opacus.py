@@ -19,8 +19,8 @@ from fractions import Fraction
 from inspect import signature
 from typing import Any
 
+from neyman.accounting.integrations.step_accountant import StepAccountant, StepHook, check_model
 from neyman.extras import advice
-from neyman.integrations.step_accountant import StepAccountant, StepHook, check_model
 from neyman.numerics import check
 
 try:

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 import neyman as ny
-from neyman.optimality.table_gap import GAP, cell_gap, mean_gap
+from neyman.accounting.optimality.table_gap import GAP, cell_gap, mean_gap
 from neyman.planning.accuracy import errors
 
 RHO = Fraction(1, 50)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from neyman.accounting.optimality.guarantee import SLACK
 from neyman.numerics.arrays import Array
-from neyman.optimality.guarantee import SLACK
 
 __all__ = ["cosine_risk", "mean_information"]
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 import neyman as ny
-from neyman.semantics.budget_warnings import budget_warnings
+from neyman.accounting.semantics.budget_warnings import budget_warnings
 
 
 def numbers(**given: object) -> dict[str, Fraction]:

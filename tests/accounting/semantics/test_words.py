@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from neyman.semantics import sentences as words
+from neyman.accounting.semantics import sentences as words
 
 SUPERSCRIPT = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 NAMES = {"a million": 10**6, "a billion": 10**9, "a trillion": 10**12}

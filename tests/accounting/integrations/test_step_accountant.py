@@ -5,7 +5,7 @@ import math
 import pytest
 
 import neyman as ny
-from neyman.integrations.step_accountant import StepAccountant, check_model
+from neyman.accounting.integrations.step_accountant import StepAccountant, check_model
 
 
 def history(*steps):

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from neyman.accounting.optimality.guarantee import SLACK, Guarantee
 from neyman.numerics.arrays import Array
-from neyman.optimality.guarantee import SLACK, Guarantee
 
 __all__ = ["category_risk", "information_of_a_bit", "largest_variance"]
 

@@ -12,14 +12,19 @@ from scipy.special import betaln, gammaln, ndtri
 from scipy.stats import binom
 
 import neyman as ny
+from neyman.accounting.optimality.guarantee import Guarantee, normal_affinity
+from neyman.accounting.optimality.least_error import _endless_histogram
+from neyman.accounting.optimality.local_reports import largest_variance
+from neyman.accounting.optimality.moved_record import (
+    bayes_risk,
+    many_spread,
+    moved_error,
+    two_spread,
+)
+from neyman.accounting.optimality.packing import ball_packing, packing_success
+from neyman.accounting.optimality.two_points import best_pair, mean_affinity
+from neyman.accounting.optimality.van_trees import mean_information
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.optimality.guarantee import Guarantee, normal_affinity
-from neyman.optimality.least_error import _endless_histogram
-from neyman.optimality.local_reports import largest_variance
-from neyman.optimality.moved_record import bayes_risk, many_spread, moved_error, two_spread
-from neyman.optimality.packing import ball_packing, packing_success
-from neyman.optimality.two_points import best_pair, mean_affinity
-from neyman.optimality.van_trees import mean_information
 
 GUARANTEES = {
     "gdp": ny.gdp(0.2),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neyman.semantics import testing
+from neyman.accounting.semantics import testing
 
 proportions = st.fractions(0, 1, max_denominator=1000)
 inner = st.fractions(Fraction(1, 1000), Fraction(999, 1000), max_denominator=1000)

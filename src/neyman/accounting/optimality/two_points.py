@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import bdtr
 
+from neyman.accounting.optimality.guarantee import SLACK, Guarantee
 from neyman.numerics.arrays import Array
-from neyman.optimality.guarantee import SLACK, Guarantee
 
 __all__ = ["best_pair", "data_pair", "mean_affinity"]
 

@@ -13,12 +13,12 @@ from fractions import Fraction
 
 import numpy as np
 
+from neyman.accounting.semantics.bayes import tails
 from neyman.curves.tradeoff.curve import Described
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import below, up
-from neyman.semantics.bayes import tails
 
 __all__ = ["posterior_distance"]
 

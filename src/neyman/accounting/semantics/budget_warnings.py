@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
-from neyman.semantics.digits import plain
+from neyman.accounting.semantics.digits import plain
 
 __all__ = ["budget_warnings"]
 

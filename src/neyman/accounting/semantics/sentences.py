@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from neyman.numerics import check
-from neyman.semantics import testing
-from neyman.semantics.bayes import ATTACKERS, Attacker
-from neyman.semantics.digits import (
+from neyman.accounting.semantics import testing
+from neyman.accounting.semantics.bayes import ATTACKERS, Attacker
+from neyman.accounting.semantics.digits import (
     Numeric,
     article,
     cases,
@@ -32,6 +31,7 @@ from neyman.semantics.digits import (
     size_for_power,
     value,
 )
+from neyman.numerics import check
 
 __all__ = [
     "PRIORS",

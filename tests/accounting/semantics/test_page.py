@@ -3,7 +3,7 @@
 import runpy
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = runpy.run_path(str(ROOT / "examples" / "semantics.py"))
 PAGE = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")
 BLOCKS = [block.strip("\n") for block in PAGE.split("```text")[1:]]

@@ -17,9 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+from neyman.accounting.semantics.bayes import (
+    ATTACKERS,
+    posterior_chance,
+    posterior_ratio,
+    posterior_ratios,
+)
 from neyman.curves.tradeoff.guarantees import renyi
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.semantics.bayes import ATTACKERS, posterior_chance, posterior_ratio, posterior_ratios
 from random_laws import examples
 
 Law = tuple[F, ...]
