@@ -45,8 +45,8 @@ def test_each_test_that_the_page_names_is_there():
 
 
 def test_an_attack_that_fails_and_one_that_was_skipped_are_in_the_summary():
-    race = "tests/release/test_ledger_races.py::test_racing_processes_are_granted_all_and_no_more"
-    kill = "tests/release/test_ledger_faults.py::test_killed_at_each_system_call"
+    race = "tests/ledger/test_ledger_races.py::test_racing_processes_are_granted_all_and_no_more"
+    kill = "tests/ledger/test_ledger_faults.py::test_killed_at_each_system_call"
     lines = summary(
         [
             report(f"{race}[sqlite-2]", "passed", "setup", attempts=0),
