@@ -29,7 +29,7 @@ BLOCKS = {
 
 def demo() -> None:
     """The tables of the 42-million-person demo, from noisy ones."""
-    from neyman.consistency.adjusted_tables import consistent_tables
+    from neyman.publishing.consistency.adjusted_tables import consistent_tables
     from reproductions.consistency.page import demo_plan, noisy_tables, true_tables
 
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +50,7 @@ def demo() -> None:
 
 def blocks() -> None:
     """A nation down to 10^7 blocks, all levels measured."""
-    from neyman.consistency.tree import Tree
+    from neyman.publishing.consistency.tree import Tree
 
     rng = np.random.default_rng(1)
     sizes = list(BLOCKS.values())
@@ -89,8 +89,8 @@ def blocks() -> None:
 
 def crossed() -> None:
     """Counts and counts by 10 keys at all levels, down to 10^6 blocks, mostly of nobody."""
-    from neyman.consistency.margins import Margin, Margins
-    from neyman.consistency.nonnegative import nonnegative
+    from neyman.publishing.consistency.margins import Margin, Margins
+    from neyman.publishing.consistency.nonnegative import nonnegative
 
     rng = np.random.default_rng(1)
     sizes = [1, 51, 3_143, 84_000, 1_000_000]

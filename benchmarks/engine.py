@@ -28,13 +28,13 @@ import psycopg
 import pyarrow as pa
 
 from neyman.demo.midwest import counted, write_people, write_plan
-from neyman.engines.aggregate import aggregate_cells, buckets_of, listed, rehearse
-from neyman.engines.backend_tables import fetched, fresh_key, secret_table
-from neyman.engines.bounding import first_rows
-from neyman.engines.data_schema import check_schema
-from neyman.engines.encoding import Coding
-from neyman.engines.source import close_table, open_table
-from neyman.plan.plan import Plan
+from neyman.publishing.engines.aggregate import aggregate_cells, buckets_of, listed, rehearse
+from neyman.publishing.engines.backend_tables import fetched, fresh_key, secret_table
+from neyman.publishing.engines.bounding import first_rows
+from neyman.publishing.engines.data_schema import check_schema
+from neyman.publishing.engines.encoding import Coding
+from neyman.publishing.engines.source import close_table, open_table
+from neyman.publishing.plan.plan import Plan
 
 SETS = "(state), (state, county), (race), (state, race), (state, county, race)"
 

@@ -83,13 +83,13 @@ def demo() -> list[ROW]:
     import duckdb
 
     from neyman.demo.midwest import write_people, write_plan
-    from neyman.engines.aggregate import aggregate_cells
-    from neyman.engines.data_schema import columns_needed
     from neyman.noise import SecureBits
-    from neyman.plan.plan import Plan
-    from neyman.release.add_noise import noisy_part
-    from neyman.release.run import Source
-    from neyman.tables.forms import forms
+    from neyman.publishing.engines.aggregate import aggregate_cells
+    from neyman.publishing.engines.data_schema import columns_needed
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.release.add_noise import noisy_part
+    from neyman.publishing.release.run import Source
+    from neyman.publishing.tables.forms import forms
 
     with tempfile.TemporaryDirectory() as folder:
         people = Path(folder) / "people.parquet"
@@ -135,11 +135,11 @@ def expressions() -> list[ROW]:
     import duckdb
 
     from neyman.demo.midwest import counted, write_people
-    from neyman.engines.aggregate import aggregate_cells
-    from neyman.engines.data_schema import columns_read
-    from neyman.engines.row_values import prepared
-    from neyman.plan.plan import Plan
-    from neyman.release.run import Source
+    from neyman.publishing.engines.aggregate import aggregate_cells
+    from neyman.publishing.engines.data_schema import columns_read
+    from neyman.publishing.engines.row_values import prepared
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.release.run import Source
 
     letter = {one["county"]: "abcdefgh"[sum(map(ord, one["county"])) % 8] for one in counted()}
     content = {
@@ -330,10 +330,12 @@ def plans() -> list[ROW]:
 
     from neyman.api import run
     from neyman.ledger.ledger import Ledger
-    from neyman.plan.plan import Plan
-    from neyman.planning.accuracy import errors
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.planning.accuracy import errors
 
-    receipt, steps = (import_module(f"neyman.release.{name}") for name in ("receipt", "run"))
+    receipt, steps = (
+        import_module(f"neyman.publishing.release.{name}") for name in ("receipt", "run")
+    )
     random = np.random.default_rng(0)
     size = 2000
     people = pa.table(
@@ -433,14 +435,14 @@ def cells(size: int) -> list[ROW]:
     import pyarrow as pa
     import pyarrow.parquet
 
-    from neyman.engines.cells import Cells
     from neyman.ledger.ledger import Ledger
     from neyman.noise import SecureBits, discrete_gaussian
-    from neyman.plan.plan import Plan
-    from neyman.release.add_noise import noisy_part
-    from neyman.release.folder import staging
-    from neyman.release.table_files import listing, parts, write
-    from neyman.tables.forms import forms
+    from neyman.publishing.engines.cells import Cells
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.release.add_noise import noisy_part
+    from neyman.publishing.release.folder import staging
+    from neyman.publishing.release.table_files import listing, parts, write
+    from neyman.publishing.tables.forms import forms
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -505,7 +507,7 @@ def cells(size: int) -> list[ROW]:
 
 def verified(folder: Path) -> None:
     """Refuse a release that does not stand."""
-    from neyman.release.verify.verification import verify
+    from neyman.publishing.release.verify.verification import verify
     from neyman.report.report import page
 
     failed = [check for check in verify(folder, {"report.html": page}) if not check.ok]

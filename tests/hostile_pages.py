@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import neyman as ny
 from neyman.accounting.semantics.bayes import ATTACKERS
-from neyman.plan.plan import Plan
+from neyman.publishing.plan.plan import Plan
 from neyman.report.report import page
 from plans import release
 

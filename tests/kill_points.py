@@ -124,7 +124,7 @@ def _count(at: int | None, folder: str, kinds: tuple[str, ...], say: Callable[[s
 
 
 def _count_writing(step: Callable[[str], None]) -> None:
-    from neyman.release.folder import Hashed
+    from neyman.publishing.release.folder import Hashed
 
     write = Hashed.write
 

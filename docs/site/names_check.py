@@ -24,7 +24,10 @@ EXCEPTIONS = {
     ("src/neyman/mechanisms/dp_sgd.py", "made_of"): "a public method",
     ("src/neyman/mechanisms/federated.py", "made_of"): "a public method",
     ("src/neyman/mechanisms/last_iterate.py", "made_of"): "a public method",
-    ("src/neyman/planning/allocation.py", "made_of"): "a key of the JSON that `plan split` prints",
+    (
+        "src/neyman/publishing/planning/allocation.py",
+        "made_of",
+    ): "a key of the JSON that `plan split` prints",
 }
 """File and name of each exception, and its reason."""
 

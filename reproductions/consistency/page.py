@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.consistency.adjusted_tables import METHODS, Consistent, consistent_tables
 from neyman.demo.midwest import PEOPLE, RACES, counted, write_plan
-from neyman.plan.plan import Plan
+from neyman.publishing.consistency.adjusted_tables import METHODS, Consistent, consistent_tables
+from neyman.publishing.plan.plan import Plan
 from reproductions.markdown import Tell, main, table
 from reproductions.svg_chart import Axis, Line, Note, chart
 
@@ -335,10 +335,10 @@ a declared total is taken at its word: if it is wrong, every table is moved by i
 Noise is alike on all cells of a table, so the problem splits into parts that do not touch: for each
 set of columns, what cells by these columns say beyond their margins. For each of them the places
 are a tree, where two passes, up and down, are least squares exactly
-([tree.py](../src/neyman/consistency/tree.py),
-[margins.py](../src/neyman/consistency/margins.py)). So time grows with the number of cells
+([tree.py](../src/neyman/publishing/consistency/tree.py),
+[margins.py](../src/neyman/publishing/consistency/margins.py)). So time grows with the number of cells
 alone, also for tables by race and by sex that share no finer one. For linear constraints of your
-own there is `least_squares` ([constraints.py](../src/neyman/consistency/constraints.py)),
+own there is `least_squares` ([constraints.py](../src/neyman/publishing/consistency/constraints.py)),
 which is iterative where the problem is large. The derivation is in
 [the certificates](certificates/consistency.md)."""
 

@@ -17,8 +17,8 @@ from neyman.accounting.semantics import sentences as words
 from neyman.cli.calibrate_command import at_error
 from neyman.demo.midwest import write_plan
 from neyman.mechanisms.optimal_marginals import MarginalStrategy, optimal_marginals
-from neyman.plan.plan import Plan
-from neyman.planning.allocation import best_split
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.planning.allocation import best_split
 from reproductions.consistency.page import demo_plan
 from reproductions.markdown import main, table
 from reproductions.svg_chart import Axis, Line, chart

@@ -261,64 +261,64 @@ from neyman.mechanisms.tuning.winner import (
 from neyman.numerics.bound import (
     Bound as Bound,
 )
-from neyman.plan import (
+from neyman.publishing.plan import (
     Plan as Plan,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     Unit as Unit,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     count as count,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     distinct as distinct,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     histogram as histogram,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     keys as keys,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     max as max,  # noqa: A004 (the measure)
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     mean as mean,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     median as median,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     min as min,  # noqa: A004 (the measure)
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     quantiles as quantiles,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     ratio as ratio,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     standard_deviation as standard_deviation,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     sum as sum,  # noqa: A004 (the measure's name)
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     units as units,
 )
-from neyman.plan.sections import (
+from neyman.publishing.plan.sections import (
     variance as variance,
 )
-from neyman.release.data_check import (
+from neyman.publishing.release.data_check import (
     DataCheck as DataCheck,
 )
-from neyman.release.data_check import (
+from neyman.publishing.release.data_check import (
     check_data as check_data,
 )
-from neyman.release.folder import (
+from neyman.publishing.release.folder import (
     Release as Release,
 )
-from neyman.release.session import (
+from neyman.publishing.release.session import (
     Session as Session,
 )
 from neyman.training.result import (

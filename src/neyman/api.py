@@ -9,10 +9,10 @@ from typing import Any
 from neyman import notebook
 from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
-from neyman.plan.plan import Plan
-from neyman.release.folder import Release, check_folder, resolved
-from neyman.release.private_key_files import check_key_files
-from neyman.release.run import (
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.release.folder import Release, check_folder, resolved
+from neyman.publishing.release.private_key_files import check_key_files
+from neyman.publishing.release.run import (
     WAIT,
     DataError,
     FirstRun,

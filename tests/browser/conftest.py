@@ -108,7 +108,7 @@ def folder(tmp_path_factory) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from neyman.release.signing import create_key
+    from neyman.publishing.release.signing import create_key
 
     folder = tmp_path_factory.mktemp("three")
     (folder / "plan.toml").write_text(PLAN)

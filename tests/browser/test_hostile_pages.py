@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from hostile_pages import BENIGN, HOSTILE, poisoned, poisoned_tables, published
-from neyman.release.folder import Release
+from neyman.publishing.release.folder import Release
 from neyman.report import report
 from random_laws import is_small
 

@@ -20,9 +20,9 @@ import neyman as ny
 from neyman.accounting.dp_accounting.dp_events import READERS
 from neyman.ledger.chain import KINDS, Checkpoint, digest
 from neyman.mechanisms.registry import MODULES
-from neyman.plan.plan import hash_of
-from neyman.release.folder import FolderFiles
-from neyman.release.verify.verification import verify
+from neyman.publishing.plan.plan import hash_of
+from neyman.publishing.release.folder import FolderFiles
+from neyman.publishing.release.verify.verification import verify
 
 VERSIONS = sorted(path for path in HERE.iterdir() if (path / "ledger.json").exists())
 """The folders of samples of every kind."""

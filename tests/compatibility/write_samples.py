@@ -30,7 +30,7 @@ from inputs import DP_EVENTS, MORE_MECHANISMS, PLANS, RELEASED, table, write_pla
 
 import neyman as ny  # noqa: E402
 from neyman.mechanisms.matrix_mechanism.strategy import square_root  # noqa: E402
-from neyman.release.signing import create_key  # noqa: E402
+from neyman.publishing.release.signing import create_key  # noqa: E402
 
 __all__ = [
     "event_of",

@@ -234,10 +234,10 @@ def _toml_key(text: object) -> str:
 
 def named_errors() -> tuple[type[Exception], ...]:
     """Those that the documentation of `ny.run` names."""
-    from neyman.engines.csv_reader import DataError
     from neyman.ledger.records import BudgetRefused, LedgerError
-    from neyman.plan.document import PlanError
-    from neyman.release.folder import OutputError
+    from neyman.publishing.engines.csv_reader import DataError
+    from neyman.publishing.plan.document import PlanError
+    from neyman.publishing.release.folder import OutputError
 
     return (PlanError, DataError, OutputError, LedgerError, BudgetRefused)
 

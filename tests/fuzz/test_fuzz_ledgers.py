@@ -25,8 +25,8 @@ from neyman.ledger.chain import Checkpoint, digest
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.published_files import digest_of
 from neyman.ledger.records import BudgetRefused, LedgerError
-from neyman.plan.plan import Plan
-from neyman.release.folder import OutputError
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.release.folder import OutputError
 
 UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
 FIELDS = {"mechanisms": [], "plan": "{}", **UNIT}

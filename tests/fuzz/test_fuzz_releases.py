@@ -27,9 +27,9 @@ from typer.testing import CliRunner
 from neyman.api import run
 from neyman.cli.main import app
 from neyman.ledger.ledger import Ledger
-from neyman.plan.document import PlanError
-from neyman.plan.plan import Plan
-from neyman.release.verify.verification import verify
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.release.verify.verification import verify
 from neyman.report.report import page
 from plans import SMALL
 

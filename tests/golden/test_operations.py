@@ -19,7 +19,7 @@ from cases import CASES, CURVES
 import neyman as ny
 from neyman.mechanisms.matrix_mechanism.strategy import square_root
 from neyman.numerics import atoms, characteristic_function, decay
-from neyman.release.receipt import draft
+from neyman.publishing.release.receipt import draft
 
 BUDGET = 4e9  # operations, two or three seconds of one core
 CALL = 500  # operations of a function call

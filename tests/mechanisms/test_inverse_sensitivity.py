@@ -17,8 +17,8 @@ import neyman as ny
 from neyman.noise import Bits
 from neyman.noise.quantile_draw import draw_quantile, runs
 from neyman.noise.weighted_choice import weighted_choice
-from neyman.plan.query import Query, range_of, rank_unit
-from neyman.plan.shifts import shifts
+from neyman.publishing.plan.query import Query, range_of, rank_unit
+from neyman.publishing.plan.shifts import shifts
 
 GRID = range(4)
 TABLES = [t for n in range(5) for t in itertools.combinations_with_replacement(GRID, n)]

@@ -27,7 +27,7 @@ from packaging.requirements import Requirement
 import neyman
 from neyman.cli.main import app
 from neyman.extras import EXTRAS
-from neyman.planning.rewrite import toml_text
+from neyman.publishing.planning.rewrite import toml_text
 from plans import SMALL
 
 ROOT = Path(__file__).parents[2]
@@ -259,8 +259,8 @@ for name in dir(neyman):
     assert (done.returncode, done.stderr) == (0, "")
     answer = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
     of_releases = (
-        "neyman.release",
-        "neyman.plan.",
+        "neyman.publishing.release",
+        "neyman.publishing.plan.",
         "neyman.ledger",
         "neyman.api",
         "neyman.training",
@@ -268,7 +268,7 @@ for name in dir(neyman):
         "neyman.hypothesis_tests",
     )
     light = {  # descriptions, which need no ledger
-        "neyman.plan.sections",
+        "neyman.publishing.plan.sections",
         "neyman.estimators.estimate",
         "neyman.hypothesis_tests.released_test",
     }

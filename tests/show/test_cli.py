@@ -241,7 +241,7 @@ def test_an_interrupted_run_ends_with_code_4_and_leaves_no_release(folder):
 
 def test_a_failure_after_the_charge_is_code_1_with_one_message_and_no_traceback(folder):
     code = (
-        "import neyman.release.run as run\n"
+        "import neyman.publishing.release.run as run\n"
         "def fails(*_, **__): raise ValueError('Jane Doe')\n"
         "run.aggregate_cells = fails\n"
         "from neyman.cli.main import main; main()"
@@ -267,7 +267,7 @@ def test_a_failure_after_the_charge_is_code_1_with_one_message_and_no_traceback(
 def test_a_plan_that_did_not_finish_is_run_again_only_with_charge_again(folder):
     """`neyman run` refuses it with code 2 and names the option; with it, it is charged twice."""
     code = (
-        "import os, neyman.release.run as run\n"
+        "import os, neyman.publishing.release.run as run\n"
         "run.aggregate_cells = lambda *_, **__: os._exit(9)\n"
         "from neyman.cli.main import main; main()"
     )

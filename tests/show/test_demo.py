@@ -17,7 +17,7 @@ from neyman.demo import demonstration as demo
 from neyman.demo import midwest
 from neyman.demo.midwest import PEOPLE
 from neyman.ledger.ledger import Ledger
-from neyman.release.folder import OutputError
+from neyman.publishing.release.folder import OutputError
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -24,14 +24,14 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.accounting.semantics import sentences as words
-from neyman.consistency.adjusted_tables import Z90, consistent_tables
 from neyman.curves.losses.composition import Composition
 from neyman.explorer import answering, server
 from neyman.explorer.plan_desk import Opened, PlanDesk, opened_from
 from neyman.explorer.server import Explorer
-from neyman.plan.plan import Plan
-from neyman.planning.accuracy import errors
-from neyman.planning.rewrite import toml_text
+from neyman.publishing.consistency.adjusted_tables import Z90, consistent_tables
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.planning.accuracy import errors
+from neyman.publishing.planning.rewrite import toml_text
 from random_laws import examples, is_small
 
 # DuckDB's own Arrow reader calls a method that it has renamed.

@@ -11,8 +11,8 @@ import neyman as ny
 from hostile_pages import BENIGN, HOSTILE, Structure, poisoned, poisoned_tables, published
 from neyman import notebook
 from neyman.elements import element
-from neyman.plan.plan import Plan
-from neyman.release.verify.verification import verify
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.release.verify.verification import verify
 from neyman.report import report
 
 # DuckDB's own Arrow reader calls a method that it has renamed.

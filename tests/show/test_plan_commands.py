@@ -8,8 +8,8 @@ import pytest
 from commands import answered as asked
 from commands import neyman
 from mixed_plan import MIXED
-from neyman.plan.plan import Plan
-from neyman.tables.key_selection import tail, threshold
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.tables.key_selection import tail, threshold
 
 
 @pytest.fixture

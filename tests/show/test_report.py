@@ -21,11 +21,11 @@ import neyman as ny
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.bayes import ATTACKERS
 from neyman.elements import element
-from neyman.plan.plan import Plan
-from neyman.planning.counted_rows import counted_rows
-from neyman.release.receipt import mechanism_list
-from neyman.release.receipt_format import Budget, Receipt
-from neyman.release.verify.verification import verify
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.planning.counted_rows import counted_rows
+from neyman.publishing.release.receipt import mechanism_list
+from neyman.publishing.release.receipt_format import Budget, Receipt
+from neyman.publishing.release.verify.verification import verify
 from neyman.report import html as markup
 from neyman.report import receipt_view as reading
 from neyman.report import report

@@ -16,8 +16,8 @@ import pytest
 
 import neyman as ny
 from neyman.ledger.chain import Checkpoint, write_checkpoint
-from neyman.release.folder import staging
-from neyman.release.signing import create_key
+from neyman.publishing.release.folder import staging
+from neyman.publishing.release.signing import create_key
 from neyman.storage.durable import make_folder, replace_file
 from neyman.training.checkpoint import CHECKPOINT, State, save
 

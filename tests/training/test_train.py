@@ -750,7 +750,7 @@ def test_a_throwaway_ledger_is_named_in_the_report(tmp_path):
 
 
 def test_a_receipt_is_signed(tmp_path):
-    from neyman.release.signing import create_key
+    from neyman.publishing.release.signing import create_key
 
     create_key(tmp_path / "key")
     trained = call(tmp_path, books(tmp_path), sign=tmp_path / "key")

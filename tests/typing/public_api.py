@@ -18,7 +18,7 @@ import neyman as ny
 from neyman.accounting.literature.approximations import Estimate
 from neyman.accounting.target import PowerBudget
 from neyman.ledger.records import Account, Entry
-from neyman.release.session import Answer
+from neyman.publishing.release.session import Answer
 
 
 def mechanisms() -> None:

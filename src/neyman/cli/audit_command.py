@@ -28,7 +28,7 @@ def audit(
 ) -> None:
     """Test a plan's release path on small datasets made from its columns, without private data."""
     from neyman.auditing.releases.release_path import audit_plan
-    from neyman.plan.plan import Plan
+    from neyman.publishing.plan.plan import Plan
 
     with failing(as_json):
         read = Plan.load(plan)

@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from neyman.plan.plan import Plan
-    from neyman.planning.accuracy import TableError
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.planning.accuracy import TableError
 
 __all__ = ["Calibration", "at_error", "at_promise", "figure"]
 
@@ -83,8 +83,8 @@ def at_error(
     Raises:
         ValueError: what `scale_for` refuses, and an error whose rho no plan's budget can be.
     """
-    from neyman.plan.document import PlanError
-    from neyman.planning.accuracy import scale_for, table_named
+    from neyman.publishing.plan.document import PlanError
+    from neyman.publishing.planning.accuracy import scale_for, table_named
 
     scale = scale_for(plan, table, error, interval=interval, consistent=consistent)
     delta = _delta(plan)
@@ -104,7 +104,7 @@ def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
         plan: whose own budget is ignored.
         budget: the fields of a plan's budget that are given, such as power and level.
     """
-    from neyman.planning.accuracy import errors
+    from neyman.publishing.planning.accuracy import errors
 
     other = _with_budget(plan, budget)
     _ = other.mechanism()  # refuses noise that cannot be drawn
@@ -115,7 +115,7 @@ def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
 
 def _with_budget(plan: Plan, budget: Mapping[str, Any]) -> Plan:
     from neyman.numerics import check
-    from neyman.plan.plan import Plan
+    from neyman.publishing.plan.plan import Plan
 
     fields = {name: str(check.exact(name, value)) for name, value in budget.items()}
     return Plan.from_dict(plan.canonical() | {"budget": fields})
@@ -128,7 +128,7 @@ def _delta(plan: Plan) -> Fraction | None:
 
 
 def _calibrated(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Calibration:
-    from neyman.planning.accuracy import errors, promise
+    from neyman.publishing.planning.accuracy import errors, promise
 
     def point(at: Fraction) -> Point:
         numbers = promise(plan, at)
@@ -152,7 +152,7 @@ def _calibrated(plan: Plan, scale: Fraction, table: str, *, consistent: bool) ->
 
 
 def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:
-    from neyman.planning.accuracy import errors
+    from neyman.publishing.planning.accuracy import errors
 
     (own,) = (e for e in errors(plan, scale, (MIDDLE,)) if e.name == table)
     if own.standard_error is None:

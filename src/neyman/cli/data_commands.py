@@ -22,12 +22,12 @@ from neyman.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from neyman.engines.drop_counts import UnitRows
-    from neyman.engines.joins.join_counts import JoinRows
-    from neyman.engines.key_matches import Frequent, KeyMatch, NumberMatch, TextMatch
-    from neyman.engines.line_faults import Lines
-    from neyman.plan.plan import Plan
-    from neyman.release.data_check import DataCheck
+    from neyman.publishing.engines.drop_counts import UnitRows
+    from neyman.publishing.engines.joins.join_counts import JoinRows
+    from neyman.publishing.engines.key_matches import Frequent, KeyMatch, NumberMatch, TextMatch
+    from neyman.publishing.engines.line_faults import Lines
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.release.data_check import DataCheck
 
 __all__ = ["data_app", "reading_rule"]
 
@@ -71,8 +71,8 @@ def data_check(
     The command reads the data as a run does. It charges nothing, opens no ledger, and writes no
     file.
     """
-    from neyman.plan.plan import Plan
-    from neyman.release.data_check import check_data
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.release.data_check import check_data
 
     with failing(as_json):
         read = Plan.load(plan)
@@ -131,7 +131,7 @@ def _show(report: DataCheck, plan: Plan) -> None:
 
 def _head(text: str) -> None:
     """The head of a page, which says that the page is private."""
-    from neyman.engines.private_tables import NOTICE
+    from neyman.publishing.engines.private_tables import NOTICE
 
     out.print(f"[bold red]{NOTICE}[/]")
     out.print(text, markup=False)
@@ -143,7 +143,7 @@ def _page(text: str) -> None:
 
 
 def _show_lines(lines: Lines) -> None:
-    from neyman.engines.line_faults import REASONS
+    from neyman.publishing.engines.line_faults import REASONS
 
     _page(f"Lines: {lines.read:,} read, {lines.rows:,} rows, {lines.dropped:,} dropped")
     if not lines.reasons:
@@ -194,7 +194,7 @@ def _show_texts(texts: KeyMatch) -> None:
 
 
 def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
-    from neyman.planning.missing_values import missing_by_sentence
+    from neyman.publishing.planning.missing_values import missing_by_sentence
 
     _page(
         f"Numbers of {numbers.column}: {numbers.numbers:,} rows have one, {numbers.missing:,} have "

@@ -367,8 +367,8 @@ def ledger_key(
 
     Sign with neyman run --sign. Check with neyman verify --key.
     """
-    from neyman.release.signing import create_key
-    from neyman.release.ssh_signature import allowed_signer
+    from neyman.publishing.release.signing import create_key
+    from neyman.publishing.release.ssh_signature import allowed_signer
 
     with failing(as_json):
         signers = path.with_name(f"{path.name}.signers")
@@ -403,7 +403,7 @@ def _of_plan(
     """
     from neyman.accounting.charge import charge
     from neyman.ledger.units import DELTA, UNIT, units_up
-    from neyman.plan.plan import Plan
+    from neyman.publishing.plan.plan import Plan
 
     plan = Plan.load(path)
     unit = plan.unit

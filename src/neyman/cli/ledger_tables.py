@@ -71,7 +71,7 @@ def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dic
 
 def _composed(book: Ledger, account: Account) -> dict[str, Any]:
     """The curve of all that was spent, in the part that has spent most; or why there is none."""
-    from neyman.release.receipt import composed
+    from neyman.publishing.release.receipt import composed
 
     if not account.entries:
         return {"why": "nothing is spent"}

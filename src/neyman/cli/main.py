@@ -298,8 +298,8 @@ def run(
     from neyman.accounting.semantics.budget_warnings import budget_warnings
     from neyman.api import run as publish
     from neyman.ledger.ledger import Ledger
-    from neyman.plan.plan import Plan
-    from neyman.plan.resolve import budget_fields
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.plan.resolve import budget_fields
 
     with failing(as_json, CHARGED):
         bound = bound_tables(data)
@@ -401,7 +401,7 @@ def verify(
     charged for the release.
     """
     from neyman.cli.memory_limit import at_most
-    from neyman.release.verify.verification import verify as check
+    from neyman.publishing.release.verify.verification import verify as check
     from neyman.report.report import page
 
     with failing(as_json):
@@ -449,7 +449,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Rebuild a release's report."""
-    from neyman.release.folder import Release
+    from neyman.publishing.release.folder import Release
     from neyman.report.deployment_record import registry_text
     from neyman.report.report import page
 

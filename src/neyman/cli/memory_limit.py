@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from neyman.release.verify.size_limits import MemoryLimit
+from neyman.publishing.release.verify.size_limits import MemoryLimit
 
 try:
     import resource

@@ -25,9 +25,9 @@ from neyman.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from neyman.plan.plan import Plan
-    from neyman.planning.accuracy import TableError
-    from neyman.release.receipt_format import Scenario
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.planning.accuracy import TableError
+    from neyman.publishing.release.receipt_format import Scenario
 
 __all__ = ["calibrate_plan", "plan_app"]
 
@@ -44,7 +44,7 @@ plan_app = typer.Typer(
 def plan_schema() -> None:
     """Print the plan's JSON schema."""
     with failing(as_json=True):
-        from neyman.plan.plan import Plan
+        from neyman.publishing.plan.plan import Plan
 
         answer(Plan.schema(), True, lambda: None)
 
@@ -81,8 +81,8 @@ def plan_init(
     must be its column names: they get into the plan.
     """
     from neyman.accounting.semantics.unchecked_claims import rows_not_stated
-    from neyman.planning.first_plan import first_plan, schema_at, schema_of
-    from neyman.planning.missing_values import SQL_RULE
+    from neyman.publishing.planning.first_plan import first_plan, schema_at, schema_of
+    from neyman.publishing.planning.missing_values import SQL_RULE
 
     with failing(as_json):
         check_suffix(into, ".toml")
@@ -141,12 +141,12 @@ def plan_check(
     With --concerning, print the risk for these attributes of one record, all of them together.
     """
     from neyman.accounting.semantics.budget_warnings import budget_warnings
-    from neyman.plan.plan import Plan
-    from neyman.plan.public_keys import key_lists, key_warnings
-    from neyman.plan.resolve import budget_fields
-    from neyman.planning.accuracy import errors
-    from neyman.planning.allocation import MOMENT, best_split
-    from neyman.release.receipt import mechanism_list, scenario
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.plan.public_keys import key_lists, key_warnings
+    from neyman.publishing.plan.resolve import budget_fields
+    from neyman.publishing.planning.accuracy import errors
+    from neyman.publishing.planning.allocation import MOMENT, best_split
+    from neyman.publishing.release.receipt import mechanism_list, scenario
 
     with failing(as_json):
         if within is not None and not concerning:
@@ -238,10 +238,10 @@ def plan_split(
     The command minimizes the weighted sum of the tables' squared errors and explains each share.
     With a [consistency] section, the errors are those after least squares.
     """
-    from neyman.plan.plan import Plan
-    from neyman.planning.allocation import best_split
-    from neyman.planning.bound_search import refuse_searched
-    from neyman.planning.rewrite import rewritten
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.planning.allocation import best_split
+    from neyman.publishing.planning.bound_search import refuse_searched
+    from neyman.publishing.planning.rewrite import rewritten
 
     with failing(as_json):
         check_suffix(into, ".toml")
@@ -301,8 +301,8 @@ def calibrate_plan(
     """
     from neyman.accounting.semantics import sentences as words
     from neyman.cli.calibrate_command import at_error, at_promise, figure
-    from neyman.plan.plan import Plan
-    from neyman.plan.resolve import exact_text
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.plan.resolve import exact_text
 
     with failing(as_json):
         if (error is None) == (not budget):
@@ -353,8 +353,8 @@ def calibrate_plan(
 
 def _rows(plan: Plan) -> Iterator[str]:
     """What the guarantee assumes, which rows count, and what happens to missing values."""
-    from neyman.planning.counted_rows import counted_rows
-    from neyman.planning.missing_values import missing_by_sentence
+    from neyman.publishing.planning.counted_rows import counted_rows
+    from neyman.publishing.planning.missing_values import missing_by_sentence
 
     if plan.assumption and not plan.rows_not_stated:  # the warning states it, too
         yield plan.assumption
@@ -379,8 +379,8 @@ def _tables(plan: Plan) -> Iterator[str]:
 
 def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
     """Sentences about the kind of noise, or about bounds from the data, which need rounded one."""
-    from neyman.planning.bound_search import search_notes, searched
-    from neyman.planning.noise_kind import noise_choice
+    from neyman.publishing.planning.bound_search import search_notes, searched
+    from neyman.publishing.planning.noise_kind import noise_choice
 
     if searched(plan):
         notes = search_notes(plan)
@@ -391,8 +391,8 @@ def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
 
 def _saved(plan: Plan) -> float:
     """The part of the squared error that the best shares save; 0 where finding it takes long."""
-    from neyman.planning.allocation import best_split
-    from neyman.planning.bound_search import searched
+    from neyman.publishing.planning.allocation import best_split
+    from neyman.publishing.planning.bound_search import searched
 
     if searched(plan):
         return 0.0

@@ -10,7 +10,7 @@ import typer
 from neyman.cli.terminal import Json, answer, check_suffix, columns, failing, out, working, writing
 
 if TYPE_CHECKING:
-    from neyman.synthetic.rows_from_tables import SyntheticRows
+    from neyman.publishing.synthetic.rows_from_tables import SyntheticRows
 
 __all__ = ["synthesize"]
 
@@ -25,8 +25,8 @@ def synthesize(
     as_json: Json = False,
 ) -> None:
     """Make synthetic rows from a release's tables, without private data and without a charge."""
-    from neyman.release.folder import Release
-    from neyman.synthetic.rows_from_tables import synthesize as rows_of
+    from neyman.publishing.release.folder import Release
+    from neyman.publishing.synthetic.rows_from_tables import synthesize as rows_of
 
     with failing(as_json):
         check_suffix(rows, ".parquet")
@@ -45,7 +45,7 @@ def synthesize(
 
 def _show(report: SyntheticRows, path: Path) -> None:
     """Print what the rows keep, and what they do not."""
-    from neyman.synthetic.rows_from_tables import STATEMENT
+    from neyman.publishing.synthetic.rows_from_tables import STATEMENT
 
     out.print(f"{path}: {report.rows.num_rows} synthetic rows", markup=False)
     table = columns("table", "columns", "total variation", "expected from noise")

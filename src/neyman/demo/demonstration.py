@@ -12,9 +12,9 @@ import duckdb
 
 from neyman.api import run
 from neyman.demo.midwest import PLAN, write_people, write_plan
-from neyman.engines.duckdb import OFFLINE
 from neyman.ledger.ledger import Ledger
-from neyman.release.folder import Release
+from neyman.publishing.engines.duckdb import OFFLINE
+from neyman.publishing.release.folder import Release
 
 __all__ = ["demonstrate", "edited"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from neyman.engines.duckdb import OFFLINE
-from neyman.engines.progress import followed
+from neyman.publishing.engines.duckdb import OFFLINE
+from neyman.publishing.engines.progress import followed
 
 __all__ = ["PEOPLE", "PLAN", "RACES", "counted", "write_people", "write_plan"]
 

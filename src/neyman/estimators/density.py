@@ -19,7 +19,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
-from neyman.tables.estimates import standard_error
+from neyman.publishing.tables.estimates import standard_error
 
 __all__ = ["histogram"]
 

@@ -24,7 +24,7 @@ from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics.bound import Bound
 
 if TYPE_CHECKING:
-    from neyman.plan.promise import Promise
+    from neyman.publishing.plan.promise import Promise
 
 __all__ = [
     "Desk",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neyman.explorer.widget import ExplorerWidget
-    from neyman.plan.plan import Plan
+    from neyman.publishing.plan.plan import Plan
 
 __all__ = ["explore"]
 
@@ -37,7 +37,7 @@ def explore(of: Plan | str | Path | None = None) -> ExplorerWidget:
     """
     # Here, because importing the name `neyman.explore` needs no extra.
     from neyman.explorer.widget import ExplorerWidget
-    from neyman.plan.plan import Plan
+    from neyman.publishing.plan.plan import Plan
 
     if isinstance(of, Plan):
         return ExplorerWidget(of.canonical())

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from neyman.accounting.optimality.table_gap import GAP
 from neyman.accounting.semantics import sentences as words
-from neyman.consistency.adjusted_tables import Z90
 from neyman.explorer.answers import (
     Desk,
     Guarantee,
@@ -30,15 +29,16 @@ from neyman.explorer.answers import (
     number_in,
 )
 from neyman.mechanisms.base import Mechanism
-from neyman.plan.plan import Plan, declared_share
-from neyman.plan.promise import Promise
-from neyman.plan.query import Query
-from neyman.plan.scenarios import concerning, usual
-from neyman.planning.accuracy import TableError, errors
-from neyman.planning.bound_search import searched
-from neyman.planning.rewrite import toml_text
-from neyman.release.folder import MOST_RECEIPT
-from neyman.release.verify.verification import verify
+from neyman.publishing.consistency.adjusted_tables import Z90
+from neyman.publishing.plan.plan import Plan, declared_share
+from neyman.publishing.plan.promise import Promise
+from neyman.publishing.plan.query import Query
+from neyman.publishing.plan.scenarios import concerning, usual
+from neyman.publishing.planning.accuracy import TableError, errors
+from neyman.publishing.planning.bound_search import searched
+from neyman.publishing.planning.rewrite import toml_text
+from neyman.publishing.release.folder import MOST_RECEIPT
+from neyman.publishing.release.verify.verification import verify
 from neyman.report.report import page
 from neyman.storage.reading import read_file
 

@@ -26,7 +26,7 @@ import traitlets  # noqa: E402
 
 if TYPE_CHECKING:
     from neyman.explorer.worker import Source
-    from neyman.plan.plan import Plan
+    from neyman.publishing.plan.plan import Plan
 
 __all__ = ["ExplorerWidget"]
 
@@ -117,7 +117,7 @@ class ExplorerWidget(anywidget.AnyWidget):
             ValueError: no plan is open.
         """
         from neyman.explorer.plan_desk import PlanDesk, opened_from
-        from neyman.plan.plan import Plan
+        from neyman.publishing.plan.plan import Plan
 
         if self._source is None:
             raise ValueError("no plan is open: use ny.explore(plan)")

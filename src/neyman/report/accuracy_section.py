@@ -10,7 +10,7 @@ from neyman.accounting.optimality.table_gap import GAP, cell_gap
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import many
 from neyman.elements import Node
-from neyman.release.receipt_format import Receipt, TableName
+from neyman.publishing.release.receipt_format import Receipt, TableName
 from neyman.report import html as markup
 from neyman.report.measurement_units import unit_of_values
 from neyman.report.receipt_view import Entries, name, place, size, tables_of

@@ -12,7 +12,13 @@ import numpy as np
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import factor_of
 from neyman.elements import Node, element
-from neyman.release.receipt_format import Ends, PosteriorPoint, PowerPoint, Receipt, Scenario
+from neyman.publishing.release.receipt_format import (
+    Ends,
+    PosteriorPoint,
+    PowerPoint,
+    Receipt,
+    Scenario,
+)
 from neyman.report import html as markup
 from neyman.report.receipt_view import chosen, number, place, proportion, unit
 

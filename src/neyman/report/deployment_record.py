@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from neyman.accounting.semantics.digits import many
 from neyman.numerics.bound import directed
-from neyman.release.receipt_format import MechanismPart, Number, Receipt
+from neyman.publishing.release.receipt_format import MechanismPart, Number, Receipt
 
 __all__ = ["SCHEMA_COMMIT", "UNKNOWN", "pyramid", "record", "registry_text"]
 

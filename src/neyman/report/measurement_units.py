@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from neyman.accounting.semantics import sentences as words
-from neyman.release.receipt_format import Receipt
+from neyman.publishing.release.receipt_format import Receipt
 from neyman.report.receipt_view import unit
 
 __all__ = ["declared_columns", "unit_of_values"]

@@ -8,10 +8,10 @@ from typing import Any
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import many
 from neyman.elements import Node, joined
-from neyman.plan.clip_search import ROWS_TABLE
-from neyman.plan.expression_words import words as expression_words
-from neyman.plan.query import ALL
-from neyman.release.receipt_format import Receipt
+from neyman.publishing.plan.clip_search import ROWS_TABLE
+from neyman.publishing.plan.expression_words import words as expression_words
+from neyman.publishing.plan.query import ALL
+from neyman.publishing.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report.receipt_view import listing, tables_of, unit
 

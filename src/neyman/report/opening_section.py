@@ -8,13 +8,13 @@ from neyman.accounting.semantics import unchecked_claims as unchecked
 from neyman.accounting.semantics.digits import many
 from neyman.elements import Element, Node, element
 from neyman.ledger.throwaway import NOTICE
-from neyman.plan.clip_search import ROWS_TABLE
-from neyman.plan.expression_words import words as expression_words
-from neyman.plan.plan import Plan
-from neyman.plan.query import ALL
-from neyman.planning.counted_rows import counted_rows
-from neyman.planning.missing_values import missing_by_sentence
-from neyman.release.receipt_format import Receipt
+from neyman.publishing.plan.clip_search import ROWS_TABLE
+from neyman.publishing.plan.expression_words import words as expression_words
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import ALL
+from neyman.publishing.planning.counted_rows import counted_rows
+from neyman.publishing.planning.missing_values import missing_by_sentence
+from neyman.publishing.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report.receipt_view import listing, tables_of, unit
 

@@ -16,7 +16,7 @@ from neyman.accounting.semantics import digits
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import many
 from neyman.elements import Node
-from neyman.release.receipt_format import Budget, MechanismPart, Receipt
+from neyman.publishing.release.receipt_format import Budget, MechanismPart, Receipt
 from neyman.report import html as markup
 
 __all__ = [

@@ -8,9 +8,9 @@ from fractions import Fraction
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import plain
 from neyman.elements import Element, Node, element, joined
-from neyman.planning.allocation import Split
-from neyman.release.receipt_format import Receipt
-from neyman.release.table_files import MOST_CSV_CELLS
+from neyman.publishing.planning.allocation import Split
+from neyman.publishing.release.receipt_format import Receipt
+from neyman.publishing.release.table_files import MOST_CSV_CELLS
 from neyman.report import html as markup
 from neyman.report.receipt_view import Entries, name, place, size, tables_of, unit
 

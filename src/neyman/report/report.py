@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from neyman.elements import element
-from neyman.plan.plan import Plan, PlanError
-from neyman.planning.allocation import MOMENT, best_split
-from neyman.release.receipt_format import Receipt
+from neyman.publishing.plan.plan import Plan, PlanError
+from neyman.publishing.planning.allocation import MOMENT, best_split
+from neyman.publishing.release.receipt_format import Receipt
 from neyman.report import (
     accuracy_section,
     method_section,
@@ -29,7 +29,7 @@ from neyman.report.attribute_sections import beliefs, section
 from neyman.report.table_accuracy import Table
 
 if TYPE_CHECKING:
-    from neyman.release.folder import Release
+    from neyman.publishing.release.folder import Release
 
 __all__ = ["page", "page_from"]
 

@@ -9,7 +9,13 @@ from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.budget_warnings import budget_warnings
 from neyman.accounting.semantics.unchecked_claims import one_row_each
 from neyman.elements import Element, Node, element
-from neyman.release.receipt_format import Ends, EpsilonPoint, OutrightPart, Receipt, RoutePart
+from neyman.publishing.release.receipt_format import (
+    Ends,
+    EpsilonPoint,
+    OutrightPart,
+    Receipt,
+    RoutePart,
+)
 from neyman.report import html as markup
 from neyman.report.receipt_view import chosen, limit_curve, number, proportion, unit
 from neyman.report.receipt_view import limit_power as limit_power_of

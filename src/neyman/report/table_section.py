@@ -8,10 +8,10 @@ from typing import Any, cast
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import many
 from neyman.elements import Node, element, joined
-from neyman.plan.expression_words import words as expression_words
-from neyman.plan.plan import Plan
-from neyman.planning.missing_values import missing_by_sentence
-from neyman.release.receipt_format import Receipt
+from neyman.publishing.plan.expression_words import words as expression_words
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.planning.missing_values import missing_by_sentence
+from neyman.publishing.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report.first_rows import first_rows
 from neyman.report.measurement_units import declared_columns, unit_of_values

@@ -21,8 +21,8 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.dp_sgd import DPSGD
-from neyman.release.field_comparison import Differs, intervals
-from neyman.release.receipt import versions
+from neyman.publishing.release.field_comparison import Differs, intervals
+from neyman.publishing.release.receipt import versions
 from neyman.storage.reading import read_file
 from neyman.training.checkpoint import CheckpointError
 from neyman.training.terms import Terms, key_of, noise_variance, price

@@ -25,8 +25,8 @@ from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import SecureBits, rounded_gaussian
 from neyman.notebook import progress_line
 from neyman.numerics import check
-from neyman.release.signing import SIGNATURE
-from neyman.release.signing import sign as signed
+from neyman.publishing.release.signing import SIGNATURE
+from neyman.publishing.release.signing import sign as signed
 from neyman.storage.durable import make_folder, replace_file
 from neyman.storage.locks import lock
 from neyman.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save

@@ -7,7 +7,7 @@ import pytest
 
 import neyman as ny
 from neyman.accounting.optimality.table_gap import GAP, cell_gap, mean_gap
-from neyman.planning.accuracy import errors
+from neyman.publishing.planning.accuracy import errors
 
 RHO = Fraction(1, 50)
 

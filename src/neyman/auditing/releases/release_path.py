@@ -29,14 +29,14 @@ from neyman.ledger.throwaway import throwaway
 from neyman.noise import SecureBits
 from neyman.numerics import check
 from neyman.numerics.rounding import below
-from neyman.plan.document import PLAIN_SOURCE
-from neyman.plan.measurement import Entry
-from neyman.plan.plan import Plan
-from neyman.release import add_noise
-from neyman.release import run as release_run
-from neyman.release.add_noise import Exact, noisy_part
-from neyman.release.table_files import parts
-from neyman.tables.forms import Form
+from neyman.publishing.plan.document import PLAIN_SOURCE
+from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.release import add_noise
+from neyman.publishing.release import run as release_run
+from neyman.publishing.release.add_noise import Exact, noisy_part
+from neyman.publishing.release.table_files import parts
+from neyman.publishing.tables.forms import Form
 
 __all__ = ["ReleaseAudit", "audit_plan"]
 

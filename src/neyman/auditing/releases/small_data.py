@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from neyman.plan.plan import Plan
-from neyman.plan.query import Column
-from neyman.plan.row_expression import ColumnType, Node
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import Column
+from neyman.publishing.plan.row_expression import ColumnType, Node
 
 __all__ = ["neighbors", "refuse_unknown_parts"]
 

@@ -1,0 +1,248 @@
+"""Tables that add up: made of the noisy ones alone, so that anyone can make them again.
+
+Counts and sums over the same rows are margins of each other: counties add up to states, races to
+totals. Noise breaks that, and least squares mends it by moving each table as little as its noise
+warrants, which also makes every table more accurate. Nothing private comes in, so this costs
+nothing and the guarantee stays what it was.
+
+Which tables must add up follows from the plan alone (`neyman.publishing.consistency.families`).
+
+Declared totals are taken at their word: what adds up to them does so exactly, and the guarantee
+does not cover them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.publishing.consistency.families import Family, Name, families, without_part
+from neyman.publishing.consistency.integer_rounding import rounded_tables
+from neyman.publishing.consistency.nonnegative import nonnegative
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.query import ConsistencyMethod
+from neyman.publishing.tables.estimates import standard_error
+
+if TYPE_CHECKING:
+    from neyman.publishing.plan.plan import Plan
+
+__all__ = [
+    "Consistent",
+    "ConsistentTable",
+    "check_consistency",
+    "consistent_tables",
+    "consistent_variances",
+]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+METHODS = get_args(ConsistencyMethod)
+Z90 = 1.6448536269514722
+"""A normal variable is within this many standard deviations in 90 cases of 100."""
+
+_LEAST_VARIANCE = 1e-60  # noise that is never seen still counts as noise
+_MOST = 2.0**53  # whole numbers up to here are doubles
+
+
+@dataclass(frozen=True)
+class ConsistentTable:
+    """One table after it was made to add up; arrays are flat, in declared order.
+
+    Args:
+        value: the estimates; int64 for the method "integer", else float64.
+        standard_error: of the least-squares estimate; 0 where the value is known exactly.
+        lower, upper: an interval around the least-squares estimate, made to hold the truth in 90
+            cases of 100 or more (noise that adds up is taken for normal; one step of the integers
+            is added), cut at 0 and widened to the value where that was moved.
+    """
+
+    value: NDArray[Any]
+    standard_error: Floats
+    lower: NDArray[Any]
+    upper: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Consistent:
+    """A release's tables of counts and sums, made to add up.
+
+    Args:
+        method: "least-squares", "nonnegative" or "integer".
+        tables: by (query, level).
+        families: which tables add up to each other.
+        invariants: declared totals, which the guarantee does not cover.
+        left_out: why a table takes no part.
+        residual: of the method "nonnegative" (and "integer", before rounding), how far any cell is
+            from the conditions of the optimum, in units of a cell; 0 for least squares.
+    """
+
+    method: ConsistencyMethod
+    tables: Mapping[Name, ConsistentTable]
+    families: tuple[tuple[Name, ...], ...]
+    invariants: tuple[Name, ...]
+    left_out: Mapping[Name, str]
+    residual: float
+
+
+def consistent_tables(
+    plan: Plan,
+    noisy: Mapping[tuple[str, str, str], tuple[Integers, Fraction]],
+    method: ConsistencyMethod = "least-squares",
+) -> Consistent:
+    """The tables of counts and sums, made to add up: a function of the published tables alone.
+
+    Least squares minimizes the sum of (x - y)^2 / sigma^2 over all noisy cells y and all x that add
+    up. It is unbiased, and no linear unbiased estimate of any cell has a smaller variance.
+
+    "nonnegative" is the nearest such x in the same norm without a negative cell: never farther from
+    the truth in that norm, whatever the noise, but biased where true cells are near 0: they go up,
+    and cells that share a total with them down. "integer" rounds it: whole numbers that add up,
+    each cell of the finest table moved by less than 1 and, at each level, each sum over its places.
+
+    Args:
+        plan: which tables there are, and which add up.
+        noisy: by (query, level, measure) the noisy integers, flat in declared order, with the exact
+            sigma squared of their noise (0 for declared values). More than counts and sums may be
+            there.
+        method: "least-squares", "nonnegative" or "integer".
+
+    Returns:
+        The tables. Standard errors are exact for least squares: noise of variance sigma^2 or less
+        on each cell, independent. An interval is the least-squares estimate -+ (1.645 standard
+        errors + 1/2), the half because the noise moves in whole steps. Families with a table
+        whose values add up to more than 2^53 in size, which doubles cannot count, are left out.
+
+    Raises:
+        PlanError: what `check_consistency` refuses, before any data are read.
+        KeyError: a table of the plan is not there.
+    """
+    check_consistency(plan, method)
+    tables: dict[Name, ConsistentTable] = {}
+    left_out = dict(without_part(plan))
+    residual, variances_of = 0.0, []
+    for family in families(plan):
+        pairs = {m.name: noisy[*m.name, m.measure] for m in family.members}
+        if any(float(np.abs(values.astype(float)).sum()) > _MOST for values, _ in pairs.values()):
+            left_out |= dict.fromkeys(pairs, "its values add up to more than doubles can count")
+            continue
+        fitted, rest = _fitted(family, pairs, method, plan.rounded)
+        tables |= fitted
+        residual = max(residual, rest)
+        variances_of.append(tuple(pairs))
+    order = [(query.name, level) for query in plan.queries for level in query.levels]
+    invariants = [
+        (query.name, level)
+        for query in plan.queries
+        for level in query.levels
+        if level in dict(query.public) and (query.name, level) in tables
+    ]
+    return Consistent(
+        method,
+        {name: tables[name] for name in order if name in tables},
+        tuple(variances_of),
+        tuple(invariants),
+        {name: left_out[name] for name in order if name in left_out},
+        residual,
+    )
+
+
+def check_consistency(plan: Plan, method: str) -> None:
+    """Refuse what cannot be made to add up; no data are needed.
+
+    Raises:
+        PlanError: a method that is not one, no count or sum in the plan, declared totals that
+            contradict each other, or, for whole numbers, tables without a finest one.
+    """
+    problems = []
+    if method not in METHODS:
+        problems.append(f"consistency.method = {method!r}: must be one of {', '.join(METHODS)}")
+    groups = families(plan)
+    if not groups:
+        problems.append("consistency: no query is a count, histogram or sum; leave the section out")
+    for family in groups:
+        declared = {m.public: m.name for m in family.members if m.public is not None}
+        if len(declared) > 1:
+            listed = ", ".join(f"{q}.public.{level} = {v}" for v, (q, level) in declared.items())
+            problems.append(f"consistency: {listed}: these are one total and must be equal")
+        margins = family.margins({m.name: 1.0 for m in family.members})
+        finest = margins.finest()
+        if method == "integer" and len(finest) > 1:
+            names = " and ".join(repr(".".join(family.members[i].name)) for i in finest)
+            problems.append(
+                f"consistency.method = 'integer': {names} are each a margin of no other table, and "
+                "whole numbers need one table of which all others are margins; measure one, or "
+                "take 'nonnegative'"
+            )
+    if problems:
+        raise PlanError(problems)
+
+
+def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Name, Floats]:
+    """By table the variance of each cell after least squares, an entry for each of its places.
+
+    Args:
+        plan: which tables there are, and which add up.
+        variances: by (query, level) that of the noise on each cell; 0 for declared values.
+
+    Returns:
+        An entry for every table that takes part.
+    """
+    by_table: dict[Name, Floats] = {}
+    for family in families(plan):
+        names = [member.name for member in family.members]
+        margins = family.margins({name: variances[name] for name in names})
+        by_table |= dict(zip(names, margins.variances, strict=True))
+    return by_table
+
+
+def _fitted(
+    family: Family,
+    pairs: Mapping[Name, tuple[Integers, Fraction]],
+    method: ConsistencyMethod,
+    rounded: bool,
+) -> tuple[dict[Name, ConsistentTable], float]:
+    errors = {
+        name: standard_error(sigma_squared, rounded=rounded)
+        for name, (_, sigma_squared) in pairs.items()
+    }
+    variances = {
+        name: max(errors[name] ** 2, _LEAST_VARIANCE) if sigma_squared else 0.0
+        for name, (_, sigma_squared) in pairs.items()
+    }
+    margins = family.margins(variances)
+    values = [family.shaped(m, pairs[m.name][0].astype(np.float64)) for m in family.members]
+    least = margins.fit(values)
+    estimates: list[NDArray[Any]] = [*least]
+    residual = 0.0
+    moved = method != "least-squares" and not family.signed
+    if moved and any(float(table.min(initial=0.0)) < 0 for table in least):
+        positive = nonnegative(margins, values)
+        estimates, residual = [*positive.values], positive.residual
+    if method == "integer":
+        estimates = [*rounded_tables(margins, estimates, family.parents)]
+    tables = {}
+    for member, first, estimate, by_place in zip(
+        family.members, least, estimates, margins.variances, strict=True
+    ):
+        error = np.sqrt(by_place)
+        half = np.where(error > 0, Z90 * error + 0.5, 0.0)
+        half = half.reshape(-1, *(1,) * (first.ndim - 1))
+        lower, upper = first - half, first + half
+        if moved:
+            lower, upper = np.maximum(lower, 0.0), np.maximum(upper, 0.0)
+        if method == "integer":
+            # A whole true value in an interval is in the whole numbers of that interval.
+            lower, upper = np.ceil(lower - 1e-9), np.floor(upper + 1e-9)
+            lower, upper = lower.astype(np.int64), upper.astype(np.int64)
+        if method != "least-squares":
+            lower, upper = np.minimum(lower, estimate), np.maximum(upper, estimate)
+        errors = np.broadcast_to(error.reshape(half.shape), first.shape)
+        tables[member.name] = ConsistentTable(
+            *(family.flat(member, table) for table in (estimate, errors, lower, upper))
+        )
+    return tables, residual

@@ -1,0 +1,88 @@
+"""Least squares among tables without a negative cell.
+
+The nearest such tables, in the norm of least squares, are the least-squares tables of values whose
+finest cells have been lifted: by nothing where the result is positive, and just enough to reach 0
+elsewhere. So any step of a solver is one least-squares fit, and what comes out adds up at every
+step [CO-3].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.publishing.consistency.margins import Margins
+
+__all__ = ["Nonnegative", "nonnegative"]
+
+Floats = NDArray[np.float64]
+
+_TOLERANCE = 1e-9
+_ROUNDING = 1e-14  # of the largest value, which no step can do without
+_MOST_STEPS = 5_000
+
+
+@dataclass(frozen=True)
+class Nonnegative:
+    """Tables that add up and are not negative.
+
+    Args:
+        values: the tables; what is below 0 by no more than the residual has been set to 0.
+        residual: the largest violation of the optimality conditions over all cells, in the units
+            of a cell: |min(value, lift)|. Each sum of n cells holds to n times that.
+        steps: least-squares fits that were needed.
+    """
+
+    values: list[Floats]
+    residual: float
+    steps: int
+
+
+def nonnegative(margins: Margins, values: Sequence[Floats]) -> Nonnegative:
+    """The tables that minimize the sum of (x - y)^2 / variance, add up, and are all at least 0.
+
+    The dual problem is a quadratic in the lifts, which are at least 0; its matrix is the covariance
+    of the estimates, at most the variance of the noise. So unit steps are safe; they
+    are accelerated, and started afresh where they turn back. Tens to hundreds are usual.
+
+    Args:
+        margins: the tables' structure.
+        values: the noisy tables; see `Margins`.
+
+    Returns:
+        The tables, with the residual that is left: at most 1e-9, or 1e-14 of the largest value,
+        unless 5,000 steps were too few.
+
+    Source: Beck and Teboulle (2009); O'Donoghue and Candes (2015) for the restarts.
+    """
+    lifted = [i for i in margins.finest() if margins.margins[i].variance > 0]
+    scale = {i: 1 / margins.margins[i].variance for i in lifted}
+    lift = {i: np.zeros_like(values[i]) for i in lifted}
+    point, speed = dict(lift), 1.0
+    enough = max(_TOLERANCE, _ROUNDING * max(_largest(table) for table in values))
+    fitted, residual, steps = list(values), 0.0, 0
+    while steps < _MOST_STEPS:
+        raised = [y + point[i] if i in point else y for i, y in enumerate(values)]
+        fitted = margins.fit(raised)
+        steps += 1
+        down = {i: np.minimum(fitted[i], point[i]) for i in lifted}
+        residual = max((_largest(moved) for moved in down.values()), default=0.0)
+        if residual <= enough:
+            break
+        new = {i: point[i] - down[i] for i in lifted}
+        step = {i: new[i] - lift[i] for i in lifted}
+        back = sum(scale[i] * np.vdot(down[i], step[i]) for i in lifted)
+        faster = 1.0 if back > 0 else (1 + (1 + 4 * speed * speed) ** 0.5) / 2
+        ahead = 0.0 if back > 0 else (speed - 1) / faster
+        for i in lifted:
+            step[i] *= ahead
+            step[i] += new[i]
+        point, lift, speed = step, new, faster
+    return Nonnegative([np.maximum(table, 0.0) for table in fitted], residual, steps)
+
+
+def _largest(table: Floats) -> float:
+    return float(max(table.max(initial=0.0), -table.min(initial=0.0)))

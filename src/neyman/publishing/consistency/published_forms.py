@@ -1,0 +1,91 @@
+"""The tables of a release that add up, made of those that it published.
+
+They lie in ``tables/consistent/``, one for each table that takes part. Who releases makes them and
+who verifies makes them again, from the same files by the same function: nothing private comes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from neyman.publishing.consistency.adjusted_tables import (
+    Consistent,
+    ConsistentTable,
+    consistent_tables,
+)
+from neyman.publishing.consistency.families import Member, families
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.tables.estimates import Estimate
+from neyman.publishing.tables.forms import Form, integers
+from neyman.storage.reading import open_file
+
+__all__ = ["FOLDER", "ConsistentForm", "consistent_forms", "from_published", "members"]
+
+FOLDER = "tables/consistent"
+"""Where they lie in a release's folder."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConsistentForm:
+    """One table that adds up, with the keys of the noisy one that it was made of.
+
+    Args:
+        form: the form of the noisy table.
+        table: its cells.
+    """
+
+    form: Form
+    table: ConsistentTable
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns as they are made."""
+        return self.build(range(0)).schema
+
+    def build(self, part: range) -> pa.Table:
+        """Some rows of the table, in the plan's units."""
+        rows = slice(part.start, part.stop)
+        columns = (self.table.value, self.table.standard_error, self.table.lower, self.table.upper)
+        value, error, lower, upper = (np.ascontiguousarray(numbers[rows]) for numbers in columns)
+        decimals = self.form.decimals if self.form.query.measure == "sum" else 0
+        return self.form.with_keys(Estimate(value, error, lower, upper, decimals), part.start)
+
+
+def from_published(plan: Plan, forms: Iterable[Form], folder: Path) -> Consistent:
+    """What the published tables in a folder come to when they add up.
+
+    Args:
+        plan: a plan with a ``[consistency]`` section.
+        forms: the form of each of its tables, with the noise.
+        folder: where the release lies.
+    """
+    parts = members(plan)
+    noisy: dict[tuple[str, str, str], Any] = {}
+    for form in forms:
+        name = form.query.name, form.level
+        if name in parts:
+            path = folder / "tables" / f"{form.query.name}.{form.level}.parquet"
+            with open_file(path) as file:
+                column = pyarrow.parquet.ParquetFile(file).read(["value"], use_threads=False)
+            values = integers(column.column("value"))
+            noisy[*name, parts[name].measure] = (values, form.entries[0][1])
+    method: Any = plan.consistency
+    return consistent_tables(plan, noisy, method)
+
+
+def members(plan: Plan) -> dict[tuple[str, str], Member]:
+    """The tables that take part, by query and level."""
+    return {member.name: member for family in families(plan) for member in family.members}
+
+
+def consistent_forms(result: Consistent, forms: Iterable[Form]) -> tuple[ConsistentForm, ...]:
+    """The tables that add up, in declared order."""
+    by_name = {(form.query.name, form.level): form for form in forms}
+    return tuple(ConsistentForm(by_name[name], table) for name, table in result.tables.items())

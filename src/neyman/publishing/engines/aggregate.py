@@ -1,0 +1,634 @@
+"""Exact tables from private rows: what each measure of a plan counts or adds, zeros left out.
+
+Without units of several rows, rows are grouped by their keys as they are, in the engine; the public
+keys are looked up for the few groups, which are grouped by their codes once more. One aggregation
+for each largest set of dimensions gives all the tables, which are summed up from it. Where units
+are named, each row gets its codes first, a unit's rows are cut down to what the plan allows, and
+the work goes through buckets of units one after another, so that memory stays bounded.
+
+What counts as what (the tests hold the engines to the same rules in plain Python):
+
+- The plan's keys say how a value is read as a key (`expressions.key_bytes`), and the value alone
+  decides which key it is. Text keys compare as bytes, blanks included, whatever collation is set: a
+  text as it is, a whole number (also in a column of decimals) in decimal digits, a truth value as
+  ``true`` or ``false``, a date as ``YYYY-MM-DD``. Whole-number keys compare as numbers, read as a
+  sum reads them: 1, 1.0, 01 and 1e0 are one key, as text and as numbers. Boolean keys are these
+  numbers 1 and 0, and the texts true, True, TRUE, t, T and false, False, FALSE, f, F. NULL,
+  fractions and unlisted values are unknown.
+- A place is known by its whole path: a row with a known state and an unlisted county is unknown.
+- `expressions.scaled_integer` reads a value, and it is clipped; a histogram's into its first and
+  last bin.
+- A query's filter takes its rows before any bound: `rows` of the unit is a bound on those rows.
+- A unit is the bytes of its id's text. A row without one (NULL) is dropped; without ``unit.id``
+  each row is a unit.
+
+Sums are exact, and brought back inside +-2^62 in each group, which cannot raise what one row
+changes. What is unknown has one code more than there are keys, so that no row is lost to a query
+that does not use that dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import ibis
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from neyman.publishing.engines.backend_tables import fetched, fresh_key, held, put, secret_table
+from neyman.publishing.engines.bounding import first_cells, first_rows
+from neyman.publishing.engines.cells import SATURATED, Cells, added, product, ravelled, together
+from neyman.publishing.engines.csv_reader import DataError, cause, fault
+from neyman.publishing.engines.data_schema import filter_column
+from neyman.publishing.engines.encoding import Axis, Coding
+from neyman.publishing.engines.expressions import bin_of, engine_of, total
+from neyman.publishing.engines.progress import Progress, Steps
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import ALL, Query, center, key_text, measures_of, middle
+
+__all__ = ["aggregate", "aggregate_cells", "discover", "rehearse", "selected"]
+
+Key = tuple[str, str, str]
+KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]
+"""Keys, and by measure a number for each."""
+
+_BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
+_SMALL = 3 * 10**9  # whose square fits in 64 bits
+_PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of what is added up
+
+
+def aggregate(plan: Plan, table: ibis.Table) -> Mapping[Key, NDArray[np.int64]]:
+    """The exact tables of a plan, as `aggregate_cells` has them, zeros included."""
+    return {key: cells.dense() for key, cells in aggregate_cells(plan, table).items()}
+
+
+def aggregate_cells(
+    plan: Plan, table: ibis.Table, *, progress: Progress | None = None
+) -> Mapping[Key, Cells]:
+    """The exact integer tables of a plan, but for those by keys that are unknown.
+
+    Args:
+        plan: which tables.
+        table: the private rows, whose schema has been checked.
+        progress: called with the part done, in [0, 1].
+
+    Returns:
+        By (query, level, measure), the measure one of "count", "units", "sum", "offset" and
+        "square" (see `Entry`), its cells in declared order: places first, then the keys of each
+        ``by`` column, then bins, the last one fastest.
+    """
+    return tables_of(plan, table, fresh_key(), progress)
+
+
+def tables_of(
+    plan: Plan, table: ibis.Table, key: bytes, progress: Progress | None = None
+) -> dict[Key, Cells]:
+    """`aggregate_cells` with a key for the choice among a unit's rows that is given."""
+    coding = Coding(plan, tuple(table.columns))
+    known = [query for query in plan.queries if query.split and query.delta is None]
+    alone = ("distinct", "rows")
+    largest = [query for query in known if query.searched and plan.unit.id is not None]
+    queries = [query for query in known if query.measure not in alone and query not in largest]
+    filters = list(dict.fromkeys(query.where for query in queries))
+    tables: dict[Key, Cells] = {}
+    for number, where in enumerate(filters):
+        served = [query for query in queries if query.where == where]
+        part = progress and _part(progress, number, len(filters))
+        tables |= _tables_of(coding, selected(plan, table, where), served, key, part)
+    for query in known:
+        if query.measure == "distinct":
+            tables |= _distinct(coding, selected(plan, table, query.where), query, key)
+        if query.measure == "rows":
+            tables[query.name, ALL, "rows"] = _unit_rows(coding, table, query)
+        elif query in largest:
+            rows = selected(plan, table, query.where)
+            tables[query.name, ALL, "count"] = _largest_values(coding, rows, query)
+    return tables
+
+
+def selected(plan: Plan, table: ibis.Table, where: str | None) -> ibis.Table:
+    """The rows of a `prepared` table that a query's filter takes."""
+    rows: Any = table
+    return table if where is None else rows.filter(rows[filter_column(plan, where)])
+
+
+def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
+    """How many units have how many rows: each unit is in one cell, by its own rows alone."""
+    edges = query.bins or range(2)
+    parts: list[Cells] = []
+    for bucket in buckets_of(coding.plan, table):
+        rows: Any = coding.read(bucket, [], unit=True)
+        units = rows.group_by("unit").aggregate(rows=rows.count())
+        size = ibis.least(units["rows"].cast("int64"), edges[-1] - 1)
+        units = units.select(cell=bin_of(size, edges))
+        counted = fetched(units.group_by("cell").aggregate(units=units.count()))
+        index, values = (_integers(counted[name]) for name in ("cell", "units"))
+        parts.append(added(len(edges) - 1, index, values))
+    return together(parts)
+
+
+def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
+    """How many units have their largest distance from 0 in each cell: each unit is in one cell.
+
+    Of two cells with one distance the positive one counts.
+    """
+    edges = query.bins or range(2)
+    middle = (len(edges) - 1) // 2 if edges[0] < 0 else 0
+    (axis,) = coding.axes(query, ALL)
+    parts: list[Cells] = []
+    for bucket in buckets_of(coding.plan, table):
+        rows: Any = known_rows(coding.read(bucket, [axis.name], unit=True), [axis])
+        away = rows[axis.name].cast("int64") - middle
+        rank = 2 * away.abs() + (away > 0).cast("int64")
+        ranked: Any = rows.select("unit", rank=rank)
+        units = ranked.group_by("unit").aggregate(rank=ranked["rank"].max())
+        counted = fetched(units.group_by("rank").aggregate(units=units.count()))
+        ranks, values = (_integers(counted[name]) for name in ("rank", "units"))
+        index = middle + np.where(ranks % 2 == 1, ranks // 2, -(ranks // 2))
+        parts.append(added(len(edges) - 1, index, values))
+    return together(parts)
+
+
+def _part(progress: Progress, number: int, parts: int) -> Progress:
+    return lambda done: progress((number + done) / parts)
+
+
+def _tables_of(
+    coding: Coding,
+    table: ibis.Table,
+    queries: Sequence[Query],
+    key: bytes,
+    progress: Progress | None,
+) -> dict[Key, Cells]:
+    """The tables of queries with one filter, from the rows that it takes."""
+    plan = coding.plan
+    if plan.unit.id is None:
+        return dict(_unbounded(coding, table, queries, progress))
+    wanted = dict.fromkeys(name for query in queries for name in needed_columns(coding, query))
+    parts: dict[Key, list[Cells]] = {}
+    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+        buckets = list(buckets_of(plan, table))
+        uses = _uses(coding, queries)
+        steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
+        for bucket in buckets:
+            rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
+            bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
+            with held(bounded, steps) if uses > 1 else nullcontext(bounded) as shared:
+                for target, cells in _bounded(coding, shared, queries, secret, steps):
+                    parts.setdefault(target, []).append(cells)
+    return {target: together(cells) for target, cells in parts.items()}
+
+
+def _distinct(
+    coding: Coding, table: ibis.Table, query: Query, key: bytes
+) -> Iterator[tuple[Key, Cells]]:
+    """How many values of a column each cell has, from the rows that a query takes.
+
+    A value that is NULL, unlisted, or not UTF-8 is none. The values of all buckets are compared,
+    since units share them.
+    """
+    wanted = list(needed_columns(coding, query))
+    (value,) = coding.values(query)
+    label = 1 + 2 * coding.plan.queries.index(query)
+    named = coding.plan.unit.id is not None
+    parts: dict[str, list[pa.Table]] = {level: [] for level, _ in query.split}
+    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+        for bucket in buckets_of(coding.plan, table):
+            rows: Any = coding.looked_up(coding.read(bucket, wanted, unit=named), wanted, keys)
+            if named:
+                rows = first_rows(rows, wanted, coding.plan.unit.rows, secret, 0)
+                rows = bounded_rows(coding, rows, query, secret, label)
+            for level, tables in parts.items():
+                cell = [axis.name for axis in coding.axes(query, level)]
+                each = rows.select(**{name: rows[name] for name in cell}, value=rows[value])
+                tables.append(fetched(each.filter(each["value"].notnull()).distinct()))
+    size = None if value[0] == "t" else coding.key(query.column or "").size
+    for level, tables in parts.items():
+        names = [axis.name for axis in coding.axes(query, level)]
+        distinct = pa.concat_tables(tables).group_by([*names, "value"]).aggregate([])
+        values = distinct["value"].to_pylist()
+        good = [_is_text(one) if size is None else one < size for one in values]
+        codes = {name: _integers(distinct[name])[good] for name in names}
+        ones = np.ones(sum(good), np.int64)
+        yield (query.name, level, "distinct"), _cells(coding, codes, ones, query, level)
+
+
+def discover(
+    plan: Plan,
+    query: Query,
+    level: str,
+    table: ibis.Table,
+    *,
+    progress: Progress | None = None,
+) -> KeyNumbers:
+    """The keys that rows have, with their exact numbers; nothing here is private yet.
+
+    Args:
+        plan: the plan of the query.
+        query: one with columns whose keys are unknown.
+        level: which of its levels.
+        table: the private rows, whose schema has been checked.
+        progress: called with the part done, in [0, 1].
+
+    Returns:
+        The key columns of the table as text (places by their declared names, then ``by``), sorted
+        by their bytes, and for each row by measure: "keys", how many distinct units have it, 1 or
+        more, and "count" or "sum" where the query asks for them. A value that is NULL, or not
+        UTF-8, is no key.
+    """
+    return keys_of(plan, query, level, table, fresh_key(), progress)
+
+
+def keys_of(
+    plan: Plan,
+    query: Query,
+    level: str,
+    table: ibis.Table,
+    key: bytes,
+    progress: Progress | None = None,
+) -> KeyNumbers:
+    """`discover` with a key for the choice among a unit's rows that is given."""
+    coding = Coding(plan, tuple(table.columns))
+    table = selected(plan, table, query.where)
+    axes, unknown = coding.axes(query, level), coding.discovered(query)
+    # At every level the same ones, so that one key leaves the same rows of a unit at each.
+    wanted = [*needed_columns(coding, query), *unknown]
+    group = [*(axis.name for axis in axes), *unknown]
+    tables: list[pa.Table] = []
+    named = plan.unit.id is not None
+    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+        buckets = list(buckets_of(plan, table))
+        steps = Steps(len(buckets), progress)
+        for bucket in buckets:
+            rows: Any = coding.read(bucket, wanted, unit=named)
+            rows = coding.looked_up(rows, wanted, keys)
+            if named:
+                rows = first_rows(rows, wanted, plan.unit.rows, secret, 0)
+            rows = chosen_rows(coding, rows, query, secret)
+            tables.append(fetched(_by_key(coding, rows, query, group), steps))
+    return _named(coding, query, level, pa.concat_tables(tables), axes, unknown)
+
+
+def _by_key(coding: Coding, rows: Any, query: Query, group: Sequence[str]) -> Any:
+    """Units of each key, "keys", and what else is measured, as `_measures` names it."""
+    named = coding.plan.unit.id is not None
+    if measures_of(query) == ("keys",):
+        rows = rows.select("unit", *group).distinct() if named else rows
+        return rows.group_by(*group).aggregate(keys=rows.count())
+    units = rows["unit"].nunique() if named else rows.count()
+    measures = _measures(coding, rows, [query])
+    return rows.group_by(*group).aggregate(keys=units, **measures)
+
+
+def chosen_rows(coding: Coding, rows: Any, query: Query, secret: ibis.Table) -> Any:
+    """The rows with all keys of a query whose keys are unknown, after its own bounds."""
+    lowest, unknown = coding.axes(query, coding.lowest(query)), coding.discovered(query)
+    rows = known_rows(rows, lowest).filter(*(rows[name].notnull() for name in unknown))
+    cell = [*(axis.name for axis in lowest), *unknown]
+    wanted = [*needed_columns(coding, query), *unknown]
+    if query.groups is not None:
+        rows = first_cells(rows, wanted, query.groups, secret, 1, cell)
+    if query.rows_per_group is not None:
+        rows = first_rows(rows, wanted, query.rows_per_group, secret, 2, cell)
+    return rows
+
+
+def _named(
+    coding: Coding,
+    query: Query,
+    level: str,
+    table: pa.Table,
+    axes: Sequence[Axis],
+    unknown: Sequence[str],
+) -> KeyNumbers:
+    """Numbers by codes and bytes as a sorted table of texts, and the numbers by measure."""
+    of_measure = {part: _column_of(coding, query, part) for part in measures_of(query)}
+    numbers = set(of_measure.values())
+    # Sums of several buckets could leave 64 bits.
+    lists = [(name, "list") for name in numbers]
+    table = table.select([n for n in table.column_names if n in numbers or n[0] in "tpb"])
+    table = table.group_by([n for n in table.column_names if n not in numbers]).aggregate(lists)
+    plan, place = coding.plan, coding.place(level)
+    columns: dict[str, Any] = {}
+    paths: Any = []
+    if place and plan.hierarchy:
+        listed = plan.hierarchy.paths(level)
+        paths = [listed[code] for code in table[place.name].to_pylist()]
+    for depth, name in enumerate(plan.key_columns(query, level)[: len(paths[0]) if paths else 0]):
+        columns[name] = [path[depth].encode("utf-8", "surrogatepass") for path in paths]
+    for name in query.by:
+        column = plan.column(name)
+        if column.discover:
+            columns[name] = table[f"t{coding.names.index(name)}"].to_pylist()
+        else:
+            texts = [key_text(value).encode("utf-8", "surrogatepass") for value in column.keys]
+            columns[name] = [texts[code] for code in table[coding.key(name).name].to_pylist()]
+    order = plan.key_columns(query, level)
+    rows = zip(*(columns.get(name, []) for name in order), strict=True)
+    known = sorted((row, i) for i, row in enumerate(rows) if all(map(_is_text, row)))
+    texts = {
+        name: pa.array([row[i].decode() for row, _ in known], pa.string())
+        for i, name in enumerate(order)
+    }
+    place_of = [i for _, i in known]
+    exact = {
+        part: np.array([_inside(values) for values in table[f"{name}_list"].to_pylist()], np.int64)
+        for part, name in of_measure.items()
+    }
+    return pa.table(texts), {part: values[place_of] for part, values in exact.items()}
+
+
+def _column_of(coding: Coding, query: Query, part: str) -> str:
+    """The column that holds a part of the measure, of those of `_by_key` and `_measures`."""
+    if part == "keys":
+        return part
+    value, needed = coding.value(query, part) or "", list(coding.numbers(query, part))
+    if part in _PREFIX:
+        return ":".join([_PREFIX[part] + value[1:], *(n for n in needed if n != value)])
+    return ":".join(["rows", *needed])
+
+
+def _inside(values: Iterable[int]) -> int:
+    return max(-SATURATED, min(SATURATED, sum(values)))
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def rehearse(plan: Plan, table: ibis.Table) -> None:
+    """Run the whole aggregation without a row, so that what can fail fails before the charge.
+
+    Args:
+        plan: which tables.
+        table: the private table, on the engine that will do the work; only its form is used
+            (``open_table(..., rows=False)`` will do).
+
+    Raises:
+        DataError: the tables of the plan cannot be made from a table of this form.
+    """
+    names = Coding(plan, tuple(table.columns)).names
+    empty = (table.select(*names) if names else table).limit(0)
+    try:
+        tables = aggregate_cells(plan, empty)
+        for query in plan.queries:
+            for level in query.levels if query.delta is not None else ():
+                discover(plan, query, level, empty)
+    except DataError:
+        raise
+    except Exception as error:
+        raise fault(
+            error,
+            "data of this form cannot be counted: a rehearsal without rows ended in "
+            + cause(error),
+        ) from None
+    for entry in plan.entries():
+        key = (entry.query, entry.level, entry.measure)
+        counted = entry.public is None and entry.cells is not None and entry.measure != "rank"
+        if counted and (key not in tables or len(tables[key]) != entry.cells):
+            raise DataError(f"data of this form give no table {key}; please report this")
+
+
+@dataclass(frozen=True)
+class _Dimensions:
+    """A set of dimensions: how deep into the hierarchy (-1 for not at all), which other axes."""
+
+    depth: int
+    others: frozenset[str]
+
+    def within(self, other: _Dimensions) -> bool:
+        return self.depth <= other.depth and self.others <= other.others
+
+    @property
+    def names(self) -> list[str]:
+        place = [f"p{self.depth}"] if self.depth >= 0 else []
+        return place + sorted(self.others)
+
+
+def _dimensions(coding: Coding, query: Query) -> _Dimensions:
+    """The dimensions of a query's finest measured table."""
+    levels = [level for level, _ in query.split]
+    hierarchy = coding.plan.hierarchy
+    deepest = max(levels, key=hierarchy.depth) if hierarchy and query.at else levels[0]
+    place, axes = coding.place(deepest), coding.axes(query, deepest)
+    others = frozenset(axis.name for axis in axes if axis != place)
+    return _Dimensions(int(place.name[1:]) if place else -1, others)
+
+
+def _shared(coding: Coding, queries: Sequence[Query]) -> Iterator[tuple[_Dimensions, list[Query]]]:
+    """The largest sets of dimensions, each with the queries that it answers."""
+    left = {query.name: (query, _dimensions(coding, query)) for query in queries}
+    kinds = list(dict.fromkeys(own for _, own in left.values()))
+    for largest in kinds:
+        if any(largest != other and largest.within(other) for other in kinds):
+            continue
+        served = [query for query, own in left.values() if own.within(largest)]
+        for query in served:
+            del left[query.name]
+        yield largest, served
+
+
+def _unbounded(
+    coding: Coding, table: ibis.Table, queries: Sequence[Query], progress: Progress | None
+) -> Iterator[tuple[Key, Cells]]:
+    """Tables where each row is a unit: grouped by keys as they are, then by their codes."""
+    shared = list(_shared(coding, queries))
+    steps = Steps(len(shared), progress)
+    for largest, served in shared:
+        values = {name for query in served for name in coding.values(query)}
+        rows = coding.read(table, {*largest.names, *values}, unit=False)
+        measures = _measures(coding, rows, served)
+        group = [name for name in rows.columns if name[0] in "th"]
+        looked_up = largest.names if any(name[0] == "t" for name in group) else ()
+        with listed(coding, table, looked_up) as keys:
+            if keys:
+                groups = rows.group_by(*group).aggregate(**measures)
+                rows = coding.looked_up(groups, looked_up, keys)
+                measures = {name: total(rows[name]) for name in measures}
+            yield from _tables(coding, rows, largest.names, measures, served, steps)
+
+
+@contextmanager
+def listed(coding: Coding, table: ibis.Table, wanted: Iterable[str]) -> Iterator[list[ibis.Table]]:
+    """The public keys of what is wanted, as tables on the engine of the rows."""
+    with ExitStack() as scope:
+        yield [scope.enter_context(put(table, keys)) for keys in coding.keys(wanted)]
+
+
+def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:
+    """Numbers of rows, and for each column of values what is asked of it, see `_column_of`.
+
+    A row without a number that a part needs adds nothing to this part [UN-10].
+    """
+    measures: dict[str, Any] = {"rows": rows.count()}
+    for query in queries:
+        for measure in measures_of(query):
+            name, (_, clip) = coding.value(query, measure), query.measured(measure)
+            needed = [rows[one] >= low for one, low in coding.numbers(query, measure).items()]
+            known: Any = ibis.and_(*needed) if needed else None
+            column = _column_of(coding, query, measure)
+            if measure in _PREFIX and name is not None and clip is not None:
+                value = _added(rows[name], measure, clip)
+                part = value if known is None else ibis.cases((known, value), else_=0)
+                measures[column] = total(part)
+            elif known is not None:
+                measures[column] = known.cast("int64").sum().coalesce(0)
+    return measures
+
+
+def _added(value: Any, measure: str, clip: tuple[int, int]) -> Any:
+    """What a value adds to a sum, an offset or a sum of squares."""
+    if measure == "offset":
+        about = middle(clip)
+        return value * about.denominator - about.numerator
+    return _square(value, clip) if measure == "square" else value
+
+
+def _square(value: Any, clip: tuple[int, int]) -> Any:
+    about = center(clip)
+    away: Any = value - about
+    if max(clip[1] - about, about - clip[0]) > _SMALL:
+        away = away.cast("decimal(38, 0)")
+    return ibis.least(away * away, SATURATED)
+
+
+def _tables(
+    coding: Coding,
+    rows: Any,
+    names: Sequence[str],
+    measures: Mapping[str, Any],
+    queries: Sequence[Query],
+    steps: Steps,
+) -> Iterator[tuple[Key, Cells]]:
+    """The tables of queries that are sums over one set of dimensions."""
+    grouped = rows.group_by(*names) if names else rows
+    table = fetched(grouped.aggregate(**measures), steps)
+    codes = {name: _integers(table[name]) for name in names}
+    for query in queries:
+        for level, _ in query.split:
+            for part in measures_of(query):
+                values = _integers(table[_column_of(coding, query, part)])
+                yield (query.name, level, part), _cells(coding, codes, values, query, level)
+
+
+def _integers(column: Any) -> NDArray[np.int64]:
+    return column.to_numpy().astype(np.int64, copy=False)
+
+
+def _cells(
+    coding: Coding,
+    codes: Mapping[str, NDArray[np.int64]],
+    values: NDArray[np.int64],
+    query: Query,
+    level: str,
+) -> Cells:
+    axes = coding.axes(query, level)
+    shape = [axis.size for axis in axes]
+    if not axes:
+        return added(1, np.zeros(len(values), dtype=np.int64), values)
+    on = coding.risen(codes, query, level)
+    known = np.logical_and.reduce([code < size for code, size in zip(on, shape, strict=True)])
+    index = ravelled([code[known] for code in on], shape)
+    return added(product(shape), index, values[known])
+
+
+def _bounded(
+    coding: Coding, rows: ibis.Table, queries: Sequence[Query], secret: ibis.Table, steps: Steps
+) -> Iterator[tuple[Key, Cells]]:
+    """Tables of some units, whose rows have been cut down to the plan's."""
+    alone = [query for query in queries if _alone(query)]
+    for largest, served in _shared(coding, [query for query in queries if not _alone(query)]):
+        measures = _measures(coding, rows, served)
+        yield from _tables(coding, rows, largest.names, measures, served, steps)
+    for query in alone:
+        label = 1 + 2 * coding.plan.queries.index(query)
+        own = bounded_rows(coding, rows, query, secret, label)
+        if query.measure != "units":
+            names = _dimensions(coding, query).names
+            measures = _measures(coding, own, [query])
+            yield from _tables(coding, own, names, measures, [query], steps)
+            continue
+        for level, _ in query.split:
+            # A unit in several places is one unit of what is above them: nothing adds up here.
+            names = [axis.name for axis in coding.axes(query, level)]
+            each: Any = own.select("unit", *names).distinct()
+            grouped = each.group_by(*names) if names else each
+            table = fetched(grouped.aggregate(units=each.count()), steps)
+            codes = {name: _integers(table[name]) for name in names}
+            cells = _cells(coding, codes, _integers(table["units"]), query, level)
+            yield (query.name, level, "units"), cells
+
+
+def _alone(query: Query) -> bool:
+    """Whether a query takes other rows than the plan's, or counts units."""
+    bounds = (query.groups, query.rows_per_group)
+    return query.measure == "units" or any(bound is not None for bound in bounds)
+
+
+def bounded_rows(
+    coding: Coding, rows: Any, query: Query, secret: ibis.Table, label: int
+) -> ibis.Table:
+    """The rows that a query's own bounds leave of each unit."""
+    axes = coding.axes(query, coding.lowest(query))
+    # The values of quantiles that are drawn are no cells: their groups are.
+    cell = [axis.name for axis in axes if not (query.inverse_sensitivity and axis.name[0] == "h")]
+    names = list(needed_columns(coding, query))
+    rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
+    if query.groups is not None:
+        rows = first_cells(rows, names, query.groups, secret, label, cell)
+    if query.rows_per_group is not None:
+        rows = first_rows(rows, names, query.rows_per_group, secret, label + 1, cell)
+    return rows
+
+
+def with_numbers(coding: Coding, rows: Any, query: Query) -> Any:
+    """The rows that take part in some part of the measure, so that no other uses up a bound."""
+    parts = [coding.numbers(query, part) for part in measures_of(query)]
+    if not all(parts):
+        return rows
+    conditions = [ibis.and_(*(rows[n] >= low for n, low in part.items())) for part in parts]
+    return rows.filter(ibis.or_(*conditions))
+
+
+def known_rows(rows: Any, axes: Sequence[Axis]) -> Any:
+    """The rows with a key on every axis, and with a number where an axis has bins."""
+    return rows.filter(*(rows[axis.name] < axis.size for axis in axes)) if axes else rows
+
+
+def needed_columns(coding: Coding, query: Query) -> dict[str, None]:
+    """The columns of codes and values that a query needs of each row."""
+    alone = query.measure in ("units", "distinct") or query.delta is not None
+    levels = query.levels if alone else (coding.lowest(query),)
+    names = dict.fromkeys(axis.name for level in levels for axis in coding.axes(query, level))
+    return names | coding.values(query)
+
+
+def _uses(coding: Coding, queries: Sequence[Query]) -> int:
+    """How many aggregations the rows that are kept are for."""
+    alone = [len(query.split) for query in queries if _alone(query)]
+    return sum(alone) + sum(1 for _ in _shared(coding, [q for q in queries if not _alone(q)]))
+
+
+def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
+    """The rows in parts that have all rows of a unit, small enough to be ranked in memory.
+
+    Spark sorts on disk anyway. Which bucket a unit is in changes nothing: its rows are ranked
+    among themselves.
+    """
+    unit = plan.unit.id
+    if unit is None or engine_of(table) != "duckdb":
+        yield table
+        return
+    number = 1 + int(table.count().to_pyarrow().as_py()) // _BUCKET
+    for bucket in range(number):
+        # A hash may be negative, and so is its remainder then: hence the second one.
+        part = (table[unit].hash() % number + number) % number
+        yield table.filter(part == bucket) if number > 1 else table

@@ -1,0 +1,93 @@
+"""Bounds on what one unit adds, by a choice among its rows that looks at that unit alone.
+
+Rows are ranked by a keyed SHA-256 of what they are (`expressions.digest`), and the first so many of
+each unit are kept: the same ones on every engine, given the same key. What is ranked:
+
+- A row by the numbers that decide what it adds (codes of its cells, values), the number of the copy
+  among equal rows of its unit, and its unit. Rows are kept that come first by the first 64 bits of
+  the digest, and of those with equal bits by the numbers, then by the number of the copy.
+- A cell, where a unit's cells are bounded, by its codes and the unit, in the same way.
+
+For any key, and whatever the digests are, at most so many rows of each unit are left, and which
+ones does not depend on other units: the guarantee needs no more. That SHA-256 under a secret key
+looks random makes the choice fair; the key is drawn for each call, stands in a table of one row and
+nowhere else, and no digest is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ibis
+
+from neyman.publishing.engines.expressions import digest
+
+__all__ = ["first_cells", "first_rows"]
+
+_BITS = 16  # hexadecimal digits of the digest that rows are ordered by
+
+
+def first_rows(
+    rows: ibis.Table,
+    names: Sequence[str],
+    most: int,
+    key: ibis.Table,
+    label: int,
+    within: Sequence[str] = (),
+) -> ibis.Table:
+    """At most so many rows of each unit, or of each unit and cell [UN-1].
+
+    Args:
+        rows: the bytes ``unit`` (no NULL), and the ``names``.
+        names: columns of whole numbers, no NULL, and of bytes, which are all that a row is.
+        most: how many rows to keep, at least 1.
+        key: the table of the secret key.
+        label: different labels make different choices by one key.
+        within: those of the names that make the cell.
+
+    Returns:
+        The rows that are kept, in the same columns.
+    """
+    counted: Any = rows.group_by(["unit", *names]).aggregate(copies=rows.count())
+    single: Any = counted.mutate(copy=ibis.range(0, counted["copies"]).unnest()).drop("copies")
+    numbered = _ranked(single, key, label, [*names, "copy"])
+    order = ["rank", *names, "copy"]
+    return _below(numbered, ibis.row_number(), ["unit", *within], order, most, names)
+
+
+def first_cells(
+    rows: ibis.Table,
+    names: Sequence[str],
+    most: int,
+    key: ibis.Table,
+    label: int,
+    cell: Sequence[str],
+) -> ibis.Table:
+    """All rows of at most so many cells of each unit.
+
+    Args:
+        rows, names, key, label: as `first_rows` has them.
+        most: how many cells to keep, at least 1.
+        cell: those of the names that make the cell.
+    """
+    if not cell:
+        return rows
+    numbered = _ranked(rows, key, label, cell)
+    return _below(numbered, ibis.dense_rank(), ["unit"], ["rank", *cell], most, names)
+
+
+def _ranked(rows: Any, key: ibis.Table, label: int, numbers: Sequence[str]) -> Any:
+    both = rows.cross_join(key)
+    hashed = digest(
+        both["key"], [ibis.literal(label), *(both[name] for name in numbers)], both["unit"]
+    )
+    return both.mutate(rank=hashed.substr(0, _BITS)).drop("key")
+
+
+def _below(
+    rows: Any, number: Any, group: list[str], order: list[str], most: int, names: Sequence[str]
+) -> Any:
+    window = ibis.window(group_by=group, order_by=order)
+    numbered = rows.mutate(place=number.over(window))
+    return numbered.filter(numbered["place"] < most).select("unit", *names)

@@ -1,0 +1,177 @@
+"""The types that engines read a column as, from its Arrow type alone.
+
+Both engines, and both of DuckDB's readers of Parquet, have these types with one meaning. A column
+of another type is refused by its type if a plan needs it, before any row is read. What a row holds
+decides nothing here: no conversion raises.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neyman.publishing.engines.csv_reader import DataError, without_empty
+
+__all__ = [
+    "MOST_OF_NANOSECONDS",
+    "PLACEHOLDER",
+    "check_types",
+    "is_plain",
+    "plain",
+    "plain_form",
+    "plain_table",
+    "plain_type",
+    "reads_as_is",
+]
+
+# pyright does not see the functions that Arrow makes on import.
+_compute: Any = pc
+_TEXT = ("string", "large_string", "string_view")
+_MOST_DAYS = 2**31 - 1
+_DAY = 86_400_000  # milliseconds
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
+_FIRST_SECOND, _LAST_SECOND = -62_135_683_200, 253_402_387_199  # a day around years 1 to 9999
+
+MOST_OF_NANOSECONDS = (2**63 - 1) // 1000 - 1
+"""The most microseconds of a timestamp of nanoseconds: 64 bits have the ends for what is none."""
+
+PLACEHOLDER = pa.binary()
+"""What stands for a type that no plan can use, where a form has a column of it."""
+
+
+def plain_type(kind: Any) -> Any:
+    """Return the type that a column of an Arrow type is read as; None if no plan can use it.
+
+    Text of every layout is one type, half floats are single floats, decimals have 128 bits, dates
+    count days, timestamps count microseconds, in UTC if they have a time zone, and dictionaries and
+    runs are read as their values. A column of nothing is text.
+    Decimals with 256 bits or a negative scale, times, nested types, bytes, and extension types
+    cannot be used.
+    """
+    types = pa.types
+    if types.is_dictionary(kind) or str(kind).startswith("run_end_encoded"):
+        return plain_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return None
+    if types.is_null(kind) or str(kind) in _TEXT:
+        return pa.large_string()
+    if types.is_float16(kind):
+        return pa.float32()
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+        return kind
+    if types.is_date(kind):
+        return pa.date32()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if types.is_decimal(kind) and kind.bit_width <= 128 and 0 <= kind.scale <= kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    return None
+
+
+def is_plain(kind: Any) -> bool:
+    """Return True if engines take a type as it is: a plain one, or text in another layout."""
+    return str(kind) in _TEXT or kind == plain_type(kind)
+
+
+def reads_as_is(kind: Any) -> bool:
+    """Return True if DuckDB reads a type of Parquet as it is, whatever its values are.
+
+    It converts timestamps of milliseconds, which fails where they leave 64 bits, and Ibis has no
+    type for nanoseconds with a time zone.
+    """
+    is_time = pa.types.is_timestamp(kind)
+    return not is_time or kind.unit == "us" or (kind.unit == "ns" and kind.tz is None)
+
+
+def check_types(schema: Any, columns: Any) -> None:
+    """Refuse columns that no plan can use.
+
+    Raises:
+        DataError: with the name and the Arrow type of the first.
+    """
+    for name in columns or ():
+        kind = schema.field(name).type
+        if plain_type(kind) is None:
+            raise DataError(
+                f"data column {name!r} has type {kind}: a column that a plan uses holds text, "
+                "numbers (decimals of at most 38 digits), true/false, dates or timestamps; convert "
+                "it first"
+            )
+
+
+def plain_form(schema: Any) -> pa.Table:
+    """A table without rows that has a schema's columns in plain types.
+
+    A column that no plan can use is there too, by its name.
+    """
+    kinds = [(field.name, plain_type(field.type) or PLACEHOLDER) for field in schema]
+    return pa.schema(kinds or [("", PLACEHOLDER)]).empty_table()
+
+
+def plain_table(data: pa.Table) -> pa.Table:
+    """An Arrow table in plain types; columns that no plan can use are left out."""
+    kinds = {field.name: plain_type(field.type) for field in data.schema}
+    columns = {n: plain(data[n]) for n, kind in kinds.items() if kind is not None}
+    # Without a column a table has no rows.
+    return pa.table(columns or {"": pa.nulls(data.num_rows, PLACEHOLDER)})
+
+
+def plain(column: Any) -> Any:
+    """A column whose type has a plain one, as an engine takes it.
+
+    Text stays as it lies, dictionaries of text too: engines read every layout of it. A decimal or a
+    date outside what its type can hold is missing, and so is an empty text of a dictionary, and a
+    timestamp that is more than a day outside the years 1 to 9999. Nanoseconds are rounded down to
+    microseconds.
+    """
+    kind = column.type
+    if str(kind).startswith("run_end_encoded"):
+        return plain(_compute.run_end_decode(column))
+    if pa.types.is_dictionary(kind) and str(kind.value_type) in _TEXT:
+        parts = [
+            without_empty(part.indices, part.dictionary.cast(pa.large_string()))
+            for part in column.chunks
+        ]
+        return pa.chunked_array(parts, pa.dictionary(pa.int32(), pa.large_string()))
+    if pa.types.is_dictionary(kind):
+        return plain(column.cast(kind.value_type))
+    if pa.types.is_date64(kind):
+        ends = pa.scalar(-_MOST_DAYS * _DAY), pa.scalar(_MOST_DAYS * _DAY)
+        return _between(column, column.cast(pa.int64()), *ends).cast(pa.date32(), safe=False)
+    if pa.types.is_timestamp(kind):
+        return _microseconds(column)
+    if pa.types.is_decimal(kind):
+        wide = pa.decimal128(38, kind.scale)
+        least, most = (Decimal((sign, (9,) * kind.precision, -kind.scale)) for sign in (1, 0))
+        column = column.cast(wide, safe=False)
+        column = _between(column, column, pa.scalar(least, wide), pa.scalar(most, wide))
+        return column.cast(plain_type(kind), safe=False)
+    wanted = plain_type(kind)
+    return column if str(kind) in _TEXT or kind == wanted else column.cast(wanted)
+
+
+def _microseconds(column: Any) -> Any:
+    """Timestamps in microseconds, rounded down."""
+    unit, number = column.type.unit, column.cast(pa.int64())
+    if unit == "ns":
+        below = _compute.less(_remainder(number, 1000), 0).cast(pa.int64())
+        number = _compute.subtract(_compute.divide(number, 1000), below)
+        ends = -MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS
+        return _between(number, number, *map(pa.scalar, ends)).cast(plain_type(column.type))
+    ends = (second * _PER_SECOND[unit] for second in (_FIRST_SECOND, _LAST_SECOND))
+    number = _between(number, number, *map(pa.scalar, ends))
+    number = _compute.multiply(number, _PER_SECOND["us"] // _PER_SECOND[unit])
+    return number.cast(plain_type(column.type))
+
+
+def _remainder(number: Any, k: int) -> Any:
+    return _compute.subtract(number, _compute.multiply(_compute.divide(number, k), k))
+
+
+def _between(column: Any, number: Any, least: Any, most: Any) -> Any:
+    """A column without the values whose number is outside a range."""
+    inside = _compute.and_(_compute.greater_equal(number, least), _compute.less_equal(number, most))
+    return _compute.if_else(inside, column, pa.scalar(None, column.type))

@@ -1,0 +1,432 @@
+"""CSV files, where each line is a record whatever the other lines are.
+
+The fast readers guess a dialect from the content, stop at an ill-formed row, or let one stray quote
+swallow the rows after it: one person's record would decide whether there is a release, or what
+happens to others. Here a line is read by itself, so that a line more or less changes one row. The
+price is that a value cannot have a line break in it.
+
+A gzip file can be damaged anywhere, and only its end proves that it is whole. So it is decompressed
+to its end before the charge, where nothing but its header is looked at. Any rows at all make a
+whole gzip file, so the content cannot decide whether it is refused.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
+
+__all__ = [
+    "LONGEST",
+    "Block",
+    "DataError",
+    "MissingColumn",
+    "blocks",
+    "cause",
+    "check_names",
+    "decoded",
+    "fault",
+    "form_of",
+    "header_of",
+    "opened",
+    "parsed",
+    "patterns",
+    "read_csv",
+    "split",
+    "without_empty",
+]
+
+_CHUNK = 1 << 24
+LONGEST = 1 << 20
+"""The most bytes of a line that is read."""
+_GZIP = b"\x1f\x8b"
+# pyright does not see the functions that Arrow makes on import.
+_compute: Any = pc
+_KIND = pa.dictionary(pa.int32(), pa.large_string())
+
+
+class DataError(ValueError):
+    """Data whose form (not content) does not fit the plan: a missing file, column or type."""
+
+
+def fault(error: Exception, text: str) -> Exception:
+    """Return the error to raise in the place of one that a library raised.
+
+    A warning that is raised, a lack of memory or of a package, and a refusal of the system are no
+    faults of data: each is raised as it is. Anything else is a `DataError` with the text.
+    """
+    of_system = isinstance(error, OSError) and error.errno is not None
+    if of_system or isinstance(error, (Warning, MemoryError, ImportError)):
+        return error
+    return DataError(text)
+
+
+def cause(error: Exception) -> str:
+    """Return the type and the first line of an error that cannot have seen a private value."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
+class MissingColumn(DataError):
+    """Data without a column that the plan uses.
+
+    Args:
+        column: its name.
+        present: the names that the data have. The message does not print them: in a file without a
+            header they are someone's row.
+        data: what lacks it, for errors.
+    """
+
+    def __init__(self, column: str, present: Sequence[str], data: str = "data") -> None:
+        wanted = column.strip().casefold()
+        same = [name for name in present if name.strip().casefold() == wanted]
+        meant = f"; is {same[0]!r} meant?" if same else "; does the data start with column names?"
+        if len(present) == 1 and any(mark in present[0] for mark in ",;\t|"):
+            meant = "; does the plan's [source] declare the delimiter that separates its values?"
+        super().__init__(f"{data} has no column {column!r} among its {len(present)}{meant}")
+        self.column = column
+
+
+def check_names(present: Sequence[str], columns: Iterable[str], data: str = "data") -> None:
+    """Refuse columns whose name stands for several: engines would take one, or rename it.
+
+    Args:
+        present: the names that the data have, with repetitions.
+        columns: the columns that are used.
+        data: what has them, for errors.
+
+    Raises:
+        MissingColumn: a column is not there.
+        DataError: several columns have its name, or one that differs in case only.
+    """
+    counts = Counter(name.casefold() for name in present)
+    exact = set(present)
+    for name in columns:
+        if name not in exact:
+            raise MissingColumn(name, present, data)
+        count = counts[name.casefold()]
+        if count > 1:
+            raise DataError(
+                f"{data} has {count} columns called {name!r}, or so but for case; rename one, so "
+                "that it is clear which is meant"
+            )
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """The regular expressions of one line.
+
+    Args:
+        row: a well-formed line.
+        values: each of its values.
+        unclosed: a line on which a quoted value begins and does not end.
+    """
+
+    row: re.Pattern[bytes]
+    values: re.Pattern[bytes]
+    unclosed: re.Pattern[bytes]
+
+
+@cache
+def patterns(delimiter: str) -> Patterns:
+    """The patterns of lines whose values are separated by a delimiter."""
+    mark = re.escape(delimiter.encode())
+    quoted = rb'"[^"]*+(?:""[^"]*+)*+'
+    value = b"(?:" + quoted + b'"|[^"' + mark + b"]*+)"
+    return Patterns(
+        re.compile(value + b"(?:" + mark + value + b")*+"),
+        re.compile(rb"(?:\A|" + mark + b")(" + value + b")"),
+        re.compile(b"(?:" + value + mark + b")*+" + quoted),
+    )
+
+
+def read_csv(
+    path: str,
+    columns: Sequence[str] | None = None,
+    *,
+    rows: bool = True,
+    source: SourcePart = PLAIN_SOURCE,
+) -> pa.Table:
+    """The columns of a CSV file as dictionaries of text.
+
+    A header, then lines that end with LF or CRLF. A value that begins with a quote ends with one,
+    and has its own quotes doubled. Dropped are blank lines and ill-formed ones: another number of
+    values than the header, other quotes, a carriage return, or more than a mebibyte. A value that
+    is empty or cannot be decoded is missing.
+
+    Args:
+        path: the file.
+        columns: the names of those to read; None for all.
+        rows: False for no rows. Then only the header is looked at, and a compressed file is
+            decompressed to its end, so that a damaged one is refused.
+        source: the delimiter, the encoding, and the compression; `form_of` completes it.
+
+    Raises:
+        DataError: the file or its header cannot be read, a column is not there or its name stands
+            for several, or the file is not compressed as declared.
+    """
+    source = form_of(path, source)
+    with opened(path, source) as (file, names):
+        check_names(names, columns or (), f"data = {path!r}")
+        picked_names = names if columns is None else list(columns)
+        picked = [names.index(name) for name in picked_names]
+        schema = pa.schema([(name, _KIND) for name in picked_names])
+        parts = []
+        for text in blocks(file) if rows else ():
+            block = parsed(text, len(names), picked, source.delimiter)
+            texts = [_text(block.values(i), source.encoding) for i in picked]
+            parts.append(pa.table(texts, schema=schema))
+        if not rows and source.compression != "none":
+            while file.read(_CHUNK):
+                pass
+    return pa.concat_tables([schema.empty_table(), *parts]).unify_dictionaries()
+
+
+def header_of(path: str, source: SourcePart = PLAIN_SOURCE) -> list[str]:
+    """The names of the columns of a CSV file.
+
+    Raises:
+        DataError: see `read_csv`.
+    """
+    with opened(path, form_of(path, source)) as (_, names):
+        return names
+
+
+def form_of(path: str, source: SourcePart) -> SourcePart:
+    """The form of a CSV file: the declared one, or what its name says if none is declared.
+
+    A name that ends in .tsv has tabs, and one that ends in .gz is compressed. The content never
+    decides, because it is private.
+    """
+    if source.form != PLAIN_SOURCE:
+        return source
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    kind = suffixes[-2:-1] if packed else suffixes[-1:]
+    return SourcePart(
+        delimiter="\t" if kind == [".tsv"] else ",", compression="gzip" if packed else "none"
+    )
+
+
+@contextmanager
+def opened(path: str, source: SourcePart) -> Iterator[tuple[BinaryIO, list[str]]]:
+    """A CSV file, decompressed, after its header; and the names of its columns.
+
+    Raises:
+        DataError: it cannot be read, here or in what is done with it.
+    """
+    try:
+        with open(path, "rb") as raw:
+            packed = raw.read(2) == _GZIP
+            raw.seek(0)
+            if packed and source.compression == "none":
+                raise DataError(
+                    f"data = {path!r} is compressed; declare compression = 'gzip' in the plan's "
+                    "[source], or decompress the file"
+                )
+            if source.compression == "none":
+                yield raw, _header(path, raw, source)
+                return
+            if not packed:
+                raise gzip.BadGzipFile
+            with gzip.open(raw) as file:
+                yield cast(BinaryIO, file), _header(path, cast(BinaryIO, file), source)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise DataError(
+            f"data = {path!r} is no whole gzip file, which its name or the plan's [source] says; "
+            "is it damaged, cut off, or not compressed?"
+        ) from None
+    except OSError as error:
+        raise DataError(f"data = {path!r} cannot be read: {error.strerror}") from None
+
+
+def _header(path: str, file: BinaryIO, source: SourcePart) -> list[str]:
+    line = file.readline(LONGEST + 2).removesuffix(b"\n")
+    if source.encoding == "utf-8":
+        line = line.removeprefix(b"\xef\xbb\xbf")
+    values = split(line.removesuffix(b"\r"), source.delimiter)
+    try:
+        names = [value.decode(source.encoding) for value in values or ()]
+    except UnicodeDecodeError:
+        names = []
+    if not names or len(line) > LONGEST:
+        raise DataError(
+            f"data = {path!r}: the first line is no header: it must be {source.encoding.upper()}, "
+            "at most a mebibyte long, with its quotes in pairs, and end with LF or CRLF"
+        )
+    if len(set(names)) < len(names):
+        raise DataError(
+            f"data = {path!r}: two of the {len(names)} columns that its first line names have the "
+            "same name; does the file start with column names, each once?"
+        )
+    return names
+
+
+def blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Whole lines, each with an LF at its end; of one that is too long anyway, a part."""
+    left = b""
+    while block := file.read(_CHUNK):
+        text = left + block
+        cut = text.rfind(b"\n") + 1
+        if cut:
+            yield text[:cut]
+        left = text[cut : cut + LONGEST + 1]
+    if left:
+        yield left + b"\n"
+
+
+def split(line: bytes, delimiter: str) -> list[bytes] | None:
+    """The values of one line by itself; None if it is ill-formed."""
+    pattern = patterns(delimiter)
+    if b"\r" in line or not pattern.row.fullmatch(line):
+        return None
+    return [
+        value[1:-1].replace(b'""', b'"') if value[:1] == b'"' else value
+        for value in pattern.values.findall(line)
+    ]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some lines of a file, and which of them are rows.
+
+    Args:
+        text: the lines, each with an LF at its end.
+        starts, ends: where each line starts, and where its LF is.
+        rows: the number in the block of the line that each row is from.
+        bounds: by column, where the values of the first rows start and end.
+        others: the values of the other rows, which have quotes inside quotes.
+    """
+
+    text: bytes
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    bounds: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]
+    others: list[list[bytes]]
+
+    def values(self, column: int) -> Any:
+        """The bytes of a column's values, one for each row, as a dictionary."""
+        left, right = self.bounds[column]
+        # Every other value of an array over all of the text is one of ours; what is between is not.
+        offsets = np.stack([left, right], axis=1).reshape(-1).astype(np.int32)
+        values: Any = pa.array([], pa.binary())
+        if len(left):
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.text)]
+            between = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+            values = between.take(pa.array(np.arange(0, len(offsets) - 1, 2)))
+        more = pa.array([row[column] for row in self.others], pa.binary())
+        return pa.concat_arrays([values, more]).dictionary_encode()
+
+    def dropped(self) -> NDArray[np.int64]:
+        """The numbers in the block of the lines that are no rows."""
+        left = np.ones(len(self.starts), dtype=bool)
+        left[self.rows] = False
+        return np.flatnonzero(left)
+
+
+def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Block:
+    """The rows of whole lines.
+
+    Args:
+        text: the lines, each with an LF at its end.
+        width: how many values a row has.
+        picked: the numbers of the columns that are needed.
+        delimiter: what separates the values.
+    """
+    data = np.frombuffer(text, np.uint8)
+    feeds = np.flatnonzero(data == ord("\n"))
+    starts = heads = np.append(0, feeds[:-1] + 1)
+    ends = feeds
+    returns = np.flatnonzero(data == ord("\r"))
+    last = np.isin(ends - 1, returns[data[returns + 1] == ord("\n")])
+    returns = returns[data[returns + 1] != ord("\n")]
+    lines = np.append(starts, len(data))
+    complete = np.diff(np.searchsorted(returns, lines)) == 0
+    complete &= (ends - starts <= LONGEST) & (ends - last > starts)
+    number = np.flatnonzero(complete)
+    ends = (ends - last)[complete]
+    starts = starts[complete]
+
+    quotes = np.flatnonzero(data == ord('"'))
+    marks = np.flatnonzero(data == ord(delimiter))
+    plain = np.ones(len(starts), dtype=bool)
+    if len(quotes):
+        # A mark is inside quotes if it has an odd number of them before it in its line.
+        line = np.clip(np.searchsorted(starts, marks, "right") - 1, 0, None)
+        before = np.searchsorted(quotes, marks)
+        if len(starts):
+            before = before - np.searchsorted(quotes, starts)[line]
+        marks = marks[before % 2 == 0]
+        plain = np.searchsorted(quotes, starts) == np.searchsorted(quotes, ends)
+    first = np.searchsorted(marks, starts)
+    fits = np.searchsorted(marks, ends) - first == width - 1
+    simple = fits.copy()
+    bounds: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+    for i in range(width) if len(quotes) else picked:
+        left, right = starts.copy(), ends.copy()
+        if i > 0:
+            left[fits] = marks[first[fits] + i - 1] + 1
+        if i < width - 1:
+            right[fits] = marks[first[fits] + i]
+        if len(quotes):
+            inside = np.searchsorted(quotes, right) - np.searchsorted(quotes, left)
+            around = (data[left] == ord('"')) & (data[right - 1] == ord('"')) & (right - left > 1)
+            around &= inside == 2
+            simple &= (inside == 0) | around
+            left, right = left + around, right - around
+        bounds[i] = left, right
+    hard = np.flatnonzero(~simple & ~plain)
+    values = [split(text[starts[i] : ends[i]], delimiter) for i in hard]
+    fitting = [row is not None and len(row) == width for row in values]
+    return Block(
+        text,
+        heads,
+        feeds,
+        np.append(number[simple], number[hard[np.array(fitting, dtype=bool)]]),
+        {i: (bounds[i][0][simple], bounds[i][1][simple]) for i in picked},
+        [row for row, fit in zip(values, fitting, strict=True) if fit and row is not None],
+    )
+
+
+def _text(encoded: Any, encoding: str) -> Any:
+    """A dictionary of bytes as one of text, where what is empty or no text is missing."""
+    return without_empty(encoded.indices, decoded(encoded.dictionary, encoding))
+
+
+def without_empty(indices: Any, words: Any) -> Any:
+    """A dictionary of texts, where an empty text is missing."""
+    known = _compute.greater(_compute.binary_length(words), 0)
+    places = _compute.if_else(known, pa.array(np.arange(len(words), dtype=np.int32)), None)
+    return pa.DictionaryArray.from_arrays(places.take(indices), words)
+
+
+def decoded(words: Any, encoding: str) -> Any:
+    """Text for bytes, empty for what cannot be decoded."""
+    if encoding == "utf-8":
+        try:
+            return words.cast(pa.large_string())
+        except pa.ArrowInvalid:
+            pass
+    return pa.array([_word(word, encoding) for word in words.to_pylist()], pa.large_string())
+
+
+def _word(word: bytes, encoding: str) -> str:
+    try:
+        return word.decode(encoding)
+    except UnicodeDecodeError:
+        return ""

@@ -1,0 +1,193 @@
+"""The files that a path, a folder, or a pattern names, each once.
+
+Every name is resolved here. What reads the files afterwards gets exact names, and never expands
+them again.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from neyman.publishing.engines.csv_reader import DataError
+
+__all__ = ["data_files", "matches"]
+
+_Identity = tuple[int, int] | str
+_PARQUET = ".parquet"
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def data_files(source: str | Path | Sequence[str | Path]) -> list[str]:
+    """List the regular files that a source names, each once, in the order of their names.
+
+    A file that several names lead to (a link, a hard link, two entries of a list) is listed once.
+    Below a folder, or below the part of a pattern that has no wildcard, names that begin with
+    ``_`` or ``.`` are skipped, as Spark's own leftovers begin. No file is opened.
+
+    Args:
+        source: a file, a folder of ``.parquet`` files at any depth, a pattern, or a list of these.
+
+    Raises:
+        DataError: nothing has this name; a file is a pipe, a socket, or a device; a folder cannot
+            be listed; or a link leads out of the folder or the pattern.
+    """
+    paths = [source] if isinstance(source, (str, Path)) else list(source)
+    if not paths:
+        raise DataError("data = []: must name at least one file")
+    identities: set[_Identity] = set()
+    names: list[str] = []
+    for path in map(str, paths):
+        if "\0" in path:
+            raise DataError("data: a path has a null character in it; give the path of a file")
+        files = list(_named(path))
+        if not files:
+            raise DataError(
+                f"data = {path!r}: there is no such file, or no Parquet file in the folder; names "
+                "below it that begin with '_' or '.' are skipped"
+            )
+        for file in files:
+            identity = _identity(file, _regular(file, path))
+            if identity not in identities:
+                identities.add(identity)
+                names.append(file)
+    return names
+
+
+def _named(path: str) -> Iterator[str]:
+    """The files that one path names, each under at least one name."""
+    if os.path.isdir(path):
+        yield from _Search(path, path).files(path)
+    elif os.path.lexists(path):
+        yield path
+    else:
+        yield from _matches(path)
+
+
+def _matches(path: str) -> Iterator[str]:
+    """The files that a pattern names: those it matches, and those below a folder it matches."""
+    last = Path(path).name
+    for match in matches(path):
+        if not os.path.isdir(match):
+            yield match
+        elif last != "**":
+            yield from _Search(path, match).files(match)
+
+
+def matches(path: str) -> Iterator[str]:
+    """The files and folders that a pattern matches.
+
+    A part of it that is ``**`` matches folders at any depth, each once, even where links go round.
+
+    Raises:
+        DataError: a link leads out of the part that has no wildcard, or a folder cannot be listed.
+    """
+    parts = Path(path).parts
+    fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    top = str(Path(*parts[:fixed]))
+    yield from _Search(path, top).matches(top, parts[fixed:])
+
+
+class _Search:
+    """A walk below a folder, which goes into each folder once, and never out of the first.
+
+    Args:
+        path: the path that was given, for errors.
+        top: the folder.
+    """
+
+    def __init__(self, path: str, top: str) -> None:
+        self._path, self._root = path, os.path.realpath(top)
+
+    def files(self, folder: str) -> Iterator[str]:
+        """The Parquet files below a folder."""
+        for below in self._folders(folder, set()):
+            for file in self._entries(below):
+                if Path(file).suffix.lower() == _PARQUET and not os.path.isdir(file):
+                    self._check_link(file)
+                    yield file
+
+    def matches(self, folder: str, parts: Sequence[str]) -> Iterator[str]:
+        """The names below a folder that match the parts of a pattern."""
+        if not parts:
+            yield folder
+        elif parts[0] == "**":
+            for below in self._folders(folder, set()):
+                yield from self.matches(below, parts[1:] or ["*"])
+        elif not glob.has_magic(parts[0]):
+            if os.path.lexists(file := os.path.join(folder, parts[0])):
+                yield from self.matches(file, parts[1:])
+        elif os.path.isdir(folder):
+            pattern = re.compile(fnmatch.translate(os.path.normcase(parts[0])))
+            for file in self._entries(folder, parts[0][0]):
+                if pattern.match(os.path.normcase(os.path.basename(file))):
+                    self._check_link(file)
+                    yield from self.matches(file, parts[1:])
+
+    def _folders(self, folder: str, visited: set[_Identity]) -> Iterator[str]:
+        """A folder and those below it, each under one name."""
+        identity = _identity(folder, _status(folder, self._path))
+        if identity in visited or not os.path.isdir(folder):
+            return
+        visited.add(identity)
+        yield folder
+        for file in self._entries(folder):
+            if os.path.isdir(file):
+                self._check_link(file)
+                yield from self._folders(file, visited)
+
+    def _entries(self, folder: str, begin: str = "") -> list[str]:
+        """What is in a folder, by name, without names that begin as leftovers do.
+
+        Args:
+            folder: where to look.
+            begin: how the wanted names begin; if it is ``_`` or ``.``, these are meant.
+        """
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError as error:
+            raise DataError(
+                f"data = {self._path!r}: {folder!r} cannot be listed: {error.strerror}"
+            ) from None
+        return [os.path.join(folder, n) for n in names if n[0] not in "_." or n[0] == begin]
+
+    def _check_link(self, file: str) -> None:
+        """Refuse a link that leads out of the folder: nobody named what is there."""
+        if os.path.commonpath([os.path.realpath(file), self._root]) != self._root:
+            raise DataError(
+                f"data = {self._path!r}: {file!r} is a link that leads out of the folder; move it "
+                "away, or name the file that it leads to in a list of paths"
+            )
+
+
+def _status(file: str, path: str) -> os.stat_result:
+    try:
+        return os.stat(file)
+    except OSError as error:
+        raise DataError(f"data = {path!r}: {file!r} cannot be read: {error.strerror}") from None
+
+
+def _regular(file: str, path: str) -> os.stat_result:
+    status = _status(file, path)
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "not a regular file")
+        raise DataError(
+            f"data = {path!r}: {file!r} is {kind}; rows are read more than once, so copy them to a "
+            "file and give its path"
+        )
+    return status
+
+
+def _identity(file: str, status: os.stat_result) -> _Identity:
+    """What two names of one file share; some file systems have no number for it."""
+    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(file)

@@ -1,0 +1,396 @@
+"""Rows that are not in files: Arrow data, data frames, streams, and DuckDB relations.
+
+What kind of thing it is, and its schema, are known before the charge. Its rows are read after it,
+once, into memory; only an Arrow Dataset is read where it lies.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import singledispatch
+from typing import Any
+
+import duckdb
+import ibis
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from neyman.publishing.engines.column_types import PLACEHOLDER, is_plain, plain_type
+from neyman.publishing.engines.csv_reader import DataError, fault
+from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
+
+__all__ = ["Frame", "as_frame", "marked_text"]
+
+_FORMATS = ("parquet", "arrow", "orc")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows that an engine can be given.
+
+    Args:
+        schema: the Arrow schema, known without reading a row.
+        read: gives some columns of all rows: an Arrow table, or an Arrow Dataset that has them.
+        check: refuses a form that differs inside, for some columns, before a row is read.
+        single_use: whether it may be a stream, whose rows come once.
+        untyped: the columns whose type the schema does not say: texts may be numbers there.
+        marked: ``read`` where a column may hold numbers and texts: it writes the numbers with the
+            marks that a plan declares for texts. None where no column can.
+    """
+
+    schema: pa.Schema
+    read: Callable[[Sequence[str]], Any]
+    check: Callable[[Sequence[str]], None] = lambda columns: None
+    single_use: bool = False
+    untyped: frozenset[str] = frozenset()
+    marked: Callable[[Sequence[str], SourcePart], Any] | None = None
+
+    def rows(self, columns: Sequence[str], marks: SourcePart) -> Any:
+        """Return some columns of all rows, as ``read`` or ``marked`` gives them."""
+        return self.read(columns) if self.marked is None else self.marked(columns, marks)
+
+
+def as_frame(source: Any) -> Any:
+    """Recognize rows by their type, without reading one.
+
+    Args:
+        source: an Arrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas or
+            polars data frame, a narwhals frame, a DuckDB relation, or anything else with
+            ``__arrow_c_stream__``. A stream is read once: keep the answer, and use no other.
+
+    Returns:
+        A `Frame`; the Ibis table that a narwhals frame holds.
+
+    Raises:
+        DataError: it is none of these, or its schema cannot be had.
+    """
+    if isinstance(source, (Frame, ibis.Table)):
+        return source
+    if type(source).__module__.partition(".")[0] == "narwhals" and hasattr(source, "to_native"):
+        return as_frame(source.to_native())
+    try:
+        frame = _of_type(source) or _of_protocol(source)
+    except DataError:
+        raise
+    except Exception as error:
+        raise fault(
+            error,
+            f"data is a {_name(source)} whose columns cannot be read ({type(error).__name__})",
+        ) from None
+    if frame is None:
+        raise DataError(
+            f"data is a {_name(source)}: must be a path or a list of paths, an Ibis table, an "
+            "Arrow table, Dataset or stream, a DuckDB relation, or a pandas, polars or narwhals "
+            "frame"
+        )
+    return frame
+
+
+def _name(source: Any) -> str:
+    kind = type(source)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+@singledispatch
+def _of_type(source: Any) -> Frame | None:
+    """Rows of a type that this package imports; None for any other."""
+    return None
+
+
+@_of_type.register(pa.RecordBatch)
+def _(source: Any) -> Frame | None:
+    return _of_type(pa.Table.from_batches([source]))
+
+
+@_of_type.register(pa.Table)
+def _(source: Any) -> Frame | None:
+    return Frame(source.schema, lambda columns: source.select(list(columns)))
+
+
+@_of_type.register(pa.RecordBatchReader)
+def _(source: Any) -> Frame | None:
+    return Frame(
+        source.schema, lambda columns: source.read_all().select(list(columns)), single_use=True
+    )
+
+
+@_of_type.register(ds.Scanner)
+def _(source: Any) -> Frame | None:
+    schema = source.projected_schema
+    return Frame(schema, lambda columns: source.to_table().select(list(columns)), single_use=True)
+
+
+def _of_protocol(source: Any) -> Frame | None:
+    """Rows of a package that may not be installed, by what they can do."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(source, pandas.DataFrame):
+        return _of_pandas(source)
+    if hasattr(source, "collect_schema") and hasattr(source, "collect"):
+        return _of_polars(source, lambda frame: frame.collect())
+    if hasattr(source, "to_arrow") and hasattr(source, "head") and hasattr(source, "columns"):
+        return _of_polars(source, lambda frame: frame)
+    if hasattr(source, "__arrow_c_stream__"):
+        return _of_stream(source)
+    return None
+
+
+def _of_polars(source: Any, collected: Callable[[Any], Any]) -> Frame:
+    def read(columns: Sequence[str]) -> Any:
+        return collected(source.select(list(columns))).to_arrow()
+
+    return Frame(collected(source.head(0)).to_arrow().schema, read)
+
+
+def _of_stream(source: Any) -> Frame:
+    if hasattr(source, "__arrow_c_schema__"):
+        schema = pa.schema(source)
+        return Frame(
+            schema, lambda columns: _stream(source).read_all().select(columns), single_use=True
+        )
+    # Some can be asked for their stream once only: what is opened for its schema is read later.
+    opened = _stream(source)
+    return Frame(
+        opened.schema, lambda columns: opened.read_all().select(list(columns)), single_use=True
+    )
+
+
+def _stream(source: Any) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_stream(source)
+
+
+@_of_type.register(duckdb.DuckDBPyRelation)
+def _(source: Any) -> Frame:
+    def read(columns: Sequence[str]) -> Any:
+        names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+        return source.project(names).to_arrow_table()
+
+    schema = source.limit(0).to_arrow_table().schema
+    for number, kind in enumerate(source.types):
+        if str(kind) == "UHUGEINT":
+            # DuckDB gives them as decimals of 38 digits, and the larger ones as other numbers.
+            schema = schema.set(number, schema.field(number).with_type(pa.decimal256(39, 0)))
+    return Frame(schema, read)
+
+
+@_of_type.register(ds.Dataset)
+def _(source: Any) -> Frame:
+    def read(columns: Sequence[str]) -> Any:
+        if _is_filtered(source):
+            # A dataset made of it would have the rows that it leaves out.
+            return source.to_table(columns=list(columns))
+        fields = [source.schema.field(name) for name in columns]
+        usable = [field for field in fields if plain_type(field.type) is not None]
+        if not usable:
+            return pa.table({"": pa.nulls(source.count_rows(), PLACEHOLDER)})
+        if all(is_plain(field.type) for field in usable):
+            return source.replace_schema(pa.schema(usable))
+        return source.to_table(columns=[field.name for field in usable])
+
+    def check(columns: Sequence[str]) -> None:
+        for part in _parts(source):
+            if isinstance(part, ds.FileSystemDataset):
+                _check_files(part, source.schema, columns)
+
+    # A dataset in memory may hold a stream, and a filter may hide one.
+    held = any(isinstance(part, ds.InMemoryDataset) for part in _parts(source))
+    return Frame(source.schema, read, check, single_use=held or _is_filtered(source))
+
+
+def _is_filtered(source: Any) -> bool:
+    try:
+        source.get_fragments()
+    except ValueError:
+        return True
+    return False
+
+
+def _parts(source: Any) -> list[Any]:
+    if isinstance(source, ds.UnionDataset):
+        return [part for child in source.children for part in _parts(child)]
+    return [source]
+
+
+def _same_type(own: Any, wanted: Any) -> bool:
+    """Whether Arrow gives each value of a file in the type of the dataset: it casts values.
+
+    A cast to another unit of time, or to another index of a dictionary, can fail on a value.
+    """
+    texts = pa.types.is_string(own) or pa.types.is_large_string(own)
+    plain = plain_type(own) == plain_type(wanted)
+    return own == wanted or pa.types.is_null(own) or (texts and plain and is_plain(wanted))
+
+
+def _check_files(source: Any, schema: Any, columns: Sequence[str]) -> None:
+    """Refuse files whose types are guessed from rows, or differ, or that are listed twice."""
+    kind = source.format.default_extname
+    if kind not in _FORMATS:
+        raise DataError(
+            f"data is an Arrow Dataset of {kind} files, whose types follow from their rows: give "
+            "the paths of the files, or Parquet"
+        )
+    identities: set[Any] = set()
+    for file in source.files:
+        identity: Any = file
+        if source.filesystem.type_name == "local":
+            with suppress(OSError):
+                status = os.stat(file)
+                identity = (status.st_dev, status.st_ino) if status.st_ino else file
+                if not stat.S_ISREG(status.st_mode):
+                    raise DataError(f"data is an Arrow Dataset, and {file!r} is no regular file")
+        if identity in identities:
+            raise DataError(
+                f"data is an Arrow Dataset that has the rows of {file!r} twice, perhaps under "
+                "another name; give each file once"
+            )
+        identities.add(identity)
+    for file in source.files:
+        own = source.format.inspect(file, source.filesystem)
+        for name in columns:
+            wanted = schema.field(name).type
+            if name in own.names and not _same_type(own.field(name).type, wanted):
+                raise DataError(
+                    f"data is an Arrow Dataset whose column {name!r} has type "
+                    f"{schema.field(name).type}, and {own.field(name).type} in {file!r}; "
+                    "it must have one type in all files"
+                )
+
+
+def _of_pandas(source: Any) -> Frame:
+    names = [str(name) for name in source.columns]
+    empty = source.head(0)
+    declared = [_declared(empty.iloc[:, i]) for i in range(len(names))]
+    kinds = [kind or pa.string() for kind in declared]
+
+    def marked(columns: Sequence[str], marks: SourcePart) -> Any:
+        at = [names.index(name) for name in columns]
+        arrays = [_array(source.iloc[:, i], kinds[i], marks) for i in at]
+        return pa.Table.from_arrays(arrays, names=list(columns))
+
+    untyped = (name for name, kind in zip(names, declared, strict=True) if kind is None)
+    return Frame(
+        pa.schema(list(zip(names, kinds, strict=True))),
+        lambda columns: marked(columns, PLAIN_SOURCE),
+        untyped=frozenset(untyped),
+        marked=marked,
+    )
+
+
+_UNDECLARED = ("object", "str")
+"""What pandas makes of values whose type nobody declared: which of the two depends on them."""
+
+
+def _declared(empty: Any) -> Any:
+    """The Arrow type of a pandas column without rows, by its dtype; None if that is no type.
+
+    Arrow would look into the categories of a dtype, so their own dtype must be one.
+    """
+    kinds = [empty.dtype, getattr(getattr(empty.dtype, "categories", None), "dtype", "int64")]
+    if any(str(kind) in _UNDECLARED for kind in kinds):
+        return None
+    with suppress(Exception):
+        return pa.Array.from_pandas(empty).type
+    return None
+
+
+def _array(series: Any, kind: Any, marks: SourcePart) -> Any:
+    """A pandas column as Arrow, in the type that it has without rows.
+
+    Mixed objects become text one by one, and so does what Arrow cannot convert as a whole.
+    """
+    if kind != pa.string():
+        with suppress(Exception):
+            array = pa.Array.from_pandas(series)
+            return array if array.type == kind else array.cast(kind)
+        return pa.chunked_array([_scalars(series, kind)])
+    if hasattr(series.dtype, "categories"):
+        texts = [_object_text(value, marks) for value in series.dtype.categories]
+        codes = series.array.codes
+        return pa.array(texts, pa.large_string()).take(pa.array(codes, mask=codes < 0))
+    return pa.array([_object_text(value, marks) for value in series], type=pa.string())
+
+
+def _scalars(series: Any, kind: Any) -> Any:
+    """The values one by one; what cannot be of a type is missing."""
+    scalars = []
+    for value in series:
+        try:
+            scalars.append(pa.scalar(value, kind, from_pandas=True).as_py())
+        except Exception:
+            scalars.append(None)
+    return pa.array(scalars, kind)
+
+
+def _object_text(value: object, marks: SourcePart) -> str | None:
+    """The canonical text of a Python object: as the engine writes the same value; None for NaN.
+
+    A number or a date gets the marks that the plan declares, so that it is read as itself. An
+    object that raises has no text.
+    """
+    try:
+        return _text_of(value, marks)
+    except Exception:
+        return None
+
+
+def _text_of(value: object, marks: SourcePart) -> str | None:
+    # NumPy's scalars count as the Python numbers they hold.
+    item = getattr(value, "item", None)
+    with suppress(Exception):
+        value = item() if item is not None else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        integral = abs(value) < 2**53 and value == int(value)
+        text = str(int(value)) if integral else None if value != value else repr(value)
+        return text and marked_text(value, text, marks)
+    text = None if value is None else _safe_text(value)
+    if text is None or (not isinstance(value, str) and text in ("<NA>", "NaT", "nan")):
+        return None
+    return marked_text(value, text, marks)
+
+
+@singledispatch
+def marked_text(value: object, text: str, marks: SourcePart) -> str:
+    """The text of a value of a column that also holds texts, with the marks of these texts.
+
+    Args:
+        value: the value.
+        text: its text as programs write it.
+        marks: what the plan declares for texts.
+    """
+    return text
+
+
+@marked_text.register(float)
+@marked_text.register(np.floating)
+@marked_text.register(Decimal)
+def _(value: Any, text: str, marks: SourcePart) -> str:
+    return text.replace(".", marks.decimal)
+
+
+@marked_text.register(date)  # a date and time too
+def _(value: date, text: str, marks: SourcePart) -> str:
+    if marks.dates is None:
+        return text
+    parts = {"%Y": text[:4], "%m": text[5:7], "%d": text[8:10]}
+    written = marks.dates
+    for part, digits in parts.items():
+        written = written.replace(part, digits)
+    return written + text[10:]
+
+
+def _safe_text(value: object) -> str | None:
+    try:
+        text = str(value)
+        text.encode()
+    except Exception:
+        return None
+    return text

@@ -1,0 +1,356 @@
+"""Whether the schema of the data fits a plan, before any row is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ibis
+import ibis.expr.datatypes as dt
+
+from neyman.publishing.engines.csv_reader import DataError, MissingColumn
+from neyman.publishing.plan.hierarchy import Hierarchy
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import KeyKind, key_text
+from neyman.publishing.plan.row_expression import ColumnType, operations
+
+__all__ = [
+    "as_written",
+    "check_schema",
+    "check_unit_type",
+    "check_value_type",
+    "code_column",
+    "columns_needed",
+    "columns_read",
+    "filter_column",
+    "key_kind",
+    "level_columns",
+    "written_column",
+]
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
+    """The columns that counting reads: levels that are there, keys, values, the id, and filters.
+
+    Args:
+        plan: the plan.
+        present: the columns of the table that is counted, derived ones too.
+
+    Raises:
+        DataError: a column is missing, or a level is and the others do not determine it.
+    """
+    used = dict.fromkeys(name for query in plan.queries for name in query.by)
+    used |= dict.fromkeys(name for query in plan.queries for name in query.columns)
+    if plan.unit.id is not None:
+        used[plan.unit.id] = None
+    used |= {filter_column(plan, query.where): None for query in plan.queries if query.where}
+    for name in used:
+        if name not in present:
+            raise MissingColumn(name, present)
+    hierarchy = plan.hierarchy
+    if hierarchy is not None and any(query.at for query in plan.queries):
+        used = dict.fromkeys(level_columns(hierarchy, present)) | used
+    return tuple(used)
+
+
+def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
+    """The columns of the data that the plan reads, for its expressions too.
+
+    Raises:
+        DataError: see `columns_needed`, or the data have a column with the name of a derived one.
+    """
+    rows = plan.rows
+    twins = {name.casefold() for name in rows.names}
+    for name in present:
+        if name.casefold() in twins:
+            raise DataError(
+                f"data has a column {name!r}, and the plan derives one of that name; rename it in "
+                "[derive] or [lookup]"
+            )
+    derived = {*rows.names, *(filter_column(plan, text) for text, _ in rows.filters)}
+    reads = [name for name, _ in rows.readings]
+    for name in reads:
+        if name not in present:
+            raise MissingColumn(name, present)
+    counted = columns_needed(plan, (*present, *derived))
+    return tuple(dict.fromkeys([*(name for name in counted if name not in derived), *reads]))
+
+
+def filter_column(plan: Plan, text: str) -> str:
+    """The column that holds whether a row meets a condition of the plan."""
+    return f"neyman:where:{[known for known, _ in plan.rows.filters].index(text)}"
+
+
+def code_column(name: str) -> str:
+    """The column that holds the number of a derived column's text among `Derived.texts`."""
+    return f"neyman:code:{name}"
+
+
+def written_column(name: str) -> str:
+    """The column that holds a text as it is written, beside the one without a plan's marks."""
+    return f"neyman:written:{name}"
+
+
+def as_written(table: ibis.Table, name: str) -> Any:
+    """A column of a table as it is written, where that came along."""
+    written = written_column(name)
+    return table[written if written in table.columns else name]
+
+
+def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:
+    """The levels that the data have.
+
+    Raises:
+        DataError: they do not determine the place.
+    """
+    levels = [level for level in hierarchy.levels if level in present]
+    absent = [level for level in hierarchy.levels if level not in present]
+    at = [hierarchy.depth(level) for level in levels]
+    rows: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for row in hierarchy.rows:
+        other = rows.setdefault(tuple(row[i] for i in at), row)
+        if other != row:
+            raise DataError(
+                f"data has no column {absent[0]!r}, and its columns {levels} do not determine the "
+                f"place: {' > '.join(other)!r} and {' > '.join(row)!r} differ"
+            )
+    return tuple(levels)
+
+
+def check_schema(
+    plan: Plan,
+    table: ibis.Table,
+    source: Any = None,
+    untyped: Collection[str] | None = None,
+) -> None:
+    """Refuse data whose columns or types cannot fit the plan; no row is read.
+
+    Args:
+        plan: what is wanted.
+        table: the private table, or one of its form.
+        source: where it comes from: a path is named in errors.
+        untyped: the columns whose type the schema does not say, and which are read value by value:
+            each column of a CSV file. None if this is not known; then texts may be numbers.
+
+    Raises:
+        DataError: a column is missing, is text that is read as numbers without ``parse``, has a
+            type that is neither text, number, truth value nor date, is of floats and holds units or
+            keys that are texts, or has a type whose values can never be equal to one of the public
+            keys.
+    """
+    try:
+        _check(plan, table, untyped)
+    except DataError as error:
+        if not isinstance(source, (str, Path)):
+            raise
+        raise DataError(f"data = {str(source)!r}: {error}") from None
+
+
+def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> None:
+    names = columns_read(plan, list(table.columns))
+    _check_changes(plan, table)
+    schema = _with_days(plan, {name: table.schema()[name] for name in names})
+    hierarchy = plan.hierarchy
+    levels = hierarchy.levels if hierarchy else ()
+    parsed = {*plan.rows.parsed, *levels, *(table.columns if untyped is None else untyped)}
+    for name, reading in plan.rows.readings:
+        _check_reading(name, schema[name], reading)
+        if reading.type == "number" and name not in parsed:
+            _check_number(name, schema[name])
+    if plan.unit.id is not None:
+        _check_key_type(plan.unit.id, schema[plan.unit.id])
+    for name in names if hierarchy else ():
+        if hierarchy and name in hierarchy.levels:
+            kind, depth = key_kind(plan, name), hierarchy.depth(name)
+            keys = dict.fromkeys(hierarchy.key(name, row[depth]) for row in hierarchy.rows)
+            advice = f"write integer = [{name!r}] in [hierarchy.{hierarchy.name}]"
+            _check_key_type(name, schema[name], kind, advice)
+            _check_keys(name, schema[name], kind, keys)
+    for column in plan.columns:
+        if column.name not in names:
+            continue
+        kind = schema[column.name]
+        if column.integer:
+            _check_type(column.name, kind, "a column to sum holds")
+            if kind.is_date():
+                raise DataError(f"data column {column.name!r} holds dates, which do not add up")
+            if column.name not in parsed:
+                _check_number(column.name, kind)
+        else:
+            advice = "write the keys as whole numbers or as true and false, without quotes"
+            _check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
+            _check_keys(column.name, kind, column.kind, map(key_text, column.keys))
+
+
+def _check_number(name: str, kind: dt.DataType) -> None:
+    """Text whose type a schema gives is no number, unless the plan says that it is read as one."""
+    if kind.is_string():
+        raise DataError(
+            f"data column {name!r} has type {kind}, and the plan reads numbers from it; convert "
+            f"the column to numbers, or write parse = true in [columns] for {name!r}: then each "
+            "text is read as a number, and a text that is none is missing"
+        )
+
+
+def _check_changes(plan: Plan, table: ibis.Table) -> None:
+    """Refuse a change of a text that an engine cannot make."""
+    # A form of joined tables is on no engine; each of the tables is checked on its own.
+    engines = {place.name for place in table._find_backends()[0]}
+    if "pyspark" in engines and any("normalize" in operations(node) for node in plan.rows.nodes):
+        raise DataError(
+            "an expression of the plan has normalize(), which Spark does not compute; count on "
+            "DuckDB or PostgreSQL, or normalize the texts of the data and leave it out"
+        )
+
+
+def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.DataType]:
+    """The types of the columns that the plan reads, with dates in place of timestamps.
+
+    Raises:
+        DataError: the zone of a timestamp is missing, or is not needed; a column has no time of
+            day and an expression reads it; or a key of a timestamp is no day.
+    """
+    kinds = dict(schema)
+    zones = dict(plan.rows.zones)
+    for name, kind in kinds.items():
+        zone = zones.get(name)
+        if name in plan.rows.hours and not (kind.is_timestamp() or kind.is_string()):
+            raise DataError(
+                f"data column {name!r} has type {kind}, and an expression reads its hour; a "
+                "timestamp and a text have one"
+            )
+        has_zone = isinstance(kind, dt.Timestamp) and kind.timezone is not None
+        if has_zone and not _reads_days(plan, name) and name != plan.unit.id:
+            raise DataError(
+                f"data column {name!r} holds timestamps, and the plan reads it neither as dates "
+                "nor by keys that are days; declare type = 'date', or keys such as '2024-12-31'"
+            )
+        if has_zone and zone is None and name != plan.unit.id:
+            raise DataError(
+                f"data column {name!r} holds timestamps with a time zone, and its days depend on "
+                f"the zone; write zone = 'UTC', or another zone such as 'America/New_York', in "
+                f"[columns.{name}]"
+            )
+        if zone is not None and not has_zone:
+            raise DataError(
+                f"data column {name!r} has type {kind}, and the plan has zone = {zone!r} for it; "
+                "a zone is for timestamps with a time zone, and other days are read as they are: "
+                f"leave zone out of [columns.{name}]"
+            )
+        if kind.is_timestamp() and name != plan.unit.id:
+            kinds[name] = dt.date
+            _check_days(plan, name)
+    return kinds
+
+
+def _reads_days(plan: Plan, name: str) -> bool:
+    """Whether a plan reads a column as dates, or by keys that are texts."""
+    dates = any(one == name and kind.type == "date" for one, kind in plan.rows.readings)
+    keyed = (one for one in plan.columns if one.name == name and not one.integer)
+    levels = plan.hierarchy.levels if plan.hierarchy else ()
+    return dates or name in levels or any(one.kind == "text" for one in keyed)
+
+
+def _check_days(plan: Plan, name: str) -> None:
+    for column in plan.columns:
+        for key in map(key_text, column.keys if column.name == name else ()):
+            if not _DAY.fullmatch(key):
+                raise DataError(
+                    f"data column {name!r} holds timestamps, which are counted by their days, and "
+                    f"the public key {key!r} is no day such as '2024-12-31'"
+                )
+
+
+def check_unit_type(name: str, kind: dt.DataType) -> None:
+    """Refuse a type whose values cannot name units: floats, and what no plan reads.
+
+    Raises:
+        DataError: it is such a type.
+    """
+    _check_key_type(name, kind)
+
+
+def check_value_type(name: str, kind: dt.DataType) -> None:
+    """Refuse a type that no plan reads.
+
+    Raises:
+        DataError: it is neither text, a number, true/false, a date, nor a timestamp.
+    """
+    if not kind.is_timestamp():
+        _check_type(name, kind)
+
+
+def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
+    """A type whose values can never be read as an expression's is a mistake in the plan."""
+    if reading.type == "text":
+        _check_key_type(name, kind)
+        return
+    _check_type(name, kind, "an expression reads")
+    fits = kind.is_string() or kind.is_null()
+    if reading.type == "date":
+        fits |= kind.is_date()
+    else:
+        fits |= kind.is_numeric() or kind.is_boolean()
+    if not fits:
+        right = {"number": "whole", "boolean": "boolean", "date": "date"}[reading.type]
+        raise DataError(
+            f"data column {name!r} has type {kind}, and the plan's expressions read it as "
+            f"{right!r}; declare the type that it has"
+        )
+
+
+def key_kind(plan: Plan, name: str) -> KeyKind:
+    """Return what the keys of a column or level are, which decides how its values are read."""
+    hierarchy = plan.hierarchy
+    if hierarchy is not None and name in hierarchy.levels:
+        return "whole" if name in hierarchy.integer else "text"
+    return plan.column(name).kind
+
+
+def _check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
+    fits = (
+        kind.is_string()
+        or kind.is_integer()
+        or kind.is_floating()
+        or kind.is_decimal()
+        or kind.is_boolean()
+        or kind.is_date()
+        or kind.is_null()
+    )
+    if not fits:
+        raise DataError(
+            f"data column {name!r} has type {kind}: {what} text, numbers, true/false or dates"
+        )
+
+
+def _check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice: str = "") -> None:
+    _check_type(name, kind)
+    if kind.is_floating() and keys == "text":
+        advice = advice or "make it whole numbers or text"
+        raise DataError(
+            f"data column {name!r} has type {kind}, and rows are distinguished by its "
+            f"text, of which a float has several; {advice}"
+        )
+
+
+def _check_keys(name: str, kind: dt.DataType, keys: KeyKind, texts: Iterable[str]) -> None:
+    """Keys that no value of the type can equal are a mistake in the plan, not unknown values."""
+    for key in texts:
+        if kind.is_date():
+            fits = keys == "text"
+        elif kind.is_boolean():
+            fits = key in ("true", "false")
+        elif kind.is_numeric() and keys != "boolean":
+            fits = _INTEGER.fullmatch(key) is not None
+        else:
+            fits = True
+        if not fits:
+            raise DataError(
+                f"data column {name!r} has type {kind}, and the public key {key!r} can never be "
+                "one of its values; make the column text, or write the keys as it has them"
+            )

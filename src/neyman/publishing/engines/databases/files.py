@@ -1,0 +1,184 @@
+"""Tables of DuckDB and SQLite files, which are opened for reading alone.
+
+A table of a DuckDB file is counted where it lies. A table of a SQLite file is read once, in one
+statement, into memory. SQLite lets a row hold a value of any kind in any column, so the declared
+type alone says how a column is read, and a value of another kind is missing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote
+
+import ibis
+import pyarrow as pa
+from ibis.formats.pyarrow import PyArrowType
+
+from neyman.publishing.engines import duckdb as engine
+from neyman.publishing.engines.column_types import PLACEHOLDER, check_types, plain_type
+from neyman.publishing.engines.csv_reader import DataError, cause, check_names, fault
+from neyman.publishing.engines.data_frames import Frame, marked_text
+from neyman.publishing.engines.databases.table import DatabaseTable
+from neyman.publishing.engines.expressions import without_empty_text
+from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
+
+__all__ = ["DuckDBTable", "file_table"]
+
+_URL = re.compile(r"(duckdb|sqlite)://([^?#]+)\?(.*)", re.DOTALL)
+_BATCH = 1 << 16
+
+
+def file_table(url: str) -> Frame | DatabaseTable:
+    """The table that a URL of a file names: ``duckdb://people.db?table=people``.
+
+    Args:
+        url: begins with ``duckdb://`` or ``sqlite://``, then the path of the file.
+
+    Raises:
+        DataError: the URL cannot be read, or there is no such file or table.
+    """
+    scheme = url.partition(":")[0]
+    match = _URL.fullmatch(url)
+    given = parse_qsl(match[3], keep_blank_values=True) if match else []
+    if match is None or [name for name, _ in given] != ["table"] or not given[0][1]:
+        raise DataError(
+            f"data = {url!r}: must be {scheme}://PATH?table=NAME; an absolute path begins with a"
+            f" slash, as {scheme}:///data/people.db?table=people"
+        )
+    path = unquote(match[2])
+    if not os.path.isfile(path):
+        raise DataError(f"data = {url!r}: there is no file {path!r}")
+    if scheme == "sqlite":
+        return _sqlite(url, path, given[0][1])
+    return DuckDBTable(url, os.path.abspath(path), given[0][1].split("."))
+
+
+class DuckDBTable(DatabaseTable):
+    """A table of a DuckDB file.
+
+    Args:
+        url: what is printed.
+        path: the file.
+        names: the schema, if given, and the table.
+    """
+
+    def __init__(self, url: str, path: str, names: Sequence[str]) -> None:
+        self._url, self._path, self._names = url, path, names
+
+    def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None) -> ibis.Table:
+        """Return the table on a DuckDB of our own."""
+        connection = engine.connect(memory)
+        try:
+            quoted = self._path.replace("'", "''")
+            connection.con.execute(f"ATTACH '{quoted}' AS people (READ_ONLY)").fetchall()
+            schema = self._names[0] if len(self._names) == 2 else "main"
+            table = connection.table(self._names[-1], database=("people", schema))
+            arrow = table.limit(0).to_pyarrow().schema
+        except Exception as error:
+            engine.close(connection)
+            raise fault(
+                error,
+                f"data = {self._url!r}: no such table, no DuckDB file, or one that another process"
+                f" writes ({cause(error)})",
+            ) from None
+        kinds = {field.name: _agreed(field.type, table.schema()[field.name]) for field in arrow}
+        try:
+            check_names(table.columns, columns or ())
+            check_types(pa.schema(list(kinds.items())), columns)
+        except DataError:
+            engine.close(connection)
+            raise
+        picked = without_empty_text(table if columns is None else table.select(*columns))
+        return picked if rows else picked.limit(0)
+
+
+def _agreed(kind: Any, own: Any) -> Any:
+    """An Arrow type if DuckDB reads the column as its plain type, else one that no plan can use."""
+    plain = plain_type(kind)
+    same = plain is not None and str(PyArrowType.to_ibis(plain)) == str(own)
+    same |= pa.types.is_timestamp(kind) and own.is_timestamp()
+    return kind if same or own.is_string() else PLACEHOLDER
+
+
+def _sqlite(url: str, path: str, table: str) -> Frame:
+    """A table of a SQLite file, whose rows are read when they are asked for."""
+    address = f"file:{quote(os.path.abspath(path))}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            described = connection.execute(
+                "SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden <> 1", (table,)
+            ).fetchall()
+    except sqlite3.Error as error:
+        raise DataError(f"data = {url!r}: no SQLite file ({type(error).__name__})") from None
+    if not described:
+        raise DataError(f"data = {url!r}: the file has no table {table!r}")
+    readings = {name: _reading(kind or "") for name, kind in described}
+    schema = pa.schema([(name, kind) for name, (kind, _) in readings.items()])
+
+    def marked(columns: Sequence[str], marks: SourcePart) -> pa.Table:
+        wanted = pa.schema([schema.field(name) for name in columns])
+        names = ", ".join(_quoted(name) for name in columns) or "1"
+        query = f"SELECT {names} FROM {_quoted(table)}"
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            connection.text_factory = bytes
+            batches = list(_batches(connection.execute(query), wanted, readings, marks))
+        return pa.Table.from_batches(batches, wanted)
+
+    texts = (field.name for field in schema if pa.types.is_large_string(field.type))
+    return Frame(
+        schema,
+        lambda columns: marked(columns, PLAIN_SOURCE),
+        untyped=frozenset(texts),
+        marked=marked,
+    )
+
+
+def _batches(
+    cursor: Any, schema: pa.Schema, readings: Any, marks: SourcePart
+) -> Iterator[pa.RecordBatch]:
+    while rows := cursor.fetchmany(_BATCH):
+        arrays = [
+            pa.array([readings[field.name][1](value, marks) for value in values], field.type)
+            for field, values in zip(schema, zip(*rows, strict=True), strict=False)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
+    """The Arrow type of a declared type, and how a value is read; after SQLite's affinities."""
+    kind = declared.upper()
+    if "INT" in kind or "BOOL" in kind:
+        return pa.int64(), lambda value, _: value if isinstance(value, int) else None
+    if "BLOB" in kind:
+        return PLACEHOLDER, lambda value, _: None
+    if any(word in kind for word in ("REAL", "FLOA", "DOUB")):
+        return pa.float64(), _number
+    return pa.large_string(), _text  # of a batch there can be more than 2 GiB
+
+
+def _number(value: Any, marks: SourcePart) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _text(value: Any, marks: SourcePart) -> str | None:
+    """The text of a value: of a number, its shortest digits with the marks of the plan's texts."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
+    if isinstance(value, float):
+        is_integral = math.isfinite(value) and value == int(value) and abs(value) < 2**53
+        text = str(int(value)) if is_integral else repr(value)
+        return marked_text(value, text, marks)
+    return None if value is None else str(value)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,460 @@
+"""A table of a PostgreSQL server, counted on the server in one read-only transaction.
+
+All that a run asks is asked in one transaction, ``REPEATABLE READ READ ONLY``: each query sees the
+same rows, nothing is written, and no type can change before the last query. Public keys are
+literals of a query, and the secret key is a setting of the transaction. So the role needs the right
+to read the table, and no other.
+
+Only what the types say can raise here. The columns are read in plain types: text of every kind as
+``text`` that compares by its bytes, ``numeric`` without a scale as one with 21 decimals, and dates
+and timestamps outside the years 1 to 9999, and NaN of a ``numeric``, as missing.
+
+Casts, functions, and operators come from ``pg_catalog`` alone: the search path has no other schema,
+and a column has one of the built-in types that this module lists by number. An owner of any other
+type can give it casts that run their code with the rights of the reader.
+"""
+
+from __future__ import annotations
+
+import secrets
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any, cast
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import ibis
+import ibis.expr.datatypes as dt
+import ibis.expr.operations as ops
+import pyarrow as pa
+from ibis.formats.pyarrow import PyArrowSchema
+
+from neyman.ledger.postgres.connection import Address
+from neyman.publishing.engines.csv_reader import DataError, check_names
+from neyman.publishing.engines.databases.postgres_sql import SnapshotCompiler
+from neyman.publishing.engines.databases.table import DatabaseTable, LostConnection
+
+try:
+    import psycopg
+    from ibis.backends.postgres import Backend
+except ImportError as absent:
+    raise ModuleNotFoundError(
+        "data on PostgreSQL need psycopg: pip install 'neyman[postgres]'", name="psycopg"
+    ) from absent
+
+__all__ = ["PostgresTable", "is_url"]
+
+_SCHEMES = ("postgresql://", "postgres://")
+_HOW = "postgresql://role@host:5432/database?table=schema.name"
+_SETTINGS = (
+    "SET LOCAL search_path = pg_catalog, pg_temp",  # pg_temp would be first if it were left out
+    "SET LOCAL standard_conforming_strings = on",
+    "SET LOCAL DateStyle = 'ISO, YMD'",
+    "SET LOCAL TimeZone = 'UTC'",
+    "SET LOCAL extra_float_digits = 1",
+    "SET LOCAL jit = off",  # of long expressions it takes seconds
+    "SET LOCAL idle_in_transaction_session_timeout = 0",
+    "SET LOCAL row_security = off",  # a policy that hides rows is an error, and not a smaller table
+)
+_SCALE = 21  # digits after the point: floor(x 10^d) is exact for d <= 9, and no fraction is lost
+_TINY = "CAST(1e-290 AS DOUBLE PRECISION)"
+
+_BOOL, _INT2, _INT4, _INT8, _FLOAT4, _FLOAT8 = 16, 21, 23, 20, 700, 701
+_NUMERIC, _DATE, _BPCHAR = 1700, 1082, 1042
+_TIMES = {1114: ("timestamp(6)", "TIMESTAMP"), 1184: ("timestamp('UTC', 6)", "TIMESTAMPTZ")}
+_PLAIN = {_BOOL: "boolean", _INT2: "int16", _INT4: "int32", _INT8: "int64", 26: "int64"}
+_PLAIN |= {_FLOAT4: "float32"}
+_TEXTS = {25, 1043, _BPCHAR, 19, 18, 2950, 705}  # text, varchar, char, name, "char", uuid, unknown
+_RAW = "binary"  # stands for a type that no plan can use
+
+
+def is_url(source: object) -> bool:
+    """Return True for the URL of a PostgreSQL server."""
+    return isinstance(source, str) and source.startswith(_SCHEMES)
+
+
+class _Server(Backend):
+    """An Ibis connection whose queries are those of one read-only transaction."""
+
+    compiler = SnapshotCompiler()
+
+    def __init__(self, connection: Any, shown: str) -> None:
+        super().__init__()
+        self.con, self.shown, self._can_reconnect = connection, shown, False
+
+    def check_public(self, table: str) -> None:
+        """Refuse a name without a schema that is not in the schema ``public``.
+
+        Raises:
+            DataError: it is not; the message has the schemas that it is in.
+        """
+        rows = self.asked(
+            "SELECT nspname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
+            " WHERE relname = %s AND relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY nspname",
+            (table,),
+        )
+        schemas = [schema for (schema,) in rows]
+        if "public" in schemas:
+            return
+        named = " or ".join(f"?table={quote(schema)}.{quote(table)}" for schema in schemas[:3])
+        raise DataError(
+            f"data: {self.shown} has no table {table!r} in the schema public, which a name without"
+            f" a schema stands for; name it as {named or '?table=schema.name, in the case it has'}"
+        )
+
+    def asked(self, query: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        """The rows that a query gives."""
+        with _in_words(self.shown):
+            return self.con.execute(query, values).fetchall()
+
+    def fetched(self, rows: Any) -> pa.Table:
+        """A result as an Arrow table."""
+        schema = PyArrowSchema.from_ibis(rows.schema())
+        values = list(zip(*self.asked(self.compile(rows)), strict=True)) or [()] * len(schema)
+        return pa.table(
+            [_array(column, field.type) for column, field in zip(values, schema, strict=True)],
+            schema=schema,
+        )
+
+    def listed(self, rows: pa.Table) -> Any:
+        """A table of literals."""
+        kinds = [_kind(field.type) for field in rows.schema]
+        arrays = ", ".join(
+            f"CAST({_literal(column, kind)} AS {kind}[])"
+            for column, kind in zip(rows.columns, kinds, strict=True)
+        )
+        names = ", ".join(_quoted(name) for name in rows.column_names)
+        types = {"BYTEA": "binary", "BIGINT": "int64", "TEXT": "string"}
+        schema = ibis.schema(
+            {
+                name: dt.dtype(types[kind])
+                for name, kind in zip(rows.column_names, kinds, strict=True)
+            }
+        )
+        return self._table(f"SELECT * FROM UNNEST({arrays}) AS listed({names})", schema)
+
+    def fenced(self, rows: Any) -> Any:
+        """The same rows, whose expressions the server computes once."""
+        return self._table(f"{self.compile(rows)} OFFSET 0", rows.schema())
+
+    def secret(self, key: str) -> Any:
+        """A table of one row that holds a key: the text of no query shows it."""
+        name = f"neyman.key_{secrets.token_hex(4)}"
+        self.asked("SELECT set_config(%s, %s, true)", (name, key))
+        query = f"SELECT current_setting('{name}') COLLATE \"C\" AS key"
+        return self._table(query, ibis.schema({"key": dt.string}))
+
+    def _table(self, query: str, schema: Any) -> Any:
+        return ops.SQLQueryResult(query, schema, self).to_expr()
+
+
+class _Place:
+    """A server and a login, with the connection that is open to it."""
+
+    def __init__(self, shown: str, parameters: dict[str, Any]) -> None:
+        self._shown, self._parameters = shown, parameters
+        self._server: _Server | None = None
+
+    def is_same(self, other: _Place) -> bool:
+        """Return True for the same server and login."""
+        return self._parameters == other._parameters
+
+    def server(self) -> _Server:
+        """The open connection."""
+        if self._server is None or self._server.con.closed:
+            self._server = _connected(self._shown, self._parameters)
+        return self._server
+
+
+class PostgresTable(DatabaseTable):
+    """A table on a PostgreSQL server, or a query of it.
+
+    Args:
+        shown: where it is, without what is secret; all that is ever printed.
+        parameters: what libpq is given.
+        relation: the schema, if given, and the name of the table.
+        query: SQL that gives the rows, in place of a table.
+    """
+
+    def __init__(
+        self,
+        shown: str,
+        parameters: dict[str, Any],
+        relation: Sequence[str] = (),
+        query: str | None = None,
+    ) -> None:
+        self.shown, self._relation, self._query = shown, tuple(relation), query
+        self._place = _Place(shown, parameters)
+
+    def __repr__(self) -> str:
+        return f"PostgresTable({self.shown!r})"
+
+    @classmethod
+    def at(cls, url: str) -> PostgresTable:
+        """The table that a URL names. No message quotes what may be a part of a password.
+
+        Raises:
+            DataError: the URL cannot be read, or names no table.
+        """
+        try:
+            parts = urlsplit(url)
+            given = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
+            rest = urlencode([pair for pair in given if pair[0] != "table"], quote_via=quote)
+            plain = f"postgresql://{parts.netloc}{parts.path}{'?' + rest if rest else ''}"
+            if any(name == "schema" for name, _ in given) or parts.fragment:
+                raise ValueError(f"url is not of the form {_HOW}")
+            address = Address.read(plain)
+        except ValueError as error:
+            text = str(error).replace("?schema=neyman", "?table=schema.name")
+            raise DataError(f"data: {text}") from None
+        names = [value for name, value in given if name == "table"]
+        relation = names[0].split(".") if len(names) == 1 else []
+        if len(relation) not in (1, 2) or not all(relation):
+            raise DataError(
+                f"data: a URL of a PostgreSQL server must name one table: {_HOW}; make a view for"
+                " a name with a dot in it"
+            )
+        base, _, options = address.shown.partition("?")
+        options_shown = [pair for pair in parse_qsl(options) if pair[0] != "schema"]
+        options_shown.append(("table", names[0]))
+        shown = f"{base}?{urlencode(options_shown, quote_via=quote, safe='/')}"
+        return cls(shown, dict(address.parameters), relation)
+
+    @classmethod
+    def of(cls, table: Any, backend: Any) -> PostgresTable:
+        """An Ibis table on the caller's connection, which is opened once more.
+
+        Raises:
+            DataError: it has a table in memory, which another connection does not see.
+        """
+        if table.op().find(ops.InMemoryTable):
+            raise DataError(
+                "data is an Ibis expression of PostgreSQL with a table in memory, which would have"
+                " to be written to the server; write it to a table there first"
+            )
+        info = backend.con.info
+        parameters: dict[str, Any] = {**info.get_parameters(), "password": info.password or None}
+        shown = f"postgresql://{quote(info.user)}@{info.host}:{info.port}/{quote(info.dbname)}"
+        return cls(shown, parameters, query=backend.compile(_with_schemas(table, backend)))
+
+    def share(self, other: DatabaseTable) -> None:
+        """Use the connection of another table, if it is on the same server with the same login."""
+        if isinstance(other, PostgresTable) and other._place.is_same(self._place):
+            self._place = other._place
+
+    def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None = None) -> Any:
+        """Return the table, in plain types."""
+        if memory is not None:
+            raise DataError(
+                f"memory = {memory!r}: is for an engine of this machine; leave it out for a server"
+            )
+        server = self._place.server()
+        source = self._source(server)
+        with _in_words(server.shown):
+            described = server.con.execute(f"SELECT * FROM {source} LIMIT 0").description or []
+        present = [column.name for column in described]
+        check_names(present, columns or ())
+        wanted = [column for column in described if columns is None or column.name in columns]
+        picked: dict[str, tuple[str, str]] = {}
+        for column in wanted:
+            plain = _plain(column)
+            if plain is None and columns is not None:
+                kind = server.asked("SELECT format_type(%s, NULL)", (column.type_code,))[0][0]
+                own = _quoted(column.name)
+                raise DataError(
+                    f"data column {column.name!r} has type {kind}: a column that a plan uses holds"
+                    " text, numbers (decimals of at most 38 digits), true/false, dates or"
+                    " timestamps, in a type that is built into PostgreSQL. The cast of another type"
+                    " can be its owner's code. Name a view of an administrator who trusts it"
+                    f" in place of the table: CREATE VIEW ... AS SELECT CAST({own} AS text)"
+                    f" AS {own}, ... FROM {self.name or 'the table'}"
+                )
+            picked[column.name] = plain or (_RAW, "CAST(NULL AS BYTEA)")
+        chosen = ", ".join(f"{text} AS {_quoted(name)}" for name, (_, text) in picked.items())
+        schema = {name: dt.dtype(kind) for name, (kind, _) in picked.items()}
+        if not picked:
+            chosen, schema = "1 AS one", {"one": dt.int32}
+        if columns is not None:
+            schema = {name: schema[name] for name in columns or schema}
+        query = f"SELECT {chosen} FROM {source}{'' if rows else ' LIMIT 0'}"
+        return server._table(query, ibis.schema(schema))
+
+    def _source(self, server: _Server) -> str:
+        if self._query is not None:
+            return f"({self._query}) AS asked"
+        schema, name = self._relation if len(self._relation) == 2 else ("public", self._relation[0])
+        if len(self._relation) == 1:
+            server.check_public(name)
+        self.name = f"{schema}.{name}"
+        return f"{_quoted(schema)}.{_quoted(name)}"
+
+
+def _with_schemas(table: Any, backend: Any) -> Any:
+    """The same Ibis table, each of whose tables has the schema in which its connection finds it."""
+    query = (
+        "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
+        " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
+        " WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass(pg_catalog.quote_ident(%s))"
+    )
+    places: dict[Any, Any] = {}
+    for node in table.op().find(ops.DatabaseTable):
+        row = node.namespace.database or backend.con.execute(query, (node.name,)).fetchone()
+        if row and not node.namespace.database:
+            places[node] = node.copy(namespace=ops.Namespace(database=row[0]))
+    return table.op().replace(places).to_expr()
+
+
+def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
+    """A server with its transaction begun.
+
+    Raises:
+        DataError: there is none, it is too old, or its text is not in UTF-8.
+    """
+    settings = {"connect_timeout": 10, "application_name": "neyman", "keepalives_idle": 60}
+    given = settings | parameters | {"client_encoding": "utf8"}
+    try:
+        connection = psycopg.connect(**cast("Any", given), autocommit=True)
+    except psycopg.Error as error:
+        hidden = Address(shown, "", {k: str(v) for k, v in parameters.items() if v})
+        raise DataError(f"data: {shown} cannot be reached: {hidden.hide(str(error))}") from None
+    server = _Server(connection, shown)
+    weakref.finalize(server, connection.close)
+    try:
+        with _in_words(shown):
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            for setting in _SETTINGS:
+                connection.execute(setting)  # pyright: ignore[reportArgumentType]
+            encoding = server.asked("SELECT current_setting('server_encoding')")[0][0]
+        if encoding != "UTF8":
+            raise DataError(
+                f"data: {shown} is a database in {encoding}: texts are compared by their bytes in"
+                " UTF-8; copy the table to a database in UTF8"
+            )
+        if connection.info.server_version < 140000:
+            raise DataError(
+                f"data: {shown} is PostgreSQL {connection.info.server_version // 10000}: counting"
+                " needs version 14 or later"
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return server
+
+
+def _plain(column: Any) -> tuple[str, str] | None:
+    """The Ibis type that a column is read as, and the SQL that reads it; None for no such type."""
+    name, kind = _quoted(column.name), column.type_code
+    if kind == _FLOAT8:
+        # Products of smaller ones would be an error (underflow). Numbers and keys stay the same.
+        tiny = f"{name} <> 0 AND {name} BETWEEN -{_TINY} AND {_TINY}"
+        return "float64", f"CASE WHEN {tiny} THEN SIGN({name}) * {_TINY} ELSE {name} END"
+    if kind in _PLAIN:
+        return _PLAIN[kind], name
+    if kind in _TEXTS:
+        # A cast of a character(n) leaves its padding out. An empty text is missing.
+        return "string", f"NULLIF(CAST({name} AS TEXT) COLLATE \"C\", '')"
+    if kind == _DATE:
+        inside = f"{name} BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'"
+        return "date", f"CASE WHEN {inside} THEN {name} END"
+    if kind in _TIMES:
+        plain, own = _TIMES[kind]
+        first, last = (f"CAST('{end}' AS {own})" for end in ("0001-01-01 BC", "10000-01-02"))
+        return plain, f"CASE WHEN {name} BETWEEN {first} AND {last} THEN {name} END"
+    if kind != _NUMERIC:
+        return None
+    precision, scale = column.precision, column.scale
+    if precision is not None and scale is not None and 0 <= scale <= precision <= 38:
+        return f"decimal({precision}, {scale})", f"CASE WHEN {name} <> 'NaN' THEN {name} END"
+    cases = (
+        f"WHEN {name} = 'NaN' THEN NULL",
+        f"WHEN {name} >= 1e38 THEN CAST('Infinity' AS NUMERIC)",
+        f"WHEN {name} <= -1e38 THEN CAST('-Infinity' AS NUMERIC)",
+        f"WHEN {name} = TRUNC({name}) THEN ROUND({name}, {_SCALE})",
+    )
+    # Rounded down to 20 decimals, and a half of the last more: no fraction becomes a whole number.
+    digits = _SCALE - 1
+    floor = f"FLOOR({name} * 1e{digits}) * 1e-{digits} + 5e-{_SCALE}"
+    return f"decimal(38, {_SCALE})", f"CASE {' '.join(cases)} ELSE ROUND({floor}, {_SCALE}) END"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _kind(kind: Any) -> str:
+    if pa.types.is_binary(kind):
+        return "BYTEA"
+    return "BIGINT" if pa.types.is_integer(kind) else "TEXT"
+
+
+def _literal(column: Any, kind: str) -> str:
+    """The text of an array's literal; keys are bytes and numbers."""
+    if kind == "BYTEA":
+        parts = ["NULL" if v is None else f'"\\\\x{v.hex()}"' for v in column.to_pylist()]
+    else:
+        parts = ["NULL" if v is None else str(int(v)) for v in column.to_pylist()]
+    return "'{" + ",".join(parts) + "}'"
+
+
+def _array(values: Sequence[Any], kind: Any) -> pa.Array:
+    if pa.types.is_integer(kind):
+        # A sum comes as a decimal.
+        return pa.array([None if value is None else int(value) for value in values], kind)
+    if pa.types.is_decimal(kind):
+        return pa.array([_fitting(value, kind) for value in values], kind)
+    return pa.array(values, kind)
+
+
+@contextmanager
+def _in_words(shown: str) -> Iterator[None]:
+    """Say what PostgreSQL's errors mean, in words that hold no value of a row.
+
+    Raises:
+        LostConnection: the connection broke, or the server ended the query.
+        DataError: any other error.
+    """
+    try:
+        yield
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        raise DataError(
+            f"data: {shown} has no such table; name it as ?table=schema.name, in the case that it"
+            " has"
+        ) from None
+    except psycopg.errors.InsufficientPrivilege as error:
+        if error.diag.source_function == "check_enable_rls":  # the message is in any language
+            raise DataError(
+                f"data: {shown}: row-level security would hide rows of the table from this role, "
+                "and a release would count the rest; use a role with BYPASSRLS, or make a table or "
+                "a view of the rows that are meant, which the role can read as a whole"
+            ) from None
+        raise DataError(
+            f"data: {shown} does not permit it ({error.diag.message_primary}); the role needs"
+            " USAGE on the schema and SELECT on the table or on the columns that the plan uses"
+        ) from None
+    except psycopg.errors.UndefinedColumn as error:
+        raise DataError(f"data: {shown}: {error.diag.message_primary}") from None
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        state = error.sqlstate or ""
+        if not state or state[:2] in ("08", "57"):
+            what = {"57014": "the server cancelled the query (statement_timeout or an operator)"}
+            raise LostConnection(
+                f"{shown}: {what.get(state, 'the connection to the database was lost')}"
+            ) from None
+        raise DataError(
+            f"data: {shown} answers {type(error).__name__} ({state}); look at the server's log,"
+            " memory and disk"
+        ) from None
+    except psycopg.Error as error:
+        state = error.sqlstate or ""
+        # Of class 42, syntax and names: other messages could quote a value.
+        text = f": {error.diag.message_primary}" if state[:2] == "42" else ""
+        raise DataError(f"data: {shown} answers {type(error).__name__} ({state}){text}") from None
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """A decimal; in place of one that is too large for its type, one beyond every clip and key."""
+    most = 10 ** (kind.precision - kind.scale)
+    if value is None or (value.is_finite() and abs(value) < most):
+        return value
+    return (Decimal(most - 1) + (Decimal("0.5") if kind.scale else 0)).copy_sign(value)

@@ -1,0 +1,271 @@
+"""How many rows each query counts, and where the others are dropped.
+
+The steps, and the functions that take them, are those of `aggregate`. Which rows of a unit are kept
+is drawn anew in each run. So where bounds drop rows, another run can keep others, and the numbers
+after that step can differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ibis
+
+from neyman.publishing.engines.aggregate import (
+    bounded_rows,
+    buckets_of,
+    chosen_rows,
+    known_rows,
+    listed,
+    needed_columns,
+    selected,
+    with_numbers,
+)
+from neyman.publishing.engines.backend_tables import (
+    fetched,
+    fresh_key,
+    held,
+    row_count,
+    secret_table,
+)
+from neyman.publishing.engines.bounding import first_rows
+from neyman.publishing.engines.encoding import Axis, Coding
+from neyman.publishing.engines.private_tables import Private
+from neyman.publishing.engines.progress import Steps
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import Query
+
+__all__ = ["QueryRows", "UnitRows", "query_rows", "unit_rows"]
+
+_STEPS = ("taken", "named", "read", "known", "numbered", "groups", "counted")
+_BOUNDED = _STEPS[4:]
+
+
+@dataclass(frozen=True, repr=False)
+class UnitRows(Private):
+    """The rows of the units, before and after the plan's bound.
+
+    Args:
+        column: the column that names the unit.
+        missing: rows without a unit, which are dropped.
+        units: how many units there are.
+        largest: the most rows of one unit.
+        bound: the most rows of one unit that are kept.
+        over: how many units have more.
+        dropped: how many rows of these units are dropped.
+    """
+
+    column: str
+    missing: int
+    units: int
+    largest: int
+    bound: int
+    over: int
+    dropped: int
+
+
+@dataclass(frozen=True, repr=False)
+class QueryRows(Private):
+    """The rows that a query counts, and what drops the others.
+
+    A row is dropped once, by the first cause in this order: ``missing``, ``unit_rows``,
+    ``unknown``, ``without_number``, ``groups``, ``rows_per_group``. Each
+    table of the query counts the same rows.
+
+    Args:
+        query: its name.
+        levels: of its tables that are measured.
+        taken: rows in the data that the filters take.
+        missing: rows dropped since they have no id.
+        unit_rows: rows dropped by the plan's bound on a unit's rows.
+        read: rows that are left by then.
+        unknown: rows dropped since a key of the query is unknown.
+        without_number: rows dropped since they have no number that the query needs.
+        groups: rows dropped by the query's bound on groups.
+        rows_per_group: rows dropped by the query's bound on rows per group.
+        counted: rows that are left.
+        lost: rows that the filters take and the query does not count.
+    """
+
+    query: str
+    levels: tuple[str, ...]
+    taken: int
+    missing: int
+    unit_rows: int
+    read: int
+    unknown: int
+    without_number: int
+    groups: int
+    rows_per_group: int
+    counted: int
+    lost: int
+
+
+def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitRows | None:
+    """Count the rows of each unit; None where each row is a unit.
+
+    Args:
+        plan: the plan.
+        table: the private rows, whose schema has been checked.
+        column: a column to count by in place of ``unit.id``: how often do its values have more rows
+            than the plan takes a unit to have?
+    """
+    if column is not None:
+        plan = plan.changed(unit=plan.unit.model_copy(update={"id": column}))
+    if plan.unit.id is None:
+        return None
+    rows: Any = Coding(plan, tuple(table.columns)).read(table, (), unit=True)
+    units: Any = rows.group_by("unit").aggregate(rows=rows.count())
+    bound = plan.unit.rows
+    least: Any = ibis.least(units["rows"], bound)
+    row = fetched(
+        units.aggregate(
+            units=units.count(),
+            rows=units["rows"].sum(),
+            largest=units["rows"].max(),
+            over=(units["rows"] > bound).sum(),
+            counted=least.sum(),
+        )
+    ).to_pylist()[0]
+    counts = {name: int(value or 0) for name, value in row.items()}
+    return UnitRows(
+        plan.unit.id,
+        row_count(table) - counts["rows"],
+        counts["units"],
+        counts["largest"],
+        bound,
+        counts["over"],
+        counts["rows"] - counts["counted"],
+    )
+
+
+def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple[QueryRows, ...]:
+    """Count the rows of each query step by step.
+
+    Args:
+        plan: the plan. A query whose tables are all declared public reads no row and is left out.
+        table: the private rows, whose schema has been checked.
+        key: for the choice among a unit's rows; None for a new one.
+    """
+    key = fresh_key() if key is None else key
+    coding = Coding(plan, tuple(table.columns))
+    every = [query for query in plan.queries if not query.searched]
+    tabled = [query for query in every if query.split and query.delta is None]
+    filters = dict.fromkeys(query.where for query in tabled)
+    parts = [[query for query in tabled if query.where == where] for where in filters]
+    parts += [[query] for query in plan.queries if query.delta is not None]
+    count = _of_units if plan.unit.id is not None else _of_rows
+    counts: dict[str, Counter[str]] = {}
+    for queries in parts:
+        rows = selected(plan, table, queries[0].where)
+        for query, step, number in count(coding, rows, queries, key):
+            counts.setdefault(query, Counter())[step] += number
+    return tuple(
+        _steps(query, counts[query.name]) for query in plan.queries if query.name in counts
+    )
+
+
+def _steps(query: Query, counts: Counter[str]) -> QueryRows:
+    taken, named, read, known, numbered, grouped, counted = (counts[step] for step in _STEPS)
+    return QueryRows(
+        query=query.name,
+        levels=tuple(level for level, _ in query.split),
+        taken=taken,
+        missing=taken - named,
+        unit_rows=named - read,
+        read=read,
+        unknown=read - known,
+        without_number=known - numbered,
+        groups=numbered - grouped,
+        rows_per_group=grouped - counted,
+        counted=counted,
+        lost=taken - counted,
+    )
+
+
+def _of_rows(
+    coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
+) -> Iterator[tuple[str, str, int]]:
+    """Where each row is a unit: no bound drops a row."""
+    every = row_count(table)
+    for query in queries:
+        wanted = _needed(coding, query)
+        rows: Any = coding.read(table, wanted, unit=False)
+        for step in ("taken", "named", "read"):
+            yield query.name, step, every
+        yield query.name, "known", _with_keys(coding, table, rows, query)
+        left = _with_keys(coding, table, _numbered(coding, rows, query), query)
+        for step in _BOUNDED:
+            yield query.name, step, left
+
+
+def _with_keys(coding: Coding, table: ibis.Table, rows: Any, query: Query) -> int:
+    """The number of rows with a key on every axis."""
+    texts = [name for name in rows.columns if name[0] == "t"]
+    if not texts:
+        return row_count(rows)
+    names = [*(axis.name for axis in _key_axes(coding, query)), *coding.discovered(query)]
+    groups = rows.group_by(*texts).aggregate(rows=rows.count())
+    with listed(coding, table, names) as keys:
+        left: Any = _known(coding, coding.looked_up(groups, names, keys), query)
+        return int(fetched(left.aggregate(n=left["rows"].sum()))["n"][0].as_py() or 0)
+
+
+def _numbered(coding: Coding, rows: Any, query: Query) -> Any:
+    """The rows with the numbers that a query needs."""
+    if query.delta is not None:
+        return rows
+    bins = [axis for axis in coding.axes(query, coding.lowest(query)) if axis.name[0] == "h"]
+    return with_numbers(coding, known_rows(rows, bins), query)
+
+
+def _of_units(
+    coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
+) -> Iterator[tuple[str, str, int]]:
+    """Where units are named: as `tables_of` and `keys_of` bound their rows."""
+    plan = coding.plan
+    wanted = dict.fromkeys(name for query in queries for name in _needed(coding, query))
+    # Buckets leave rows without an id out.
+    first = {"taken": row_count(table), "named": row_count(coding.read(table, (), unit=True))}
+    for query in queries:
+        yield from ((query.name, step, number) for step, number in first.items())
+    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+        for bucket in buckets_of(plan, table):
+            rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
+            bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
+            with held(bounded, Steps(1, None)) as counted:
+                read = row_count(counted)
+                for query in queries:
+                    yield query.name, "read", read
+                    for step, left in _left(coding, counted, query, secret):
+                        yield query.name, step, row_count(left)
+
+
+def _left(coding: Coding, rows: Any, query: Query, secret: Any) -> Iterator[tuple[str, Any]]:
+    """The rows that are left after each step."""
+    unbounded = replace(query, groups=None, rows_per_group=None)
+    grouped = replace(query, rows_per_group=None)
+    yield "known", _known(coding, rows, query)
+    for step, bounds in zip(_BOUNDED, (unbounded, grouped, query), strict=True):
+        if query.delta is not None:
+            yield step, chosen_rows(coding, rows, bounds, secret)
+        else:
+            label = 1 + 2 * coding.plan.queries.index(query)
+            yield step, bounded_rows(coding, rows, bounds, secret, label)
+
+
+def _needed(coding: Coding, query: Query) -> list[str]:
+    return [*needed_columns(coding, query), *coding.discovered(query)]
+
+
+def _key_axes(coding: Coding, query: Query) -> list[Axis]:
+    return [axis for axis in coding.axes(query, coding.lowest(query)) if axis.name[0] != "h"]
+
+
+def _known(coding: Coding, rows: Any, query: Query) -> Any:
+    left = known_rows(rows, _key_axes(coding, query))
+    unknown = coding.discovered(query)
+    return left.filter(*(left[name].notnull() for name in unknown)) if unknown else left

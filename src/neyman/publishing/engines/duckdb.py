@@ -1,0 +1,304 @@
+"""A DuckDB of our own: embedded, in memory, and on disk in a private folder where it must."""
+
+from __future__ import annotations
+
+import os
+import re
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import duckdb
+import ibis
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from ibis.formats.pyarrow import PyArrowType
+from pyarrow.fs import LocalFileSystem
+
+from neyman.publishing.engines.column_types import PLACEHOLDER, plain_table, plain_type, reads_as_is
+from neyman.publishing.engines.csv_reader import DataError, cause, check_names, fault
+from neyman.publishing.engines.spill import spill_folder
+
+__all__ = [
+    "OFFLINE",
+    "check_memory",
+    "close",
+    "connect",
+    "footer",
+    "parquet",
+    "parquet_names",
+    "parquet_schema",
+    "registered",
+]
+
+OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+"""Settings of each DuckDB that we open: nothing makes it download or load an extension."""
+_WILDCARD = re.compile(r"[*?\[]")
+_MEMORY = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B|[kmgt])")
+
+
+def connect(memory: str | None = None) -> Any:
+    """A new DuckDB.
+
+    Args:
+        memory: the most that it holds in memory, such as "4GB"; what does not fit is written to a
+            folder that only this user can read, and that is removed with it. None for DuckDB's own
+            limit, four fifths of the machine.
+
+    Raises:
+        DataError: no amount of memory.
+    """
+    settings: dict[str, Any] = dict(OFFLINE)
+    if memory is not None:
+        settings["memory_limit"] = check_memory(memory)
+    folder = spill_folder()
+    try:
+        # pyright does not see Ibis's backends, which are attributes made on demand.
+        connection = ibis.duckdb.connect(  # pyright: ignore[reportAttributeAccessIssue]
+            temp_directory=str(folder.path / "spilled"), **settings
+        )
+    except Exception as error:
+        folder.remove()
+        raise fault(error, f"DuckDB could not be started ({cause(error)})") from None
+    with suppress(duckdb.InvalidInputException):  # in a notebook, DuckDB demands ipywidgets for it
+        connection.raw_sql("SET enable_progress_bar = true")  # without it no progress is known
+        connection.raw_sql("SET enable_progress_bar_print = false")
+    connection.neyman_close = weakref.finalize(connection, folder.remove)
+    return connection
+
+
+def check_memory(memory: str) -> str:
+    """An amount of memory, as engines write it.
+
+    Raises:
+        DataError: it is none.
+    """
+    if not isinstance(memory, str) or not _MEMORY.fullmatch(memory):
+        raise DataError(f"memory = {memory!r}: must be an amount such as '4GB' or '500MB'")
+    return memory if memory.endswith("B") else f"{memory}B"
+
+
+def close(connection: Any) -> None:
+    """Close a connection of ours; another is left alone."""
+    folder = getattr(connection, "neyman_close", None)
+    if folder is not None:
+        connection.disconnect()
+        folder()
+
+
+def registered(data: Any, memory: str | None = None) -> ibis.Table:
+    """An Arrow table or Dataset of plain types as a table on a new DuckDB.
+
+    Raises:
+        DataError: it has types that DuckDB cannot take.
+    """
+    connection = connect(memory)
+    try:
+        connection.con.register("people", data)
+        return connection.table("people")
+    except Exception as error:
+        close(connection)
+        raise fault(
+            error,
+            f"data has columns that DuckDB cannot take ({type(error).__name__}); its types are "
+            f"{', '.join(sorted({str(field.type) for field in data.schema}))}",
+        ) from None
+
+
+def parquet_names(files: Sequence[str]) -> list[list[str]]:
+    """The names of the columns of each Parquet file, with repetitions.
+
+    Raises:
+        DataError: a file that is no Parquet file, or of which the end is missing.
+    """
+    return [list(footer(file).names) for file in files]
+
+
+def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
+    """The Arrow schema of columns of Parquet files, from their footers; no row is read.
+
+    DuckDB and Arrow, which both may read a file (see `parquet`), must give a column the same type.
+    A column that they read differently has a type that no plan can use.
+
+    Args:
+        files: their paths, at least one.
+        columns: those that are needed; None for those that each file has once, and in one type.
+
+    Raises:
+        DataError: a file that is no Parquet file, or of which the end is missing; a column that
+            is missing from a file or has several types, or whose name stands for several; a name
+            that DuckDB cannot be given.
+    """
+    connection = connect()
+    try:
+        types: dict[str, Any] = {}
+        natives: dict[str, Any] = {}
+        for number, file in enumerate(files):
+            schema = footer(file)
+            if columns is None:
+                counts = Counter(name.casefold() for name in schema.names)
+                names = [name for name in schema.names if counts[name.casefold()] == 1]
+            else:
+                check_names(schema.names, columns, f"data = {file!r}")
+                names = list(columns)
+            kinds = {name: schema.field(name).type for name in names}
+            try:
+                native = dict(_parquet(connection, [file], names).schema())
+            except DataError:
+                raise
+            except Exception as error:
+                raise _unreadable(file, error) from None
+            if number == 0:
+                types, natives = kinds, native
+            differing = [name for name in types if not _same(name, types, kinds, natives, native)]
+            if columns is None:
+                types = {name: kind for name, kind in types.items() if name not in differing}
+            elif differing:
+                # DuckDB would cast the values of one file to the type of another, which can fail.
+                name = differing[0]
+                raise DataError(
+                    f"data = {file!r}: column {name!r} has type {kinds[name]}, and "
+                    f"{types[name]} in {files[0]!r}; it must have one type in all files"
+                )
+        return pa.schema([(name, _agreed(kind, natives.get(name))) for name, kind in types.items()])
+    finally:
+        close(connection)
+
+
+def footer(file: str) -> pa.Schema:
+    """The Arrow schema of a Parquet file, from its end.
+
+    Raises:
+        DataError: it is no Parquet file, or its end is missing.
+    """
+    try:
+        with open(file, "rb") as opened:
+            return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").schema_arrow
+    except Exception as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: str, error: Exception) -> Exception:
+    return fault(
+        error,
+        f"data = {file!r} is not readable Parquet ({type(error).__name__}); is the file whole?",
+    )
+
+
+def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> ibis.Table:
+    """Columns of Parquet files on DuckDB; without one, a constant for each row.
+
+    Ibis asks for the type of each column of a view, so it has these alone.
+    """
+    places = ", ".join(_quoted(_exact(connection, file), "'") for file in files)
+    chosen = ", ".join(_quoted(name, '"') for name in columns) or "1 AS one"
+    connection.con.execute(
+        f"CREATE OR REPLACE TEMP VIEW people AS SELECT {chosen}"
+        f" FROM read_parquet([{places}], hive_partitioning = false)"
+    ).fetchall()
+    return _text_for_null(connection.table("people"))
+
+
+def _quoted(text: str, mark: str) -> str:
+    return mark + text.replace(mark, 2 * mark) + mark
+
+
+def _same(name: str, first: Any, other: Any, native: Any, other_native: Any) -> bool:
+    """Whether a column has one type in two files, for Arrow as for DuckDB."""
+    if name not in other or native.get(name) != other_native.get(name):
+        return False
+    return plain_type(first[name]) == plain_type(other[name])
+
+
+def _agreed(kind: Any, native: Any) -> Any:
+    """An Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
+    plain = plain_type(kind)
+    if plain is None or pa.types.is_null(kind) or not reads_as_is(kind):
+        return kind
+    if pa.types.is_timestamp(kind):
+        same = getattr(native, "is_timestamp", bool)()
+        return kind if same and (native.timezone is None) == (kind.tz is None) else PLACEHOLDER
+    return kind if str(PyArrowType.to_ibis(plain)) == str(native) else PLACEHOLDER
+
+
+def _exact(connection: Any, file: str) -> str:
+    """A pattern that DuckDB expands to this very file: it expands every name that it is given.
+
+    Raises:
+        DataError: there is none.
+    """
+    path = os.path.abspath(file)
+    pattern = _WILDCARD.sub(r"[\g<0>]", path)
+    try:
+        matches = connection.con.execute("SELECT file FROM glob(?)", [pattern]).fetchall()
+    except Exception:
+        matches = []
+    if [name for (name,) in matches] != [path]:
+        raise DataError(
+            f"data = {file!r}: DuckDB takes this name for another, or for a pattern; rename the "
+            "file or its folder, without wildcards and backslashes"
+        )
+    return pattern
+
+
+def parquet(files: Sequence[str], types: Mapping[str, Any], memory: str | None) -> ibis.Table:
+    """Parquet files of one form as a table on a new DuckDB.
+
+    Args:
+        files: their paths.
+        types: the columns to read, with their plain types, and the own types of timestamps.
+        memory: as `connect` has it.
+    """
+    if not all(map(reads_as_is, types.values())):
+        return registered(_by_arrow(files, types), memory).select(*types)
+    connection = connect(memory)
+    table = _parquet(connection, files, list(types))
+    if _is_text(table):
+        return table
+    close(connection)
+    # DuckDB reads no text that is not UTF-8; Arrow does, and the engine compares bytes. Both give
+    # the same types (see `parquet_schema`), so that only the bytes of a text decide who reads it.
+    return registered(_by_arrow(files, types), memory).select(*types)
+
+
+def _by_arrow(files: Sequence[str], types: Mapping[str, Any]) -> Any:
+    """Parquet files as Arrow reads them: where they lie, or in memory to convert timestamps."""
+    data = ds.dataset(
+        [os.path.abspath(file) for file in files],
+        pa.schema(list(types.items())),
+        format=ds.ParquetFileFormat(
+            read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"),
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False),
+        ),
+        filesystem=LocalFileSystem(),
+    )
+    times = [kind for kind in types.values() if pa.types.is_timestamp(kind)]
+    return data if all(kind == plain_type(kind) for kind in times) else plain_table(data.to_table())
+
+
+def _text_for_null(table: ibis.Table) -> ibis.Table:
+    """Columns of nothing but NULL as text: Ibis has no type for DuckDB's own."""
+    empty = [name for name, kind in table.schema().items() if 'kind="NULL"' in str(kind)]
+    return table.mutate(**{name: table[name].cast("string") for name in empty}) if empty else table
+
+
+def _text_columns(table: ibis.Table) -> list[str]:
+    return [name for name, kind in table.schema().items() if kind.is_string()]
+
+
+def _longest(column: Any) -> Any:
+    return column.length().max()
+
+
+def _is_text(table: ibis.Table) -> bool:
+    """Whether all text is UTF-8: whether DuckDB can read it."""
+    measured = {f"c{i}": _longest(table[name]) for i, name in enumerate(_text_columns(table))}
+    try:
+        if measured:
+            table.aggregate(**measured).to_pyarrow()
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,497 @@
+"""The expressions that the engines run: few, and with one answer on DuckDB, Spark and in Python.
+
+The same SQL answers differently on two engines where NaN, rounding, overflow, case, time zones or
+collations come in. So a plan writes no SQL: its expressions (see `row_values`) reach those below,
+each of which the tests run on both engines against plain Python.
+
+- NaN is asked for by name, and is NULL from then on: neither comparisons nor groups nor extremes
+  see one.
+- No value is cast where the cast could fail or round: text is taken apart by patterns, decimals
+  are text, and doubles are clipped and floored first. Nothing is divided but by a positive
+  constant, exactly.
+- Sums are of whole numbers in `decimal(38, 0)`: 2^63 rows of 2^62 stay below 10^38.
+- Keys and units compare as bytes.
+- No `hash`, `random`, `upper`, nor order but of a window that names all of its columns.
+
+Notes by engine: DuckDB has ``encode`` for the bytes of a text, where Spark casts (its ``encode``
+fails on text that is not UTF-8). Spark writes a decimal without an exponent only with
+``spark.sql.ansi.enabled``, which the session has (see ``spark``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from datetime import date
+from decimal import Decimal
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import ibis
+import ibis.expr.datatypes as dt
+
+from neyman.publishing.engines.cells import SATURATED
+from neyman.publishing.plan.derived import ISO_DATE
+from neyman.publishing.plan.document import SourcePart
+from neyman.publishing.plan.query import KeyKind
+
+__all__ = [
+    "TIME_OF_DAY",
+    "bin_of",
+    "bytes_of",
+    "digest",
+    "engine_of",
+    "hexadecimal",
+    "inside",
+    "integer_of",
+    "key_bytes",
+    "plain_bytes",
+    "quotient",
+    "raw_key",
+    "remainder",
+    "scaled_integer",
+    "total",
+    "without_empty_text",
+    "written_boolean",
+    "written_date",
+    "written_day",
+    "written_number",
+]
+
+_NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
+_PLAIN = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?\z"
+_INFINITE = r"^-?[iI]nf(inity)?\z"
+_TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
+_INTEGER_DECIMAL = r"^-?[0-9]*\.0+\z"
+_ALIKE = {" ": " \u00a0\u202f", "'": "'\u2019"}  # what a mark between thousands stands for
+_EXPONENT = r"(?:[eE][-+]?[0-9]{1,4})?"
+_HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
+_OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
+TIME_OF_DAY = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?"
+_WIDEST = 2**60  # beyond every clip, and small enough that nothing here overflows
+_FEW = 14  # digits that doubles have to spare
+_LONGEST = 37  # digits, which fit in decimal(38, 0)
+_FARTHEST = 120  # digits before the point: more than 80, so that only 0 is a small number there
+_HIGHEST = 2.0**63 - 1024  # the largest double that is a whole number of 64 bits
+
+
+@ibis.udf.scalar.builtin(name="encode")
+def _encode(text: str) -> bytes:  # pyright: ignore[reportReturnType] - DuckDB's own
+    """The bytes of a text: they compare and group without collation."""
+
+
+@ibis.udf.scalar.builtin(name="hex")
+def _hex(data: bytes) -> str:  # pyright: ignore[reportReturnType] - both engines' own
+    """The bytes in upper-case hexadecimal digits."""
+
+
+@ibis.udf.scalar.builtin(name="scaled_text")
+def _scaled_text(text: str, decimals: int, most: int) -> int:  # pyright: ignore[reportReturnType]
+    """`integer_of` for a text on PostgreSQL, see ``postgres_sql``."""
+
+
+@ibis.udf.scalar.builtin(
+    name="scaled_decimal", signature=((dt.decimal, dt.int64, dt.int64), dt.int64)
+)
+def _scaled_decimal(number, decimals, most):  # pyright: ignore[reportReturnType]
+    """`integer_of` for a decimal on PostgreSQL, see ``postgres_sql``."""
+
+
+def engine_of(table: ibis.Table) -> str:
+    """The engine that a table is on: "duckdb", "pyspark" or "postgres"."""
+    return table.get_backend().name
+
+
+def raw_key(column: Any, engine: str) -> Any:
+    """Return what rows may be grouped by before keys are looked up.
+
+    A text is its bytes; on PostgreSQL it is itself, and compares by its bytes. A float is its whole
+    number, or NULL if it has none.
+    """
+    if column.type().is_floating():
+        return _integer_of_float(column)
+    return column if engine == "postgres" else plain_bytes(column, engine)
+
+
+def bytes_of(text: str, engine: str) -> Any:
+    """A text of the plan as its bytes."""
+    literal: Any = ibis.literal(text)
+    return _encode(literal) if engine == "duckdb" else literal.cast("binary")
+
+
+def hexadecimal(data: Any) -> Any:
+    """Bytes in upper-case hexadecimal digits."""
+    return _hex(data)
+
+
+def plain_bytes(column: Any, engine: str) -> Any:
+    """Return a text as its bytes, which group without collation; other values as they are."""
+    if not column.type().is_string():
+        return column
+    return _encode(column) if engine == "duckdb" else column.cast("binary")
+
+
+def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
+    """A table where an empty text is missing, as it is in a CSV file.
+
+    Args:
+        table: private rows.
+        coded: columns of texts that have none.
+    """
+    texts = [name for name, kind in table.schema().items() if kind.is_string()]
+    empty: Any = ""
+    known = {name: table[name].nullif(empty) for name in texts if name not in coded}
+    return table.mutate(**known) if known else table
+
+
+def key_bytes(column: Any, engine: str, kind: KeyKind = "text") -> Any:
+    """Return the bytes of the key that a value stands for; NULL if it stands for none.
+
+    Args:
+        column: a column of the data, or what `raw_key` makes of it.
+        engine: "duckdb", "pyspark" or "postgres".
+        kind: "text" for the value's own text. "whole" for the digits of its whole number: 1, 1.0,
+            01 and 1e0 are one key, as text and as numbers. "boolean" for true (true, True, TRUE,
+            t, T, and the number 1) and false (false, False, FALSE, f, F, and the number 0).
+    """
+    if kind == "text":
+        return column if column.type().is_binary() else plain_bytes(_text(column), engine)
+    if column.type().is_binary():
+        # DuckDB writes bytes that are not ASCII with backslashes, which no number has.
+        column = column.cast("string")
+    if column.type().is_boolean():
+        return plain_bytes(_text(column), engine)
+    is_text = column.type().is_string()
+    digits = _text_of_integer(column) if is_text else _text(raw_key(column, engine))
+    if kind == "whole":
+        return plain_bytes(digits, engine)
+    cases = [(digits == "1", "true"), (digits == "0", "false")]
+    if is_text:
+        # Before the numbers, which take longer.
+        cases = [(column.re_search(_TRUE), "true"), (column.re_search(_FALSE), "false"), *cases]
+    return plain_bytes(ibis.cases(*cases), engine)
+
+
+def _text(column: Any) -> Any:
+    """The canonical text of a column; NULL for what has none."""
+    kind = column.type()
+    if kind.is_string():
+        return column
+    if kind.is_boolean():
+        return ibis.cases((column, "true"), (~column, "false"))
+    if kind.is_date():
+        # Before the year 1 and after 9999 each engine has a form of its own.
+        inside = column.between(date(1, 1, 1), date(9999, 12, 31))
+        return ibis.cases((inside, column.cast("string")))
+    text = column.cast("string")
+    if kind.is_decimal() and kind.scale != 0:
+        digits = text.re_replace(r"\.0+\z", "")
+        # DuckDB writes 0 as .0 where no digit has room before the point.
+        return ibis.cases(
+            (~text.re_search(_INTEGER_DECIMAL), None), (digits == "", "0"), else_=digits
+        )
+    return text
+
+
+def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int | None) -> Any:
+    """The whole number in [low, high] that a value stands for: floor(x 10^decimals), clipped.
+
+    A text, a decimal or an integer is read exactly. A text is digits with at most a minus, a point
+    and an exponent (up to 40 digits on each side of the point, 4 in the exponent), or ``inf``: what
+    programs write for a number. A double is multiplied by 10^decimals as doubles are; where the
+    product is below 2^49 and within 2^-50 of a whole number, relatively, it is that number (0.29 is
+    29 hundredths, although the double is a little less), else it is rounded down. For single floats
+    it is 2^21 and 2^-22. What is no number (NULL, NaN, other text) counts as ``unknown``, or
+    is the whole number low - 1, which no number becomes.
+
+    Args:
+        column: text, numbers or truth values.
+        decimals: 0 to 9.
+        low, high: scaled whole numbers, within 2^53.
+        unknown: replaces what is no number, clipped as well; None for low - 1.
+    """
+    number = integer_of(column, decimals)
+    if unknown is None:
+        known = inside(number.coalesce(low), low, high).cast("int64")
+        return ibis.cases((number.notnull(), known), else_=low - 1)
+    return inside(ibis.coalesce(number, min(max(unknown, low), high)), low, high).cast("int64")
+
+
+def integer_of(column: Any, decimals: int, most: int = _WIDEST) -> Any:
+    """The whole number of `scaled_integer` within +-most, NULL for what is no number.
+
+    Args:
+        column: text, numbers or truth values.
+        decimals: 0 to 9.
+        most: a multiple of 10^9 from 10^15 to 2^60, or 2^60.
+    """
+    kind = column.type()
+    if kind.is_floating():
+        return _of_float(column, decimals, most)
+    if kind.is_boolean() or (kind.is_integer() and str(kind) != "uint64"):
+        widest = most // 10**decimals
+        bounded = inside(column.cast("int64").coalesce(0), -widest, widest) * 10**decimals
+        return ibis.cases((column.notnull(), bounded))
+    if any(place.name == "postgres" for place in column._find_backends()[0]):
+        if kind.is_decimal():
+            return _scaled_decimal(column, decimals, most)
+        return _scaled_text(column.cast("string"), decimals, most)
+    return _of_text(column.cast("string"), decimals, most)
+
+
+def inside(number: Any, low: Any, high: Any) -> Any:
+    """A number that is not NULL, brought into a range.
+
+    Ibis's ``clip`` repeats what it clips, and an expression of several would grow without bound.
+    """
+    return ibis.least(ibis.greatest(number, low), high)
+
+
+def _of_float(column: Any, decimals: int, most: int) -> Any:
+    bits = 22 if str(column.type()) == "float32" else 50
+    scale = 10.0**decimals
+    known = column.notnull() & ~column.isnan()
+    number: Any = ibis.cases((known, column), else_=0.0).cast("float64")
+    # A floor is a cast to an integer, so nothing large may reach it, not even unused.
+    scaled = inside(number, -most / scale, most / scale) * scale
+    near = (scaled + 0.5).floor().cast("int64")
+    close = (near.cast("float64") - scaled).abs() <= scaled.abs() * 2.0**-bits
+    small = scaled.abs() < 2.0 ** (bits - 1)
+    return ibis.cases((~known, None), (close & small, near), else_=scaled.floor().cast("int64"))
+
+
+def _integer_of_float(column: Any) -> Any:
+    """Return the whole number of 64 bits that a float is equal to, or NULL."""
+    known = column.notnull() & ~column.isnan()
+    number: Any = ibis.cases((known, column), else_=0.5).cast("float64")
+    # A floor is a cast to an integer, so nothing large may reach it, not even unused.
+    bounded = inside(number, -(2.0**63), _HIGHEST)
+    floor = bounded.floor().cast("int64")
+    return ibis.cases((floor.cast("float64") == number, floor))
+
+
+def _text_of_integer(text: Any) -> Any:
+    """Return the digits of the whole number that a text is, or NULL."""
+    plain = text.re_search(r"^(0|-?[1-9][0-9]{0,36})\z")
+    digits, rest = _digits(text, 0)
+    minus: Any = ibis.literal("-")
+    signed: Any = ibis.cases((text.startswith("-"), minus.concat(digits)), else_=digits)
+    size = ibis.cases((digits == "", "0"), else_=signed)
+    return ibis.cases((plain, text), (text.re_search(_NUMBER) & ~rest.re_search("[1-9]"), size))
+
+
+def _digits(text: Any, decimals: int) -> tuple[Any, Any]:
+    """Return the digits of floor(|x| 10^decimals), and the digits that follow.
+
+    Without decimals there are no zeros in front, and of 0 no digit.
+    """
+    before = text.re_extract(r"^-?0*([0-9]*)", 1)
+    after = text.re_extract(r"\.([0-9]+)", 1)
+    digits, rest = before, after
+    if decimals:
+        digits = before.concat(after.concat("0" * decimals).substr(0, decimals))
+        rest = after.substr(decimals)
+    power = text.re_extract(r"[eE][+]?(-?[0-9]{1,4})\z", 1).try_cast("int64").coalesce(0)
+    places = inside(before.length() + power + decimals, 0, _FARTHEST).cast("int64")
+    both = before.concat(after)
+    moved = both.concat("0" * _FARTHEST).substr(0, places).re_replace("^0+", "")
+    # Few texts have an exponent, and moving the point takes longer than all the rest.
+    is_moved = text.contains("e") | text.contains("E")
+    return (
+        ibis.cases((is_moved, moved), else_=digits),
+        ibis.cases((is_moved, both.substr(places)), else_=rest),
+    )
+
+
+def _of_text(text: Any, decimals: int, most: int) -> Any:
+    """Return the whole number that a text is, or NULL.
+
+    Let x = number 10^decimals be less than 10^14 in size. If the text has 14 characters at most, x
+    is whole, or 10^-14 |x| away from each whole number, and the product of doubles is within 2^-52
+    |x| of x. So 2^-50 |x| more, rounded down, is floor(x). If it has more, the digits that count
+    are cut out, and their double is rounded. Both are faster than decimals.
+    """
+    scale = 10.0**decimals
+    near = text.try_cast("float64") * scale
+    few = (text.length() <= _FEW) & text.re_search(_PLAIN) & (near.abs() < 10.0**_FEW)
+    floor = (near + near.abs() * 2.0**-50).floor().cast("int64")
+    cut = text.re_search(rf"^-?[0-9]{{1,{_FEW - decimals}}}(\.[0-9]+)?\z")
+    point = rf"(\.[0-9]{{1,{decimals}}})?" if decimals else ""
+    counted = text.re_extract(f"^-?[0-9]+{point}", 0).try_cast("float64") * scale
+    below = text.re_search(rf"^-[0-9]+\.[0-9]{{{decimals}}}[0-9]*[1-9]").cast("int64")
+    return ibis.cases(
+        (few, floor),
+        (cut, counted.round().cast("int64") - below),
+        else_=_of_long_text(text, decimals, most),
+    )
+
+
+def _of_long_text(text: Any, decimals: int, most: int) -> Any:
+    digits, rest = _digits(text, decimals)
+    zero: Any = ibis.literal("0")
+    few: Any = ibis.cases((digits.length() <= _LONGEST, zero.concat(digits)))
+    exact: Any = few.try_cast("decimal(38, 0)").coalesce(_decimal(most))
+    size = ibis.least(exact, _decimal(most)).cast("int64")
+    negative = text.startswith("-")
+    more = (negative & rest.re_search("[1-9]")).cast("int64")
+    sign: Any = ibis.cases((negative, -1), else_=1)
+    return ibis.cases(
+        (text.re_search(_NUMBER), ibis.greatest(size * sign - more, -most)),
+        (text.re_search(_INFINITE), most * sign),
+    )
+
+
+def _decimal(number: int) -> Any:
+    return ibis.literal(Decimal(number), "decimal(38, 0)")
+
+
+def bin_of(number: Any, edges: Sequence[int], *, optional: bool = False) -> Any:
+    """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges.
+
+    Args:
+        number: the whole number.
+        edges: rising whole numbers.
+        optional: whether a number below the first edge stands for none (see `scaled_integer`): its
+            bin is the number of bins, the code of what is unknown.
+    """
+    if optional:
+        inside_edges = ibis.greatest(number, edges[0])
+        return ibis.cases((number < edges[0], len(edges) - 1), else_=bin_of(inside_edges, edges))
+    steps = {1} if isinstance(edges, range) else {b - a for a, b in pairwise(edges)}
+    if len(steps) > 1:
+        return _tree(number, edges, 0, len(edges) - 2)
+    (step,) = steps
+    above = number - edges[0]
+    if step == 1:
+        return above
+    # Exactly divisible, and the quotient is below 2^51: rounding its double gives it exactly.
+    return ((above - above % step) / step).round().cast("int64")
+
+
+def _tree(number: Any, edges: Sequence[int], first: int, last: int) -> Any:
+    if first == last:
+        return ibis.literal(first, "int64")
+    middle = (first + last + 1) // 2
+    below = _tree(number, edges, first, middle - 1)
+    return ibis.cases((number < edges[middle], below), else_=_tree(number, edges, middle, last))
+
+
+def quotient(number: Any, k: int) -> Any:
+    """The quotient of a whole number by a positive one, rounded down.
+
+    The number is within +-2^53, or k is a multiple of a million and the quotient within +-2^38.
+    """
+    # The dividend is exactly divisible: rounding the double of the quotient gives it exactly.
+    return ((number - remainder(number, k)) / k).round().cast("int64")
+
+
+def remainder(number: Any, k: int) -> Any:
+    """The remainder of a whole number, from 0 to k - 1."""
+    # A remainder has the sign of the number: hence the second one.
+    return (number % k + k) % k
+
+
+def total(column: Any) -> Any:
+    """The exact sum of whole numbers, brought back inside +-2^62; 0 of none."""
+    sum_of_column = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
+    return inside(sum_of_column, _decimal(-SATURATED), _decimal(SATURATED)).cast("int64")
+
+
+def digest(key: Any, numbers: Sequence[Any], unit: Any) -> Any:
+    """The keyed SHA-256 of a row, in hexadecimal digits.
+
+    Of the text: the key, the numbers in decimal digits (bytes in hexadecimal, ``-`` where they are
+    missing), each with a comma after it, a colon, and the unit's bytes in hexadecimal. The key has
+    one length, numbers have no comma or colon, and the unit is all that is left, so that no two
+    rows have one encoding.
+
+    Args:
+        key: the text of the secret key, a column.
+        numbers: columns of whole numbers, without NULL, and of bytes: keys that are not known.
+        unit: the column of the unit's bytes.
+    """
+    text = key
+    for number in numbers:
+        digits: Any = (
+            ibis.coalesce(_hex(number), "-") if number.type().is_binary() else number.cast("string")
+        )
+        text = text.concat(digits).concat(",")
+    return text.concat(":").concat(_hex(unit)).hexdigest("sha256")
+
+
+def written_number(text: Any, source: SourcePart) -> Any:
+    """The text of a number as `integer_of` reads it, from a text with a plan's marks.
+
+    Groups of digits have three digits each, but for the first, which has one to three and does not
+    begin with 0. So 0.123 is no number where the point stands between groups. What is no number by
+    these marks is NULL, also where it would be one by others.
+
+    Args:
+        text: a column of texts.
+        source: the marks. A blank stands for no-break blanks too, and an apostrophe for a curly
+            one.
+    """
+    mark, before, plain = f"[{source.decimal}]", "[0-9]{1,40}", text
+    if source.thousands is not None:
+        group = f"[{_ALIKE.get(source.thousands, source.thousands)}]"
+        before = f"(?:{before}|[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}}){{1,13}})"
+        plain = text.re_replace(group, "")
+    if source.decimal != ".":
+        plain = plain.replace(source.decimal, ".")
+    number = f"(?:{before}(?:{mark}[0-9]{{1,40}})?|{mark}[0-9]{{1,40}})"
+    known = text.re_search(rf"^-?{number}{_EXPONENT}\z")
+    return ibis.cases((known, plain), (text.re_search(_INFINITE), text))
+
+
+def written_boolean(text: Any, source: SourcePart) -> Any:
+    """The text of a truth value, from a text with a plan's marks: the numbers 1 and 0 have them."""
+    words = text.re_search(_TRUE) | text.re_search(_FALSE)
+    return ibis.cases((words, text), else_=written_number(text, source))
+
+
+def written_date(text: Any, dates: str) -> Any:
+    """The text YYYY-MM-DD of a date that is written in a plan's form; NULL for other texts.
+
+    A year has four digits. A day and a month have two, or one where the form has marks between all
+    three. What follows after a blank or a T stays as it is. The day may not exist.
+
+    Args:
+        text: a column of texts.
+        dates: the form, as "%d.%m.%Y".
+    """
+    iso, pattern = _iso_date(text, dates)
+    rest = text.re_extract(rf"{pattern}([T ].+)\z", 1)
+    return ibis.cases((text.re_search(rf"{pattern}(?:[T ].+)?\z"), iso.concat(rest)))
+
+
+def written_day(text: Any, dates: str) -> Any:
+    """The key that a date in a plan's form is: YYYY-MM-DD, without its time of day.
+
+    Other texts stay as they are, but for those that look like a key.
+    """
+    iso, pattern = _iso_date(text, dates)
+    return ibis.cases(
+        (text.re_search(rf"{pattern}{TIME_OF_DAY}\z"), iso),
+        (text.re_search(rf"^{ISO_DATE}\z"), ibis.null("string")),
+        else_=text,
+    )
+
+
+def _iso_date(text: Any, dates: str) -> tuple[Any, str]:
+    """The text YYYY-MM-DD of a date in a form, and the pattern that a text has to begin with."""
+    forms = re.split(r"%([Ymd])", dates)
+    names, between = forms[1::2], forms[2:-1:2]
+    few = "[0-9]{1,2}" if all(between) else "[0-9]{2}"
+    digits = {"Y": "[0-9]{4}", "m": few, "d": few}
+
+    def pattern(captured: str | None) -> str:
+        parts = [f"({digits[name]})" if name == captured else digits[name] for name in names]
+        marks = ["".join(f"[{mark}]" for mark in mark) for mark in between]
+        return "^" + "".join(map("".join, zip_longest(parts, marks, fillvalue="")))
+
+    def part(name: str) -> Any:
+        number = text.re_extract(pattern(name), 1)
+        zero: Any = ibis.literal("0")
+        return ibis.cases((number.length() == 1, zero.concat(number)), else_=number)
+
+    return part("Y").concat("-", part("m"), "-", part("d")), pattern(None)

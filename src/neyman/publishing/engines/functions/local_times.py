@@ -1,0 +1,216 @@
+"""The day and the hour of timestamps, in a zone of the plan where they have one.
+
+A timestamp is the whole number of its microseconds since 1970, rounded down. Days and hours follow
+from this number by the same arithmetic on every engine, so no engine's calendar or time zones come
+in. A zone is the finite list of its offsets from UTC, which Python's ``zoneinfo`` gives: up to the
+year 2129 as they are, and after it by the zone's last rule, which repeats with the calendar.
+
+A timestamp whose day is outside the years 1 to 9999 is missing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import ibis
+import ibis.expr.datatypes as dt
+
+from neyman.publishing.engines.column_types import MOST_OF_NANOSECONDS
+from neyman.publishing.engines.expressions import engine_of, quotient, remainder
+from neyman.publishing.plan.plan import Plan
+
+__all__ = ["hour_column", "local_days", "offsets"]
+
+_DAY = 86_400
+_MILLION = 1_000_000
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def _second(year: int, month: int = 1) -> int:
+    """The second at which a month begins."""
+    return (date(year, month, 1).toordinal() - _EPOCH) * _DAY
+
+
+_FIRST, _LAST = _second(1), (date.max.toordinal() + 1 - _EPOCH) * _DAY - 1
+_FIRST_LISTED, _RULED = _second(1800), _second(2129)
+_CYCLE = 146_097 * _DAY
+"""400 years: the calendar and its weekdays repeat."""
+_SHORT_CYCLE, _SHORT_START = 10_227 * _DAY, _second(2101)
+"""28 years: the same, where no century leaves out a leap day."""
+
+
+@ibis.udf.scalar.builtin(name="epoch_us", signature=((dt.timestamp,), dt.int64))
+def _epoch_us(time):  # pyright: ignore[reportReturnType] - DuckDB's own, see ``postgres_sql``
+    """The microseconds since 1970, rounded down."""
+
+
+@ibis.udf.scalar.builtin(name="unix_micros", signature=((dt.timestamp,), dt.int64))
+def _unix_micros(time):  # pyright: ignore[reportReturnType] - Spark's own
+    """The same."""
+
+
+@ibis.udf.scalar.builtin(name="make_date", signature=((dt.int32,), dt.date))
+def _make_date(days):  # pyright: ignore[reportReturnType] - DuckDB's own, see ``postgres_sql``
+    """The date so many days after 1970-01-01."""
+
+
+@ibis.udf.scalar.builtin(name="date_from_unix_date", signature=((dt.int32,), dt.date))
+def _date_from_unix_date(days):  # pyright: ignore[reportReturnType] - Spark's own
+    """The same."""
+
+
+def hour_column(name: str) -> str:
+    """The column that holds the hour of a column's time of day."""
+    return f"neyman:hour:{name}"
+
+
+def local_days(plan: Plan, table: Any, staged: Callable[[Any], Any]) -> Any:
+    """The table with a date in place of each timestamp, and the hours that the plan reads.
+
+    Args:
+        plan: it names the zones.
+        table: the private rows, whose schema has been checked.
+        staged: gives a table whose columns are not computed again where they are used.
+    """
+    engine, zones = engine_of(table), dict(plan.rows.zones)
+    names, times = list(table.columns), _times(plan, table)
+    if not times:
+        return table
+    ready = table.mutate(**{_own("utc", name): _seconds(table[name], engine) for name in times})
+    ready = staged(ready)
+    listed = {name: _listed_second(ready[_own("utc", name)], zones.get(name)) for name in times}
+    ready = staged(ready.mutate(**{_own("listed", name): one for name, one in listed.items()}))
+    ready = staged(
+        ready.mutate(
+            **{
+                _own("local", name): _inside(
+                    ready[_own("utc", name)]
+                    + _offset(ready[_own("listed", name)], zones.get(name, "UTC"), engine),
+                    engine,
+                )
+                for name in times
+            }
+        )
+    )
+    columns: dict[str, Any] = {name: ready[name] for name in names}
+    make = _date_from_unix_date if engine == "pyspark" else _make_date
+    for name in times:
+        seconds = ready[_own("local", name)]
+        columns[name] = make(quotient(seconds, _DAY).cast("int32"))
+        if name in plan.rows.hours:
+            columns[hour_column(name)] = quotient(remainder(seconds, _DAY), 3600)
+    return ready.select(**columns)
+
+
+def _own(kind: str, name: str) -> str:
+    return f"neyman:{kind}:{name}"
+
+
+def _times(plan: Plan, table: Any) -> list[str]:
+    """The columns of timestamps, but for the id: no plan has one as an id."""
+    kinds = table.schema().items()
+    return [name for name, kind in kinds if kind.is_timestamp() and name != plan.unit.id]
+
+
+def _seconds(column: Any, engine: str) -> Any:
+    """The seconds since 1970; NULL more than a day outside the years 1 to 9999."""
+    micros = _micros(column, engine)
+    near = micros.between((_FIRST - _DAY) * _MILLION, (_LAST + _DAY) * _MILLION)
+    return quotient(ibis.cases((near, micros)), _MILLION)
+
+
+def _inside(seconds: Any, engine: str) -> Any:
+    """The seconds since 1970; NULL outside the years 1 to 9999."""
+    inside = seconds.between(_FIRST, _LAST)
+    if engine == "duckdb":
+        # Random, so that DuckDB does not compute it once more for a filter (see `row_values`).
+        draw: Any = ibis.random()
+        inside = inside & (draw < 2)
+    return ibis.cases((inside, seconds))
+
+
+def _micros(column: Any, engine: str) -> Any:
+    kind = column.type()
+    if engine == "pyspark":
+        return _unix_micros(column.cast("timestamp('UTC')"))
+    if engine == "duckdb" and kind.timezone is None and kind.scale in range(6):
+        # A cast of seconds or milliseconds fails where the microseconds leave 64 bits.
+        column = column.try_cast("timestamp(6)")
+    micros: Any = _epoch_us(column)
+    if kind.scale == 9:
+        # The ends of 64 bits stand for infinity or for what is missing.
+        return ibis.cases((micros.between(-MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS), micros))
+    return micros
+
+
+def _listed_second(seconds: Any, zone: str | None) -> Any:
+    """A second with the same offset among those of `offsets`: of the years 2101 to 2128 for later.
+
+    It has the weekday and the calendar day of the other.
+    """
+    starts, _ = offsets(zone or "UTC")
+    if not starts or starts[-1] < _SHORT_START:
+        return seconds
+    place = _RULED + remainder(seconds - _RULED, _CYCLE)
+    breaks: list[int] = []
+    shifts = [0]
+    for century in (2200, 2300, 2500):  # without a leap day
+        # From March, the calendar goes on like that of a year with the same weekdays.
+        begin = _second(century, 3)
+        same = (_second(year, 3) for year in range(2104, 2132, 4))
+        breaks.append(begin)
+        shifts.append(next(begin - other for other in same if (begin - other) % (7 * _DAY) == 0))
+    moved = place - _SHORT_START - _looked_up(place, breaks, shifts)
+    listed = _SHORT_START + remainder(moved, _SHORT_CYCLE)
+    return ibis.cases((seconds < _RULED, seconds), else_=listed)
+
+
+def _offset(second: Any, zone: str, engine: str) -> Any:
+    """The offset of a zone at a second that `offsets` lists."""
+    starts, values = offsets(zone)
+    if engine != "pyspark" or not starts:
+        return _looked_up(second, starts, values)
+    # Spark takes half a minute to plan so many cases.
+    listed: Any = ibis.literal(starts, "array<int64>")
+    own: Any = ibis.literal(values, "array<int64>")
+    return own[listed.filter(lambda start: start <= second).length()]
+
+
+def _looked_up(number: Any, starts: list[int], values: list[int]) -> Any:
+    """The value of the last start that a number has reached: the first before all of them."""
+    if not starts:
+        return ibis.literal(values[0], "int64")
+    middle = len(starts) // 2
+    below = _looked_up(number, starts[:middle], values[: middle + 1])
+    above = _looked_up(number, starts[middle + 1 :], values[middle + 1 :])
+    return ibis.cases((number < starts[middle], below), else_=above)
+
+
+@cache
+def offsets(zone: str) -> tuple[list[int], list[int]]:
+    """The seconds since 1970 at which a zone's offset from UTC changes, and its offsets.
+
+    There is one offset more: before the first change. The changes are those of the years 1800 to
+    2128: no zone has an earlier one, and the last rule of each holds from 2101 on.
+    """
+    clock, epoch = ZoneInfo(zone), datetime(1970, 1, 1, tzinfo=UTC)
+
+    def offset(second: int) -> int:
+        ahead = (epoch + timedelta(seconds=second)).astimezone(clock).utcoffset()
+        return 0 if ahead is None else round(ahead.total_seconds())
+
+    days = range(_FIRST_LISTED, _RULED + 1, _DAY)
+    starts: list[int] = []
+    values = [offset(days[0])]
+    for (day, before), (_, after) in pairwise((day, offset(day)) for day in days):
+        if before != after:
+            changed = bisect_left(range(_DAY), True, key=lambda i: offset(day + i + 1) != before)
+            starts.append(day + changed + 1)
+            values.append(after)
+    return starts, values

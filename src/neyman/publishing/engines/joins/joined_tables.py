@@ -1,0 +1,364 @@
+"""A plan's private tables on one engine: one row per unit, and joins by the unit's id.
+
+A table with a rule for duplicates has at most one row per unit, and which one follows from that
+unit's rows alone, by what they hold and not by their order [UN-7]:
+
+- A row without an id is no unit's.
+- "drop": a unit with several rows has none.
+- "least": a unit has its least row. Rows compare by the columns in `order_of`, one after another. A
+  missing value comes after all others, and NaN before that. Texts compare as bytes, false comes
+  before true, and numbers and dates compare by size. Rows that are equal in these columns are equal
+  in all that the plan reads.
+
+A join gives each row of the plan's table the columns of its unit's row, or missing values if the
+unit has none. It adds and drops no row of the plan's table. Units are compared as everywhere: by
+the bytes of the id's text.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import ibis
+import ibis.expr.datatypes as dt
+import pyarrow as pa
+
+from neyman.publishing.engines.backend_tables import fetched, held, put
+from neyman.publishing.engines.csv_reader import DataError, MissingColumn
+from neyman.publishing.engines.data_schema import (
+    check_schema,
+    check_unit_type,
+    check_value_type,
+    columns_read,
+)
+from neyman.publishing.engines.expressions import bytes_of, engine_of, key_bytes, plain_bytes
+from neyman.publishing.engines.progress import Steps
+from neyman.publishing.engines.row_values import prepared, with_plain_texts
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.tables import PrivateTable
+
+__all__ = [
+    "beside",
+    "check_tables",
+    "columns_of",
+    "named_errors",
+    "one_row_per_unit",
+    "prepared_tables",
+]
+
+_UNIT = "neyman:unit"
+_PLACE = "neyman:place"
+
+
+@contextmanager
+def named_errors(plan: Plan, name: str) -> Iterator[None]:
+    """Name the table in an error about its data, where the plan has several."""
+    try:
+        yield
+    except DataError as error:
+        if not plan.tables:
+            raise
+        raise DataError(f"table {name!r}: {error}") from None
+
+
+@contextmanager
+def _in_folders(names: Collection[str]) -> Iterator[None]:
+    """Explain a missing column that only the names of folders have."""
+    try:
+        yield
+    except MissingColumn as error:
+        if error.column not in names:
+            raise
+        raise DataError(
+            f"data has no column {error.column!r}: only the names of its folders have it, as in "
+            f"'{error.column}=...', and those are not read; write it into the files as a column"
+        ) from None
+
+
+def columns_of(
+    plan: Plan,
+    present: Mapping[str, Sequence[str]],
+    folders: Mapping[str, Collection[str]] | None = None,
+) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each table that the plan reads.
+
+    Args:
+        plan: the plan.
+        present: the columns of each table's data, by the table's name.
+        folders: the names that the folders of its files have, for errors.
+
+    Raises:
+        DataError: a column is missing, or the plan's table has one that is joined to it.
+    """
+    joined = [column for table in plan.tables for column in table.join]
+    result: dict[str, tuple[str, ...]] = {}
+    folders = folders or {}
+    for table in plan.tables:
+        with named_errors(plan, table.name), _in_folders(folders.get(table.name, ())):
+            for name in (table.id, *table.join):
+                if name not in present[table.name]:
+                    raise MissingColumn(name, present[table.name])
+            result[table.name] = tuple(dict.fromkeys((table.id, *table.join)))
+    for own in plan.table_plans():
+        with named_errors(plan, own.table), _in_folders(folders.get(own.table, ())):
+            names = tuple(present[own.table])
+            if own.table != plan.table:
+                read = (*result[own.table], *columns_read(own, names))
+                result[own.table] = tuple(dict.fromkeys(read))
+                continue
+            folded = {name.casefold() for name in joined}
+            for name in names:
+                if name.casefold() in folded:
+                    raise DataError(
+                        f"data has a column {name!r}, and the plan joins one of that name to this "
+                        "table; rename one of them in the data and in the plan"
+                    )
+            read = columns_read(own, (*names, *joined))
+            result[own.table] = tuple(name for name in read if name not in joined)
+    return result
+
+
+def check_tables(
+    plan: Plan,
+    forms: Mapping[str, ibis.Table],
+    sources: Mapping[str, Any] | None = None,
+    untyped: Mapping[str, Collection[str]] | None = None,
+) -> None:
+    """Refuse tables whose columns or types cannot fit the plan; no row is read.
+
+    Args:
+        plan: the plan.
+        forms: each table, or one of its form, by its name.
+        sources: where each comes from: a path is named in errors.
+        untyped: the columns of each whose type its schema does not say; None if not known.
+
+    Raises:
+        DataError: see `check_schema`; a column to join has a type that no plan reads; or the ids of
+            two tables have types whose values are never equal.
+    """
+    for table in plan.tables:
+        with named_errors(plan, table.name):
+            schema = forms[table.name].schema()
+            check_unit_type(table.id, schema[table.id])
+            for name in table.join:
+                check_value_type(name, schema[name])
+            main = forms[plan.table].schema()[plan.unit.id or ""]
+            kinds = [_kind(schema[table.id]), _kind(main)]
+            if None not in kinds and kinds[0] != kinds[1]:
+                raise DataError(
+                    f"data column {table.id!r} names the units and has type {schema[table.id]}, "
+                    f"and {plan.unit.id!r} of table {plan.table!r} has type {main}; give both the "
+                    "same type, so that equal ids are equal (every column of a CSV file is text)"
+                )
+    for own in plan.table_plans():
+        with named_errors(plan, own.table):
+            form, source = _form(plan, own, forms), (sources or {}).get(own.table)
+            check_schema(own, form, source, untyped and _untyped(plan, own, untyped))
+
+
+def _untyped(plan: Plan, own: Plan, untyped: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """The columns of a table without types, with those that are joined to it."""
+    names = frozenset(untyped[own.table])
+    if own.table == plan.table:
+        for table in plan.tables:
+            names |= frozenset(table.join) & frozenset(untyped[table.name])
+    return names
+
+
+def _form(plan: Plan, own: Plan, forms: Mapping[str, ibis.Table]) -> ibis.Table:
+    """A table's form, with the columns that are joined to it."""
+    if own.table != plan.table or not plan.tables:
+        return forms[own.table]
+    kinds = dict(forms[own.table].schema().items())
+    for table in plan.tables:
+        kinds |= {name: forms[table.name].schema()[name] for name in table.join}
+    return ibis.table(kinds, name="form")
+
+
+def _kind(kind: dt.DataType) -> str | None:
+    """What the values of an id are; None for a column without a value."""
+    if kind.is_null():
+        return None
+    if kind.is_string():
+        return "text"
+    return "boolean" if kind.is_boolean() else "date" if kind.is_date() else "number"
+
+
+@contextmanager
+def prepared_tables(
+    plan: Plan,
+    tables: Mapping[str, ibis.Table],
+    widened: Callable[[Plan], Plan] = lambda own: own,
+    *,
+    shown: bool = False,
+) -> Iterator[list[tuple[Plan, ibis.Table]]]:
+    """Each table of the plan with the plan of its own queries, ready to be counted.
+
+    Args:
+        plan: the plan.
+        tables: the private tables by name, whose schemas have been checked.
+        widened: what to prepare in place of a table's own plan, such as one with more columns.
+        shown: whether texts come along as they are written, see `as_written`.
+    """
+    with ExitStack() as scope:
+        single = {table.name for table in plan.tables if table.duplicates is not None}
+        tables = {
+            # The least row of a unit follows from all columns, so no more may come along there.
+            name: scope.enter_context(
+                with_plain_texts(plan, table, shown=shown and name not in single)
+            )
+            for name, table in tables.items()
+        }
+        ready: list[tuple[Plan, ibis.Table]] = []
+        for own in plan.table_plans():
+            rows = scope.enter_context(_rows(plan, own, tables))
+            ready.append((own, scope.enter_context(prepared(widened(own), rows))))
+        yield ready
+
+
+@contextmanager
+def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Iterator[ibis.Table]:
+    """The rows of one table: one per unit where the plan says so, with what is joined to them."""
+    table = tables[own.table]
+    further = None if own.table == plan.table else plan.further_table(own.table)
+    if further is not None:
+        yield table if further.duplicates is None else one_row_per_unit(further, table)
+        return
+    with ExitStack() as scope:
+        rows: Any = table
+        for right in plan.tables:
+            if right.join:
+                single = one_row_per_unit(right, tables[right.name])
+                rows = _joined(rows, plan.unit.id or "", right, scope, single)
+        yield rows
+
+
+def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
+    """Return at most one row of each unit, chosen from that unit's rows alone [UN-7].
+
+    Args:
+        table: the table, with its rule for duplicates.
+        rows: its rows, with the columns that the plan reads and no others.
+
+    Returns:
+        Rows with the same columns, each text as its bytes: DuckDB holds no text that is not UTF-8.
+    """
+    engine, columns = engine_of(rows), list(rows.columns)
+    keyed: Any = rows.select(
+        **{name: plain_bytes(rows[name], engine) for name in columns},
+        **{_UNIT: key_bytes(rows[table.id], engine)},
+    )
+    keyed = keyed.filter(keyed[_UNIT].notnull())
+    if table.duplicates == "drop":
+        window = ibis.window(group_by=[_UNIT])
+        numbered = keyed.mutate(**{_PLACE: keyed.count().over(window)})
+        return numbered.filter(numbered[_PLACE] == 1).select(*columns)
+    parts = {
+        f"neyman:order:{column}:{part}": value
+        for column, name in enumerate(order_of(table, columns))
+        for part, value in enumerate(_order(keyed[name], engine))
+    }
+    ordered = keyed.mutate(**parts)
+    window = ibis.window(group_by=[_UNIT], order_by=list(parts))
+    numbered = ordered.mutate(**{_PLACE: ibis.row_number().over(window)})
+    return numbered.filter(numbered[_PLACE] == 0).select(*columns)
+
+
+def order_of(table: PrivateTable, columns: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns by which rows of one unit compare.
+
+    Args:
+        table: the table.
+        columns: those that the plan reads.
+
+    Returns:
+        The columns of ``join`` in their order, then the others by name, without the id.
+    """
+    others = sorted(name for name in columns if name not in table.join and name != table.id)
+    return (*(name for name in table.join if name != table.id), *others)
+
+
+def _order(column: Any, engine: str) -> Iterator[Any]:
+    """Values without NULL by which a column's values compare alike on each engine."""
+    kind = column.type()
+    yield column.isnull().cast("int32")
+    if kind.is_floating():
+        nan = column.notnull() & column.isnan()
+        yield nan.cast("int32")
+        # 0.0 and -0.0 are one number, and have one sign here.
+        yield ibis.cases((column.isnull() | nan | (column == 0), 0.0), else_=column)
+    elif kind.is_binary():
+        yield column.coalesce(bytes_of("", engine))
+    elif kind.is_boolean():
+        yield column.coalesce(False).cast("int32")
+    elif not kind.is_null():
+        yield column
+
+
+def _joined(
+    rows: Any, unit: str, right: PrivateTable, scope: ExitStack, single: ibis.Table
+) -> ibis.Table:
+    """The rows of the plan's table with the columns of a table that has one row per unit."""
+    engine, other = engine_of(rows), engine_of(single)
+    if engine != other and (engine, other) != ("duckdb", "postgres"):
+        raise DataError(
+            f"data[{right.name!r}] is on another engine than the plan's table; give both as files, "
+            "or both on one connection"
+        )
+    names = {name: f"neyman:joined:{number}" for number, name in enumerate(right.join)}
+    named: Any = single.select(
+        **{_UNIT: key_bytes(single[right.id], other)},
+        **{own: single[name] for name, own in names.items()},
+    )
+    held_rows: Any = scope.enter_context(beside(rows, named))
+    left = rows.mutate(**{_PLACE: key_bytes(rows[unit], engine)})
+    both: Any = left.left_join(held_rows, [left[_PLACE] == held_rows[_UNIT]])
+    columns = {name: both[name] for name in rows.columns}
+    return both.select(**columns, **{name: both[own] for name, own in names.items()})
+
+
+@contextmanager
+def beside(table: ibis.Table, rows: ibis.Table) -> Iterator[ibis.Table]:
+    """Rows computed once, on the connection of another table.
+
+    Rows of a table on a server come to this machine, where the other table is.
+    """
+    if (engine_of(table), engine_of(rows)) == ("duckdb", "postgres"):
+        with put(table, fetched(rows)) as own:
+            yield own
+        return
+    backend: Any = table.get_backend()
+    source: Any = rows.get_backend()
+    if backend is source:
+        with held(rows, Steps(1, None)) as own:
+            yield own
+        return
+    if engine_of(table) == "postgres":
+        raise DataError(
+            "two tables are on several PostgreSQL connections; give both on one server and "
+            "database with the same role, or both as files"
+        )
+    name = f"neyman_{secrets.token_hex(8)}"
+    if engine_of(table) == "duckdb":
+        source._run_pre_execute_hooks(rows)
+        stream = pa.RecordBatchReader.from_stream(source.con.sql(source.compile(rows)))
+        backend.con.register(f"{name}_arrow", stream)
+        backend.con.execute(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow").fetchall()
+        backend.con.unregister(f"{name}_arrow")
+        try:
+            yield backend.table(name)
+        finally:
+            backend.con.execute(f"DROP TABLE {name}").fetchall()
+        return
+    source._run_pre_execute_hooks(rows)
+    source._session.sql(source.compile(rows)).createGlobalTempView(name)
+    try:
+        backend._session.table(f"global_temp.{name}").createOrReplaceTempView(name)
+        yield backend.table(name)
+    finally:
+        with suppress(Exception):
+            backend._session.catalog.dropTempView(name)
+        source._session.catalog.dropGlobalTempView(name)

@@ -1,0 +1,486 @@
+"""Which values match no key, which are no numbers, and which are clipped.
+
+Each number follows from the expressions that a run counts by: `Coding` reads and looks up the keys,
+`scaled_integer` reads the numbers.
+
+For texts that are no numbers or dates it lists the marks that would read more of them, for the
+custodian. A run reads by the marks that the plan declares, whatever the texts are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import ibis
+import pyarrow as pa
+
+from neyman.publishing.engines.aggregate import listed
+from neyman.publishing.engines.backend_tables import fetched, held, put
+from neyman.publishing.engines.data_schema import as_written, level_columns
+from neyman.publishing.engines.encoding import Coding
+from neyman.publishing.engines.expressions import (
+    engine_of,
+    integer_of,
+    plain_bytes,
+    scaled_integer,
+    written_date,
+    written_number,
+)
+from neyman.publishing.engines.private_tables import Private
+from neyman.publishing.engines.progress import Steps
+from neyman.publishing.engines.row_values import read_as, with_plain_texts
+from neyman.publishing.plan.derived import ISO_DATE, Derived, Reading, readings_of
+from neyman.publishing.plan.document import SourcePart
+from neyman.publishing.plan.plan import Plan, unscaled
+from neyman.publishing.plan.query import Column, key_text
+from neyman.publishing.plan.row_expression import ColumnType
+
+__all__ = [
+    "ClipCount",
+    "Frequent",
+    "KeyMatch",
+    "NumberMatch",
+    "TextMatch",
+    "key_matches",
+    "number_matches",
+    "reading_matches",
+    "text_matches",
+    "with_texts",
+]
+
+_REPLACING = ("map", "lookup")
+_NUMBER_MARKS: Sequence[dict[str, str]] = (
+    {"decimal": "."},
+    {"decimal": ","},
+    {"decimal": ".", "thousands": ","},
+    {"decimal": ",", "thousands": "."},
+    {"decimal": ".", "thousands": " "},
+    {"decimal": ",", "thousands": " "},
+    {"decimal": ".", "thousands": "'"},
+    {"decimal": ",", "thousands": "'"},
+)
+_DATE_FORMS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d-%m-%Y", "%m-%d-%Y")
+_DATE_FORMS += ("%Y/%m/%d", "%Y.%m.%d", "%d%m%Y", "%m%d%Y")
+_DATE = ColumnType("date")
+_WIDEST = 2**53  # the widest range that `scaled_integer` takes
+
+
+@dataclass(frozen=True, repr=False)
+class Frequent(Private):
+    """A value of the data, or a path of several, and the number of rows that have it.
+
+    Args:
+        value: the text of each part; None where it is missing.
+        rows: how many rows have it.
+    """
+
+    value: tuple[str | None, ...]
+    rows: int
+
+
+@dataclass(frozen=True, repr=False)
+class KeyMatch(Private):
+    """How many rows match the public keys of a column, the places of a hierarchy, or a map's texts.
+
+    Args:
+        columns: the column, the levels that the data have, or the map or lookup.
+        matched: rows whose value is one of the keys.
+        missing: rows without a value.
+        unmatched: rows with a value that matches no key.
+        values: how many different values match no key.
+        frequent: the most frequent of these, the most frequent first.
+        unknown: the key that rows without a match go to, or None if they are dropped from the
+            tables by these keys.
+    """
+
+    columns: tuple[str, ...]
+    matched: int
+    missing: int
+    unmatched: int
+    values: int
+    frequent: tuple[Frequent, ...]
+    unknown: str | None
+
+
+@dataclass(frozen=True, repr=False)
+class ClipCount(Private):
+    """How many numbers lie outside a clip, or outside the edges of bins.
+
+    Args:
+        queries: the queries that have it.
+        low, high: its ends, in the plan's units; of edges, the first and the last.
+        edges: whether the queries have edges: ``high`` is then outside.
+        below, above: rows whose number is brought up to ``low``, or down to ``high`` (into the
+            first or the last bin).
+    """
+
+    queries: tuple[str, ...]
+    low: int | str
+    high: int | str
+    edges: bool
+    below: int
+    above: int
+
+
+@dataclass(frozen=True, repr=False)
+class NumberMatch(Private):
+    """How many rows have a number in a column to sum.
+
+    Args:
+        column: the column.
+        numbers: rows with a number.
+        missing: rows without a value.
+        unmatched: rows with a value that is no number.
+        frequent: the most frequent of these values, the most frequent first.
+        unknown: the number that replaces a missing one, in the plan's units; None if a row without
+            a number takes no part.
+        clips: what the clips and edges of the queries change.
+    """
+
+    column: str
+    numbers: int
+    missing: int
+    unmatched: int
+    frequent: tuple[Frequent, ...]
+    unknown: int | str | None
+    clips: tuple[ClipCount, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class TextMatch(Private):
+    """How many texts of a column are the numbers or dates that the plan reads them as.
+
+    Args:
+        column: the column.
+        reading: "number" or "date".
+        texts: rows with a text.
+        unread: rows with a text that is no number or date by the plan's marks.
+        frequent: the most frequent of these texts, the most frequent first.
+        suggestions: the fields of [source] that would read more texts than the plan's do, those
+            that read the most. Several where the texts do not show which is right.
+        suggested: rows with a text that each suggestion would read.
+    """
+
+    column: str
+    reading: str
+    texts: int
+    unread: int
+    frequent: tuple[Frequent, ...]
+    suggestions: tuple[dict[str, str], ...]
+    suggested: int
+
+
+def key_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
+    """Match the rows against the hierarchy's places and each column's keys.
+
+    Args:
+        plan: the plan.
+        table: the private rows, whose schema has been checked.
+        most: how many values that match no key are listed.
+    """
+    return tuple(_key_matches(plan, table, most))
+
+
+def _key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
+    coding = Coding(_strict(plan), tuple(table.columns))
+    hierarchy = plan.hierarchy
+    if hierarchy is not None and any(query.at for query in plan.queries):
+        place = coding.place(hierarchy.levels[-1])
+        if place is not None:
+            unknown = () if hierarchy.unknown is None else hierarchy.rows[hierarchy.unknown]
+            goes = " > ".join(unknown) or None
+            levels = level_columns(hierarchy, coding.present)
+            yield _matched(coding, table, place.name, place.size, levels, goes, most)
+    used = {name for query in plan.queries for name in query.by}
+    for column in plan.columns:
+        if column.name not in used:
+            continue
+        if column.discover:
+            yield _discovered(coding, table, column)
+            continue
+        axis = coding.key(column.name)
+        goes = None if column.unknown is None else key_text(column.keys[column.unknown])
+        yield _matched(coding, table, axis.name, axis.size, (column.name,), goes, most)
+
+
+def _strict(plan: Plan) -> Plan:
+    """The plan where what matches no key goes to no key."""
+    columns = tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns)
+    hierarchy = plan.hierarchy and replace(plan.hierarchy, unknown=None)
+    return plan.changed(columns=columns, hierarchy=hierarchy)
+
+
+def _matched(
+    coding: Coding,
+    table: ibis.Table,
+    code: str,
+    size: int,
+    columns: Sequence[str],
+    unknown: str | None,
+    most: int,
+) -> KeyMatch:
+    rows: Any = coding.read(table, {code}, unit=False, shown=True)
+    names = [f"{kind}{coding.names.index(name)}" for name in columns for kind in "tv"]
+    values = [name for name in names if name[0] == "v"]
+    groups = rows.group_by(*names).aggregate(rows=rows.count())
+    with listed(coding, table, [code]) as keys:
+        coded: Any = coding.looked_up(groups, [code], keys)
+        with held(coded, Steps(1, None)) as held_groups:
+            every: Any = held_groups
+            matched = _total(every.filter(every[code] < size))
+            other: Any = every.filter(every[code] >= size)
+            absent = ibis.and_(*(other[name].isnull() for name in values))
+            missing = _total(other.filter(absent))
+            present: Any = other.filter(~absent)
+            unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
+            number, total = _measured(unmatched)
+            frequent = _frequent(unmatched, values, most)
+    return KeyMatch(tuple(columns), matched, missing, total, number, frequent, unknown)
+
+
+def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
+    """A column whose values are all keys."""
+    name = f"t{coding.names.index(column.name)}"
+    rows: Any = coding.read(table, {name}, unit=False)
+    counts = fetched(rows.aggregate(rows=rows.count(), known=rows[name].count()))
+    known, every = counts["known"][0].as_py(), counts["rows"][0].as_py()
+    return KeyMatch((column.name,), known, every - known, 0, 0, (), None)
+
+
+def with_texts(plan: Plan) -> Plan:
+    """The plan with one more derived column for each map and lookup: the text that it replaces."""
+    more = [
+        Derived(_text_column(one.name), "expression", one.text, one.value)
+        for one in plan.rows.derived
+        if one.rule in _REPLACING
+    ]
+    return plan.changed(rows=replace(plan.rows, derived=(*plan.rows.derived, *more)))
+
+
+def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
+    """Match the texts of each map and lookup against those that the plan lists.
+
+    Args:
+        plan: the plan.
+        table: the private rows, `prepared` for the plan `with_texts`.
+        most: how many texts that are not listed are returned.
+    """
+    matches = []
+    for one in plan.rows.derived:
+        if one.rule not in _REPLACING:
+            continue
+        name, rows = _text_column(one.name), table
+        groups: Any = rows.group_by(name).aggregate(rows=rows.count())
+        texts = pa.array([text.encode() for text, _ in one.pairs], pa.binary())
+        with (
+            held(groups, Steps(1, None)) as held_groups,
+            put(table, pa.table({"listed": texts})) as right,
+        ):
+            every: Any = held_groups
+            joined: Any = every.left_join(right, [every[name] == right["listed"]])
+            matched = _total(joined.filter(joined["listed"].notnull()))
+            other: Any = joined.filter(joined["listed"].isnull())
+            missing = _total(other.filter(other[name].isnull()))
+            unmatched: Any = other.filter(other[name].notnull()).select(name, "rows")
+            number, total = _measured(unmatched)
+            frequent = _frequent(unmatched, [name], most)
+        matches.append(
+            KeyMatch((one.name,), matched, missing, total, number, frequent, one.unknown)
+        )
+    return tuple(matches)
+
+
+def _text_column(name: str) -> str:
+    return f"neyman:text:{name}"
+
+
+def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:
+    """Read the numbers of each column to sum.
+
+    Args:
+        plan: the plan.
+        table: the private rows, whose schema has been checked.
+        most: how many values that are no numbers are listed.
+    """
+    matches = []
+    for column in plan.columns:
+        clips = _clips(plan, column)
+        if not clips:
+            continue
+        values: Any = table[column.name]
+        shown: Any = as_written(table, column.name)
+        number = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, None)
+        known = number >= -_WIDEST
+        rows: Any = table.select(number=number, known=known, absent=shown.isnull())
+        measures = {
+            "rows": rows.count(),
+            "numbers": rows["known"].sum(),
+            "missing": rows["absent"].sum(),
+        }
+        for i, (low, high, _) in enumerate(clips):
+            measures[f"below{i}"] = (rows["known"] & (rows["number"] < low)).sum()
+            measures[f"above{i}"] = (rows["known"] & (rows["number"] > high)).sum()
+        counts = fetched(rows.aggregate(**measures)).to_pylist()[0]
+        counts = {name: int(value or 0) for name, value in counts.items()}
+        unmatched = counts["rows"] - counts["numbers"] - counts["missing"]
+        frequent: tuple[Frequent, ...] = ()
+        if unmatched:
+            texts: Any = table.select(v=plain_bytes(shown, engine_of(table)), known=known)
+            texts = texts.filter(~texts["known"] & texts["v"].notnull())
+            groups = texts.group_by("v").aggregate(rows=texts.count())
+            frequent = _frequent(groups, ["v"], most)
+        matches.append(
+            NumberMatch(
+                column.name,
+                counts["numbers"],
+                counts["missing"],
+                unmatched,
+                frequent,
+                None if column.unknown is None else unscaled(column.unknown, column),
+                tuple(
+                    ClipCount(
+                        tuple(queries),
+                        unscaled(low, column),
+                        unscaled(high + 1 if edges else high, column),
+                        edges,
+                        counts[f"below{i}"],
+                        counts[f"above{i}"],
+                    )
+                    for i, ((low, high, edges), queries) in enumerate(clips.items())
+                ),
+            )
+        )
+    return tuple(matches)
+
+
+def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:
+    """Read each text column that the plan reads as numbers or dates.
+
+    All rows are read, since a filter on dates that are not read leaves out every row.
+
+    Args:
+        plan: the plan.
+        table: one of its private tables, as it is opened.
+        most: how many texts that are no numbers or dates are listed.
+
+    Returns:
+        The columns that have such texts.
+    """
+    readings = readings_of(plan.columns, plan.hierarchy, plan.rows)
+    with with_plain_texts(plan, table, shown=True) as plain:
+        matches = [
+            _text_match(plan, plain, name, reading, most)
+            for name, reading in readings.items()
+            if name in table.columns and reading != "boolean" and table[name].type().is_string()
+        ]
+    return tuple(match for match in matches if match.unread)
+
+
+def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most: int) -> TextMatch:
+    shown: Any = as_written(table, name)
+    known = _is_read(table[name], reading)
+    if reading == "day":
+        # A key such as "unknown" is no date, and no mistake.
+        every = [key_text(key) for one in plan.columns if one.name == name for key in one.keys]
+        keys = [key for key in every if not re.fullmatch(ISO_DATE, key)]
+        known |= shown.isin(keys) if keys else False
+    texts: Any = table.select(shown=shown, known=known)
+    texts = texts.filter(texts["shown"].notnull() & (texts["shown"] != ""))
+    counts = fetched(texts.aggregate(rows=texts.count(), known=texts["known"].sum())).to_pylist()
+    rows, read = (int(counts[0][part] or 0) for part in ("rows", "known"))
+    kind: Literal["number", "date"] = "number" if reading == "number" else "date"
+    if read == rows:
+        return TextMatch(name, kind, rows, 0, (), (), 0)
+    unread: Any = texts.filter(~texts["known"])
+    values = unread.select(v=plain_bytes(unread["shown"], engine_of(table)))
+    groups = values.group_by("v").aggregate(rows=values.count())
+    frequent = _frequent(groups, ["v"], most)
+    suggestions, suggested = _suggestions(texts, kind, read)
+    return TextMatch(name, kind, rows, rows - read, frequent, suggestions, suggested)
+
+
+def _is_read(text: Any, reading: Reading) -> Any:
+    """Whether a text without a plan's marks is a number or a date; false for NULL."""
+    if reading == "number":
+        return integer_of(text, 0).notnull()
+    known = read_as(text, _DATE, "").notnull()
+    return known & text.re_search(rf"^{ISO_DATE}\z") if reading == "day" else known
+
+
+def _suggestions(
+    texts: Any, kind: Literal["number", "date"], read: int
+) -> tuple[tuple[dict[str, str], ...], int]:
+    """The marks that read the most texts, if these are more than the plan's marks read.
+
+    Of marks that read equally many, those with the fewest fields.
+    """
+    shown, fields = texts["shown"], [{"dates": form} for form in _DATE_FORMS]
+    if kind == "number":
+        fields = _NUMBER_MARKS
+    known = [_is_read(_with_marks(shown, SourcePart.model_validate(f)), kind) for f in fields]
+    sums = {f"m{i}": one.sum() for i, one in enumerate(known)}
+    (counts,) = fetched(texts.aggregate(**sums)).to_pylist()
+    numbers = [int(counts[name] or 0) for name in sums]
+    best = max(numbers)
+    if best <= read:
+        return (), 0
+    most = [field for field, number in zip(fields, numbers, strict=True) if number == best]
+    fewest = min(map(_declared, most))
+    return tuple(field for field in most if _declared(field) == fewest), best
+
+
+def _with_marks(text: Any, source: SourcePart) -> Any:
+    """A text without the marks that a [source] would declare."""
+    return (
+        written_number(text, source) if source.dates is None else written_date(text, source.dates)
+    )
+
+
+def _declared(fields: Mapping[str, str]) -> int:
+    """How many fields a plan has to declare."""
+    return len(fields) - (fields.get("decimal") == ".")
+
+
+def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[str]]:
+    """The ranges that a column's numbers are brought into, with the queries that do."""
+    clips: dict[tuple[int, int, bool], list[str]] = {}
+    for query in plan.queries:
+        for name, clip in ((query.column, query.clip), (query.over, query.clip_over)):
+            if name == column.name and clip:
+                clips.setdefault((*clip, False), []).append(query.name)
+        if query.column == column.name and query.bins:
+            clips.setdefault(
+                (query.bins[0], query.bins[-1] - 1, not query.inverse_sensitivity), []
+            ).append(query.name)
+    return clips
+
+
+def _total(groups: Any) -> int:
+    rows = fetched(groups.aggregate(rows=groups["rows"].sum()))["rows"][0].as_py()
+    return int(rows or 0)
+
+
+def _measured(groups: Any) -> tuple[int, int]:
+    counts = fetched(groups.aggregate(number=groups.count(), rows=groups["rows"].sum()))
+    number, rows = counts["number"][0].as_py(), counts["rows"][0].as_py()
+    return int(number), int(rows or 0)
+
+
+def _frequent(groups: Any, values: Sequence[str], most: int) -> tuple[Frequent, ...]:
+    """The groups with the most rows."""
+    order = [ibis.desc("rows"), *values]
+    table: pa.Table = fetched(groups.order_by(order).limit(most))
+    texts = [[_shown(value) for value in table[name].to_pylist()] for name in values]
+    rows = table["rows"].to_pylist()
+    return tuple(
+        Frequent(value, int(n)) for value, n in zip(zip(*texts, strict=True), rows, strict=True)
+    )
+
+
+def _shown(value: object) -> str | None:
+    if value is None:
+        return None
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

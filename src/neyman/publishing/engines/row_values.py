@@ -1,0 +1,461 @@
+"""A plan's row expressions on an engine: derived columns and filters, one row at a time.
+
+Each step has one answer on DuckDB, on Spark, and in plain Python:
+
+- Numbers are whole numbers of 64 bits within +-2^53, so nothing overflows. A column's number is
+  read as a sum reads it: rounded down to its decimals, and brought into +-10^15 of its last digit.
+- A quotient is of a number that is exactly divisible, so its double is exact.
+- Text is compared as bytes, in UTF-8.
+- A date is the whole number year * 10000 + month * 100 + day: from a date of the years 1 to 9999,
+  from a timestamp (see `local_times`), or from a text ``2024-12-31`` that is a day, which may have
+  a time of day after it: ``T23:59``, with seconds, a fraction, and an offset from UTC or without
+  them. The day and the hour are those that the text has.
+- A row that a lookup does not list stays, because the join keeps every row. A lookup's texts are
+  distinct, so no row comes twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import date
+from typing import Any
+
+import ibis
+import pyarrow as pa
+
+from neyman.publishing.engines.backend_tables import put, view
+from neyman.publishing.engines.data_schema import code_column, filter_column, written_column
+from neyman.publishing.engines.expressions import (
+    TIME_OF_DAY,
+    bytes_of,
+    engine_of,
+    hexadecimal,
+    inside,
+    integer_of,
+    key_bytes,
+    plain_bytes,
+    quotient,
+    remainder,
+    written_boolean,
+    written_date,
+    written_day,
+    written_number,
+)
+from neyman.publishing.engines.functions.local_times import hour_column, local_days
+from neyman.publishing.engines.functions.text_functions import changed_text
+from neyman.publishing.plan.derived import Derived, Reading, readings_of
+from neyman.publishing.plan.document import SourcePart
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.row_expression import COLUMN_LIMIT, DATE, TEXT_CHANGES, ColumnType, Node
+
+__all__ = ["prepared", "read_as", "with_plain_texts"]
+
+_FEW = 16
+"""The most texts of a map that are compared one by one; more are looked up by a join."""
+
+_SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
+"""Types of numbers that are within `COLUMN_LIMIT`."""
+
+_FOUR_DIGITS = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # but 0000
+_DAY = rf"^{_FOUR_DIGITS}-[0-9]{{2}}-[0-9]{{2}}{TIME_OF_DAY}\z"
+_YEAR, _MONTH = DATE
+
+
+@contextmanager
+def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
+    """The table with its derived columns, without the rows that its filter leaves out.
+
+    A derived column whose texts are listed has a `code_column` beside it, because numbers are
+    grouped faster.
+
+    Args:
+        plan: whose expressions are meant.
+        table: the private rows, whose schema has been checked.
+    """
+    rows = plan.rows
+    engine = engine_of(table)
+    values = {name: f"neyman:value:{number}" for number, (name, _) in enumerate(rows.readings)}
+    with ExitStack() as scope:
+        days: Any = local_days(plan, table, lambda stage: _computed_once(stage, scope))
+        if not rows.derived and not rows.filters:
+            yield days
+            return
+        ready: Any = days.mutate(
+            **{values[name]: _read_once(days[name], kind, engine) for name, kind in rows.readings}
+        )
+        written = [name for name in rows.hours if hour_column(name) not in days.columns]
+        ready = ready.mutate(
+            **{hour_column(name): _hour(ready[name], ready[values[name]]) for name in written}
+        )
+        early = rows.where is not None and rows.names.isdisjoint(rows.read_by(rows.where))
+        if early and rows.where is not None:
+            ready = ready.filter(_Compiler(ready, values, engine).of(rows.filter(rows.where)))
+        for batch in _batches(rows.derived):
+            ready = _staged(ready, scope)
+            result = _Compiler(ready, values, engine)
+            values |= {one.name: f"neyman:derived:{one.name}" for one in batch}
+            joins = [one for one in batch if len(one.pairs) > _FEW]
+            looked = {f"neyman:looked:{i}": result.of(one.value) for i, one in enumerate(joins)}
+            own = {values[one.name]: _value(one, result) for one in batch if one not in joins}
+            own |= {
+                code_column(one.name): _value(one, result, _code(one))
+                for one in batch
+                if one.texts and one not in joins
+            }
+            ready = ready.mutate(**own, **looked)
+            for one, name in zip(joins, looked, strict=True):
+                ready = _joined(ready, one, values[one.name], name, scope)
+        asked = {query.where for query in plan.queries} | ({rows.where} if not early else set())
+        conditions = {text: filter_column(plan, text) for text, _ in rows.filters if text in asked}
+        result = _Compiler(ready, values, engine)
+        ready = ready.mutate(
+            **{name: result.of(rows.filter(text)) for text, name in conditions.items()}
+        )
+        if rows.where is not None and not early:
+            ready = ready.filter(ready[conditions[rows.where]])
+        columns: dict[str, Any] = {name: ready[name] for name in table.columns}
+        columns |= {one.name: ready[values[one.name]] for one in rows.derived}
+        codes = [code_column(one.name) for one in rows.derived if one.texts]
+        columns |= {name: ready[name] for name in (*codes, *conditions.values())}
+        yield _staged(ready.select(**columns), scope)
+
+
+@contextmanager
+def with_plain_texts(plan: Plan, table: ibis.Table, *, shown: bool = False) -> Iterator[ibis.Table]:
+    """The table with the texts of numbers and dates as programs write them.
+
+    A plan that declares no marks, and a column that is no text, change nothing. A text that is no
+    number or date by the declared marks is missing, whatever other marks would make of it.
+
+    Args:
+        plan: whose marks and readings are meant.
+        table: one of its private tables.
+        shown: whether the texts come along as they are written, see `as_written`.
+    """
+    kinds = table.schema()
+    columns: dict[str, Any] = {}
+    for name, reading in readings_of(plan.columns, plan.hierarchy, plan.rows).items():
+        if name in kinds and kinds[name].is_string():
+            plain = _plain_text(table[name], reading, plan.source)
+            if plain is not None:
+                columns |= {name: plain, **({written_column(name): table[name]} if shown else {})}
+    if not columns:
+        yield table
+        return
+    with ExitStack() as scope:
+        ready: Any = table
+        yield _staged(ready.mutate(**columns), scope)
+
+
+def _plain_text(text: Any, reading: Reading, source: SourcePart) -> Any:
+    """A text without a plan's marks; None if the plan declares none for what it is read as."""
+    if reading in ("date", "day"):
+        written = written_date if reading == "date" else written_day
+        return None if source.dates is None else written(text, source.dates)
+    if (source.decimal, source.thousands) == (".", None):
+        return None
+    return (written_number if reading == "number" else written_boolean)(text, source)
+
+
+def read_as(column: Any, kind: ColumnType, engine: str) -> Any:
+    """A column's values as an expression reads them; NULL for what is none."""
+    return _read(column, kind, engine)
+
+
+def _read_once(column: Any, kind: ColumnType, engine: str) -> Any:
+    """`_read`, computed once for each row.
+
+    DuckDB copies what a filter reads below the filter, and computes it again above, but for what is
+    random. A text takes too long for that.
+    """
+    value = _read(column, kind, engine)
+    if engine != "duckdb" or not column.type().is_string() or kind.type == "text":
+        return value
+    draw: Any = ibis.random()
+    return ibis.cases((draw < 2, value))
+
+
+def _read(column: Any, kind: ColumnType, engine: str) -> Any:
+    """A column's values as an expression reads them; NULL for what is none."""
+    if kind.type == "text":
+        return key_bytes(column, engine)
+    if kind.type == "number":
+        if str(column.type()) in _SHORT and kind.scale == 0:
+            return column.cast("int64")
+        return integer_of(column, kind.scale, COLUMN_LIMIT)
+    if kind.type == "date":
+        return _date(column)
+    key = key_bytes(column, engine, "boolean")
+    true = key == bytes_of("true", engine)
+    return ibis.cases((key.notnull(), true))
+
+
+def _date(column: Any) -> Any:
+    if column.type().is_date():
+        known = _known_day(column)
+        day: Any = ibis.cases((known, column), else_=ibis.literal(date(1, 1, 1)))
+        number = (day.year().cast("int64") * _YEAR) + day.month().cast("int64") * _MONTH
+        return ibis.cases((known, number + day.day().cast("int64")))
+    text = column.cast("string")
+    day = text.substr(0, 10)
+    known = text.re_search(_DAY) & day.try_cast("date").notnull()
+    return ibis.cases((known, day.replace("-", "").try_cast("int64")))
+
+
+def _hour(column: Any, day: Any) -> Any:
+    """The hour of a text whose day is known; NULL if it has none."""
+    text = column.cast("string")
+    known = day.notnull() & text.re_search("^.{10}[T ][0-9]{2}:")
+    return ibis.cases((known, text.substr(11, 2).try_cast("int64")))
+
+
+def _known_day(column: Any) -> Any:
+    """Before the year 1 and after 9999 each engine has a calendar of its own."""
+    return column.between(date(1, 1, 1), date(9999, 12, 31))
+
+
+def _parts(number: Any) -> tuple[Any, Any, Any]:
+    """Year, month and day of a date, which is never below 0."""
+    month = quotient(number, _MONTH)
+    return quotient(number, _YEAR), month % _MONTH, number % _MONTH
+
+
+def _value(one: Derived, result: _Compiler, label: Callable[[str], Any] | None = None) -> Any:
+    """A derived column, without a join; with ``label``, what that gives for each text."""
+    label = label or result.text
+    unknown = label(one.unknown) if one.unknown is not None else None
+    if one.rule == "case":
+        cases = [(result.of(node), label(text)) for _, node, text in one.cases]
+        return ibis.cases(*cases, else_=unknown)
+    value = result.of(one.value)
+    if one.rule == "cut":
+        ends = [(value < edge, label(text)) for edge, text in _next_edges(one)]
+        below = ibis.null(label(one.labels[0]).type()) if unknown is None else unknown
+        return ibis.cases((value < one.edges[0], below), *ends, else_=unknown)
+    if one.pairs:
+        cases = [
+            (result.any_of(value, [text for text, own in one.pairs if own == to]), label(to))
+            for to in dict.fromkeys(to for _, to in one.pairs)
+        ]
+        return ibis.cases(*cases, else_=unknown)
+    if one.ends is not None:
+        bounded = inside(value.coalesce(0), *one.ends).cast("int64")
+        return ibis.cases((value.notnull(), bounded))
+    return value
+
+
+def _code(one: Derived) -> Callable[[str], Any]:
+    """The number of a text as an expression."""
+    return lambda text: ibis.literal(one.texts.index(text), "int32")
+
+
+def _next_edges(one: Derived) -> Iterator[tuple[int, str]]:
+    """Each label of a cut with the edge that ends it."""
+    return zip(one.edges[1:], one.labels, strict=True)
+
+
+def _joined(table: Any, one: Derived, label: str, looked: str, scope: ExitStack) -> ibis.Table:
+    """The table with the label that a public list gives for a text, the column ``looked``."""
+    codes = [one.texts.index(value) for _, value in one.pairs]
+    listed = pa.table(
+        {
+            f"{looked}:text": pa.array([text.encode() for text, _ in one.pairs], pa.binary()),
+            f"{looked}:label": pa.array([value.encode() for _, value in one.pairs], pa.binary()),
+            f"{looked}:code": pa.array(codes, pa.int32()),
+        }
+    )
+    right: Any = scope.enter_context(put(table, listed))
+    joined: Any = table.left_join(right, [table[looked] == right[f"{looked}:text"]])
+    value, code = joined[f"{looked}:label"], joined[f"{looked}:code"]
+    if one.unknown is not None:
+        value = value.coalesce(bytes_of(one.unknown, engine_of(table)))
+        code = code.coalesce(_code(one)(one.unknown))
+    columns = {name: joined[name] for name in table.columns}
+    return joined.select(**columns, **{label: value, code_column(one.name): code})
+
+
+def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
+    """The derived columns in groups, none of which reads one of its own group."""
+    batch: list[Derived] = []
+    for one in derived:
+        if not one.sources.isdisjoint({other.name for other in batch}):
+            yield batch
+            batch = []
+        batch.append(one)
+    if batch:
+        yield batch
+
+
+def _staged(table: Any, scope: ExitStack) -> Any:
+    """The table as a view, so that Ibis neither merges nor compiles its columns again."""
+    if engine_of(table) != "duckdb":
+        return table
+    return scope.enter_context(view(table))
+
+
+def _computed_once(table: Any, scope: ExitStack) -> Any:
+    """`_staged`, also on PostgreSQL, which puts expressions in place of the names of others."""
+    if engine_of(table) != "postgres":
+        return _staged(table, scope)
+    backend = table.get_backend()
+    return backend.fenced(table)
+
+
+class _Compiler:
+    """Expressions on the columns of one table."""
+
+    def __init__(self, table: Any, values: Mapping[str, str], engine: str) -> None:
+        self.table, self.values, self.engine = table, dict(values), engine
+
+    def text(self, text: str) -> Any:
+        """A text as its bytes."""
+        return bytes_of(text, self.engine)
+
+    def of(self, node: Any) -> Any:
+        """An expression."""
+        return _STEPS[node.op](self, node)
+
+    def parts(self, node: Node) -> list[Any]:
+        """What it takes values from."""
+        return [self.of(part) for part in node.parts]
+
+    def literal(self, node: Node) -> Any:
+        if node.type == "text":
+            return self.text(node.value)
+        return ibis.literal(node.value, "boolean" if node.type == "boolean" else "int64")
+
+    def column(self, node: Node) -> Any:
+        return self.table[self.values[node.value]]
+
+    def none(self, node: Node) -> Any:
+        kinds = {"text": "binary", "boolean": "boolean"}
+        return ibis.null(kinds.get(node.type, "int64"))
+
+    def compare(self, node: Node) -> Any:
+        a, b = self.parts(node)
+        return _COMPARISONS[node.value](a, b)
+
+    def member(self, node: Node) -> Any:
+        (part,) = self.parts(node)
+        if node.parts[0].type == "text":
+            return self.any_of(part, node.value)
+        return part.isin(list(node.value))
+
+    def any_of(self, part: Any, texts: Sequence[str]) -> Any:
+        """Whether a text is one of several: few are compared one by one, which is faster."""
+        literals = [self.text(text) for text in texts]
+        if len(literals) > _FEW:
+            return part.isin(literals)
+        return _folded([part == literal for literal in literals], lambda a, b: a | b)
+
+    def choose(self, node: Node) -> Any:
+        test, a, b = self.parts(node)
+        return ibis.cases((test, a), else_=b)
+
+    def clip(self, node: Node) -> Any:
+        (part,) = self.parts(node)
+        return ibis.cases((part.notnull(), inside(part.coalesce(0), *node.value).cast("int64")))
+
+    def starts(self, node: Node) -> Any:
+        (part,) = self.parts(node)
+        return hexadecimal(part).startswith(node.value.encode().hex().upper())
+
+    def changed(self, node: Node) -> Any:
+        """A text after a chain of changes, which are computed in one step."""
+        changes: list[str] = []
+        while node.op in TEXT_CHANGES:
+            changes.insert(0, node.op)
+            (node,) = node.parts
+        return changed_text(self.of(node), changes, self.engine)
+
+    def ordinal(self, node: Node) -> Any:
+        """The number of a day, 1 for 0001-01-01. A year begins in March here."""
+        year, month, day = self.day_parts(node)
+        early = (month < 3).cast("int64")
+        year, month = year - early, month + early * 12 - 3
+        leaps = quotient(year, 4) - quotient(year, 100) + quotient(year, 400)
+        return year * 365 + leaps + quotient(month * 153 + 2, 5) + day - 306
+
+    def day_parts(self, node: Node) -> tuple[Any, Any, Any]:
+        """The year, the month, and the day of a date column."""
+        (part,) = node.parts
+        column = self.table[part.value] if part.value in self.table.columns else None
+        if column is None or not column.type().is_date():
+            return _parts(self.of(part))
+        # The engine's own, of the days that have a number.
+        known, own = _known_day(column), (column.year(), column.month(), column.day())
+        year, month, day = (ibis.cases((known, one.cast("int64"))) for one in own)
+        return year, month, day
+
+    def quarter(self, node: Node) -> Any:
+        return quotient(self.day_parts(node)[1] + 2, 3)
+
+    def period(self, node: Node) -> Any:
+        """The text of a date's period: 2024-12-31, 2024-12, 2024-Q4, or 2024."""
+        (date_number,) = self.parts(node)
+        digits = (date_number + 10**8).cast("string")  # nine: 1, then year, month, and day
+        text: Any = digits.substr(1, 4)
+        if node.value == "quarter":
+            quarter = quotient(_parts(date_number)[1] + 2, 3).cast("string")
+            text = text.concat("-Q").concat(quarter)
+        if node.value in ("month", "day"):
+            text = text.concat("-").concat(digits.substr(5, 2))
+        if node.value == "day":
+            text = text.concat("-").concat(digits.substr(7, 2))
+        return plain_bytes(text, self.engine)
+
+    def weekday(self, node: Node) -> Any:
+        """The day of the week, 1 for Monday to 7 for Sunday, by Sakamoto's rule."""
+        year, month, day = self.day_parts(node)
+        year = year - (month < 3).cast("int64")
+        offsets = [(month == m, n) for m, n in enumerate((6, 2, 1, 4, 6, 2, 4, 0, 3, 5, 1, 3), 1)]
+        leaps = quotient(year, 4) - quotient(year, 100) + quotient(year, 400)
+        return (year + leaps + ibis.cases(*offsets) + day) % 7 + 1
+
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def _folded(parts: Sequence[Any], joined: Callable[[Any, Any], Any]) -> Any:
+    result = parts[0]
+    for part in parts[1:]:
+        result = joined(result, part)
+    return result
+
+
+_STEPS: Mapping[str, Callable[[_Compiler, Node], Any]] = {
+    "literal": _Compiler.literal,
+    "column": _Compiler.column,
+    "none": _Compiler.none,
+    "compare": _Compiler.compare,
+    "member": _Compiler.member,
+    "missing": lambda own, node: own.parts(node)[0].isnull(),
+    "and": lambda own, node: _folded(own.parts(node), lambda a, b: a & b),
+    "or": lambda own, node: _folded(own.parts(node), lambda a, b: a | b),
+    "not": lambda own, node: ~own.parts(node)[0],
+    "add": lambda own, node: _folded(own.parts(node), lambda a, b: a + b),
+    "subtract": lambda own, node: _folded(own.parts(node), lambda a, b: a - b),
+    "multiply": lambda own, node: _folded(own.parts(node), lambda a, b: a * b),
+    "divide": lambda own, node: quotient(own.parts(node)[0], node.value),
+    "modulo": lambda own, node: remainder(own.parts(node)[0], node.value),
+    "clip": _Compiler.clip,
+    "choose": _Compiler.choose,
+    "starts": _Compiler.starts,
+    "year": lambda own, node: own.day_parts(node)[0],
+    "quarter": _Compiler.quarter,
+    "month": lambda own, node: own.day_parts(node)[1],
+    "day": lambda own, node: own.day_parts(node)[2],
+    "weekday": _Compiler.weekday,
+    "period": _Compiler.period,
+    "ordinal": _Compiler.ordinal,
+    "hour": lambda own, node: own.table[hour_column(node.parts[0].value)],
+    **dict.fromkeys(TEXT_CHANGES, _Compiler.changed),
+}

@@ -1,0 +1,448 @@
+"""Where the private table comes from: files, Arrow, data frames and Ibis tables, read robustly.
+
+Only what a schema says can raise here, and nothing that is raised shows a value. What is not on an
+engine of the caller's goes onto one of our own, which writes what does not fit in memory to a
+folder that only this user can read and that is removed with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+import ibis
+import ibis.expr.operations as ops
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from neyman.publishing.engines import duckdb, spark
+from neyman.publishing.engines.column_types import check_types, plain_form, plain_table, plain_type
+from neyman.publishing.engines.csv_reader import DataError, check_names, fault, header_of, read_csv
+from neyman.publishing.engines.data_files import data_files
+from neyman.publishing.engines.data_frames import Frame, as_frame
+from neyman.publishing.engines.databases.files import file_table
+from neyman.publishing.engines.databases.table import DatabaseTable
+from neyman.publishing.engines.expressions import without_empty_text
+from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
+
+__all__ = [
+    "DataError",
+    "as_source",
+    "check_engine",
+    "close_table",
+    "column_names",
+    "csv_files",
+    "database_at",
+    "folder_columns",
+    "open_table",
+    "untyped_columns",
+]
+
+_BACKENDS = {"duckdb": "duckdb", "spark": "pyspark"}
+_CSV = {".csv", ".txt", ".tsv"}
+
+
+def open_table(
+    source: Any,
+    engine: str = "duckdb",
+    columns: Sequence[str] | None = None,
+    *,
+    rows: bool = True,
+    memory: str | None = None,
+    master: str | None = None,
+    csv: SourcePart = PLAIN_SOURCE,
+) -> ibis.Table:
+    """The private table as an Ibis table on an engine; nothing is counted yet.
+
+    Args:
+        source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV
+            (each line a record, see ``lines``) or a list of paths, see ``files``; the URL of a
+            table in a database (``postgresql://role@host/db?table=people``,
+            ``duckdb://people.db?table=people``, ``sqlite://people.db?table=people``); an Ibis table
+            on the engine, on PostgreSQL, or in memory; an Arrow table, Dataset or stream, a DuckDB
+            relation, or a pandas, polars or narwhals frame, see ``frames``. The rows that a unit
+            changes are those of this table: an expression or a query that mixes rows, or that fails
+            for what a row holds, is the caller's to account for.
+        engine: "duckdb" or "spark".
+        columns: the columns that are needed; None for all.
+        rows: False for the schema alone; then no row is read.
+        memory: the most that the engine holds in memory, such as "4GB": DuckDB writes the rest to a
+            private folder; for Spark it is the driver's.
+        master: where Spark runs; "local[2]" by default.
+        csv: the form of CSV files, as the plan declares it.
+
+    Raises:
+        DataError: no such file, one that is cut off or of another type than the others, an unknown
+            kind of source, an unknown engine, an amount of memory that is none, a column that is
+            not there, or twice, or a form of CSV files declared for what is no CSV file.
+        ImportError: the engine is not installed; the message names the extra.
+    """
+    check_engine(engine, memory, master)
+    if engine == "spark":
+        spark.installed()
+    opening = _Opening(engine, columns, rows, memory, master, csv)
+    known = as_source(source)
+    if csv.form != PLAIN_SOURCE and not csv_files(known):
+        raise DataError(
+            "the plan's [source] declares the form of a CSV file, and data is not one; give a CSV "
+            "file, or leave delimiter, encoding, and compression out of [source]"
+        )
+    return _opened(known, opening)
+
+
+def check_engine(engine: str, memory: str | None, master: str | None) -> None:
+    """Refuse an engine that there is not, and a setting that is not its own.
+
+    Args:
+        engine: "duckdb" or "spark".
+        memory: the most memory, such as "4GB", or None.
+        master: where Spark runs, or None.
+
+    Raises:
+        DataError: with the argument and what is valid.
+    """
+    if engine not in _BACKENDS:
+        raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
+    if engine != "spark" and master is not None:
+        raise DataError(f"master = {master!r}: is for engine = 'spark'; leave it out")
+    if memory is not None:
+        duckdb.check_memory(memory)
+
+
+def csv_files(source: Any) -> list[str]:
+    """List the CSV files that a source names; none if it is something else.
+
+    Args:
+        source: what `as_source` gives.
+
+    Raises:
+        DataError: a path has no regular file.
+    """
+    files = _files(source)
+    return files if {_suffix(file) for file in files} <= _CSV else []
+
+
+@singledispatch
+def _files(source: Any) -> list[str]:
+    """The files that a source names; none if it is something else."""
+    return data_files(source)
+
+
+@_files.register(ibis.Table)
+@_files.register(Frame)
+@_files.register(DatabaseTable)
+def _(source: Any) -> list[str]:
+    return []
+
+
+@singledispatch
+def column_names(source: Any, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+    """The names of the columns of a source, with repetitions; no row is read.
+
+    Columns that no plan can use are among them, and those that not every file has.
+
+    Args:
+        source: what `as_source` gives.
+        csv: the form of CSV files, as the plan declares it.
+
+    Raises:
+        DataError: a file cannot be read, or a database cannot be reached.
+    """
+    files = data_files(source)
+    headers = (
+        duckdb.parquet_names(files)
+        if _are_parquet(files)
+        else [header_of(file, csv) for file in files]
+    )
+    return list(dict.fromkeys(name for header in headers for name in header))
+
+
+@column_names.register(ibis.Table)
+def _(source: ibis.Table, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+    return list(source.columns)
+
+
+@column_names.register(Frame)
+def _(source: Frame, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+    return list(source.schema.names)
+
+
+@column_names.register(DatabaseTable)
+def _(source: DatabaseTable, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+    return list(source.open(None, rows=False, memory=None).columns)
+
+
+@singledispatch
+def untyped_columns(source: Any, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+    """The columns whose type the schema of a source does not say; no row is read.
+
+    A text of such a column may be a number: each column of a CSV file, texts of SQLite, and columns
+    of Python objects in pandas. A column of nothing says no type either.
+
+    Args:
+        source: what `as_source` gives.
+        csv: the form of CSV files, as the plan declares it.
+    """
+    files = data_files(source)
+    if _are_parquet(files):
+        return _of_nothing(duckdb.footer(files[0]))
+    return frozenset(header_of(files[0], csv))
+
+
+@untyped_columns.register(ibis.Table)
+def _(source: ibis.Table, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+    return frozenset(name for name, kind in source.schema().items() if kind.is_null())
+
+
+@untyped_columns.register(Frame)
+def _(source: Frame, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+    return source.untyped | _of_nothing(source.schema)
+
+
+@untyped_columns.register(DatabaseTable)
+def _(source: DatabaseTable, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+    return frozenset()
+
+
+def _of_nothing(schema: pa.Schema) -> frozenset[str]:
+    kinds = {field.name: field.type for field in schema}
+    return frozenset(
+        name
+        for name, kind in kinds.items()
+        if pa.types.is_null(getattr(kind, "value_type", None) or kind)
+    )
+
+
+def folder_columns(source: Any) -> frozenset[str]:
+    """The names that folders of Parquet files have, as ``day`` in ``day=1/x.parquet``.
+
+    Args:
+        source: what `as_source` gives.
+    """
+    folders = (part for file in _files(source) for part in Path(file).parts[:-1])
+    return frozenset(part.partition("=")[0] for part in folders if "=" in part)
+
+
+def as_source(source: Any) -> Any:
+    """Recognize what `open_table` takes, without reading a row.
+
+    A stream can be asked for its rows once only, and a database has one connection for all that a
+    run asks: open the answer, and nothing else, each time.
+
+    Returns:
+        A path, a list of paths, an Ibis table, a `Frame`, or a `DatabaseTable`.
+
+    Raises:
+        DataError: it is none of these.
+    """
+    if isinstance(source, (str, Path)):
+        return database_at(str(source)) or source
+    if isinstance(source, DatabaseTable):
+        return source
+    if isinstance(source, ibis.Table):
+        return _on_server(source)
+    if isinstance(source, (list, tuple)):
+        if all(isinstance(path, (str, Path)) for path in source):
+            return source
+        raise DataError("data is a list: must hold paths and nothing else")
+    return as_frame(source)
+
+
+def database_at(url: str) -> DatabaseTable | Frame | None:
+    """The table of a database that a URL names; None for a path.
+
+    Raises:
+        DataError: the URL cannot be read.
+        ImportError: the client of the database is not installed; the message names the extra.
+    """
+    if url.startswith(("postgresql://", "postgres://")):
+        from neyman.publishing.engines.databases.postgres import PostgresTable
+
+        return PostgresTable.at(url)
+    if url.startswith(("duckdb://", "sqlite://")):
+        return file_table(url)
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", url)
+    if scheme and not os.path.exists(url):
+        # Not repeated: an address can hold a password.
+        raise DataError(
+            f"data begins with {scheme[0]!r}: must be a path, or the address of a table as a text, "
+            "as postgresql://role@host/db?table=people, duckdb://people.db?table=people, or "
+            "sqlite://people.db?table=people (a Path changes an address)"
+        )
+    return None
+
+
+def _on_server(table: ibis.Table) -> Any:
+    """An Ibis table of a server on a connection of its own; any other as it is."""
+    nodes: Any = table.op()
+    places = {node.source for node in nodes.find((ops.DatabaseTable, ops.SQLQueryResult))}
+    if {getattr(place, "name", None) for place in places} != {"postgres"} or len(places) > 1:
+        return table
+    from neyman.publishing.engines.databases.postgres import PostgresTable
+
+    return PostgresTable.of(table, places.pop())
+
+
+def close_table(table: ibis.Table) -> None:
+    """Close the engine of a table if it is ours: what it wrote is removed, Spark stopped.
+
+    The same happens when the table is gone.
+    """
+    backend: Any = table.get_backend()
+    if backend.name == "postgres":
+        backend.con.close()
+        return
+    (duckdb if backend.name == "duckdb" else spark).close(backend)
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """How a table is wanted."""
+
+    engine: str
+    columns: Sequence[str] | None
+    rows: bool
+    memory: str | None
+    master: str | None
+    csv: SourcePart
+
+    def held(self, data: pa.Table) -> ibis.Table:
+        """An Arrow table on the engine, without its empty texts.
+
+        A dictionary of texts has none: see `plain` and `read_csv`.
+        """
+        coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
+        if self.engine == "duckdb":
+            return without_empty_text(duckdb.registered(data, self.memory), coded)
+        return without_empty_text(spark.registered(data, self.memory, self.master), coded)
+
+
+@singledispatch
+def _opened(source: Any, opening: _Opening) -> ibis.Table:
+    """What `as_source` gives as a table on its engine; here paths."""
+    return _of_files(data_files(source), opening)
+
+
+@_opened.register
+def _(source: DatabaseTable, opening: _Opening) -> ibis.Table:
+    if opening.engine != "duckdb":
+        raise DataError(
+            f"engine = {opening.engine!r}: a table of a database is counted there; leave engine out"
+        )
+    return source.open(opening.columns, rows=opening.rows, memory=opening.memory)
+
+
+@_opened.register(ibis.Table)
+def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
+    columns = opening.columns
+    check_names(table.columns, columns or ())
+    table = table.select(*columns) if columns is not None else table
+    if table.op().find(ops.Impure):
+        raise DataError("data is an Ibis expression that is not the same each time (random)")
+    places = {
+        getattr(node, "source", None)
+        for node in table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
+    }
+    wanted = _BACKENDS[opening.engine]
+    if any(getattr(place, "name", None) != wanted for place in places) or len(places) > 1:
+        raise DataError(
+            f"data is an Ibis table on {sorted(str(getattr(p, 'name', p)) for p in places)}: must "
+            f"be on one {opening.engine} connection, or in memory; give it as Parquet or as an "
+            "Arrow table"
+        )
+    if places:
+        if opening.engine == "spark":
+            spark.of_session(table)
+            table = spark.with_zones(table)
+        return without_empty_text(table)
+    try:
+        held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
+    except Exception as error:
+        raise fault(
+            error, f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
+        ) from None
+    check_types(held.schema, columns)
+    return opening.held(plain_table(held) if opening.rows else plain_form(held.schema))
+
+
+@_opened.register(Frame)
+def _(frame: Frame, opening: _Opening) -> ibis.Table:
+    columns, schema = opening.columns, frame.schema
+    check_names(schema.names, columns or ())
+    check_types(schema, columns)
+    picked = _picked(schema, columns)
+    if not opening.rows:
+        frame.check(columns or ())
+        return opening.held(plain_form(picked))
+    data = frame.rows(picked.names, opening.csv)
+    if opening.engine == "spark" and isinstance(data, ds.Dataset):
+        data = data.to_table()
+    return opening.held(plain_table(data) if isinstance(data, pa.Table) else data)
+
+
+def _of_files(files: list[str], opening: _Opening) -> ibis.Table:
+    return (_of_parquet if _are_parquet(files) else _of_csv)(files, opening)
+
+
+def _are_parquet(files: list[str]) -> bool:
+    """Return True for Parquet files, and False for CSV files.
+
+    Raises:
+        DataError: they are neither.
+    """
+    suffixes = {_suffix(file) for file in files}
+    if suffixes != {".parquet"} and not suffixes <= _CSV:
+        raise DataError(
+            f"data = {files[0]!r}: files must be Parquet (.parquet) or CSV (.csv, .csv.gz), and "
+            "all of one kind"
+        )
+    return suffixes == {".parquet"}
+
+
+def _suffix(file: str) -> str:
+    """What a name ends in, before the .gz of a compressed file."""
+    suffixes = [suffix.lower() for suffix in Path(file).suffixes]
+    return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
+
+
+def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
+    columns = opening.columns
+    picked = duckdb.parquet_schema(files, columns)
+    check_types(picked, columns)
+    if opening.engine == "spark":
+        given = opening.memory, opening.master
+        table = spark.parquet(files, picked, columns, *given, rows=opening.rows)
+        return without_empty_text(table)
+    if not opening.rows:
+        return opening.held(plain_form(picked))
+    kinds = {field.name: plain_type(field.type) for field in picked}
+    usable = {name: kind for name, kind in kinds.items() if kind is not None}
+    # Arrow would convert a timestamp on the way, and fail where that loses something.
+    usable |= {field.name: field.type for field in picked if pa.types.is_timestamp(field.type)}
+    return without_empty_text(duckdb.parquet(files, usable, opening.memory))
+
+
+def _of_csv(files: list[str], opening: _Opening) -> ibis.Table:
+    columns, rows = opening.columns, opening.rows
+    if columns is None:
+        headers = [header_of(file, opening.csv) for file in files]
+        columns = [name for name in _unambiguous(headers[0]) if all(name in h for h in headers)]
+    parts = [read_csv(file, columns, rows=rows, source=opening.csv) for file in files]
+    return opening.held(pa.concat_tables(parts))
+
+
+def _picked(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """The fields of some columns, or of all whose name stands for no other."""
+    names = _unambiguous(schema.names) if columns is None else columns
+    return pa.schema([schema.field(name) for name in names])
+
+
+def _unambiguous(names: Sequence[str]) -> list[str]:
+    counts = Counter(name.casefold() for name in names)
+    return [name for name in names if counts[name.casefold()] == 1]

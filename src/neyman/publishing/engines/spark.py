@@ -1,0 +1,403 @@
+"""A Spark of our own: a session for one table, on which every expression has one answer.
+
+The settings of the session, and why:
+
+- `ansi.enabled`: decimals are written without an exponent. Nothing here raises for what data are,
+  since no cast or sum can overflow (see `expressions`).
+- `caseSensitive`: columns whose names differ in case only are several.
+- `timeZone` UTC, and dates read as they are written: no date moves.
+- No user interface, no event log: nothing of the work is served or kept.
+- `io.encryption`: what does not fit in memory is encrypted on disk, with a key that is in memory.
+
+What the Java side prints goes to a file without a name, which is gone with it: at the start it is
+about itself, and later an error of a task could show a value of the data. If Spark does not start,
+which is before any row is read, the error repeats the last of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import weakref
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import ibis
+import pyarrow as pa
+from ibis.formats.pyarrow import PyArrowType
+
+from neyman.publishing.engines.column_types import plain_form, plain_type
+from neyman.publishing.engines.csv_reader import DataError, cause, fault
+from neyman.publishing.engines.duckdb import check_memory
+from neyman.publishing.engines.spill import spill_folder
+from neyman.storage.private_folder import PrivateFolder
+
+__all__ = ["close", "connect", "installed", "of_session", "parquet", "registered", "with_zones"]
+
+_OURS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+_CONTEXT = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.eventLog.enabled": "false",
+    "spark.io.encryption.enabled": "true",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "16",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+_LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+# Spark expands every name that it is given, but for what has a backslash before it.
+_WILDCARD, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
+# How Spark reads what Parquet has without a sign.
+_UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "decimal(20, 0)"}
+
+# Spark allows one context in a process; ours is stopped with the last table that is on it.
+_tables: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def installed() -> None:
+    """Refuse where Spark is not.
+
+    Raises:
+        ImportError: PySpark is not installed.
+    """
+    if find_spec("pyspark") is None:
+        raise ImportError(
+            "engine = 'spark': PySpark is not installed; pip install 'neyman[spark]', which also "
+            "needs Java 17",
+            name="pyspark",
+        )
+
+
+def connect(memory: str | None = None, master: str | None = None) -> Any:
+    """A new session, as an Ibis connection; a Spark that runs in this process is used.
+
+    Args:
+        memory: of the driver, such as "4GB", where Spark is not running yet.
+        master: where Spark runs, "local[2]" by default.
+
+    Raises:
+        DataError: Spark cannot be started.
+        ImportError: it is not installed.
+    """
+    installed()
+    from pyspark.sql import SparkSession
+
+    active: Any = getattr(SparkSession, "_instantiatedSession", None)
+    try:
+        active = _started(master or "local[2]", memory) if active is None else active
+        session = active.newSession()
+        for name, value in _OURS.items():
+            session.conf.set(name, value)
+        connection = ibis.pyspark.connect(session)  # pyright: ignore[reportAttributeAccessIssue]
+    except DataError:
+        raise
+    except Exception as error:
+        raise fault(error, f"engine = 'spark': no session ({cause(error)})") from None
+    ours = active if hasattr(active, "neyman_folder") else None
+    if ours is not None:
+        _tables.add(connection)
+    connection.neyman_close = weakref.finalize(connection, _closed, ours)
+    return connection
+
+
+def _started(master: str, memory: str | None) -> Any:
+    """A Spark of ours, which writes what does not fit in memory to a folder of its own."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    settings = dict(_CONTEXT)
+    if memory is not None:
+        settings["spark.driver.memory"] = check_memory(memory).replace("i", "").removesuffix("B")
+    if not master.startswith("local"):
+        for name in ("spark.driver.bindAddress", "spark.driver.host"):
+            del settings[name]
+    # A Java process uses the folder that it began with, so the folder stays as long as it does.
+    existing: PrivateFolder | None = getattr(SparkContext._gateway, "neyman_folder", None)
+    folder = existing or spill_folder(_local_dirs())
+    settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = str(folder.path)
+    conf = SparkConf().setMaster(master).setAppName("neyman").setAll(list(settings.items()))
+    builder: Any = SparkSession.builder
+    with tempfile.TemporaryFile() as said:
+        try:
+            if SparkContext._gateway is None:
+                _launch(conf, said, folder)
+            session = builder.config(conf=conf).getOrCreate()
+        except Exception as error:
+            if getattr(SparkContext._gateway, "neyman_folder", None) is not folder:
+                folder.remove()
+            said.seek(0)
+            raise DataError(
+                f"engine = 'spark': Spark could not be started on master = {master!r} "
+                f"({type(error).__name__}); it needs Java 17 or later, and JAVA_HOME or java on "
+                f"PATH{_last(said.read().decode(errors='replace'))}"
+            ) from None
+    session.neyman_folder = folder
+    _check_folder(session, folder)
+    return session
+
+
+def _local_dirs() -> str | None:
+    """Where the operator wants Spark to write, which Spark would prefer to this setting."""
+    return os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None
+
+
+def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
+    """Start Java so that only this user can read what it writes, in our folder alone."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    wanted = os.environ.pop(_LOCAL_DIRS, None)
+    try:
+        java: Any = launch_gateway(conf, {"stdout": said, "stderr": said, "umask": 0o077})
+    finally:
+        if wanted is not None:
+            os.environ[_LOCAL_DIRS] = wanted
+    java.neyman_folder = folder
+    java.neyman_close = weakref.finalize(java, folder.remove)
+    SparkContext._ensure_initialized(gateway=java)
+
+
+def _check_folder(session: Any, folder: PrivateFolder) -> None:
+    """Refuse a Spark of ours that would write private rows elsewhere.
+
+    Raises:
+        DataError: it would, because a file of its installation says so.
+    """
+    context = session.sparkContext
+    if getattr(context._gateway, "neyman_folder", None) is not folder:
+        return  # the caller started Java, and chose where it writes
+    where = context._jvm.org.apache.spark.util.Utils.getLocalDir(context._jsc.sc().conf())
+    if not Path(where).resolve().is_relative_to(folder.path.resolve()):
+        session.stop()
+        raise DataError(
+            f"engine = 'spark': Spark would write private rows to {where!r}; remove "
+            f"{_LOCAL_DIRS} from spark-env.sh, and set it as a variable of the environment"
+        )
+
+
+def _last(said: str) -> str:
+    """The end of what Java said, without warnings and the places in its code."""
+    lines = [line.strip() for line in said.splitlines()]
+    errors = [line for line in lines if line and line[:3] != "at " and " WARN " not in line]
+    return "".join(f"\n  {line[:200]}" for line in errors[-3:])
+
+
+def _closed(ours: Any) -> None:
+    # Of a table that is just going, the set may still hold the place, but not the table.
+    if ours is not None and not list(_tables):
+        ours.stop()
+        ours.neyman_folder.clear()
+
+
+def close(connection: Any) -> None:
+    """Close a connection of ours, and Spark with the last of them; another is left alone."""
+    finish = getattr(connection, "neyman_close", None)
+    if finish is not None and finish.alive:
+        _tables.discard(connection)
+        finish()
+
+
+def of_session(table: ibis.Table) -> None:
+    """Refuse a table on a session whose settings give other answers than ours.
+
+    Raises:
+        DataError: with the settings.
+    """
+    session: Any = table.get_backend()._session  # pyright: ignore[reportAttributeAccessIssue]
+    wrong = [
+        f"{name} = {value}"
+        for name, value in _OURS.items()
+        if "arrow" not in name and (session.conf.get(name) or "").lower() != value.lower()
+    ]
+    if wrong:
+        raise DataError(
+            "data is a table on a Spark session with other settings than counting needs; set "
+            f"{', '.join(wrong)}, or give the files"
+        )
+
+
+def registered(data: pa.Table, memory: str | None = None, master: str | None = None) -> ibis.Table:
+    """An Arrow table as a table on Spark.
+
+    Raises:
+        DataError: it has types that Spark cannot take.
+    """
+    connection = connect(memory, master)
+    try:
+        plain = pa.table({name: _plain(data[name]) for name in data.column_names})
+        frame = connection._session.createDataFrame(plain)
+        for field in plain.schema:
+            if pa.types.is_timestamp(field.type) and field.type.tz is None:
+                # Spark takes it for an instant in the session's zone, which is UTC.
+                quoted = "`" + field.name.replace("`", "``") + "`"
+                frame = frame.withColumn(field.name, frame[quoted].cast("timestamp_ntz"))
+        frame.createOrReplaceTempView("people")
+        return with_zones(connection.table("people"))
+    except Exception as error:
+        raise fault(
+            error,
+            f"data has columns that Spark cannot take ({type(error).__name__}); its types are "
+            f"{', '.join(sorted({str(field.type) for field in data.schema}))}",
+        ) from None
+
+
+def _plain(column: Any) -> Any:
+    """A column in a type that Spark has."""
+    kind: Any = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if pa.types.is_uint64(kind):
+        return column.cast(pa.decimal128(20, 0))
+    signed = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+    if kind in signed:
+        return column.cast(signed[kind])
+    if pa.types.is_decimal(kind) and kind.bit_width < 128:
+        return column.cast(pa.decimal128(kind.precision, kind.scale))
+    if pa.types.is_date64(kind):
+        return column.cast(pa.date32())
+    if pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if pa.types.is_large_string(kind) or str(kind) == "string_view":
+        return column.cast(pa.string())
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
+    return column
+
+
+def parquet(
+    files: Sequence[str],
+    schema: pa.Schema,
+    columns: Sequence[str] | None,
+    memory: str | None = None,
+    master: str | None = None,
+    *,
+    rows: bool = True,
+) -> ibis.Table:
+    """Parquet files of one form as a table on Spark.
+
+    Args:
+        files: their paths.
+        schema: the Arrow schema of the columns to read.
+        columns: those of them that are needed; None for those that can be read.
+        memory, master: as `connect` has them.
+        rows: False for none.
+
+    Raises:
+        DataError: Spark would skip a file, or take its name for another; or it cannot read a
+            column that is needed.
+    """
+    from pyspark.sql import functions
+    from pyspark.sql.types import StructField, StructType
+
+    odd = [file for file in files if Path(file).name[:1] in ("_", ".")]
+    if odd:
+        raise DataError(
+            f"data = {odd[0]!r}: Spark skips files whose names begin with '_' or '.'; rename it"
+        )
+    for name in columns or ():
+        if not _readable(schema.field(name).type):
+            raise DataError(
+                f"data column {name!r} has type {schema.field(name).type}, which Spark does not "
+                f"read from Parquet: make it {_instead(schema.field(name).type)}, or count on "
+                "DuckDB"
+            )
+    if not rows:
+        table = registered(plain_form(schema), memory, master)
+        _read(table.get_backend(), files, StructType([]))
+        return table
+    usable = [field for field in schema if _readable(field.type)]
+    # Parquet has a column of nothing as one of numbers, which Spark does not read as text.
+    empty = [field.name for field in usable if pa.types.is_null(field.type)]
+    fields = [
+        StructField(field.name, _spark_type(field.type), True)
+        for field in usable
+        if field.name not in empty
+    ]
+    connection = connect(memory, master)
+    frame = _read(connection, files, StructType(fields))
+    for name in empty:
+        frame = frame.withColumn(name, functions.lit(None).cast("string"))
+    if not usable:
+        frame = frame.withColumn("one", functions.lit(1))
+    frame.createOrReplaceTempView("people")
+    return with_zones(connection.table("people"))
+
+
+def with_zones(table: ibis.Table) -> ibis.Table:
+    """The table with a time zone in the type of each timestamp that is an instant.
+
+    Ibis has one type for Spark's two.
+    """
+    if not any(kind.is_timestamp() for kind in table.schema().values()):
+        return table
+    backend: Any = table.get_backend()
+    fields = backend._session.sql(backend.compile(table)).schema.fields
+    instants = [field.name for field in fields if field.dataType.typeName() == "timestamp"]
+    return table.mutate(**{name: table[name].cast("timestamp('UTC')") for name in instants})
+
+
+def _readable(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind) and kind.unit != "us":
+        return False  # of milliseconds some fail
+    return plain_type(kind) is not None and not pa.types.is_float16(kind)
+
+
+def _instead(kind: Any) -> str:
+    return "timestamps of microseconds" if pa.types.is_timestamp(kind) else "float or double"
+
+
+def _spark_type(kind: Any) -> Any:
+    from ibis.backends.pyspark.datatypes import PySparkType
+    from pyspark.sql.types import TimestampNTZType
+
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        return TimestampNTZType()
+    name = str(PyArrowType.to_ibis(plain_type(kind)))
+    return PySparkType.from_ibis(ibis.dtype(_UNSIGNED.get(name, name)))
+
+
+def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
+    """Files as a Spark frame, which has these and no others; no row is read.
+
+    Raises:
+        DataError: Spark finds other files than those named.
+    """
+    paths = {
+        path: f"file://{_WILDCARD.sub(_ESCAPED, path)}" for path in map(os.path.abspath, files)
+    }
+    reader = connection._session.read.schema(schema)
+    try:
+        frame = reader.parquet(*paths.values())
+        right = _files(frame) == sorted(paths)
+        for path in filter(_WILDCARD.search, paths):
+            # What Spark lists of several paths has no name twice, so a pattern is asked by itself.
+            right = right and _files(reader.parquet(paths[path])) == [path]
+    except Exception as error:
+        raise fault(
+            error, f"data = {files[0]!r}: Spark cannot read the files ({type(error).__name__})"
+        ) from None
+    if not right:
+        raise DataError(
+            f"data = {files[0]!r}: Spark takes a name of the {len(files)} files for another, or "
+            "for a pattern; rename it"
+        )
+    return frame
+
+
+def _files(frame: Any) -> list[str]:
+    return sorted(unquote(urlsplit(path).path) for path in frame.inputFiles())

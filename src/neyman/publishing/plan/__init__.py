@@ -1,0 +1,15 @@
+"""A release plan: what is published, for which privacy unit, within which budget.
+
+`document` has the written form, `resolve` its reading, `plan` the result. `shifts` derives how far
+one unit can move a table, and `scenarios` how far one attribute can.
+"""
+
+from neyman.extras import require
+
+require("plans", "pydantic")
+
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.plan import Plan, hash_of
+
+__all__ = ["Entry", "Plan", "PlanError", "hash_of"]

@@ -1,0 +1,595 @@
+"""Derived columns and filters of a plan: what is computed from each row before anything is counted.
+
+Each is a function of one row alone. So a derived column moves a table like a column of the data:
+the row falls in one cell or in none, before and after a change, and `shifts` covers both. A filter
+sends a row to no cell. It never lets a row count twice, and it comes before the bounds on a unit's
+rows, which see the unit's filtered rows alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from neyman.accounting.semantics.digits import plain
+from neyman.publishing.plan.document import ColumnPart, DerivePart, LookupPart, PlanDocument, show
+from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
+from neyman.publishing.plan.query import Column
+from neyman.publishing.plan.query_numbers import scaled
+from neyman.publishing.plan.row_expression import (
+    NUMBER_LIMIT,
+    ColumnType,
+    ExpressionError,
+    Node,
+    condition,
+    hours_read,
+    mentioned,
+    read,
+    sources,
+)
+
+__all__ = [
+    "ISO_DATE",
+    "NO_ROWS",
+    "Derived",
+    "Reading",
+    "Rows",
+    "check_columns",
+    "check_marks",
+    "read_rows_of",
+    "readings_of",
+]
+
+Reading = Literal["number", "boolean", "date", "day"]
+"""What a text is read as: "day" for the text of a date, which keys are compared with."""
+
+ISO_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+"""The text of a date as keys have it, as a pattern."""
+
+MOST_LISTED = 1000
+"""The most values of a whole number that are public keys without being listed."""
+
+_RULES = ("expression", "cut", "map", "case")
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A column that is computed from a row.
+
+    Args:
+        name: its name.
+        rule: "expression", "cut", "map", "case" or "lookup".
+        text: the expression of its value, of its number, or of its text; blank for cases.
+        value: the same, parsed; None for cases.
+        ends: what an expression's number is clipped to.
+        edges: of a cut, scaled by the number's decimals.
+        labels: of a cut.
+        pairs: each text of a map or a lookup, with its label.
+        cases: each condition as written, parsed, and its label.
+        unknown: the label of a row that nothing else takes; None for no label.
+        file: where a lookup's pairs come from.
+    """
+
+    name: str
+    rule: str
+    text: str
+    value: Node | None
+    ends: tuple[int, int] | None = None
+    edges: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
+    cases: tuple[tuple[str, Node, str], ...] = ()
+    unknown: str | None = None
+    file: KeyFile | None = field(default=None, compare=False)
+    measurement_unit: str | None = None
+
+    @property
+    def type(self) -> ColumnType:
+        """What other expressions read it as."""
+        if self.rule == "expression" and self.value is not None:
+            return ColumnType(self.value.type, self.value.scale)
+        return ColumnType("text")
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Its expressions, parsed."""
+        value = () if self.value is None else (self.value,)
+        return (*value, *(node for _, node, _ in self.cases))
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The columns that its expressions read, derived ones too."""
+        return frozenset(name for node in self.nodes for name in sources(node))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that a rule can give, each once, in order; none for an expression."""
+        given = [*self.labels, *(label for _, label in self.pairs)]
+        given += [label for *_, label in self.cases]
+        given += [self.unknown] if self.unknown is not None else []
+        return tuple(dict.fromkeys(given))
+
+    def column(self, unknown: int | None) -> Column | None:
+        """Return the column that queries use where the plan declares none; None for open keys.
+
+        Args:
+            unknown: the number that replaces a missing one; None if such a row takes no part.
+        """
+        node = self.value
+        if self.rule != "expression" or node is None:
+            keys = self.texts
+            return Column(
+                self.name, keys, None if self.unknown is None else keys.index(self.unknown)
+            )
+        if node.type == "boolean":
+            return Column(self.name, (True, False), None)
+        if node.type == "text":
+            labels = _labels(node)
+            return None if labels is None else Column(self.name, tuple(dict.fromkeys(labels)), None)
+        if node.type != "number" or node.scale:
+            return None
+        if self.ends is not None:
+            return Column(self.name, (), unknown, measurement_unit=self.measurement_unit)
+        if node.high - node.low >= MOST_LISTED:
+            return None
+        return Column(self.name, tuple(range(node.low, node.high + 1)), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The section as JSON types, for the canonical plan."""
+        unknown = {} if self.unknown is None else {"unknown": self.unknown}
+        if self.rule == "expression":
+            ends = {} if self.ends is None else {"range": list(self.ends)}
+            unit = self.measurement_unit
+            return {"expression": self.text, **ends, **({"measurement_unit": unit} if unit else {})}
+        if self.rule == "cut":
+            scale = 10 ** (self.value.scale if self.value else 0)
+            edges = [_written(Fraction(edge, scale)) for edge in self.edges]
+            return {"cut": self.text, "edges": edges, "labels": list(self.labels), **unknown}
+        if self.rule == "map":
+            return {"map": self.text, "to": dict(self.pairs), **unknown}
+        if self.rule == "case":
+            return {"case": [[text, label] for text, _, label in self.cases], **unknown}
+        return {"column": self.text, "keys": [list(pair) for pair in self.pairs], **unknown}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a plan computes from each row before it counts.
+
+    Args:
+        types: the columns of the data that expressions alone read, with their declared types.
+        derived: the derived columns, each after those that it reads.
+        where: the table's filter as written, or None.
+        filters: each filter of the plan by its text, parsed: the table's and the queries'.
+        readings: how expressions read each column of the data that they use.
+        zones: the time zone of each column whose timestamps have one.
+        parsed: the columns of text that the plan reads as numbers or dates, one by one.
+    """
+
+    types: tuple[tuple[str, str], ...] = ()
+    derived: tuple[Derived, ...] = ()
+    where: str | None = None
+    filters: tuple[tuple[str, Node], ...] = ()
+    readings: tuple[tuple[str, ColumnType], ...] = ()
+    zones: tuple[tuple[str, str], ...] = ()
+    parsed: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """Every expression of the plan, parsed."""
+        for one in self.derived:
+            yield from one.nodes
+        for _, node in self.filters:
+            yield node
+
+    @property
+    def hours(self) -> frozenset[str]:
+        """The columns of the data whose time of day an expression reads."""
+        return frozenset(name for node in self.nodes for name in hours_read(node))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the derived columns."""
+        return frozenset(derived.name for derived in self.derived)
+
+    def bases(self, names: Iterable[str]) -> frozenset[str]:
+        """The columns of the data that these columns, derived or not, are computed from."""
+        by_name = {derived.name: derived for derived in self.derived}
+        left, bases = list(names), set[str]()
+        visited = set[str]()
+        while left:
+            name = left.pop()
+            if name in visited:
+                continue
+            visited.add(name)
+            if name in by_name:
+                left += by_name[name].sources
+            else:
+                bases.add(name)
+        return frozenset(bases)
+
+    def following(self, names: Iterable[str]) -> frozenset[str]:
+        """These columns of the data, and each derived column that one of them can change."""
+        result = set(names)
+        for derived in self.derived:
+            if not result.isdisjoint(derived.sources):
+                result.add(derived.name)
+        return frozenset(result)
+
+    def read_by(self, text: str | None) -> frozenset[str]:
+        """The columns that a filter reads, derived ones too; none for None."""
+        return frozenset(sources(self.filter(text))) if text is not None else frozenset()
+
+    def filter(self, text: str) -> Node:
+        """The condition of a filter that the plan has."""
+        return dict(self.filters)[text]
+
+
+NO_ROWS = Rows()
+"""A plan without derived columns and filters."""
+
+
+def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str]) -> Rows:
+    """Parse a plan's derived columns and filters, and report what is wrong with them.
+
+    Args:
+        document: the plan as written.
+        folder: what a lookup's file is relative to.
+        problems: gets a sentence for each error.
+    """
+    types = dict(_declared(document))
+    derived = _derived(document, types, folder, problems)
+    filters: dict[str, Node] = {}
+    places = [("where", "", document.where)]
+    places += [
+        (f"query[{index}].where", f" (of query {part.name!r})", part.where)
+        for index, part in enumerate(document.query)
+    ]
+    failed = (document.derive.keys() | document.lookup.keys()) - {one.name for one in derived}
+    for where, of, text in places:
+        if text is None or not failed.isdisjoint(mentioned(text)):
+            continue
+        try:
+            filters[text] = condition(text, types)
+        except ExpressionError as error:
+            problems.append(f"{where}{of} = {show(text)}: {error}")
+    nodes = {name for node in filters.values() for name in sources(node)}
+    used = nodes.union(*(one.sources for one in derived))
+    names = {one.name for one in derived}
+    return Rows(
+        tuple((name, part.type) for name, part in document.columns.items() if part.type),
+        tuple(derived),
+        document.where,
+        tuple(filters.items()),
+        tuple((name, types[name]) for name in sorted(used - names) if name in types),
+        tuple(_zones(document, problems)),
+        tuple(sorted(name for name, part in document.columns.items() if part.parse)),
+    )
+
+
+def _zones(document: PlanDocument, problems: list[str]) -> Iterator[tuple[str, str]]:
+    """The time zone of each column that names one."""
+    for name, part in document.columns.items():
+        if part.zone is None:
+            continue
+        if name in document.derive or name in document.lookup:
+            right = "is for a column of the data; leave it out"
+        elif part.type == "date" or part.discover or _are_texts(part.listed):
+            yield name, part.zone
+            continue
+        else:
+            right = "is for dates: a column with type = 'date', or with keys such as '2024-12-31'"
+        problems.append(f"columns.{name}.zone = {show(part.zone)}: {right}")
+
+
+def _are_texts(keys: tuple[str | int | bool, ...]) -> bool:
+    return bool(keys) and all(isinstance(key, str) for key in keys)
+
+
+def _declared(document: PlanDocument) -> Iterator[tuple[str, ColumnType]]:
+    """How expressions read the columns that the plan declares."""
+    for part in document.hierarchy.values():
+        for level in part.levels:
+            yield level, ColumnType("number" if level in part.integer else "text")
+    calculated = document.derive.keys() | document.lookup.keys()
+    for name, part in document.columns.items():
+        if name not in calculated:
+            yield name, _type_of(part)
+
+
+def _type_of(part: ColumnPart) -> ColumnType:
+    if part.type == "date":
+        return ColumnType("date", is_timed=True)
+    if part.type is not None:
+        return ColumnType("number" if part.type == "whole" else part.type)
+    if part.integer or part.decimals is not None:
+        return ColumnType("number", part.decimals or 0)
+    first = part.listed[0] if part.listed else ""
+    if isinstance(first, bool):
+        return ColumnType("boolean")
+    return ColumnType("number" if isinstance(first, int) else "text")
+
+
+def _derived(
+    document: PlanDocument,
+    types: dict[str, ColumnType],
+    folder: Path | None,
+    problems: list[str],
+) -> list[Derived]:
+    """The derived columns, each after those that it reads; ``types`` gets theirs."""
+    parts: dict[str, DerivePart | LookupPart] = {**document.derive}
+    for name, part in document.lookup.items():
+        if name in parts:
+            problems.append(f"lookup.{name}: is also in [derive]; name it once")
+        parts[name] = part
+    own = f"{document.unit.id}" if document.unit.id is not None else None
+    if own in parts:
+        problems.append(f"unit.id = {own!r}: is a derived column; name a column of the data")
+    result: list[Derived] = []
+    failed: set[str] = set()
+    left = dict(parts)
+    while left:
+        # One that reads another that is left waits for it.
+        ready = [name for name, part in left.items() if not _waits(part, left.keys() - {name})]
+        if not ready:
+            names = ", ".join(repr(name) for name in left)
+            problems.append(f"derive: {names} are computed from each other; one must come first")
+            return result
+        for name in ready:
+            part = left.pop(name)
+            if _waits(part, failed):
+                failed.add(name)
+                continue
+            section = "lookup" if name in document.lookup else "derive"
+            errors: list[str] = []
+            try:
+                one = (
+                    _of_lookup(name, part, types, folder)
+                    if isinstance(part, LookupPart)
+                    else _of_part(name, part, types, errors)
+                )
+            except (ExpressionError, HierarchyError) as error:
+                field_name = _field(part)
+                text = f"{section}.{name}.{field_name}: {error}"
+                problems.append(text)
+                failed.add(name)
+                continue
+            if errors or one is None:
+                failed.add(name)
+                problems += [f"{section}.{name}{text}" for text in errors]
+                continue
+            types[name] = one.type
+            result.append(one)
+    return result
+
+
+def _waits(part: DerivePart | LookupPart, names: Collection[str]) -> bool:
+    texts = (
+        [part.column]
+        if isinstance(part, LookupPart)
+        else [part.expression, part.cut, part.map, *(text for text, _ in part.case or ())]
+    )
+    return any(not mentioned(text).isdisjoint(names) for text in texts if text is not None)
+
+
+def _field(part: DerivePart | LookupPart) -> str:
+    if isinstance(part, LookupPart):
+        return "column"
+    return next((rule for rule in _RULES if getattr(part, rule) is not None), "expression")
+
+
+def _of_part(
+    name: str, part: DerivePart, types: Mapping[str, ColumnType], errors: list[str]
+) -> Derived | None:
+    given = [rule for rule in _RULES if getattr(part, rule) is not None]
+    needs = {"expression": ["range"], "cut": ["edges", "labels", "unknown"]}
+    needs |= {"map": ["to", "unknown"], "case": ["unknown"]}
+    if len(given) != 1:
+        errors.append(": give exactly one of expression, cut, map, or case")
+        return None
+    (rule,) = given
+    extra = [
+        name
+        for name in ("range", "edges", "labels", "to", "unknown")
+        if getattr(part, name) is not None and name not in needs[rule]
+    ]
+    if extra:
+        errors.append(f".{extra[0]}: does not go with {rule}; leave it out")
+        return None
+    if part.measurement_unit is not None and part.range is None:
+        errors.append(
+            f".measurement_unit = {show(part.measurement_unit)}: is for a column to sum; give its "
+            "range, or leave it out"
+        )
+        return None
+    unknown = None if part.unknown == "drop" else part.unknown
+    if part.expression is not None:
+        one = _of_expression(name, part.expression, part.range, types, errors)
+        return replace(one, measurement_unit=part.measurement_unit)
+    if part.cut is not None:
+        return _of_cut(name, part, unknown, types, errors)
+    if part.map is not None:
+        value = read(part.map, types)
+        if value.type != "text":
+            errors.append(f".map = {show(part.map)}: must be text; cut takes numbers")
+        if not part.to:
+            errors.append(".to: list the texts of the map, as { M = 'male', m = 'male' }")
+        pairs = tuple((part.to or {}).items())
+        _check_labels([label for _, label in pairs], errors)
+        return Derived(name, "map", part.map, value, pairs=pairs, unknown=unknown)
+    cases = tuple((text, condition(text, types), label) for text, label in part.case or ())
+    if not cases:
+        errors.append(".case: list at least one [condition, label]")
+    _check_labels([label for *_, label in cases], errors)
+    return Derived(name, "case", "", None, cases=cases, unknown=unknown)
+
+
+def _of_expression(
+    name: str,
+    text: str,
+    ends: tuple[int, int] | None,
+    types: Mapping[str, ColumnType],
+    errors: list[str],
+) -> Derived:
+    value = read(text, types)
+    if value.op == "none":
+        errors.append(f".expression = {show(text)}: None has no type")
+    if ends is not None:
+        if value.type != "number" or value.scale:
+            errors.append(f".range: is for whole numbers; {show(text)} gives another type")
+        if ends[0] > ends[1] or max(map(abs, ends)) > NUMBER_LIMIT:
+            errors.append(f".range = {list(ends)}: must be [low, high] within +-2^53")
+    if value.type == "number" and value.scale:
+        errors.append(
+            f".expression = {show(text)}: gives {value.scale} decimals, and a derived number is "
+            "whole; use cut, or a comparison"
+        )
+    return Derived(name, "expression", text, value, ends)
+
+
+def _of_cut(
+    name: str,
+    part: DerivePart,
+    unknown: str | None,
+    types: Mapping[str, ColumnType],
+    errors: list[str],
+) -> Derived | None:
+    text = part.cut or ""
+    value = read(text, types)
+    if value.type != "number":
+        errors.append(f".cut = {show(text)}: must be a number; map takes text")
+        return None
+    edges, labels = part.edges or (), part.labels or ()
+    if len(edges) < 2 or len(labels) != len(edges) - 1:
+        errors.append(
+            f": cut needs edges and one label fewer; there are {len(edges)} edges and "
+            f"{len(labels)} labels"
+        )
+        return None
+    exact = [scaled(edge, value.scale) for edge in edges]
+    numbers = [number for number in exact if number is not None]
+    if numbers != exact or any(a >= b for a, b in pairwise(numbers)):
+        errors.append(
+            f".edges = {show([plain(edge) for edge in edges])}: must rise, with at most "
+            f"{value.scale} decimals"
+        )
+        return None
+    if len(set(labels)) < len(labels):
+        errors.append(f".labels = {show(list(labels))}: must differ")
+    _check_labels(labels, errors)
+    return Derived(name, "cut", text, value, edges=tuple(numbers), labels=labels, unknown=unknown)
+
+
+def _of_lookup(
+    name: str, part: LookupPart, types: Mapping[str, ColumnType], folder: Path | None
+) -> Derived:
+    value = read(part.column, types)
+    if value.type != "text":
+        raise ExpressionError(f"{show(part.column)} is no text; declare the column's type as text")
+    rows, file = part.keys, None
+    if isinstance(rows, str):
+        rows, file = read_rows(rows, (part.on or part.column, name), folder or Path())
+    pairs: dict[str, str] = {}
+    for number, row in enumerate(rows, 1):
+        if len(row) != 2 or not all(row):
+            raise ExpressionError(f"row {number} of keys must be [text, value], neither blank")
+        if pairs.setdefault(row[0], row[1]) != row[1] or len(pairs) < number:
+            raise ExpressionError(f"row {number} of keys repeats {row[0]!r}; list each text once")
+    if not pairs:
+        raise ExpressionError("keys lists no row")
+    labels: list[str] = []
+    _check_labels(pairs.values(), labels)
+    if labels:
+        raise ExpressionError(labels[0])
+    unknown = None if part.unknown == "drop" else part.unknown
+    items = tuple(pairs.items())
+    return Derived(name, "lookup", part.column, value, pairs=items, unknown=unknown, file=file)
+
+
+def _check_labels(labels: Iterable[str], errors: list[str]) -> None:
+    if "drop" in labels:
+        errors.append(": the label 'drop' is the same as unknown = 'drop'; rename it")
+
+
+def _labels(node: Node) -> list[str] | None:
+    """The texts that an expression can give, if they follow from the plan."""
+    if node.op == "literal":
+        return [node.value]
+    if node.op == "none":
+        return []
+    if node.op == "choose":
+        parts = [_labels(part) for part in node.parts[1:]]
+        known = [part for part in parts if part is not None]
+        return [label for part in known for label in part] if len(known) == len(parts) else None
+    return None
+
+
+def _written(number: Fraction) -> int | str:
+    return int(number) if number.denominator == 1 else str(number)
+
+
+def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) -> None:
+    """Report the declared columns that do not fit what is derived under their name."""
+    derived = {one.name: one for one in rows.derived}
+    for column in columns:
+        one = derived.get(column.name)
+        if one is None:
+            continue
+        kind = "number" if column.integer or column.kind == "whole" else column.kind
+        if kind != one.type.type or column.decimals:
+            problems.append(
+                f"columns.{column.name}: is declared as {kind}, and derived as {one.type.type}; "
+                "declare it as it is derived"
+            )
+
+
+def readings_of(
+    columns: Iterable[Column], hierarchy: Hierarchy | None, rows: Rows
+) -> dict[str, Reading]:
+    """Return what each column of the data is read as, but for those that are read as texts.
+
+    A column has one reading, because [columns] declares it once.
+    """
+    given: dict[str, Reading] = {}
+    for name, kind in rows.readings:
+        if kind.type != "text":
+            given[name] = kind.type
+    for column in columns:
+        if column.integer or column.kind == "whole":
+            given[column.name] = "number"
+        elif column.kind == "boolean":
+            given[column.name] = "boolean"
+        elif any(re.fullmatch(ISO_DATE, str(key)) for key in column.keys):
+            given[column.name] = "day"
+    for depth, level in enumerate(hierarchy.levels if hierarchy else ()):
+        if hierarchy and level in hierarchy.integer:
+            given[level] = "number"
+        elif hierarchy and any(re.fullmatch(ISO_DATE, row[depth]) for row in hierarchy.rows):
+            given[level] = "day"
+    return {name: reading for name, reading in given.items() if name not in rows.names}
+
+
+def check_marks(
+    document: PlanDocument, readings: Mapping[str, Reading], problems: list[str]
+) -> None:
+    """Report ids that are read as numbers or dates with declared marks.
+
+    An id compares by its text as written, and a number by what the marks make of it. One column
+    cannot be both.
+    """
+    source = document.source
+    marked = {"number", "boolean"} if (source.decimal, source.thousands) != (".", None) else set()
+    marked |= {"date", "day"} if source.dates is not None else set()
+    ids = [("unit.id", document.unit.id)]
+    ids += [(f"tables.{name}.id", part.id) for name, part in document.tables.items()]
+    problems += [
+        f"{where} = {show(name)}: the plan reads this column as a {readings[name]} too, with the "
+        "marks that [source] declares, and compares ids as they are written; copy the column"
+        for where, name in ids
+        if name is not None and readings.get(name) in marked
+    ]

@@ -1,0 +1,953 @@
+"""A plan as written: its fields and types, read strictly, and the errors a reader can act on."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from functools import singledispatch
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from neyman.accounting.semantics.digits import plain
+from neyman.numerics import check
+from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch
+from neyman.publishing.plan.query import (
+    ConsistencyMethod,
+    Duplicates,
+    Measure,
+    Neighboring,
+    NoiseKind,
+    QuantileMethod,
+)
+from neyman.publishing.plan.shifts import MOST_ROWS
+
+__all__ = [
+    "KEYS",
+    "MOST_DECIMALS",
+    "MOST_LINE",
+    "MOST_SEARCHED_ROWS",
+    "MOST_WEIGHT",
+    "PARTS",
+    "PLAIN_SOURCE",
+    "BudgetPart",
+    "ConsistencyPart",
+    "DerivePart",
+    "LookupPart",
+    "PlanDocument",
+    "PlanError",
+    "QueryPart",
+    "SourcePart",
+    "Strict",
+    "TablePart",
+    "UnitPart",
+    "as_tuple",
+    "json_schema",
+    "parse",
+    "show",
+    "suggest",
+]
+
+MOST_SEARCHED_ROWS = 512
+"""The largest candidate for the rows of a unit."""
+
+MOST_DECIMALS = 9
+"""The most decimals of a fixed-point column."""
+
+MOST_LINE = 100
+"""The most characters of a publisher and of a unit of measurement, which a report prints."""
+
+MOST_TABLE = 2**40
+"""The most rows that a table may be declared to have."""
+
+MOST_WEIGHT = 10**60
+"""The most that a table's error may count, and one over the least."""
+
+
+class PlanError(ValueError):
+    """A plan that cannot be used.
+
+    ``problems`` lists what is wrong, each with its field, its value and what would be right.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        if len(self.problems) == 1:
+            super().__init__(self.problems[0])
+        else:
+            lines = "".join(f"\n  - {problem}" for problem in self.problems)
+            super().__init__(f"the plan has {len(self.problems)} problems:{lines}")
+
+
+def suggest(word: object, known: Iterable[object]) -> str:
+    """Words for an error: the nearest known name if one is near, then all of them."""
+    names = [str(name) for name in known]
+    if not names:
+        return "none is declared"
+    near = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
+    shown = ", ".join(repr(name) for name in names[:12]) + (", ..." if len(names) > 12 else "")
+    listed = f"there {'is' if len(names) == 1 else 'are'} {shown}"
+    return f"did you mean {near[0]!r}? {listed}" if near else listed
+
+
+def _exact(value: object) -> Fraction:
+    try:
+        return check.exact("value", value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "must be a finite number such as 0.25, '0.25' or '1/4', of a size from 1e-300 to 1e300"
+        ) from None
+
+
+def _positive(value: object) -> Fraction:
+    number = _exact(value)
+    if number <= 0:
+        raise ValueError("must be above 0")
+    return number
+
+
+def _weight(value: object) -> Fraction:
+    number = _positive(value)
+    if not Fraction(1, MOST_WEIGHT) <= number <= MOST_WEIGHT:
+        raise ValueError("must be between 1e-60 and 1e60")
+    return number
+
+
+def _number(value: object) -> Fraction:
+    _refuse_truth_value(value, "must be a finite number, not true/false")
+    return _exact(value)
+
+
+def _unknown(value: object) -> str | int | bool | Fraction:
+    if isinstance(value, (float, Decimal)):
+        return _exact(value)
+    return _key(value)
+
+
+def _key(value: object) -> str | int | bool:
+    if not isinstance(value, (str, int)):
+        raise ValueError("must be text, a whole number or true/false")
+    if value == "":
+        raise ValueError("must not be blank: a blank looks like a missing value")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("must fit in 64 bits; write the keys as text")
+    return value
+
+
+def _end(value: object) -> int | date:
+    match value:
+        case bool() | datetime():
+            pass
+        case int() if abs(value) < 2**63:
+            return value
+        case date():
+            return value
+        case str() if re.fullmatch(r"\d{4}-\d{2}-\d{2}", value, re.ASCII):
+            with suppress(ValueError):
+                return date.fromisoformat(value)
+        case _:
+            pass
+    raise ValueError("must be a whole number of 64 bits, or a date such as 2024-12-31")
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_ -]{0,63}", value):
+        raise ValueError(
+            "must be 1 to 64 letters, digits, '_', '-' or blanks, since files are named after it"
+        )
+    return value
+
+
+def _version(value: object) -> object:
+    _refuse_truth_value(value, "must be 1 or 2, the version of this format")
+    return value
+
+
+def _refuse_truth_value(value: object, reason: str) -> None:
+    if isinstance(value, bool):  # which Python counts as a whole number
+        raise ValueError(reason)
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    return value
+
+
+def _line(value: str) -> str:
+    if value != value.strip() or not value.isprintable() or not 1 <= len(value) <= MOST_LINE:
+        raise ValueError(
+            f"must be one line of 1 to {MOST_LINE} printable characters, without blanks around it"
+        )
+    return value
+
+
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        raise ValueError(
+            "must be a time zone of the IANA database that this machine has, such as "
+            "'America/New_York' or 'UTC'"
+        ) from None
+    return value
+
+
+def _dataset(value: str) -> str:
+    part = "[A-Za-z0-9][A-Za-z0-9._-]*"
+    if not re.fullmatch(f"{part}@{part}", value) or len(value) > 200:
+        raise ValueError("must be name@version, of letters, digits and ._- , as 'census@1'")
+    return value
+
+
+def _date_format(value: str) -> str:
+    parts = re.fullmatch(r"%([Ymd])([-./ ,]{0,2})%([Ymd])([-./ ,]{0,2})%([Ymd])", value)
+    if not parts or len({parts[1], parts[3], parts[5]}) < 3:
+        raise ValueError(
+            "must have %Y, %m and %d once each, with '-', '.', '/', ',' or blanks between them, "
+            "such as '%d.%m.%Y'. A year has four digits. A time of day after the date needs no "
+            "declaration"
+        )
+    return value
+
+
+def as_tuple(value: object) -> object:
+    """Return a list as a tuple; pydantic's strict mode takes no list for one."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _number_schema(text: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": ["number", "string"], "description": text})
+
+
+Exact = Annotated[Fraction, PlainValidator(_positive), _number_schema("exact: 0.25 or '1/4'")]
+Key = Annotated[
+    str | int | bool,
+    PlainValidator(_key),
+    WithJsonSchema({"type": ["string", "integer", "boolean"]}),
+]
+End = Annotated[
+    int | date,
+    PlainValidator(_end),
+    WithJsonSchema({"type": ["integer", "string"]}),
+]
+Unknown = Annotated[
+    str | int | bool | Fraction,
+    PlainValidator(_unknown),
+    WithJsonSchema({"type": ["string", "integer", "boolean", "number"]}),
+]
+Weight = Annotated[
+    Fraction, PlainValidator(_weight), _number_schema("exact, from 1e-60 to 1e60: 4 or '1/4'")
+]
+Weights = Annotated[
+    Annotated[Weight, Tag("all")]
+    | Annotated[dict[str, Weight], Field(min_length=1), Tag("levels")],
+    Discriminator(lambda value: "levels" if isinstance(value, Mapping) else "all"),
+]
+Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
+Numbers = Annotated[tuple[Number, ...], BeforeValidator(as_tuple)]
+
+
+def _kind_of_clip(value: object) -> str:
+    match value:
+        case str():
+            return "search"
+        case _:
+            return "ends"
+
+
+Clip = Annotated[
+    Annotated[tuple[Number, Number], BeforeValidator(as_tuple), Tag("ends")]
+    | Annotated[Literal["discover", "discover-signed"], Tag("search")],
+    Discriminator(_kind_of_clip),
+]
+Name = Annotated[str, AfterValidator(_name)]
+Text = Annotated[str, AfterValidator(_text)]
+DateFormat = Annotated[str, AfterValidator(_date_format)]
+Line = Annotated[str, AfterValidator(_line)]
+Dataset = Annotated[str, AfterValidator(_dataset)]
+Zone = Annotated[str, AfterValidator(_zone)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(as_tuple)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(as_tuple)]
+PublicRows = Annotated[
+    tuple[Annotated[tuple[str, ...], BeforeValidator(as_tuple)], ...], BeforeValidator(as_tuple)
+]
+RowCount = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+
+
+class Strict(BaseModel):
+    """A part of a document: frozen, strictly typed, and without unknown fields."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class KeyRangePart(Strict):
+    """Keys between two ends, both included."""
+
+    from_: End = Field(alias="from", description="the first key, a whole number or a date")
+    to: End = Field(description="the last key, of the same type, at least 'from'")
+    step: Annotated[int, Field(ge=1)] | Literal["day", "month", "quarter", "year"] | None = Field(
+        None,
+        description="how far the next key is: a whole number, 1 if not given; of dates 'day' (if "
+        "not given), 'month', 'quarter' or 'year'",
+    )
+
+
+class KeyFilePart(Strict):
+    """Keys that a column of a public CSV file lists."""
+
+    file: Text = Field(description="a CSV file in the plan's folder, with a header")
+    column: str | None = Field(
+        None, description="the file's column; the one with the name of the plan's if not given"
+    )
+    integer: bool = Field(False, description="true for keys that are whole numbers")
+
+
+def _kind_of_keys(value: object) -> str:
+    match value:
+        case KeyFilePart() | {"file": _}:
+            return "file"
+        case KeyRangePart() | {}:
+            return "range"
+        case _:
+            return "list"
+
+
+Keys = Annotated[
+    Annotated[
+        Annotated[tuple[Key, ...], BeforeValidator(as_tuple)],
+        Tag("list"),
+    ]
+    | Annotated[KeyRangePart, Tag("range")]
+    | Annotated[KeyFilePart, Tag("file")],
+    Discriminator(_kind_of_keys),
+]
+
+
+class UnitPart(Strict):
+    """Who is protected, and what may change about them."""
+
+    protects: Text = Field(description="who is protected, such as 'person'")
+    neighboring: Neighboring = Field(description="'replace-one' or 'add-remove'")
+    rows: Annotated[
+        int,
+        Field(ge=1, le=MOST_ROWS),
+        WithJsonSchema({"anyOf": [{"type": "integer"}, {"const": "discover"}]}),
+    ] = Field(
+        1,
+        description=f"rows per unit, 1 to {MOST_ROWS}; or 'discover' for a power of two, at most "
+        f"{MOST_SEARCHED_ROWS}, that follows from a noisy histogram",
+    )
+    rows_share: Exact | None = Field(
+        None,
+        description="the part of the budget that the histogram of rows to discover takes, below 1; "
+        "1/20 if not given",
+    )
+    rows_above: Exact | None = Field(
+        None,
+        description="the part of the units that may have more rows than are discovered, below 1; "
+        "1/100 if not given",
+    )
+    id: Text | None = Field(None, description="the column that names the unit, if rows are several")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _searched(cls, data: Any) -> Any:
+        """Rows to discover are the largest candidate, with the terms of the histogram."""
+        match data:
+            case {"rows": "discover"}:
+                terms = {"rows_share": Fraction(1, 20), "rows_above": Fraction(1, 100)}
+                return {**terms, **data, "rows": MOST_SEARCHED_ROWS}
+            case {"rows_share": _} | {"rows_above": _}:
+                raise ValueError("rows_share and rows_above are for rows = 'discover'")
+            case _:
+                return data
+
+    @property
+    def search(self) -> ClipSearch | None:
+        """How the rows of a unit are searched for; None where they are declared."""
+        if self.rows_share is None or self.rows_above is None:
+            return None
+        most = MOST_SEARCHED_ROWS.bit_length() - 1
+        return ClipSearch(ROWS_TABLE, self.rows_share, self.rows_above, False, most)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the section of a canonical plan."""
+        content = self.model_dump(exclude_none=True, exclude={"rows_share", "rows_above"})
+        if self.search is not None:
+            content["rows"] = "discover"
+            content["rows_share"] = str(self.rows_share)
+            content["rows_above"] = str(self.rows_above)
+        return content
+
+
+class ColumnPart(Strict):
+    """A column: keys to group by, public or unknown, or numbers to sum, whole or fixed-point."""
+
+    keys: Keys | None = Field(
+        None,
+        description="the public keys: a list of texts, whole numbers or true/false; "
+        "{ from = 0, to = 120 }; or { file = 'states.csv', column = 'code' }",
+    )
+    integer: bool = Field(False, description="true for a column of whole numbers to sum")
+    decimals: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_DECIMALS,
+        description=f"digits after the point of a column to sum, 0 to {MOST_DECIMALS}",
+    )
+    discover: bool = Field(False, description="true for keys that are found in the data")
+    unknown: Unknown | None = Field(
+        None,
+        description="'drop' or a key; for a column to sum, 'drop' or the number that replaces a "
+        "missing one",
+    )
+    measurement_unit: Line | None = Field(
+        None, description="the unit of a column to sum, such as 'USD', which the report prints"
+    )
+    type: Literal["text", "whole", "boolean", "date"] | None = Field(
+        None,
+        description="'text', 'whole', 'boolean' or 'date', for a column for expressions alone",
+    )
+    parse: bool = Field(
+        False,
+        description="true for a text column whose texts are read as numbers or dates, one by one; "
+        "a text that is none is missing",
+    )
+    zone: Zone | None = Field(
+        None,
+        description="the time zone, such as 'America/New_York', in which a timestamp with a time "
+        "zone has its day and its hour",
+    )
+
+    @property
+    def listed(self) -> tuple[str | int | bool, ...]:
+        """The keys, if they are a list; none for a range or a file."""
+        match self.keys:
+            case tuple():
+                return self.keys
+            case _:
+                return ()
+
+
+class DerivePart(Strict):
+    """A column that is computed from others, row by row: by one of four rules."""
+
+    expression: Text | None = Field(None, description="an expression, as 'month(admitted)'")
+    range: Annotated[tuple[int, int], BeforeValidator(as_tuple)] | None = Field(
+        None,
+        description="[low, high], whole numbers that the value of an expression is clipped to, "
+        "for a column to sum",
+    )
+    measurement_unit: Line | None = Field(
+        None,
+        description="the unit of a column with a range, such as 'years', which the report prints",
+    )
+    cut: Text | None = Field(None, description="an expression whose number is cut into labels")
+    edges: Numbers | None = Field(
+        None, description="rising edges of a cut; a label holds edge <= x < next edge"
+    )
+    labels: Texts | None = Field(
+        None, description="the labels of a cut, a list of texts, one fewer than edges"
+    )
+    map: Text | None = Field(None, description="an expression whose text is replaced")
+    to: dict[str, Text] | None = Field(
+        None, description="the texts of a map: { M = 'male', m = 'male' }"
+    )
+    case: (
+        Annotated[
+            tuple[Annotated[tuple[Text, Text], BeforeValidator(as_tuple)], ...],
+            BeforeValidator(as_tuple),
+        ]
+        | None
+    ) = Field(None, description="a list of [condition, label]; the first that is true counts")
+    unknown: Text | None = Field(
+        None, description="'drop' or the label of a row that no edge, text or condition takes"
+    )
+
+
+class LookupPart(Strict):
+    """A column whose value a public list gives for the value of another."""
+
+    column: Text = Field(description="an expression whose text is looked up, as 'county'")
+    keys: Text | PublicRows = Field(
+        description="a CSV file in the plan's folder with a column for the text that is looked up "
+        "and one with the lookup's name, or the rows themselves, [[text, value], ...]"
+    )
+    on: Text | None = Field(
+        None, description="the file's column of the text that is looked up; 'column' if not given"
+    )
+    unknown: Text | None = Field(
+        None, description="'drop' or the value of a row that no key of the list matches"
+    )
+
+
+class HierarchyPart(Strict):
+    """Nested public levels."""
+
+    levels: Names = Field(description="level names, top first", min_length=1)
+    keys: Text | PublicRows = Field(
+        description="a CSV file with a column for each level, or the rows themselves"
+    )
+    unknown: Text | Texts = Field(
+        "drop", description="'drop', the name of a lowest-level place, or its path"
+    )
+    integer: Names = Field(
+        (),
+        description="levels whose names are whole numbers, read as numbers: 7, 7.0 and 007 are one",
+    )
+
+
+class BudgetPart(Strict):
+    """What an observer may learn: exactly one kind of promise."""
+
+    power: Exact | None = Field(None, description="power of the best attacker, with level")
+    level: Exact | None = Field(None, description="level (type I error) that power refers to")
+    zcdp: Exact | None = Field(None, description="rho of zero-concentrated DP")
+    gdp: Exact | None = Field(None, description="mu of Gaussian DP")
+    epsilon: Exact | None = Field(None, description="epsilon, with delta")
+    delta: Exact | None = Field(
+        None, description="delta, with epsilon; with zcdp for keys that are found in the data"
+    )
+
+
+class TablePart(Strict):
+    """A further private table: rows of the same units, named by their ids."""
+
+    id: Text | None = Field(
+        None, description="the table's column that names the unit; unit.id if not given"
+    )
+    rows: int = Field(
+        1, ge=1, le=MOST_ROWS, description=f"rows per unit in this table, 1 to {MOST_ROWS}"
+    )
+    join: Annotated[tuple[Text, ...], BeforeValidator(as_tuple)] = Field(
+        (), description="columns that are joined to the rows of the plan's table by the unit's id"
+    )
+    duplicates: Duplicates | None = Field(
+        None,
+        description="'drop' or 'least', which row a unit with several rows has: none, or the "
+        "least; 'drop' if not given and columns are joined",
+    )
+
+
+class QueryPart(Strict):
+    """One measure, by public columns, at one or more levels."""
+
+    name: Name = Field("", description="a name for the tables of this query")
+    table: Text | None = Field(
+        None, description="the private table that it reads; the plan's table if not given"
+    )
+    measure: Measure = Field(
+        description="'count', 'units', 'distinct', 'sum', 'mean', 'variance', "
+        "'standard_deviation', 'ratio', 'histogram', 'quantiles', 'median', 'min' or 'max'"
+    )
+    column: Text | None = Field(
+        None, description="the column that is summed, put into bins, or whose values are counted"
+    )
+    clip: Clip | None = Field(
+        None,
+        description="[low, high], numbers with no more decimals than the column; 'discover' or "
+        "'discover-signed' for a power of two that follows from a noisy histogram",
+    )
+    clip_share: Exact | None = Field(
+        None,
+        description="the part of the share that the histogram of a clip to discover takes, below "
+        "1; 1/10 if not given",
+    )
+    clip_above: Exact | None = Field(
+        None,
+        description="the part of the units whose value may lie outside a clip to discover, below "
+        "1; 1/100 if not given",
+    )
+    over: Text | None = Field(None, description="the column of the sum that a ratio divides by")
+    clip_over: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
+        None, description="[low, high] of the column 'over', low at least 0"
+    )
+    complete: bool = Field(False, description="true for a ratio of the rows that have both numbers")
+    edges: Numbers | None = Field(
+        None, description="rising edges of the bins of a histogram or of quantiles, at least two"
+    )
+    method: QuantileMethod | None = Field(
+        None,
+        description="'bins' or 'inverse-sensitivity', how quantiles are published; 'bins' if not "
+        "given",
+    )
+    quantiles: Numbers | None = Field(
+        None, description="which quantiles, each between 0 and 1, rising"
+    )
+    groups: RowCount | None = Field(
+        None, description=f"the most cells that one unit's rows fall in, 1 to {MOST_ROWS}"
+    )
+    rows_per_group: RowCount | None = Field(
+        None, description=f"the most rows of one unit in one cell, 1 to {MOST_ROWS}"
+    )
+    delta: Exact | None = Field(
+        None, description="the chance that a key of a single unit is published, below 1"
+    )
+    where: Text | None = Field(
+        None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
+    )
+    by: Texts = Field((), description="columns with keys, or to discover, to group by")
+    at: Names = Field((), description="levels of the hierarchy")
+    share: Exact | None = Field(None, description="this query's exact part of the budget")
+    split: dict[str, Exact] | None = Field(
+        None, description="the parts of the share by level, which sum to 1"
+    )
+    weight: Weights | None = Field(
+        None,
+        description="a number above 0, how much its error counts when shares are chosen, or one "
+        "by level: { county = 3 }",
+    )
+    public: dict[str, Annotated[int, Field(ge=0)]] | None = Field(
+        None,
+        description="declared true totals of all rows, dropped ones too, of levels with one cell",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        """A query without a name is called after its measure."""
+        match data:
+            case {"measure": str(measure)} if "name" not in data:
+                return {"name": measure, **data}
+            case _:
+                return data
+
+    @property
+    def ends(self) -> tuple[Fraction, Fraction] | None:
+        """The clip, if it is declared."""
+        match self.clip:
+            case (low, high):
+                return low, high
+            case _:
+                return None
+
+
+class ConsistencyPart(Strict):
+    """Tables that add up, made of the noisy ones and published beside them."""
+
+    method: ConsistencyMethod = Field(description="'least-squares', 'nonnegative' or 'integer'")
+
+
+class SourcePart(Strict):
+    """The form of a CSV file, and how texts write numbers and dates.
+
+    Each line of a file is still read by itself. In each of these encodings every byte below 128 is
+    the ASCII character, and no other character has such a byte. So line ends, delimiters, and
+    quotes are the same bytes in all of them, and a value that cannot be decoded affects no other
+    value.
+    """
+
+    delimiter: Literal[",", ";", "\t", "|"] = Field(
+        default=",", description="',', ';', '\\t' (a tab) or '|', which separates the values"
+    )
+    encoding: Literal[
+        "utf-8",
+        "latin-1",
+        "iso-8859-2",
+        "iso-8859-15",
+        "windows-1250",
+        "windows-1251",
+        "windows-1252",
+        "windows-1253",
+        "windows-1254",
+        "windows-1257",
+    ] = Field(
+        default="utf-8",
+        description="'utf-8', 'latin-1', 'iso-8859-2', 'iso-8859-15', 'windows-1250', "
+        "'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254' or 'windows-1257'",
+    )
+    compression: Literal["none", "gzip"] = Field(default="none", description="'none' or 'gzip'")
+    decimal: Literal[".", ","] = Field(
+        default=".", description="'.' or ',', which stands before the decimals of a number"
+    )
+    thousands: Literal[".", ",", " ", "'"] | None = Field(
+        default=None,
+        description="'.', ',', ' ' or an apostrophe, which stands between groups of three digits; "
+        "none if not given",
+    )
+    dates: DateFormat | None = Field(
+        default=None,
+        description="how dates are written: '%d.%m.%Y', '%m/%d/%Y' or '%Y%m%d'; '%Y-%m-%d' if not "
+        "given",
+    )
+
+    @model_validator(mode="after")
+    def _distinct_marks(self) -> SourcePart:
+        if self.thousands == self.decimal:
+            raise ValueError(
+                f"thousands = {self.thousands!r} is the decimal mark too; declare two different "
+                "marks"
+            )
+        return self
+
+    @property
+    def form(self) -> SourcePart:
+        """The form of a CSV file alone."""
+        return self.model_copy(update={"decimal": ".", "thousands": None, "dates": None})
+
+    @property
+    def marks(self) -> SourcePart:
+        """How texts write numbers and dates alone."""
+        return SourcePart(decimal=self.decimal, thousands=self.thousands, dates=self.dates)
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the section of a canonical plan; marks that are not declared are left out."""
+        content = self.model_dump(exclude_none=True)
+        if self.decimal == ".":
+            del content["decimal"]
+        return content
+
+
+PLAIN_SOURCE = SourcePart()
+"""What a plan declares without a [source]: commas, UTF-8, not compressed, decimal points."""
+
+
+class PlanDocument(Strict):
+    """A release plan."""
+
+    schema_version: Annotated[Literal[1, 2], BeforeValidator(_version)] = Field(
+        alias="schema",
+        description="2, the version of this format; in version 1, 0 replaces a missing number",
+    )
+    name: Name = Field(description="a name for the plan")
+    dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
+    table: Text = Field(description="the table that the queries read")
+    publisher: Line | None = Field(
+        None,
+        description="the name of the publisher, such as 'Office of Statistics', which "
+        "the report prints",
+    )
+    part: Name | None = Field(
+        None, description="which of the dataset's disjoint parts the table is, as in the ledger"
+    )
+    most_rows: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_TABLE,
+        description="the most rows that the table can have, public; 2^31 if not given",
+    )
+    source: SourcePart = Field(
+        PLAIN_SOURCE,
+        description="a [source] section: the form of a CSV file, and how texts write numbers and "
+        "dates",
+    )
+    where: Text | None = Field(
+        None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
+    )
+    unit: UnitPart = Field(description="a [unit] section")
+    tables: dict[str, TablePart] = Field(
+        {}, description="a [tables.name] section for each further private table"
+    )
+    columns: dict[str, ColumnPart] = Field({}, description="a [columns.name] section for each")
+    derive: dict[str, DerivePart] = Field({}, description="a [derive.name] section for each")
+    lookup: dict[str, LookupPart] = Field({}, description="a [lookup.name] section for each")
+    hierarchy: dict[str, HierarchyPart] = Field(
+        {}, description="at most one [hierarchy.name] section", max_length=1
+    )
+    budget: BudgetPart = Field(description="a [budget] section")
+    noise: NoiseKind = Field(
+        "discrete-gaussian",
+        description="the kind of whole-number noise: 'discrete-gaussian' or 'rounded-gaussian'",
+    )
+    consistency: ConsistencyPart | None = Field(
+        None, description="a [consistency] section with a method"
+    )
+    query: Annotated[tuple[QueryPart, ...], BeforeValidator(as_tuple)] = Field(
+        description="one or more [[query]] sections", min_length=1
+    )
+
+    @property
+    def unknown_number(self) -> Literal["drop", 0]:
+        """What replaces a missing number in a column that states nothing; 'drop' if nothing does.
+
+        Version 1 read a missing number as 0 without a word. Stored plans keep that meaning.
+        """
+        return 0 if self.schema_version == 1 else "drop"
+
+    def rows_of(self, query: QueryPart) -> int:
+        """Return the most rows of one unit that count in the table of a query."""
+        part = self.tables.get(query.table or self.table)
+        return self.unit.rows if part is None else part.rows
+
+
+PARTS: Mapping[str, type[BaseModel]] = {
+    "source": SourcePart,
+    "unit": UnitPart,
+    "tables": TablePart,
+    "columns": ColumnPart,
+    "derive": DerivePart,
+    "lookup": LookupPart,
+    "hierarchy": HierarchyPart,
+    "budget": BudgetPart,
+    "consistency": ConsistencyPart,
+    "query": QueryPart,
+}
+"""The sections of a plan. The page docs/plan.md and the JSON schema list their fields."""
+
+KEYS: Mapping[str, type[BaseModel]] = {"range": KeyRangePart, "file": KeyFilePart}
+"""The forms of ``keys`` of a column that are no list."""
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of a plan, with the sections by their names in TOML."""
+    schema = PlanDocument.model_json_schema(by_alias=True)
+    for name, part in PARTS.items():
+        schema["$defs"][part.__name__]["title"] = f"[{name}]"
+    for part in KEYS.values():
+        schema["$defs"][part.__name__]["title"] = "keys of [columns]"
+    for part in (schema, *schema["$defs"].values()):
+        for field in part["properties"].values():
+            field.pop("title", None)
+    del schema["$defs"]["QueryPart"]["properties"]["name"]["default"]  # it is the measure
+    return schema
+
+
+def parse(data: Mapping[str, Any]) -> PlanDocument:
+    """The document in a dictionary of plain types.
+
+    Raises:
+        PlanError: with every field that is unknown, missing or of the wrong type or range.
+    """
+    try:
+        json.dumps(data, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        raise PlanError(["the plan holds half of a surrogate pair, which is no text"]) from None
+    except (RecursionError, TypeError, ValueError):
+        raise PlanError(["the plan is nested too deep, or is no dictionary of texts"]) from None
+    try:
+        return PlanDocument.model_validate(dict(data))
+    except ValidationError as error:
+        # The same field may fail as each member of a union: one line is enough.
+        messages: dict[str, str] = {}
+        for problem in error.errors(include_url=False):
+            if problem["type"] == "too_short" and problem["input"]:
+                continue  # only because each of its items failed, which is said already
+            where, model, field = _locate(problem["loc"])
+            messages.setdefault(where, _describe(where, model, field, problem, data))
+        raise PlanError(messages.values()) from None
+
+
+_SYNONYMS = {
+    **dict.fromkeys(["percentile", "percentiles", "quantile"], "quantiles"),
+    **dict.fromkeys(["average", "avg"], "mean"),
+    **dict.fromkeys(["std", "stdev", "stddev", "standard deviation"], "standard_deviation"),
+    "var": "variance",
+    **dict.fromkeys(["minimum", "least"], "min"),
+    **dict.fromkeys(["maximum", "largest"], "max"),
+    **dict.fromkeys(["rate", "quotient"], "ratio"),
+    **dict.fromkeys(["total", "add"], "sum"),
+    **dict.fromkeys(["rows", "size", "number", "frequency"], "count"),
+    **dict.fromkeys(["unique", "nunique"], "distinct"),
+    **dict.fromkeys(["people", "persons"], "units"),
+    **dict.fromkeys(["hist", "bins", "distribution"], "histogram"),
+}
+"""Other words for measures, which an error answers with the measure that gives it."""
+
+
+def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
+    """The path in words, the model that the field belongs to and the field's name."""
+    model: type[BaseModel] = PlanDocument
+    depth, path = 1, str(loc[0]) if loc else "plan"
+    if len(loc) > 1 and loc[0] in PARTS:
+        model = PARTS[str(loc[0])]
+        nested = loc[0] in ("tables", "columns", "derive", "lookup", "hierarchy", "query")
+        depth = 3 if nested else 2
+        if nested:
+            path += _step(loc[1])
+        if len(loc) >= depth:
+            path += f".{loc[depth - 1]}"
+    field = str(loc[depth - 1]) if len(loc) >= depth else ""
+    # Past what it was taken for.
+    tagged = field in ("weight", "keys") or (
+        field == "clip" and loc[depth:] and loc[depth] in _CLIP
+    )
+    below = loc[depth + 1 :] if tagged and model in _TAGGED else loc[depth:]
+    if field == "keys" and below and loc[depth] in KEYS:
+        model, field = KEYS[str(loc[depth])], str(below[0])
+        return f"{path}.{field}", model, field
+    named = field in ("split", "weight", "public")
+    path += "".join(step for step in map(_step, below) if named or step.startswith("["))
+    return path, model, field
+
+
+_TAGGED = (ColumnPart, QueryPart)
+_CLIP = ("ends", "search")
+
+
+def _step(step: int | str) -> str:
+    return f"[{step}]" if isinstance(step, int) else f".{step}"
+
+
+def _describe(
+    where: str, model: type[BaseModel], field: str, problem: Any, data: Mapping[str, Any]
+) -> str:
+    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    kind, value = problem["type"], problem["input"]
+    if kind == "extra_forbidden":
+        return f"{where} = {show(value)}: there is no field {field!r}; {suggest(field, fields)}"
+    right = fields[field].description if field in fields else ""
+    right = right or f"a section with fields such as {', '.join(list(fields)[:4])}"
+    if kind == "missing":
+        return f"{where} is missing; give {right}"
+    if kind == "value_error":
+        reason = str(problem["ctx"]["error"])
+    elif kind == "literal_error":
+        known = re.findall(r"'([^']+)'", right or "")
+        near = difflib.get_close_matches(str(value), known, n=1)
+        other = _SYNONYMS.get(str(value).casefold().replace("_", " ")) if field == "measure" else ""
+        near = [other] if other in known else near
+        reason = (f"did you mean {near[0]!r}? " if near else "") + f"must be {right}"
+    else:
+        reason = f"must be {right}"
+    at = re.match(r"query\[(\d+)\]", where)
+    if at:
+        name = data["query"][int(at[1])]
+        name = name.get("name") if isinstance(name, Mapping) else None
+        where += f" (of query {name!r})" if isinstance(name, str) and field != "name" else ""
+    return f"{where} = {show(value)}: {reason}"
+
+
+def show(value: object) -> str:
+    """A value as its author wrote it, shortened."""
+    text = _written(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+@singledispatch
+def _written(value: object) -> str:
+    return repr(value)
+
+
+@_written.register
+def _(value: Decimal) -> str:
+    return str(value)
+
+
+@_written.register
+def _(value: Fraction) -> str:
+    return plain(value)
+
+
+@_written.register
+def _(value: bool) -> str:
+    return str(value).lower()

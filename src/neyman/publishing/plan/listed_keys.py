@@ -1,0 +1,132 @@
+"""Public keys that a range or a file lists, in place of a list in the plan.
+
+The plan that is hashed and published has the keys themselves, so a range, a file, and a list with
+the same keys are one plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+
+from neyman.publishing.plan.hierarchy import HierarchyError, KeyFile, read_rows
+from neyman.publishing.plan.row_expression import PERIODS
+
+__all__ = ["MOST_RANGE", "Listed", "file_keys", "period", "range_keys"]
+
+MOST_RANGE = 1_000_000
+"""The most keys of a range."""
+
+_INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Keys, and the file that they are from."""
+
+    keys: tuple[str | int, ...]
+    file: KeyFile | None = field(default=None, compare=False)
+
+
+def range_keys(first: int | date, last: int | date, step: int | str | None) -> Listed:
+    """Return the keys between two ends, both included.
+
+    Args:
+        first, last: whole numbers, or dates.
+        step: how far the next number is, 1 if None; of dates one of `PERIODS`, "day" if None.
+
+    Raises:
+        HierarchyError: the range is empty, too long, or of two types.
+    """
+    if isinstance(first, date) and isinstance(last, date):
+        if first > last:
+            raise HierarchyError(f"from = {first} must be at most to = {last}")
+        return Listed(tuple(_periods(first, last, step)))
+    if isinstance(first, date) or isinstance(last, date):
+        raise HierarchyError(f"from = {first} and to = {last} must both be numbers or both dates")
+    if first > last:
+        raise HierarchyError(f"from = {first} must be at most to = {last}")
+    if isinstance(step, str):
+        raise HierarchyError(f"step = {step!r} is for dates; give a whole number of at least 1")
+    _check_size(first, last, (last - first) // (step or 1) + 1)
+    return Listed(tuple(range(first, last + 1, step or 1)))
+
+
+def _check_size(first: object, last: object, number: int) -> None:
+    if number > MOST_RANGE:
+        raise HierarchyError(
+            f"from = {first} to = {last} lists {number} keys, and the most is {MOST_RANGE}; a "
+            "release publishes each of them: take a narrower range, or a larger step"
+        )
+
+
+def period(day: date, unit: str) -> str:
+    """Return the text of the day, month, quarter, or year of a date: 2024-12-31, 2024-12, 2024-Q4.
+
+    Args:
+        day: the date.
+        unit: one of `PERIODS`.
+    """
+    year = f"{day.year:04}"
+    if unit == "year":
+        return year
+    if unit == "quarter":
+        return f"{year}-Q{(day.month + 2) // 3}"
+    return f"{year}-{day.month:02}" if unit == "month" else day.isoformat()
+
+
+def _periods(first: date, last: date, step: int | str | None) -> Iterator[str]:
+    unit = step or "day"
+    if unit not in PERIODS:
+        raise HierarchyError(f"step = {step!r} is for numbers; of dates it is one of {PERIODS}")
+    if unit == "day":
+        days = (last - first).days + 1
+        _check_size(first, last, days)
+        yield from (period(first + timedelta(days=day), unit) for day in range(days))
+        return
+    months = {"month": 1, "quarter": 3, "year": 12}[str(unit)]
+    start, end = (day.year * 12 + day.month - 1 for day in (first, last))
+    for month in range(start - start % months, end + 1, months):
+        yield period(date(month // 12, month % 12 + 1, 1), str(unit))
+
+
+def file_keys(path: str, column: str, folder: Path, *, integer: bool = False) -> Listed:
+    """Return the keys that a column of a public CSV file lists.
+
+    Args:
+        path: the file, in the folder or below.
+        column: the file's column.
+        folder: the plan's folder.
+        integer: whether the keys are whole numbers.
+
+    Raises:
+        HierarchyError: the file cannot be read, lists no key, or has a blank, padded, or repeated
+            one.
+    """
+    rows, file = read_rows(path, (column,), folder)
+    if not rows:
+        raise HierarchyError(f"{path!r} lists no key; give a row for each")
+    lines: dict[str, int] = {}
+    numbers: dict[int, int] = {}
+    for number, (text,) in enumerate(rows, 1):
+        spot = f"{path!r} row {number} has {column} = {text!r}"
+        if not text.strip():
+            raise HierarchyError(f"{spot}: a key must not be blank; take the row out")
+        if text != text.strip():
+            raise HierarchyError(
+                f"{spot} with blanks around it, which makes it another key than {text.strip()!r}; "
+                "take them out"
+            )
+        if integer and not _INTEGER.fullmatch(text):
+            raise HierarchyError(
+                f"{spot}: must be a whole number of at most 18 digits; leave integer out for text"
+            )
+        before = lines.setdefault(text, number)
+        if integer:
+            before = numbers.setdefault(int(text), number)
+        if before != number:
+            raise HierarchyError(f"{spot}, like row {before}; list each key once")
+    return Listed(tuple(numbers) if integer else tuple(lines), file)

@@ -1,0 +1,157 @@
+"""One table of integers of a plan: how far one unit can move it, and the noise that it gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from math import isqrt
+
+from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES
+from neyman.mechanisms.additive import DiscreteGaussian
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.gaussian_mixture import NonPrivate
+from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
+from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.publishing.plan.shifts import Shifts
+
+__all__ = ["Entry", "failure", "fitting_delta", "listed", "rate_of", "together"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One table of integers to publish: a query at a level, or one of the parts of a measure.
+
+    Args:
+        query, level: which table.
+        measure: "count" (of rows; of a histogram and of quantiles, by bin), "units", "sum",
+            "offset" (how far values are above the middle of their clip, in halves where that is
+            one: see `query.middle`), "square" (about the middle, rounded down), or "keys": units by
+            keys that are unknown. A mean has an offset and a count, a variance a square too.
+        cells: number of cells; None where keys are unknown.
+        share: exact part of the whole budget; 0 where the value is declared.
+        shifts: the maximal absolute shifts when one unit changes; empty where they are too many
+            to list.
+        public: the declared value of a table that is not computed from data.
+        squared: the largest squared l2 norm of a shift, times ``draws``.
+        draws: for "rank" how many quantiles are drawn from each group, else 1. The shifts are how
+            far ranks move, in units of `query.rank_unit`.
+        keys: how many unknown keys one unit can have.
+        delta: the most that the chance may be with which a key of a single unit is published.
+        relation: "replace-one" or "add-remove": what the failure depends on.
+        rounded: whether its noise is rounded Gaussian instead of discrete Gaussian.
+        searched: whether its clip follows from a histogram: its noise is proportional to the clip,
+            and what is claimed is the Gaussian's curve, the same for each [UN-9].
+    """
+
+    query: str
+    level: str
+    measure: str
+    cells: int | None
+    share: Fraction
+    shifts: tuple[tuple[int, ...], ...]
+    public: int | None = None
+    squared: int = 0
+    keys: int = 0
+    delta: Fraction | None = None
+    relation: str = "any"
+    draws: int = 1
+    rounded: bool = False
+    searched: bool = False
+
+    @property
+    def failure(self) -> Fraction:
+        """The chance that a key which only one unit holds is published: 0 for known keys [UN-4]."""
+        return failure(self.delta, self.keys) if self.delta is not None else Fraction(0)
+
+    def moved(self, shifts: Shifts) -> Entry:
+        """The same table, moved by other shifts: of a record that is in both datasets."""
+        relation = "any" if self.delta is None else "replace-one"
+        return replace(
+            self, shifts=shifts.vectors, squared=self.draws * shifts.squared, relation=relation
+        )
+
+    def sigma_squared(self, scale: Fraction) -> Fraction:
+        """squared * scale / (2 share): at a ``scale`` of 1/rho the entry spends share * rho.
+
+        A quantile is drawn with the rate 1/sigma: its loss has the range 2 v / sigma where its rank
+        moves by v, which costs v^2 / (2 sigma^2), as Gaussian noise does.
+        """
+        return self.squared * scale / (2 * self.share)
+
+    def noise(self, sigma_squared: Fraction, *, listed: bool = True) -> Mechanism:
+        """The mechanism that the table is published by.
+
+        Args:
+            sigma_squared: of its noise, exact.
+            listed: whether the curve of the listed shifts is claimed; otherwise, and where they
+                are too many to list, only what the largest l2 norm proves: rho-zCDP. Rounded
+                Gaussian noise needs no list [RG-1].
+        """
+        if self.measure == "rank":
+            rate = rate_of(sigma_squared)
+            if self.shifts and (listed or len(self.shifts) == 1):
+                return InverseSensitivity(rate, self.shifts, draws=self.draws)
+            norm = self.squared // self.draws
+            return InverseSensitivity(rate, draws=self.draws, squared_norm=norm)
+        if self.rounded:
+            one = len(self.shifts) == 1 == len(self.shifts[0]) and not self.searched
+            moved = {"sensitivity": self.shifts[0][0]} if one else {"squared_norm": self.squared}
+            noise: Mechanism = RoundedGaussian(sigma_squared=sigma_squared, **moved)
+        elif self.shifts and (listed or len(self.shifts) == 1):
+            noise = DiscreteGaussian(sigma_squared=sigma_squared, sensitivity=self.shifts)
+        else:
+            noise = DiscreteGaussian(sigma_squared=sigma_squared, squared_norm=self.squared)
+        if self.delta is None:
+            return noise
+        return noise + NonPrivate(self.failure, self.relation)
+
+
+def rate_of(sigma_squared: Fraction) -> Fraction:
+    """1/sigma, rounded down to fifteen digits: less than the budget is spent, never more."""
+    inverse = 1 / sigma_squared
+    places = 20 + max(0, len(str(sigma_squared.numerator // sigma_squared.denominator)))
+    root = isqrt(inverse.numerator * 100**places // inverse.denominator)
+    return Fraction(Context(prec=15, rounding=ROUND_FLOOR).divide(Decimal(root), 10**places))
+
+
+def failure(delta: Fraction, keys: int) -> Fraction:
+    """1 - (1 - delta)^keys, rounded up to fifteen digits: some of several keys is published."""
+    exact = 1 - (1 - delta) ** keys
+    context = Context(prec=40, rounding=ROUND_CEILING)
+    above = context.divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    return min(Fraction(Context(prec=15, rounding=ROUND_CEILING).plus(above)), Fraction(1))
+
+
+def fitting_delta(limit: Fraction, keys: int) -> str:
+    """Return a delta, as a plan writes it, with which the failure of some keys fits a limit.
+
+    Args:
+        limit: on the chance that a key of a single unit is published, above 0.
+        keys: how many unknown keys one unit can have, in all tables together.
+    """
+    places = next(k for k in range(1, 301) if 2 * keys * Fraction(1, 10**k) <= limit)
+    return f"1e-{places}"
+
+
+def listed(entries: Iterable[Entry]) -> bool:
+    """Whether the curves of listed shifts are claimed for a release of these tables.
+
+    They are not where keys are discovered and the shifts allow too many combinations: what is
+    claimed then is the sum of rho, beside the chance that a key is revealed.
+    """
+    entries = list(entries)
+    if all(entry.delta is None for entry in entries):
+        return True
+    return math.prod(max(1, len(entry.shifts)) for entry in entries) <= MOST_ALTERNATIVES
+
+
+def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
+    """The release of several tables, each with its sigma squared."""
+    curves = listed(entry for entry, _ in parts)
+    total = Mechanism.nothing()
+    for entry, sigma_squared in parts:
+        total = total + entry.noise(sigma_squared, listed=curves)
+    return total

@@ -1,0 +1,76 @@
+"""The arguments of `Plan` as the dictionary of its TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from neyman.numerics import check
+from neyman.publishing.plan.budget_section import budget_section
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.sections import Section, Unit, listed
+
+__all__ = ["plan_sections"]
+
+
+def plan_sections(fields: Mapping[str, Any]) -> Section:
+    """Return the dictionary of a plan's TOML file for the arguments of `Plan`.
+
+    Args:
+        fields: the arguments that are given. Shares are relative: each is divided by their sum. A
+            column to sum that is not declared has whole numbers.
+
+    Raises:
+        PlanError: the unit, the budget, or the queries are of another type than a plan takes.
+    """
+    data: Section = {"schema": 2, **{name: listed(value) for name, value in fields.items()}}
+    unit, method = fields["unit"], fields.get("consistency")
+    if isinstance(unit, Unit):
+        data["unit"] = {name: value for name, value in vars(unit).items() if value is not None}
+    if isinstance(method, str):
+        data["consistency"] = {"method": method}
+    data["budget"] = budget_section(fields["budget"])
+    queries = fields["queries"]
+    if isinstance(queries, (str, Mapping)) or not isinstance(queries, Iterable):
+        raise PlanError([f"queries = {queries!r}: must be a list, such as [ny.count(share=1)]"])
+    del data["queries"]
+    data["query"] = _relative([dict(q) if isinstance(q, Mapping) else q for q in queries])
+    sections = [data.get(name, {}) for name in ("columns", "derive", "lookup")]
+    if not all(isinstance(section, dict) for section in sections):
+        return data  # the plan's own check says what is right
+    columns = dict(sections[0])
+    calculated = {name for section in sections for name in section}
+    for query in data["query"]:
+        # A distinct query counts the keys of its column, which must be declared.
+        numeric = isinstance(query, dict) and query.get("measure") != "distinct"
+        for column in (query.get("column"), query.get("over")) if numeric else ():
+            if isinstance(column, str) and column not in calculated:
+                columns[column] = {"integer": True}
+    return data | {"columns": columns}
+
+
+def _relative(queries: Sequence[Any]) -> list[Any]:
+    """The queries with shares that add up to 1; a query without one has 1, if it is measured."""
+    parts = list(queries)
+    measured = [part for part in parts if isinstance(part, dict)]
+    for part in measured:
+        if "share" not in part and "public" not in part:
+            part["share"] = 1
+    shared = [part for part in measured if "share" in part]
+    try:
+        shares = [check.exact("share", part["share"]) for part in shared]
+    except (TypeError, ValueError):
+        return parts  # the plan's own check names the share that is none
+    total = _total(shares)
+    if total > 0 and all(share > 0 for share in shares):
+        for part, share in zip(shared, shares, strict=True):
+            part["share"] = share / total
+    return parts
+
+
+def _total(shares: Iterable[Fraction]) -> Fraction:
+    total = Fraction(0)
+    for share in shares:
+        total += share
+    return total

@@ -1,0 +1,111 @@
+"""A plan's public keys: how many there are, from which file, and which of them look private."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from neyman.publishing.plan.plan import Plan
+
+__all__ = ["KeyList", "key_lists", "key_warnings"]
+
+NEARLY = Fraction(1, 2)
+"""The part of the declared rows from which on the places of a level are nearly as many."""
+
+_IDENTIFIER = re.compile(
+    r"""(full|first|last|given|family|middle|maiden|sur|fore|user|nick)?names?
+    | (person|people|patient|user|customer|client|member|employee|student|pupil|voter|taxpayer
+      |household|respondent|participant|subject|record|row|case|account|national|unique|tax)?
+      (id|ids|identifier|identifiers|uid|number|no|nr)
+    | ssn | socialsecurity(number|no|nr)? | nino | nhs(number|no)? | mrn | medicalrecordnumber
+    | uuid | guid | key | pseudonym | hash
+    | e?mails? | e?mailaddress | phones? | (tele|mobile|cell|home|work)?phone(number|no|nr)?
+    | mobile | telephone
+    | (home|street|postal|mail)?address(es)? | ip | ipaddress
+    | birthda(te|y) | dateofbirth | dob
+    | passport(number|no|nr)? | (drivers?)?licen[cs]e(number|no|nr)? | licen[cs]eplate
+    | iban | bankaccount | creditcard(number|no|nr)? | cardnumber""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class KeyList:
+    """The public keys of a hierarchy, or of a column that names a file.
+
+    Args:
+        hierarchy: its name; None for a column.
+        file: the path of the key file as the plan has it; None if the plan lists the places.
+        places: for each level, top first, its name and its number of places; or the column with its
+            number of keys.
+    """
+
+    hierarchy: str | None
+    file: str | None
+    places: tuple[tuple[str, int], ...]
+
+    def text(self) -> str:
+        """Return a sentence with the number of places of each level, or of keys."""
+        if self.hierarchy is None:
+            ((column, number),) = self.places
+            return f"Key file {self.file}: {number:,} keys of {column}. A release publishes each."
+        listed = ", ".join(f"{level} {number:,}" for level, number in self.places)
+        source = f"Key file {self.file}" if self.file else f"The plan's list for {self.hierarchy}"
+        return f"{source}: {self.places[-1][1]:,} places ({listed}). A release publishes each name."
+
+
+def key_lists(plan: Plan) -> tuple[KeyList, ...]:
+    """Return the public keys of the plan's hierarchy, if it has one, and of files."""
+    lists = [
+        KeyList(None, column.file.path, ((column.name, len(column.keys)),))
+        for column in plan.columns
+        if column.file is not None
+    ]
+    if plan.hierarchy is not None:
+        file, levels = plan.hierarchy.file, plan.hierarchy.levels
+        numbers = tuple((level, len(plan.hierarchy.paths(level))) for level in levels)
+        lists.insert(0, KeyList(plan.hierarchy.name, file.path if file else None, numbers))
+    return tuple(lists)
+
+
+def key_warnings(plan: Plan) -> tuple[str, ...]:
+    """Return a sentence for each level or column whose public keys look like private records.
+
+    A level looks so if it has nearly as many places as the table has rows by the plan
+    (``most_rows``, or a ``public`` total), or if it is named like an identifier of a person.
+    """
+    return tuple(_warnings(plan))
+
+
+def _warnings(plan: Plan) -> Iterator[str]:
+    rows = _declared_rows(plan)
+    for what, name, number in _counted(plan):
+        if _IDENTIFIER.fullmatch(re.sub(r"[\W\d_]", "", name.casefold())):
+            yield (
+                f"The {what} {name!r} is named like an identifier of a {plan.unit.protects}, and a "
+                "release publishes each of its keys. Remove it, unless these keys are public."
+            )
+        if rows is not None and number > 1 and number >= NEARLY * rows:
+            yield (
+                f"The {what} {name!r} has {number:,} keys, and the plan declares {rows:,} rows. A "
+                "release publishes each key. Check that the list was not made from private rows."
+            )
+
+
+def _counted(plan: Plan) -> Iterator[tuple[str, str, int]]:
+    """Each level and column with public keys, and how many it has."""
+    if plan.hierarchy is not None:
+        for level in plan.hierarchy.levels:
+            yield "level", level, len(plan.hierarchy.paths(level))
+    for column in plan.columns:
+        if column.keys:
+            yield "column", column.name, len(column.keys)
+
+
+def _declared_rows(plan: Plan) -> int | None:
+    """The number of rows that the plan declares, or the most; None if it declares none."""
+    totals = [total for query in plan.queries for _, total in query.public]
+    declared = [*totals, *([plan.most_rows] if plan.most_rows is not None else [])]
+    return min(declared, default=None)

@@ -1,0 +1,660 @@
+"""Cross-section validation of a plan: resolve names, check shares, report all problems."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+from neyman.accounting.semantics.digits import plain
+from neyman.publishing.plan.clip_search import ROWS_TABLE, edges_of, top_clip
+from neyman.publishing.plan.derived import (
+    Rows,
+    check_columns,
+    check_marks,
+    read_rows_of,
+    readings_of,
+)
+from neyman.publishing.plan.document import (
+    BudgetPart,
+    ColumnPart,
+    KeyFilePart,
+    KeyRangePart,
+    PlanDocument,
+    PlanError,
+    QueryPart,
+    show,
+    suggest,
+)
+from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
+from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
+from neyman.publishing.plan.query import ALL, LEVELS, Column, Query, key_text
+from neyman.publishing.plan.query_numbers import clip_search, numbers_of, scaled
+from neyman.publishing.plan.tables import PrivateTable, read_tables
+
+__all__ = [
+    "ALL",
+    "MOST_CELLS",
+    "Column",
+    "Query",
+    "budget_fields",
+    "exact_text",
+    "key_text",
+    "resolve",
+    "short_text",
+]
+
+MOST_CELLS = 100_000_000
+"""The most cells of one table."""
+
+MOST_POINTS = 2**62
+"""The most points of the grids of one table."""
+
+_BUDGETS = {
+    "power": ("1e-12", "1"),
+    "level": ("1e-12", "1"),
+    "zcdp": ("1e-15", "1e4"),
+    "gdp": ("1e-9", "1e4"),
+    "epsilon": ("1e-9", "1e4"),
+    "delta": ("1e-300", "1"),
+}
+"""The range of each number of a budget; outside it hardly any or no usable noise would be drawn."""
+
+_VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
+
+
+def resolve(
+    document: PlanDocument, folder: Path | None
+) -> tuple[
+    tuple[Column, ...],
+    Hierarchy | None,
+    tuple[Query, ...],
+    Rows,
+    tuple[PrivateTable, ...],
+]:
+    """Columns, hierarchy, queries, row expressions, and further tables of a document.
+
+    Raises:
+        PlanError: every name that is not declared, number that does not fit, or share that does
+            not add up.
+    """
+    problems: list[str] = []
+    document, files = _listed(document, folder, problems)
+    tables = read_tables(document, problems)
+    rows = read_rows_of(document, folder, problems)
+    columns = _columns(document, files, problems)
+    check_columns(rows, columns, problems)
+    unknown = None if document.unknown_number == "drop" else document.unknown_number
+    computed = [one.column(unknown) for one in rows.derived if one.name not in document.columns]
+    levels = {level for part in document.hierarchy.values() for level in part.levels}
+    columns += tuple(one for one in computed if one is not None and one.name not in levels)
+    _twins(document, problems)
+    _parsing(document, problems)
+    hierarchy = _hierarchy(document, folder, problems)
+    check_marks(document, readings_of(columns, hierarchy, rows), problems)
+    _unit_and_budget(document, problems)
+    known = {column.name: column for column in columns}
+    queries = []
+    for index, part in enumerate(document.query):
+        where = f"query[{index}]"
+        parts = _query(part, where, document, known, hierarchy)
+        problems += [problem for problem in parts if isinstance(problem, str)]
+        queries += [query for query in parts if isinstance(query, Query)]
+    names = Counter(part.name.casefold() for part in document.query)
+    searched = document.unit.search is not None or any(query.search for query in queries)
+    names.update([ROWS_TABLE] if searched else [])
+    names.update(q.search.histogram.casefold() for q in queries if q.search is not None)
+    for index, part in enumerate(document.query):
+        if names[part.name.casefold()] > 1:
+            problems.append(
+                f"query[{index}].name = {part.name!r}: queries need names that differ in more "
+                "than case, since files are named after them"
+            )
+    if not problems:
+        _shares(queries, problems)
+    if problems:
+        raise PlanError(problems)
+    queries = [*_histograms(queries, document), *queries]
+    queries = [_main(query, document) for query in queries]
+    return columns, hierarchy, tuple(queries), rows, tables
+
+
+def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterable[Query]:
+    """The histograms that clips follow from: each unit puts one row into one cell [UN-9]."""
+    one = None if document.unit.id is None else 1
+    rows = document.unit.search
+    if rows is not None:
+        every = ((ALL, Fraction(1)),)
+        edges = edges_of(rows)
+        yield Query(
+            ROWS_TABLE, "rows", None, None, (), (), rows.share, every, (), bins=edges, searched=True
+        )
+    for query in queries:
+        if query.search is not None:
+            yield Query(
+                query.search.histogram,
+                "histogram",
+                query.column,
+                None,
+                (),
+                (),
+                query.share * query.search.share * (1 - (rows.share if rows else 0)),
+                ((ALL, Fraction(1)),),
+                (),
+                one,
+                one,
+                edges_of(query.search),
+                where=query.where,
+                table=query.table,
+                searched=True,
+                optional=query.optional,
+            )
+
+
+def _main(query: Query, document: PlanDocument) -> Query:
+    """A query without the share that its histograms take."""
+    rows = None if query.searched else document.unit.search
+    terms = [search for search in (query.search, rows) if search is not None]
+    return replace(
+        query,
+        share=query.share * math.prod((1 - search.share for search in terms), start=Fraction(1)),
+    )
+
+
+def _listed(
+    document: PlanDocument, folder: Path | None, problems: list[str]
+) -> tuple[PlanDocument, Mapping[str, KeyFile | None]]:
+    """The document with a list in place of each range and file of keys, and their files.
+
+    A column whose keys cannot be listed has none, and no entry among the files.
+    """
+    columns, files = dict(document.columns), dict[str, KeyFile | None]()
+    for name, part in document.columns.items():
+        are_integers = False
+        try:
+            match part.keys:
+                case KeyRangePart() as keys:
+                    are_integers = type(keys.from_) is int
+                    listed = range_keys(keys.from_, keys.to, keys.step)
+                case KeyFilePart() as keys:
+                    are_integers, column = (
+                        keys.integer,
+                        name if keys.column is None else keys.column,
+                    )
+                    listed = file_keys(keys.file, column, folder or Path(), integer=are_integers)
+                case _:
+                    files[name] = None
+                    continue
+            files[name] = listed.file
+        except HierarchyError as error:
+            problems.append(f"columns.{name}.keys: {error}")
+            listed = Listed((0,) if are_integers else ())  # whose type expressions read
+        columns[name] = part.model_copy(update={"keys": listed.keys})
+    return document.model_copy(update={"columns": columns}), files
+
+
+def _twins(document: PlanDocument, problems: list[str]) -> None:
+    """Columns whose names differ in case only: SQL takes them for one and answers wrongly."""
+    by_folded_name: dict[str, tuple[str, str]] = {}
+    names = [("columns", name) for name in document.columns]
+    names += [("derive", name) for name in document.derive]
+    names += [("lookup", name) for name in document.lookup]
+    names += [
+        (f"hierarchy.{name}.levels", level)
+        for name, part in document.hierarchy.items()
+        for level in part.levels
+    ]
+    names += [("unit.id", document.unit.id)] if document.unit.id is not None else []
+    own = (document.unit.id or "").casefold()
+    names += [
+        (f"tables.{name}.id", part.id)
+        for name, part in document.tables.items()
+        if part.id is not None and part.id.casefold() != own  # in a table of its own
+    ]
+    names += [
+        (f"tables.{name}.join", column)
+        for name, part in document.tables.items()
+        for column in part.join
+    ]
+    for where, name in names:
+        other, twin = by_folded_name.setdefault(name.casefold(), (where, name))
+        if twin != name:
+            problems.append(
+                f"{where}: {name!r} differs from {twin!r} (in {other}) in case only, and the "
+                "engine cannot tell such columns apart; rename one in the data and here"
+            )
+
+
+def _parsing(document: PlanDocument, problems: list[str]) -> None:
+    """Columns whose texts cannot be read as numbers or dates."""
+    for name, part in document.columns.items():
+        first = part.listed[0] if part.listed else None
+        numbers = part.integer or part.decimals is not None or type(first) is int
+        calculated = name in document.derive or name in document.lookup
+        if part.parse and (calculated or not (numbers or part.type in ("whole", "date"))):
+            problems.append(
+                f"columns.{name}.parse = true: is for texts of the data that are read as numbers "
+                "or dates; beside discover, other keys, and other types, leave it out"
+            )
+
+
+def _columns(
+    document: PlanDocument, files: Mapping[str, KeyFile | None], problems: list[str]
+) -> tuple[Column, ...]:
+    columns = []
+    for name, part in document.columns.items():
+        where = f"columns.{name}"
+        if name not in files:
+            continue
+        if part.type is not None and part.measurement_unit is not None:
+            problems.append(
+                f"{where}.measurement_unit = {show(part.measurement_unit)}: does not go with type; "
+                "leave one of them out"
+            )
+            continue
+        if part.type is not None and part.model_fields_set <= {"type", "parse", "zone"}:
+            if name in document.derive or name in document.lookup:
+                problems.append(f"{where}.type: a derived column has a type; leave it out")
+            continue
+        if part.type is not None:
+            problems.append(
+                f"{where}.type = {part.type!r}: is for a column that expressions alone read; "
+                "beside keys, integer, decimals or discover, leave it out"
+            )
+            continue
+        measured = part.integer or part.decimals is not None
+        if part.measurement_unit is not None and not measured:
+            problems.append(
+                f"{where}.measurement_unit = {show(part.measurement_unit)}: is for a column to "
+                "sum; give integer = true or decimals = 2, or leave it out"
+            )
+            continue
+        kinds = (part.keys is not None, part.integer, part.decimals is not None, part.discover)
+        if sum(kinds) != 1:
+            problems.append(
+                f"{where}: give either keys = [...], or integer = true or decimals = 2 for a "
+                "column to sum, or discover = true for keys that are not known"
+            )
+        elif part.discover:
+            if part.unknown not in (None, "drop"):
+                problems.append(
+                    f"{where}.unknown = {show(part.unknown)}: must be 'drop' where keys are "
+                    "discovered: each value is a key, and rows without one are dropped"
+                )
+                continue
+            columns.append(Column(name, (), None, discover=True))
+        elif part.keys is None:
+            decimals = part.decimals or 0
+            given = document.unknown_number if part.unknown is None else part.unknown
+            value = None if isinstance(given, bool) else scaled(given, decimals)
+            if given != "drop" and (value is None or abs(value) >= 2**63):
+                right = f"number of at most {decimals} decimals" if decimals else "whole number"
+                problems.append(
+                    f"{where}.unknown = {show(given)}: must be the {right} that replaces a missing "
+                    "one, such as 0; or 'drop', so that rows without a number take no part"
+                )
+                continue
+            measurement_unit = part.measurement_unit
+            columns.append(Column(name, (), value, decimals, measurement_unit=measurement_unit))
+        else:
+            keyed = _keyed(where, name, part, problems)
+            columns += [replace(column, file=files[name]) for column in keyed]
+    return tuple(columns)
+
+
+def _keyed(where: str, name: str, part: ColumnPart, problems: list[str]) -> Iterable[Column]:
+    keys = part.listed
+    texts = [key_text(key) for key in keys]
+    twice = [text for text, times in Counter(texts).items() if times > 1]
+    default = part.unknown
+    unknown = (
+        "drop"
+        if default is None
+        else str(default)
+        if isinstance(default, Fraction)
+        else key_text(default)
+    )
+    if not texts:
+        problems.append(f"{where}.keys = []: must list at least one public key")
+    elif twice:
+        problems.append(f"{where}.keys: {twice[0]!r} is listed more than once")
+    elif len({type(key) for key in keys}) > 1:
+        problems.append(
+            f"{where}.keys = {show(list(keys))}: must all be texts, all whole numbers or "
+            "all true/false"
+        )
+    elif "drop" in texts:
+        problems.append(f"{where}.keys: the key 'drop' is the same as unknown = 'drop'; rename it")
+    elif isinstance(default, Fraction) or (unknown != "drop" and unknown not in texts):
+        problems.append(
+            f"{where}.unknown = {show(part.unknown)}: must be 'drop' or one of the keys; "
+            f"{suggest(unknown, ['drop', *texts])}"
+        )
+    else:
+        yield Column(name, keys, None if unknown == "drop" else texts.index(unknown))
+
+
+def _hierarchy(
+    document: PlanDocument, folder: Path | None, problems: list[str]
+) -> Hierarchy | None:
+    for name, part in document.hierarchy.items():
+        where = f"hierarchy.{name}"
+        twice = [level for level, times in Counter(part.levels).items() if times > 1]
+        if twice:
+            problems.append(f"{where}.levels: {twice[0]!r} is listed more than once")
+            return None
+        problems += [
+            f"{where}.levels: {level!r} is also in [columns]; name it once"
+            for level in part.levels
+            if level in document.columns
+        ]
+        for level in part.integer:
+            if level not in part.levels:
+                known = suggest(level, part.levels)
+                problems.append(f"{where}.integer: {level!r} is not one of the levels; {known}")
+                return None
+        try:
+            keys, file = part.keys, None
+            if isinstance(keys, str):
+                keys, file = read_rows(keys, part.levels, folder or Path())
+            hierarchy = Hierarchy(name, part.levels, keys, None, part.integer, file)
+        except HierarchyError as error:
+            problems.append(f"{where}.keys: {error}")
+            return None
+        if part.unknown == "drop":
+            return hierarchy
+        unknown, levels = part.unknown, len(part.levels)
+        length, wanted = (1, (unknown,)) if isinstance(unknown, str) else (levels, unknown)
+        rows = [i for i, row in enumerate(hierarchy.rows) if row[-length:] == wanted]
+        if len(rows) == 1:
+            return replace(hierarchy, unknown=rows[0])
+        level = part.levels[-1]
+        reason = (
+            f"names {len(rows)} places; give its path, a list with a name for each level"
+            if rows
+            else f"must be 'drop' or a place of the level {level!r}; "
+            + suggest(
+                (wanted or ("",))[-1], ["drop", *dict.fromkeys(row[-1] for row in hierarchy.rows)]
+            )
+        )
+        problems.append(f"{where}.unknown = {show(part.unknown)}: {reason}")
+        return hierarchy
+    return None
+
+
+def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
+    unit, budget = document.unit, document.budget
+    if unit.rows > 1 and unit.id is None:
+        problems.append(
+            f"unit.rows = {unit.rows}: more than 1 needs unit.id, the column that names the unit"
+        )
+    if unit.search is not None:
+        problems += _searched_rows(document)
+    given = budget_fields(budget)
+    discovered = {name for name, part in document.columns.items() if part.discover}
+    discovers = any(not discovered.isdisjoint(query.by) for query in document.query)
+    kinds = [{"power", "level"}, {"zcdp"}, {"zcdp", "delta"}, {"gdp"}, {"epsilon", "delta"}]
+    if set(given) not in kinds:
+        text = ", ".join(f"{name} = {short_text(value)}" for name, value in given.items())
+        problems.append(
+            f"budget has {text or 'nothing'}: must be exactly one of power with level, zcdp, gdp, "
+            "or epsilon with delta; zcdp takes a delta beside it where keys are discovered"
+        )
+        return
+    if discovers and ("gdp" in given or set(given) == {"zcdp"}):
+        text = next(f"{name} = {short_text(value)}" for name, value in given.items())
+        problems.append(
+            f"budget.{text}: keys that are discovered can be revealed outright, so the budget "
+            "needs a delta: give zcdp with delta, or epsilon with delta"
+        )
+    if "zcdp" in given and "delta" in given and not discovers:
+        problems.append(
+            f"budget.delta = {short_text(given['delta'])}: nothing can be revealed outright, as no "
+            "query is by a column with discover = true; leave it out"
+        )
+    if "power" in given and not given["level"] < given["power"] < 1:
+        problems.append(
+            f"budget.power = {short_text(given['power'])}: must be above the level "
+            f"{short_text(given['level'])} (which guessing reaches) and below 1"
+        )
+    if "delta" in given and not given["delta"] < 1:
+        problems.append(f"budget.delta = {short_text(given['delta'])}: must be below 1")
+    for name, value in given.items():
+        low, high = _BUDGETS[name]
+        if not Fraction(low) <= value <= Fraction(high):
+            problems.append(
+                f"budget.{name} = {short_text(value)}: must be between {low} and {high}"
+            )
+
+
+def _searched_rows(document: PlanDocument) -> Iterable[str]:
+    """What does not go with rows that follow from a histogram."""
+    unit = document.unit
+    spot = "unit.rows = 'discover'"
+    if document.noise != "rounded-gaussian":
+        yield (
+            f"{spot}: needs noise = 'rounded-gaussian' in the plan, whose curve is the same for "
+            "each number of rows"
+        )
+    if document.consistency is not None:
+        yield f"{spot}: its tables take no part in [consistency]; leave that out"
+    for name in ("rows_share", "rows_above"):
+        value = getattr(unit, name)
+        if value is not None and value >= 1:
+            yield f"unit.{name} = {show(value)}: must be below 1"
+    if document.tables:
+        yield f"{spot}: is for a plan of one table; with [tables], declare the rows"
+    for index, part in enumerate(document.query):
+        if part.delta is not None or part.method == "inverse-sensitivity":
+            field = "delta" if part.delta is not None else "method"
+            yield (
+                f"query[{index}].{field} (of query {part.name!r}): does not go with {spot}; "
+                "declare the rows"
+            )
+
+
+def _unused_share(document: PlanDocument) -> str:
+    """Return the share that makes the sum 1, where a query without one is left."""
+    left = 1 - sum((part.share or Fraction(0) for part in document.query), Fraction(0))
+    open_ = sum(part.share is None for part in document.query)
+    return f", such as '{left / open_}'" if left > 0 else ""
+
+
+def budget_fields(budget: BudgetPart) -> dict[str, Fraction]:
+    """The numbers of a budget that are given."""
+    return {name: value for name, value in budget if value is not None}
+
+
+def exact_text(value: Fraction) -> str:
+    """A rational as a decimal where that is exact and short, else as ``p/q``."""
+    for digits in range(19):
+        if (10**digits) % value.denominator == 0:
+            scaled = abs(value.numerator) * 10**digits // value.denominator
+            sign = "-" if value < 0 else ""
+            quotient, part = divmod(scaled, 10**digits)
+            return f"{sign}{quotient}.{part:0{digits}d}" if digits else f"{sign}{quotient}"
+    return str(value)
+
+
+def short_text(value: Fraction) -> str:
+    """A rational to read in a message: exact where that is short, else "about" so much."""
+    text = exact_text(value) if value.denominator < 10**40 and value < 10**40 else ""
+    return text if 0 < len(text) <= 40 else plain(value)
+
+
+def _query(
+    part: QueryPart,
+    where: str,
+    document: PlanDocument,
+    columns: Mapping[str, Column],
+    hierarchy: Hierarchy | None,
+) -> Iterable[str | Query]:
+    name = f"(of query {part.name!r})"
+    keyed = [column.name for column in columns.values() if not column.integer]
+    discovered = {column.name for column in columns.values() if column.discover}
+    levels = hierarchy.levels if hierarchy else ()
+    # A column or hierarchy that failed itself has been told of: no second error for its users.
+    declared = {name: one for name, one in document.columns.items() if one.type is None}
+    failed = [name for name in declared if name not in columns]
+    used = {*part.by, part.column, part.over}
+    broken = bool((not hierarchy and document.hierarchy) or used.intersection(failed))
+    problems: list[str] = []
+    for field, names, known in (("by", part.by, keyed), ("at", part.at, levels)):
+        for position, value in enumerate(names):
+            spot = f"{where}.{field}[{position}] {name} = {value!r}"
+            if value in names[:position]:
+                problems.append(f"{spot}: is listed twice")
+            elif value not in known and not (value in failed if field == "by" else broken):
+                kind = "a column with keys" if field == "by" else "a level of the hierarchy"
+                problems.append(f"{spot}: is not {kind}; {suggest(value, known)}")
+            elif value in _VALUES:
+                problems.append(f"{spot}: the tables use that name for what is measured; rename it")
+    search = clip_search(part, where, name, document, problems)
+    if search is not None:
+        column = columns.get(part.column or "")
+        decimals = column.decimals if column is not None else 0
+        low, high = (Fraction(end, 10**decimals) for end in top_clip(search))
+        part = part.model_copy(update={"clip": (low, high)})
+    numbers = numbers_of(part, where, name, document, columns, not discovered.isdisjoint(part.by))
+    problems += numbers.problems
+    measured_levels = part.at or (ALL,)
+    public = part.public or {}
+    for level in public:
+        spot = f"{where}.public.{level} {name}"
+        if level not in measured_levels:
+            problems.append(
+                f"{spot}: must be a level of this query; {suggest(level, measured_levels)}"
+            )
+        elif part.measure != "count" or part.by:
+            problems.append(
+                f"{spot}: only the total of a count without 'by' can be declared public"
+            )
+        elif document.where is not None or part.where is not None:
+            problems.append(
+                f"{spot}: the rows that a filter takes change with a person's data, so their total "
+                "is not public; measure it, or leave 'where' out"
+            )
+        elif document.unit.neighboring != "replace-one":
+            problems.append(f"{spot}: a total is not public under add-remove, which changes it")
+        elif document.unit.rows > 1 or document.unit.id is not None:
+            problems.append(
+                f"{spot}: a total is public only where each unit has exactly one row; with "
+                f"unit.rows = {document.unit.rows} and unit.id = {document.unit.id!r} it may change"
+            )
+        elif hierarchy and level in levels and len(hierarchy.paths(level)) > 1:
+            number = len(hierarchy.paths(level))
+            problems.append(f"{spot}: the level has {number} places; only one total can be public")
+    measured = [level for level in measured_levels if level not in public]
+    weight = part.weight if isinstance(part.weight, dict) else {}
+    for level, value in weight.items():
+        spot = f"{where}.weight.{level} {name} = {show(value)}"
+        if level not in measured_levels:
+            problems.append(
+                f"{spot}: must be a level of this query; {suggest(level, measured_levels)}"
+            )
+        elif level in public:
+            problems.append(f"{spot}: the level is public and has no error that could count")
+    common = part.weight if isinstance(part.weight, Fraction) else None
+    if common is not None:
+        weight = dict.fromkeys(measured, common)
+    split = part.split
+    if split is not None and set(split) != set(measured):
+        problems.append(
+            f"{where}.split {name} is over {sorted(split)}: must be over the levels that are "
+            f"measured, {measured}"
+        )
+    elif split is not None and sum(split.values()) != 1:
+        problems.append(f"{where}.split {name}: {_sum_text(split.values())}")
+    if measured and part.share is None:
+        problems.append(
+            f"{where}.share {name} is missing; give its exact part of the budget"
+            f"{_unused_share(document)}"
+        )
+    if not measured and part.share is not None:
+        problems.append(f"{where}.share {name}: all its levels are public, so it takes no share")
+    if not measured and common is not None:
+        problems.append(f"{where}.weight {name}: all its levels are public, so it has no error")
+    if not problems and not broken:
+        problems += _cells(part, where, name, columns, hierarchy)
+    if problems or broken:
+        return problems
+    equal = {level: Fraction(1, len(measured)) for level in measured}
+    return [
+        Query(
+            part.name,
+            part.measure,
+            part.column,
+            None if part.method == "inverse-sensitivity" else numbers.clip,
+            part.by,
+            part.at,
+            part.share or Fraction(0),
+            tuple((level, (split or equal)[level]) for level in measured),
+            tuple((level, public[level]) for level in measured_levels if level in public),
+            part.groups,
+            part.rows_per_group,
+            numbers.bins,
+            part.quantiles or ((LEVELS[part.measure],) if part.measure in LEVELS else ()),
+            part.delta,
+            tuple((level, weight.get(level, Fraction(1))) for level in measured if weight),
+            part.where,
+            part.over,
+            numbers.clip_over,
+            part.method == "inverse-sensitivity",
+            part.measure == "count"
+            and (document.rows_of(part) == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
+            None if part.table == document.table else part.table,
+            search,
+            optional=tuple(
+                name
+                for name in dict.fromkeys((part.column, part.over))
+                if name and columns[name].integer and columns[name].unknown is None
+            ),
+            complete=part.complete,
+        )
+    ]
+
+
+def _cells(
+    part: QueryPart,
+    where: str,
+    name: str,
+    columns: Mapping[str, Column],
+    hierarchy: Hierarchy | None,
+) -> Iterable[str]:
+    by = 1
+    for column in part.by:
+        by *= max(1, len(columns[column].keys))
+    by *= max(1, len(part.edges or ()) - 1)
+    places = max((len(hierarchy.paths(level)) for level in part.at), default=1) if hierarchy else 1
+    if part.method == "inverse-sensitivity":
+        by *= len(part.quantiles or "1")
+        scale = 10 ** columns[part.column or ""].decimals
+        points = (part.ends[1] - part.ends[0]) * scale + 1 if part.ends else 1
+        if by * places * points > MOST_POINTS:
+            yield (
+                f"{where}.clip {name}: {by * places} quantiles over {points} values are more than "
+                f"{MOST_POINTS} in all; narrow the clip, or declare fewer decimals"
+            )
+    if by * places > MOST_CELLS:
+        yield f"{where} {name} has {by * places} cells; the most is {MOST_CELLS}: group by less"
+
+
+def _shares(queries: Iterable[Query], problems: list[str]) -> None:
+    shares = {query.name: query.share for query in queries if query.split}
+    if not shares:
+        problems.append("query: every table is declared public, so nothing is measured; add one")
+    elif sum(shares.values()) != 1:
+        text = ", ".join(f"{name} {share}" for name, share in shares.items())
+        problems.append(f"query[].share: {_sum_text(shares.values())} ({text})")
+
+
+def _sum_text(parts: Iterable[Fraction]) -> str:
+    total = sum(parts, Fraction(0))
+    off = total - 1
+    return (
+        f"the parts add up to {short_text(total)}, which is {short_text(abs(off))} too "
+        f"{'much' if off > 0 else 'little'}; they must add up to exactly 1"
+    )

@@ -1,0 +1,352 @@
+"""What a plan reveals about some attributes of one record: which tables can move, and by how much.
+
+A scenario compares two datasets in which one record differs in the named attributes alone. It is
+replace-one, restricted, whatever relation the plan has: under add-remove too the record is in both.
+The argument, on which the shifts rest:
+
+1. A record falls in one cell of a table, found from its place at the table's level, its keys and
+   its bin, or in none, where one of these is unknown and dropped. It adds x to its cell: 1 to a
+   count, a whole number in ``[low, high]`` to a sum, one in some ``[-x, x]`` to the
+   offset that a mean is made of, one in ``[0, q]`` to a sum of squares.
+2. The cell can become another where a changed column with two keys or more, or with unknown keys,
+   is one of the table's, where the column that is put into two bins or more changes, or where a
+   place that contains what the scenario holds fixed has two places of the table's level. It can
+   become none where a changed column of the table's, or a place that may change to anywhere, drops
+   what is unknown. It can also become none where the measured column changes and a row without a
+   number takes no part: such a row leaves the count of a mean as well [UN-10]. A place is known by
+   its whole path, so an unlisted one lies within no other: a place that stays within something is a
+   listed one (or that which unlisted ones count as) before and after.
+3. So a count moves by (1, 1) if the cell can become another, by (1) if it can only become none, and
+   else not at all. With m = max(|low|, |high|) a sum moves by (m, m), by (m) and, where the column
+   that is summed changes, by (high - low) in one cell; offsets and squares likewise with their own
+   ends. Nothing else happens; each of these does. Of unknown keys one may be lost and one gained
+   that nobody else has: the record is in both datasets, so this fails as under replace-one.
+4. Where a unit is named by a column, at most so many of its rows are kept, ranked by a keyed hash
+   of all that the plan reads of a row. A change of one attribute that is read may then change which
+   rows are kept, and so what every table gets of this unit: the tables move as if all attributes
+   of all rows kept had changed. What stays is how many rows a unit has: counts of everything,
+   where no filter takes some of them.
+5. A derived column changes where a column that it is computed from does. A filter that reads a
+   changed column can drop the row from a table, or add it: so the cell can become none, with and
+   without the changes of 2. Where a record is filtered before and after, nothing moves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Protocol
+
+from neyman.mechanisms.base import Mechanism
+from neyman.publishing.plan.clip_search import ROWS_TABLE
+from neyman.publishing.plan.derived import Rows
+from neyman.publishing.plan.document import UnitPart, suggest
+from neyman.publishing.plan.hierarchy import Hierarchy
+from neyman.publishing.plan.measurement import Entry, together
+from neyman.publishing.plan.query import ALL, Column, Query, range_of
+from neyman.publishing.plan.shifts import Shifts, maximal
+
+__all__ = ["concerning", "moved", "moved_most", "usual"]
+
+Scenario = tuple[tuple[str, ...], str | None]
+"""The attributes that change, and the level that their places stay within."""
+
+
+class Plan(Protocol):
+    """What a scenario needs to know about a plan."""
+
+    @property
+    def unit(self) -> UnitPart:
+        """The privacy unit."""
+        ...
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns."""
+        ...
+
+    @property
+    def hierarchy(self) -> Hierarchy | None:
+        """The hierarchy of places, if there is one."""
+        ...
+
+    @property
+    def rows(self) -> Rows:
+        """Derived columns and filters."""
+        ...
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """All queries."""
+        ...
+
+    def column(self, name: str) -> Column:
+        """One column."""
+        ...
+
+    def query(self, name: str) -> Query:
+        """One query."""
+        ...
+
+    def rows_of(self, query: Query) -> int:
+        """The most rows of one unit that count in the table of a query."""
+        ...
+
+    def shifts(
+        self, query: Query, level: str, measure: str, *, relation: str | None = None
+    ) -> Shifts:
+        """How far one unit can move one table."""
+        ...
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every table of integers that the plan measures."""
+        ...
+
+    def with_clips(self, clips: Mapping[str, tuple[int, int]]) -> Plan:
+        """The plan with declared bounds in place of those that histograms lead to."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What is free to change: columns, and the place below a depth (-1: to anywhere; None: not).
+
+    The columns are those of the data, with the derived ones that they change; and levels that
+    expressions read.
+    """
+
+    columns: frozenset[str]
+    below: int | None
+
+
+def concerning(
+    plan: Plan, attributes: tuple[str, ...], within: str | None, scale: Fraction
+) -> Mechanism:
+    """The part of a plan that a change of these attributes can move: see `Plan.concerning`.
+
+    Args:
+        plan, attributes, within: as for `moved`.
+        scale: 1/rho of the whole plan, which sets its noise.
+
+    Raises:
+        ValueError: see `moved`.
+    """
+    noise = {_table(entry): entry for entry in plan.entries()}
+    return together(
+        [
+            (entry, noise[_table(entry)].sigma_squared(scale))
+            for entry in moved_most(plan, attributes, within)
+        ]
+    )
+
+
+def moved_most(plan: Plan, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:
+    """The entries that can move, for every number of rows that a histogram can lead to [UN-9].
+
+    Noise is proportional to the plan's shift. So what counts is the ratio of the squared shifts,
+    and each entry has the largest ratio of all candidates, as a shift of the largest one.
+    """
+    entries = moved(plan, attributes, within)
+    search = plan.unit.search
+    squares = {_table(entry): entry.squared for entry in entries}
+    own = {_table(entry): entry.squared for entry in plan.entries()}
+    for exponent in range(search.most if search is not None else 0):
+        smaller = plan.with_clips({ROWS_TABLE: (0, 2**exponent)})
+        most = {_table(entry): entry.squared for entry in smaller.entries()}
+        for entry in moved(smaller, attributes, within):
+            table = _table(entry)
+            if most[table]:
+                ratio = Fraction(entry.squared, most[table])
+                squares[table] = max(squares[table], math.ceil(ratio * own[table]))
+    return (replace(entry, squared=squares[_table(entry)]) for entry in entries)
+
+
+def _table(entry: Entry) -> tuple[str, str, str]:
+    return entry.query, entry.level, entry.measure
+
+
+def moved(plan: Plan, attributes: tuple[str, ...], within: str | None = None) -> tuple[Entry, ...]:
+    """The entries whose tables a change of these attributes can move, with the shifts it can cause.
+
+    Args:
+        plan: which tables there are.
+        attributes: columns of the plan, levels of its hierarchy, or the hierarchy by its name.
+        within: the level whose place stays; all the levels that are named lie below it.
+
+    Returns:
+        In declared order. Each entry's ``shifts`` are the maximal ones of this change alone.
+
+    Raises:
+        ValueError: no attribute, one that the plan does not have, a lower level without ``within``,
+            or a ``within`` that is no level above.
+    """
+    change = _change(plan, attributes, within)
+    if plan.unit.id is not None:
+        if not _read(plan, change):
+            return ()
+        everything = {column.name for column in plan.columns}
+        everything |= {name for name, _ in plan.rows.readings}
+        change = _widened(plan, everything, -1 if plan.hierarchy else None)
+    pairs = ((entry, _shifts(plan, entry, change)) for entry in plan.entries())
+    return tuple(entry.moved(shifts) for entry, shifts in pairs if shifts is not None)
+
+
+def usual(plan: Plan) -> tuple[Scenario, ...]:
+    """The scenarios that a report shows: each column, and each level within the one above.
+
+    The top level is one of them if it has several places. What no query reads is left out.
+    """
+    scenarios: list[Scenario] = [
+        ((name,), None) for name in _attributes(plan) if _read(plan, _widened(plan, {name}, None))
+    ]
+    levels = plan.hierarchy.levels if plan.hierarchy else ()
+    for depth, level in enumerate(levels):
+        if _read(plan, _widened(plan, set(), depth - 1)) and _several(plan.hierarchy, depth, -1):
+            scenarios.append(((level,), levels[depth - 1] if depth else None))
+    return tuple(scenarios)
+
+
+def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
+    """The maximal shifts of one table when one unit changes so; none if it cannot move [AT-1]."""
+    if entry.public is not None:
+        return None
+    query = plan.query(entry.query)
+    at = plan.hierarchy.depth(entry.level) if plan.hierarchy and entry.level != ALL else None
+    free = [plan.column(name) for name in query.by if name in change.columns]
+    moves = any(len(column.keys) > 1 or column.discover for column in free)
+    vanishes = any(column.unknown is None for column in free)
+    if plan.hierarchy and at is not None and change.below is not None:
+        moves |= at > change.below and _several(plan.hierarchy, at, change.below)
+        vanishes |= change.below < 0 and plan.hierarchy.unknown is None
+    column, _ = query.measured(entry.measure)
+    moves |= (
+        column in change.columns and len(query.bins or ()) > 2 and not query.inverse_sensitivity
+    )
+    # Another value may be the only one of its kind in the cell, or the cell may lose its last one.
+    vanishes |= entry.measure == "distinct" and column in change.columns
+    # A row that loses its number takes no part: it leaves the count of a mean as well [UN-10].
+    vanishes |= not change.columns.isdisjoint(query.required(entry.measure))
+    vanishes |= not _filter_columns(plan, query).isdisjoint(change.columns)
+    low, high = range_of(query, entry.measure)
+    varies = low < high and column in change.columns
+    if not (moves or vanishes or varies):
+        return None
+    if plan.rows_of(query) > 1:
+        return plan.shifts(query, entry.level, entry.measure, relation="replace-one")
+    most = max(abs(low), abs(high))
+    possible = (((most, most), moves), ((most,), vanishes), ((high - low,), varies))
+    vectors = maximal(vector for vector, happens in possible if happens)
+    return Shifts(vectors, max(sum(x * x for x in vector) for vector in vectors))
+
+
+def _several(hierarchy: Hierarchy | None, lower: int, upper: int) -> bool:
+    """Whether some place at one depth (-1: everything) contains several at another."""
+    if hierarchy is None:
+        return False
+    above = len(hierarchy.paths(hierarchy.levels[upper])) if upper >= 0 else 1
+    return len(hierarchy.paths(hierarchy.levels[lower])) > above
+
+
+def _attributes(plan: Plan) -> list[str]:
+    """The columns of the data that the plan declares, in order."""
+    names = [column.name for column in plan.columns if column.name not in plan.rows.names]
+    return [*names, *(name for name, _ in plan.rows.types)]
+
+
+def _widened(plan: Plan, columns: set[str], below: int | None) -> _Change:
+    """A change of columns and places, with all that is derived from them."""
+    changed = set(plan.rows.following(plan.rows.bases(columns)))
+    hierarchy = plan.hierarchy
+    if hierarchy is None:
+        return _Change(frozenset(changed), None)
+    if not changed.isdisjoint(hierarchy.levels):
+        below = -1
+    if below is not None:
+        # Unlisted places that count as a listed one may differ on each level.
+        first = below + 1 if hierarchy.unknown is None else 0
+        changed = set(plan.rows.following({*changed, *hierarchy.levels[first:]}))
+        if any(level in plan.rows.names for level in changed.intersection(hierarchy.levels)):
+            below = -1
+    return _Change(frozenset(changed), below)
+
+
+def _filter_columns(plan: Plan, query: Query) -> frozenset[str]:
+    """The columns that decide whether a query takes a row."""
+    return plan.rows.read_by(plan.rows.where) | plan.rows.read_by(query.where)
+
+
+def _read(plan: Plan, change: _Change) -> bool:
+    """Whether what the plan reads of a row can differ after the change."""
+    if any(not _filter_columns(plan, q).isdisjoint(change.columns) for q in plan.queries):
+        return True
+    by = {name for query in plan.queries for name in query.by} & change.columns
+    if any(len(c.keys) > 1 or c.unknown is None for c in map(plan.column, by)):
+        return True
+    if any(not change.columns.isdisjoint(query.columns) for query in plan.queries):
+        return True
+    if plan.hierarchy is None or change.below is None or not any(q.at for q in plan.queries):
+        return False
+    lowest = len(plan.hierarchy.levels) - 1
+    drops = change.below < 0 and plan.hierarchy.unknown is None
+    return drops or _several(plan.hierarchy, lowest, change.below)
+
+
+# ---- what is asked ----------------------------------------------------------------------------
+
+
+def _change(plan: Plan, attributes: tuple[str, ...], within: str | None) -> _Change:
+    if not attributes:
+        raise ValueError(f"attributes: name at least one; {suggest('', _known(plan))}")
+    columns = {*_attributes(plan), *(column.name for column in plan.columns)}
+    hierarchy = plan.hierarchy
+    places: list[int] = []
+    for name in attributes:
+        if name in columns:
+            continue
+        if hierarchy and name in hierarchy.levels:
+            places.append(hierarchy.depth(name))
+        elif hierarchy and name == hierarchy.name:
+            places.append(len(hierarchy.levels) - 1 if within is not None else 0)
+        else:
+            raise ValueError(
+                f"attribute {name!r}: the plan has no such column or level; "
+                f"{suggest(name, _known(plan))}"
+            )
+    named = frozenset(columns & set(attributes))
+    if hierarchy is None or not places:
+        if within is not None:
+            raise ValueError(
+                f"within = {within!r}: no attribute is a level of a hierarchy; "
+                + (
+                    f"name one below it, of {list(hierarchy.levels)}, or leave within out"
+                    if hierarchy
+                    else "the plan has none; leave within out"
+                )
+            )
+        return _widened(plan, set(named), None)
+    return _widened(plan, set(named), _below(hierarchy, min(places), within))
+
+
+def _below(hierarchy: Hierarchy, highest: int, within: str | None) -> int:
+    """The depth of what stays, for places that change from a depth on down."""
+    level, above = hierarchy.levels[highest], hierarchy.levels[:highest]
+    choice = " or ".join(f"within = {name!r}" for name in above)
+    if within is None:
+        if above:
+            raise ValueError(
+                f"attribute {level!r} is a level of the hierarchy {hierarchy.name!r}: say what it "
+                f"stays within, {choice}; or name {hierarchy.levels[0]!r}, the top level, for a "
+                "change to anywhere"
+            )
+        return -1
+    if within not in above:
+        right = f"must be {choice}" if above else "is not possible: nothing is above; leave it out"
+        raise ValueError(f"within = {within!r} for the attribute {level!r} {right}")
+    return hierarchy.depth(within)
+
+
+def _known(plan: Plan) -> Iterator[str]:
+    yield from _attributes(plan)
+    yield from plan.hierarchy.levels if plan.hierarchy else ()

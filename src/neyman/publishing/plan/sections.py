@@ -1,0 +1,356 @@
+"""The sections of a plan as Python writes them: each is the dictionary that the TOML would give."""
+
+from __future__ import annotations
+
+from collections.abc import KeysView, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias, TypedDict, Unpack
+
+from neyman.publishing.plan.listed_keys import MOST_RANGE
+from neyman.publishing.plan.query import Neighboring
+
+__all__ = [
+    "Exact",
+    "QueryOptions",
+    "Section",
+    "Unit",
+    "count",
+    "distinct",
+    "histogram",
+    "keys",
+    "listed",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "quantiles",
+    "ratio",
+    "standard_deviation",
+    "sum",
+    "units",
+    "variance",
+]
+
+Section: TypeAlias = dict[str, Any]
+Exact: TypeAlias = int | float | str | Fraction
+Pair: TypeAlias = Sequence[Exact]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Name who is protected, and what may change about them.
+
+    Args:
+        protects: who is protected, such as "person".
+        neighboring: "replace-one" or "add-remove".
+        rows: the most rows of one unit that count; more than 1 needs ``id``; "discover" for a power
+            of two that follows from a noisy histogram. None stands for 1: without ``id``, a plan
+            then warns that it assumes one row per unit, unless the unit is a row by its name.
+        id: the column that names the unit.
+        rows_share: the part of the budget that this histogram takes.
+        rows_above: the part of the units that may have more rows.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.Unit("patient", neighboring="add-remove", rows=5, id="patient_id").rows
+        5
+    """
+
+    protects: str
+    _: KW_ONLY
+    neighboring: Neighboring
+    rows: int | str | None = None
+    id: str | None = None
+    rows_share: Exact | None = None
+    rows_above: Exact | None = None
+
+
+class QueryOptions(TypedDict, total=False):
+    """The fields that each query takes; see the page of the plan."""
+
+    name: str
+    table: str
+    by: str | Sequence[str]
+    at: str | Sequence[str]
+    where: str
+    groups: int
+    rows_per_group: int
+    delta: Exact
+    clip_share: Exact
+    clip_above: Exact
+    share: Exact
+    split: Mapping[str, Exact]
+    weight: Exact | Mapping[str, Exact]
+    public: Mapping[str, int]
+
+
+def keys(values: Any, unknown: Any = None) -> Section:
+    """Return a column of public keys to group by.
+
+    Args:
+        values: a list of texts, whole numbers, or true/false; a range of whole numbers or of dates,
+            such as ``{"from": 0, "to": 120}`` or ``{"from": "2023-01-01", "to": "2024-12-31",
+            "step": "month"}``, both ends included; or a column of a public file,
+            ``{"file": "states.csv", "column": "code"}``.
+        unknown: "drop" (if not given), or the key that rows with another value go to.
+
+    Raises:
+        TypeError: ``values`` is none of these, or a set: the hash of a plan depends on the order of
+            its keys, and the order of a set changes from one Python process to the next.
+        ValueError: a Python range of more than a million numbers.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.keys(["m", "f"], unknown="drop")
+        {'keys': ['m', 'f'], 'unknown': 'drop'}
+        >>> ny.keys({"from": 0, "to": 120})
+        {'keys': {'from': 0, 'to': 120}}
+    """
+    if isinstance(values, range) and len(values[: MOST_RANGE + 1]) > MOST_RANGE:
+        raise ValueError(f"values = {values!r} must list at most {MOST_RANGE} keys")
+    if isinstance(values, AbstractSet) and not isinstance(values, KeysView):
+        raise TypeError(
+            f"values is a {type(values).__name__} and must be a list of keys: a set has another "
+            "order in each process, and so the plan another hash; give sorted(values)"
+        )
+    try:
+        plain = values if isinstance(values, (str, Mapping)) else list(values)
+    except TypeError:
+        raise TypeError(f"values = {values!r} must be a list of keys, such as ['m', 'f']") from None
+    return {"keys": plain} if unknown is None else {"keys": plain, "unknown": unknown}
+
+
+def count(**options: Unpack[QueryOptions]) -> Section:
+    """Return a query for the number of rows in each cell.
+
+    Args:
+        **options: the fields of a query, such as ``by``, ``at``, ``where``, ``share``, ``name``.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.count(by=["sex"], share="1/2")
+        {'measure': 'count', 'by': ['sex'], 'share': '1/2'}
+    """
+    return _query("count", options)
+
+
+def units(**options: Unpack[QueryOptions]) -> Section:
+    """Return a query for the number of distinct units in each cell.
+
+    Args:
+        **options: the fields of a query; ``delta`` for keys that are discovered.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.units(by="word", delta="1e-9")
+        {'measure': 'units', 'by': ['word'], 'delta': '1e-9'}
+    """
+    return _query("units", options)
+
+
+def sum(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> Section:  # noqa: A001
+    """Return a query for the sum of a column, each value clipped.
+
+    Args:
+        column: what is summed.
+        clip: [low, high], in the column's units; or "discover" for [0, B], "discover-signed" for
+            [-B, B], with B a power of two that follows from a noisy histogram.
+        **options: the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.sum("pay", clip=(0, 100))
+        {'measure': 'sum', 'column': 'pay', 'clip': [0, 100]}
+    """
+    return _query("sum", options, column=column, clip=clip)
+
+
+def mean(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> Section:
+    """Return a query for the mean of a column, each value clipped.
+
+    Args:
+        column: whose mean it is.
+        clip: [low, high], in the column's units; or "discover" for [0, B], "discover-signed" for
+            [-B, B], with B a power of two that follows from a noisy histogram.
+        **options: the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.mean("pay", clip=(0, 100))["measure"]
+        'mean'
+    """
+    return _query("mean", options, column=column, clip=clip)
+
+
+def variance(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:
+    """Return a query for the variance of a column, each value clipped.
+
+    Args:
+        column: whose variance it is.
+        clip: [low, high], in the column's units.
+        **options: the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.variance("age", clip=(0, 120))["clip"]
+        [0, 120]
+    """
+    return _query("variance", options, column=column, clip=clip)
+
+
+def standard_deviation(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:
+    """Return a query for the standard deviation of a column, each value clipped.
+
+    Args:
+        column: whose standard deviation it is.
+        clip: [low, high], in the column's units.
+        **options: the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.standard_deviation("age", clip=(0, 120))["measure"]
+        'standard_deviation'
+    """
+    return _query("standard_deviation", options, column=column, clip=clip)
+
+
+def ratio(
+    column: str,
+    *,
+    over: str,
+    clip: Pair,
+    clip_over: Pair,
+    complete: bool = False,
+    **options: Unpack[QueryOptions],
+) -> Section:
+    """Return a query for the sum of a column divided by the sum of another.
+
+    Args:
+        column: whose sum is divided.
+        over: the column whose sum divides it.
+        clip: [low, high] of the first.
+        clip_over: [low, high] of the second, low at least 0.
+        complete: whether only rows with both numbers take part. Otherwise a missing number adds
+            nothing to its own sum, as in SQL's SUM(a) / SUM(b).
+        **options: the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.ratio("paid", over="items", clip=(0, 1000), clip_over=(1, 50))["over"]
+        'items'
+    """
+    ends = {"clip": clip, "over": over, "clip_over": clip_over}
+    return _query("ratio", options, column=column, **ends, complete=complete or None)
+
+
+def distinct(column: str, **options: Unpack[QueryOptions]) -> Section:
+    """Return a query for the number of distinct values of a column in each cell.
+
+    Args:
+        column: whose values are counted; it has keys, or ``discover``.
+        **options: the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.distinct("product", by="shop")
+        {'measure': 'distinct', 'column': 'product', 'by': ['shop']}
+    """
+    return _query("distinct", options, column=column)
+
+
+def median(column: str, **fields: Any) -> Section:
+    """Return a query for the median of a column.
+
+    Args:
+        column: whose median it is.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.median("age", edges=[0, 40, 80, 120])["measure"]
+        'median'
+    """
+    return _query("median", fields, column=column)
+
+
+def min(column: str, **fields: Any) -> Section:  # noqa: A001
+    """Return a query for the 1% quantile of a column, which is near its least value.
+
+    Args:
+        column: whose values are looked at.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.min("age", edges=[0, 40, 80, 120])["measure"]
+        'min'
+    """
+    return _query("min", fields, column=column)
+
+
+def max(column: str, **fields: Any) -> Section:  # noqa: A001
+    """Return a query for the 99% quantile of a column, which is near its largest value.
+
+    Args:
+        column: whose values are looked at.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.max("age", edges=[0, 40, 80, 120])["measure"]
+        'max'
+    """
+    return _query("max", fields, column=column)
+
+
+def histogram(column: str, *, edges: Sequence[Exact], **options: Unpack[QueryOptions]) -> Section:
+    """Return a query for the number of rows in each bin of a column.
+
+    Args:
+        column: whose values are put into bins.
+        edges: rising edges of the bins, at least two.
+        **options: the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.histogram("age", edges=[0, 18, 65, 120])["edges"]
+        [0, 18, 65, 120]
+    """
+    return _query("histogram", options, column=column, edges=edges)
+
+
+def quantiles(column: str, *, quantiles: Sequence[Exact], **fields: Any) -> Section:
+    """Return a query for quantiles of a column.
+
+    Args:
+        column: whose quantiles they are.
+        quantiles: which, between 0 and 1, rising; 0.5 is the median.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.quantiles("age", edges=[0, 40, 80, 120], quantiles=["0.5"])["quantiles"]
+        ['0.5']
+    """
+    return _query("quantiles", fields, column=column, quantiles=quantiles)
+
+
+def _query(measure: str, options: Mapping[str, Any], **more: Any) -> Section:
+    fields = {"measure": measure, **more, **options}
+    for name in ("by", "at"):
+        if isinstance(fields.get(name), str):
+            fields[name] = [fields[name]]
+    return {name: listed(value) for name, value in fields.items() if value is not None}
+
+
+def listed(value: Any) -> Any:
+    """Return lists in place of tuples, as a TOML file gives them."""
+    if isinstance(value, Mapping):
+        return {name: listed(part) for name, part in value.items()}
+    return [listed(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,153 @@
+"""The private tables of a plan: its table, and further tables with rows of the same units.
+
+A unit's data are its rows in all tables. Each table bounds a unit's rows by itself, and each query
+reads one table. A further table can also give columns to the rows of the plan's table: it has then
+one row per unit at most, so each row of the plan's table has one value of each column, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from neyman.publishing.plan.derived import Rows
+from neyman.publishing.plan.document import PlanDocument, UnitPart, show, suggest
+from neyman.publishing.plan.hierarchy import Hierarchy
+from neyman.publishing.plan.query import Duplicates, Query
+
+__all__ = ["PrivateTable", "read_by_queries", "read_tables", "unit_in"]
+
+
+@dataclass(frozen=True)
+class PrivateTable:
+    """A further private table.
+
+    Args:
+        name: its name among the data.
+        id: its column that names the unit.
+        rows: the most rows of one unit that count in it, 1 to 1000.
+        join: its columns that each row of the plan's table gets.
+        duplicates: which row a unit with several rows has: "drop" for none, or "least"; None where
+            the table may have several rows per unit.
+    """
+
+    name: str
+    id: str
+    rows: int = 1
+    join: tuple[str, ...] = ()
+    duplicates: Duplicates | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the section as JSON types, for the canonical plan."""
+        content: dict[str, Any] = {"id": self.id, "rows": self.rows}
+        if self.join:
+            content["join"] = list(self.join)
+        if self.duplicates is not None:
+            content["duplicates"] = self.duplicates
+        return content
+
+
+def unit_in(unit: UnitPart, table: PrivateTable) -> UnitPart:
+    """Return the unit as a further table has it."""
+    return unit.model_copy(update={"id": table.id, "rows": table.rows})
+
+
+def read_tables(document: PlanDocument, problems: list[str]) -> tuple[PrivateTable, ...]:
+    """Return the further tables of a plan, and report what is wrong with them.
+
+    Args:
+        document: the plan as written.
+        problems: gets a sentence for each error.
+    """
+    problems += _problems(document)
+    tables: list[PrivateTable] = []
+    for name, part in document.tables.items():
+        duplicates = part.duplicates or ("drop" if part.join else None)
+        own = part.id or document.unit.id or ""
+        tables.append(PrivateTable(name, own, part.rows, part.join, duplicates))
+    return tuple(tables)
+
+
+def _problems(document: PlanDocument) -> Iterator[str]:
+    known = [document.table, *document.tables]
+    if document.tables and document.unit.id is None:
+        yield (
+            "unit.id is missing; a plan of several tables needs the column that names the unit in "
+            f"{document.table!r}"
+        )
+    for index, query in enumerate(document.query):
+        if query.table is not None and query.table not in known:
+            yield (
+                f"query[{index}].table (of query {query.name!r}) = {query.table!r}: must be a table"
+                f" of the plan; {suggest(query.table, known)}"
+            )
+    queried = {query.table or document.table for query in document.query}
+    if document.table not in queried:
+        yield (
+            f"table = {document.table!r}: no query reads it; name a table there that a query reads"
+        )
+    folded: dict[str, str] = {document.table.casefold(): document.table}
+    columns: dict[str, str] = {}
+    calculated = {*document.derive, *document.lookup}
+    for name, part in document.tables.items():
+        where = f"tables.{name}"
+        if not name.strip():
+            yield f"{where}: must have a name that is not blank"
+        other = folded.setdefault(name.casefold(), name)
+        if other != name or name == document.table:
+            yield f"{where}: {other!r} is the name of another table of the plan; rename one"
+        if part.rows > 1 and (part.join or part.duplicates is not None):
+            field = "join" if part.join else "duplicates"
+            yield (
+                f"{where}.rows = {part.rows}: with {field} the table has one row per unit; leave "
+                f"rows out, or {field}"
+            )
+        if not part.join and name not in queried:
+            yield f"{where}: no query reads it, and no column is joined; leave it out, or use it"
+        if part.id in calculated:
+            yield f"{where}.id = {part.id!r}: is a derived column; name a column of the data"
+        for position, column in enumerate(part.join):
+            spot = f"{where}.join[{position}] = {show(column)}"
+            if column in calculated:
+                yield f"{spot}: is a derived column; join the columns that it is computed from"
+            elif column == document.unit.id:
+                yield f"{spot}: is unit.id, which the plan's table has; leave it out"
+            elif column in columns:
+                yield f"{spot}: is joined twice; rename it in one of the tables, or leave it out"
+            columns[column] = name
+
+
+def read_by_queries(
+    rows: Rows, queries: Iterable[Query], where: str | None, hierarchy: Hierarchy | None
+) -> Rows:
+    """Return the derived columns and filters that some queries need, and no others.
+
+    Args:
+        rows: those of the plan.
+        queries: of one table.
+        where: the table's filter, or None.
+        hierarchy: of the plan.
+    """
+    queries = tuple(queries)
+    texts = {query.where for query in queries} | {where}
+    used = {name for query in queries for name in (*query.by, *query.columns)}
+    used = used.union(*(rows.read_by(text) for text in texts))
+    if hierarchy is not None and any(query.at for query in queries):
+        used |= {*hierarchy.levels} & rows.names
+    needed: set[str] = set()
+    for one in reversed(rows.derived):  # each comes after those that it reads
+        if one.name in used:
+            needed.add(one.name)
+            used |= one.sources
+    own = [one for one in rows.derived if one.name in needed]
+    filters = [(text, node) for text, node in rows.filters if text in texts]
+    sources = {name for text, _ in filters for name in rows.read_by(text)}
+    sources = sources.union(*(one.sources for one in own))
+    return replace(
+        rows,
+        derived=tuple(own),
+        where=where,
+        filters=tuple(filters),
+        readings=tuple(reading for reading in rows.readings if reading[0] in sources),
+    )

@@ -1,0 +1,419 @@
+"""How far off a release's tables will be: known before any data, from the plan alone.
+
+A count or a sum is the true number plus noise of a known law, so its standard error and its 90%
+interval are the same in every cell, whatever is in it. A mean, a variance and a quantile divide by
+a number of rows: their error is a function of it, at most, to first order in the noise over that
+number:
+
+- mean of values within h of the middle of the clip: sqrt(S^2 + h^2 N^2) / rows, S and N the
+  standard errors of the sum of their distances from it, with signs, and of the count;
+- variance of such values: sqrt(Q^2 + (2 h S)^2 + (h^2 N)^2) / rows, Q that of the squares;
+- standard deviation: the root of the variance's, which is what it is at most;
+- ratio of sums: sqrt(S^2 + r^2 T^2) / b, S and T the standard errors of both sums, b the sum below
+  if its values average the middle of their clip, r the largest ratio then;
+- quantile that is drawn by inverse sensitivity: by rank, see `neyman.publishing.tables.estimates.rank_error`;
+- quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of
+  what decides on which side of bin j it lies (`neyman.publishing.tables.estimates.quantiles`).
+
+The other way round, the noise that has a wanted error gives the least rho that allows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from neyman.accounting.optimality.table_gap import cell_gap, mean_gap
+from neyman.numerics import check
+from neyman.numerics.rounding import above
+from neyman.publishing.consistency.adjusted_tables import consistent_variances
+from neyman.publishing.plan.document import suggest
+from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.promise import Promise
+from neyman.publishing.plan.query import Query, center, middle
+from neyman.publishing.tables.estimates import half_width, rank_error, ratio_range, standard_error
+from neyman.publishing.tables.key_selection import threshold
+
+__all__ = ["ROWS", "TableError", "errors", "promise", "scale_for", "table_named"]
+
+ROWS = (100, 1000, 10_000)
+"""The numbers of rows in a cell for which a ratio's error is given."""
+
+LEAST_NOISE, MOST_NOISE = Fraction(1, 10**4), Fraction(10**30)  # sigma^2 that can be drawn
+DELTA, LEVEL = 1e-6, 0.05  # at which a promise is stated
+
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class TableError:
+    """The error of one table, in the plan's units.
+
+    Args:
+        query, level: which table.
+        measure: what is measured.
+        cells: how many cells it has; None where keys are found in the data.
+        standard_error, half_width: of each cell, the latter of the 90% interval; None for ratios.
+        by_rows: for ratios, by number of rows in a cell the most that both are, to first order;
+            for quantiles as a part of the rows. Half the clip's range where nothing is known.
+        by_rank: whether ``by_rows`` has ranks, as parts of the rows, and not values.
+        gap: at most how many times the smallest standard error of any release that meets the same
+            zCDP guarantee; of a mean with the largest of the numbers of rows; None where no bound
+            is proven.
+        consistent: least and largest standard error of its cells after least squares, where the
+            plan asks for consistent tables and this one takes part.
+        threshold: where keys are found in the data, the least noisy number of units with which a
+            key is published.
+        published_from: the number of units from which on a key is published with probability 95%.
+    """
+
+    query: str
+    level: str
+    measure: str
+    cells: int | None
+    standard_error: float | None
+    half_width: float | None
+    by_rows: tuple[tuple[int, float, float], ...] = ()
+    consistent: tuple[float, float] | None = None
+    threshold: int | None = None
+    published_from: int | None = None
+    by_rank: bool = False
+    gap: float | None = None
+
+    @property
+    def name(self) -> str:
+        """As its files are named: query.level."""
+        return f"{self.query}.{self.level}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return {
+            "table": self.name,
+            "measure": self.measure,
+            "cells": self.cells,
+            "standard_error": self.standard_error,
+            "half_width_90": self.half_width,
+            "by_rows": [
+                {"rows": n, "standard_error": _json(error), "half_width_90": _json(half)}
+                for n, error, half in self.by_rows
+            ],
+            "consistent": None if self.consistent is None else list(self.consistent),
+            "times_least_error": self.gap,
+            **self._discovery(),
+        }
+
+    def _discovery(self) -> dict[str, int | None]:
+        if self.threshold is None:
+            return {}
+        return {"threshold": self.threshold, "published_from": self.published_from}
+
+
+def _json(number: float) -> float | str:
+    """JSON has no infinity: a receipt writes it as a text, too."""
+    return number if math.isfinite(number) else "inf"
+
+
+def errors(
+    plan: Plan, scale: Fraction | None = None, rows: Sequence[int] = ROWS
+) -> tuple[TableError, ...]:
+    """The error of every table of a plan, in declared order.
+
+    Args:
+        plan: calibrated if no scale is given.
+        scale: 1/rho in place of the calibrated one.
+        rows: numbers of rows in a cell for which a ratio's error is given.
+    """
+    after = _after(plan, plan.scale if scale is None else scale)
+    tables = []
+    for (name, level), entries in _tables(plan).items():
+        query = plan.query(name)
+        noise = {
+            entry.measure: _noise(entry, plan.scale if scale is None else scale)
+            for entry in entries
+        }
+        unit = _unit(plan, query)
+        least = after.get((name, level))
+        single = (len(noise) == 1 or query.delta is not None) and not query.ranked
+        (*_, sigma_squared) = noise.values()  # of keys that are found, the last is published
+        by_rows = () if single else tuple(_ratio(plan, query, noise, unit, n) for n in rows)
+        tables.append(
+            TableError(
+                name,
+                level,
+                query.measure,
+                entries[0].cells,
+                standard_error(sigma_squared, rounded=plan.rounded) / unit if single else None,
+                half_width(sigma_squared, rounded=plan.rounded) / unit if single else None,
+                by_rows,
+                None if least is None else (least[0] / unit, least[1] / unit),
+                *_needed(plan, query, noise),
+                by_rank=query.ranked,
+                gap=_gap(plan, query, entries, noise, by_rows),
+            )
+        )
+    return tuple(tables)
+
+
+def _gap(
+    plan: Plan,
+    query: Query,
+    entries: Sequence[Entry],
+    noise: Mapping[str, Fraction],
+    by_rows: Sequence[tuple[int, float, float]],
+) -> float | None:
+    """The error over the least one; None where no bound is proven for what the table measures."""
+    relation = plan.unit.neighboring
+    if any(entry.public is not None or entry.searched or entry.failure for entry in entries):
+        return None
+    rho = sum((entry.squared / (2 * noise[entry.measure]) for entry in entries), Fraction(0))
+    if len(entries) == 1 and not query.ranked:
+        (entry,) = entries
+        error = standard_error(noise[entry.measure], rounded=plan.rounded)
+        return cell_gap(error, rho, entry.shifts, entry.cells, relation)
+    if query.measure != "mean" or query.clip is None or not by_rows:
+        return None
+    n, error, _ = by_rows[-1]
+    width = (query.clip[1] - query.clip[0]) / _unit(plan, query)
+    return mean_gap(error, rho, width, n, relation)
+
+
+def _needed(
+    plan: Plan, query: Query, noise: Mapping[str, Fraction]
+) -> tuple[int | None, int | None]:
+    """The threshold of keys that are found, and the number of units with which one passes it.
+
+    A key of n units passes if its noise is at least threshold - n. By symmetry the chance that it
+    does not is that of noise above n - threshold, which a 90% interval bounds by 5%.
+    """
+    if query.delta is None:
+        return None, None
+    least = threshold(noise["keys"], query.delta, rounded=plan.rounded)
+    return least, least + math.ceil(half_width(noise["keys"], rounded=plan.rounded))
+
+
+def table_named(plan: Plan, text: str) -> Name:
+    """The table that a text names.
+
+    Args:
+        plan: whose tables.
+        text: "query.level", as its files are named, or "level query" as one says it; the query
+            alone where it has one level. A query "total" at "county" is "total.county" or "county
+            total".
+
+    Raises:
+        ValueError: no table has this name, or several have.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"table = {text!r} must be a text, such as 'total.county'")
+    names: dict[str, list[Name]] = {}
+    for name, level in _tables(plan):
+        said = {f"{name}.{level}", f"{level} {name}"}
+        if len(plan.query(name).levels) == 1:
+            said.add(name)
+        for way in said:
+            names.setdefault(way, []).append((name, level))
+    wanted = names.get(" ".join(text.split()), [])
+    if len(wanted) == 1:
+        return wanted[0]
+    known = [f"{name}.{level}" for name, level in _tables(plan)]
+    if wanted:
+        raise ValueError(f"table = {text!r} may be each of {wanted}; write it as query.level")
+    raise ValueError(f"table = {text!r}: there is no such table; {suggest(text, known)}")
+
+
+def scale_for(
+    plan: Plan,
+    table: str,
+    error: float | Fraction | str,
+    *,
+    interval: bool = False,
+    consistent: bool = False,
+) -> Fraction:
+    """The largest 1/rho at which a table has at most a wanted error: the least rho.
+
+    Args:
+        plan: its shares decide how much of rho a table gets; its budget is not looked at.
+        table: of counts, sums or units; see `table_named`.
+        error: the wanted standard error of each cell, above 0, in the plan's units.
+        interval: whether ``error`` is the half width of the 90% interval instead.
+        consistent: whether the standard error after least squares is meant, the largest one.
+
+    Returns:
+        An exact number: ``plan.at_scale`` of it is the mechanism.
+
+    Raises:
+        ValueError: a table whose error depends on the data or is 0, or an error too large.
+    """
+    name, level = table_named(plan, table)
+    wanted = check.exact("error", error)
+    if wanted <= 0:
+        raise ValueError(f"error = {error!r} must be above 0")
+    query = plan.query(name)
+    entries = _tables(plan)[name, level]
+    if len(entries) > 1 or query.ranked:
+        raise ValueError(
+            f"table = {table!r} is a {query.measure}, whose error depends on how many rows are in "
+            "a cell; name a table of counts or sums"
+        )
+    if entries[0].searched:
+        raise ValueError(
+            f"table = {table!r}: its error depends on a bound that a noisy histogram leads to; "
+            "name another one, or declare the bound"
+        )
+    if entries[0].public is not None:
+        raise ValueError(f"table = {table!r} is declared and has no error; name another one")
+    wanted *= _unit(plan, query)
+    if consistent:
+        if interval:
+            raise ValueError("consistent: give a standard error, not the half width of an interval")
+        if (name, level) not in _after(plan, Fraction(1)):
+            raise ValueError(
+                f"table = {table!r} is not made consistent with others; the plan must have a "
+                "[consistency] section and the table be of counts or sums"
+            )
+        return _largest(entries[0], lambda scale: _after(plan, scale)[name, level][1] <= wanted)
+    measure: Callable[..., float] = half_width if interval else standard_error
+    return _largest(
+        entries[0],
+        lambda scale: measure(_noise(entries[0], scale), rounded=plan.rounded) <= wanted,
+    )
+
+
+def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
+    """What the plan reveals at a scale: safe sides of rho, epsilon at 1e-6 and power at 5%.
+
+    With the noise that its budget asks for, no number is above the budget's.
+    """
+    mechanism = plan.at_scale(scale)
+    curve = mechanism.tradeoff()
+    proven = Promise.of(plan, mechanism) if scale == plan.scale else Promise()
+    return {
+        "rho": above(1 / scale),
+        "epsilon": proven.epsilon(DELTA, curve.epsilon(delta=DELTA)).upper,
+        "power": proven.power(LEVEL, curve.power(level=LEVEL)).upper,
+    }
+
+
+def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
+    """The largest scale of eight digits that is kept, where all smaller ones are.
+
+    With the least noise that can be drawn, what is published is the exact number, but for one cell
+    in 10^2000.
+    """
+    one = entry.sigma_squared(Fraction(1))
+    low, high = LEAST_NOISE / one, MOST_NOISE / one
+    if meets(high):
+        raise ValueError("error: larger than any noise gives that can be drawn; ask for less")
+    while high / low > 1 + Fraction(1, 10**9):
+        middle = _eight_digits(math.sqrt(low) * math.sqrt(high))
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if meets(middle) else (low, middle)
+    return low
+
+
+def _eight_digits(value: float) -> Fraction:
+    return Fraction(f"{value:.7e}")
+
+
+def _tables(plan: Plan) -> dict[Name, list[Entry]]:
+    tables: dict[Name, list[Entry]] = {}
+    for entry in plan.entries():
+        tables.setdefault((entry.query, entry.level), []).append(entry)
+    return tables
+
+
+def _noise(entry: Entry, scale: Fraction) -> Fraction:
+    return Fraction(0) if entry.public is not None else entry.sigma_squared(scale)
+
+
+def _unit(plan: Plan, query: Query) -> float | int:
+    """How many of its whole numbers make one of the plan's units."""
+    counts = ("count", "units", "distinct", "histogram")
+    if query.column is None or query.ranked or query.measure in counts:
+        return 1
+    decimals = plan.column(query.column).decimals
+    if query.over is not None:
+        return 10.0 ** (decimals - plan.column(query.over).decimals)
+    return 10 ** (2 * decimals if query.measure == "variance" else decimals)
+
+
+def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
+    """Least and largest standard error after least squares, of the tables that take part."""
+    if plan.consistency is None:
+        return {}
+    tables = _tables(plan)
+    noise = {
+        name: standard_error(_noise(entries[0], scale), rounded=plan.rounded) ** 2
+        for name, entries in tables.items()
+    }
+    variances = consistent_variances(plan, noise)
+    return {
+        name: (math.sqrt(float(np.min(v))), math.sqrt(float(np.max(v))))
+        for name, v in variances.items()
+    }
+
+
+def _ratio(
+    plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
+) -> tuple[int, float, float]:
+    """A number of rows, and the standard error and half width there."""
+    n = check.integer("rows", rows, 1)
+    if query.inverse_sensitivity:
+        error, half = rank_error(query, noise["rank"])
+        return n, min(error / n, 1.0), min(half / n, 1.0)
+    if query.ranked and query.bins:
+        bins = len(query.bins) - 1
+        worst = max(
+            (1 - q) ** 2 * j + q * q * (bins - j)
+            for q in map(float, query.quantiles)
+            for j in (1, bins)
+        )
+        sigma = math.sqrt((noise["count"] + (Fraction(1, 12) if plan.rounded else 0)) * worst)
+        depth = max(1, (bins - 1).bit_length())
+        return n, min(sigma / n, 1.0), min(sigma * math.sqrt(2 * math.log(10 * depth)) / n, 1.0)
+    low, high = query.clip or (0, 1)
+    if query.clip_over:
+        return _ratio_of_sums(plan, query, noise, unit, n)
+    half = (high - low) / 2
+    steps = middle((low, high)).denominator  # of offsets, to one of the clip
+    if query.measure == "mean":
+        slopes, most, coverage = {"offset": 1 / steps, "count": half}, half, 0.95
+    else:
+        half = max(high - center((low, high)), half)
+        slopes = {"square": 1.0, "offset": 2 * half / steps, "count": half**2}
+        most, coverage = half**2 / 2, 1 - 0.1 / 3
+    errors = {part: standard_error(noise[part], rounded=plan.rounded) for part in slopes}
+    error = math.hypot(*(k * errors[part] for part, k in slopes.items())) / n
+    widths = {part: half_width(noise[part], coverage, rounded=plan.rounded) for part in slopes}
+    left = n - widths["count"]
+    width = sum(k * widths[part] for part, k in slopes.items()) / left if left > 0 else most
+    if query.measure == "standard_deviation":
+        error, width, most = math.sqrt(error), math.sqrt(width), half
+    return n, min(error, most) / unit, min(width, most) / unit
+
+
+def _ratio_of_sums(
+    plan: Plan,
+    query: Query,
+    noise: Mapping[str, Fraction],
+    unit: float,
+    rows: int,
+) -> tuple[int, float, float]:
+    """The same for a ratio of sums, if the values below average the middle of their clip."""
+    below = rows * sum(query.clip_over or (0, 1)) / 2
+    slope = max(abs(end) for end in query.clip or (0, 1)) * rows / below
+    parts = noise["sum"], noise["over"]
+    errors = [standard_error(part, rounded=plan.rounded) for part in parts]
+    error = math.hypot(errors[0], slope * errors[1]) / below
+    above, over = (half_width(part, 0.95, rounded=plan.rounded) for part in parts)
+    left = below - over
+    least, most = ratio_range(query.row_range("sum"), query.row_range("over"))
+    width = (above + slope * over) / left if left > 0 else math.inf
+    return rows, min(error, most - least) / unit, min(width, most - least) / unit

@@ -1,0 +1,370 @@
+"""How a plan's budget is best split over its tables: the shares with the least weighed error.
+
+At a given rho a table with the share s has noise of variance squared / (2 s rho), where squared is
+the largest squared shift of one unit. Errors of counts and of sums are compared in that unit: what
+counts is the mean over a table's cells of variance / squared, times the table's weight.
+
+- Without consistency the objective is the sum of w_T k_T / (2 s_T), k_T the number of integer
+  tables that the measure is made of, each of which gets the same part. By Cauchy and Schwarz the
+  best shares are in proportion to sqrt(w_T k_T): a table that counts four times as much gets twice
+  the share.
+- With consistency a table also serves its margins, and the variances are those after least squares
+  (`neyman.publishing.consistency`). They are convex in the precisions, and so in the shares, and of
+  degree -1. With g_T = -dF/ds_T, sum s_T g_T = F, and convexity at t s* for any t > 0 says
+  F* / t >= 2 F - t sum s*_T g_T; the best t gives F* >= F^2 / sum s*_T g_T >= F^2 / max g, a bound
+  from below [MA-7]. Shares are multiplied by sqrt(g_T), which for
+  tables apart is the closed form in one step, until both are near. Derivatives are differences of
+  F, so that the bound is an estimate here.
+
+Shares are whole thousandths, at least one each, and sum to 1 exactly; or the plan's own, if no
+others are better by more than the search can tell. A plan that states weights is explained by them
+(`Split.standing`) whenever a page is made of it: from the plan alone, so that anyone can check it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.accounting.semantics.digits import plain
+from neyman.numerics import check
+from neyman.publishing.consistency.adjusted_tables import consistent_variances
+from neyman.publishing.plan.document import MOST_WEIGHT, suggest
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.planning.accuracy import table_named
+
+__all__ = ["MOMENT", "Part", "Split", "best_split"]
+
+Name = tuple[str, str]
+Floats = NDArray[np.float64]
+
+LEAST_PARTS = 1000
+MOST_STEPS = 400
+TOLERANCE = 1e-4
+STEP = 1e-4  # relative, of differences
+FLOOR = 1e-4  # of a share while it is looked for
+NEAR = 0.01  # of the squared error: less is not worth a change
+SLACK = 1e-6  # where a number is rounded to be read: machines differ in its last digits
+MOMENT = 2 * 10**7
+"""The work that a search may do where someone waits for a page: under half a second."""
+TREE = 3000  # places whose variances take as long as one more tree
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table's part of the budget.
+
+    Args:
+        query, level: which table.
+        weight: how much its cells' error counts.
+        share: of the whole budget, exact.
+        before: its share in the plan as it is.
+        error: standard error of its cells (root of their mean variance) at rho = 1, over the
+            largest l2 norm of a unit's shift, after least squares where that is meant.
+        error_before: the same with the plan's own shares.
+        made_of: how many tables of integers, each of which gets the same part.
+    """
+
+    query: str
+    level: str
+    weight: Fraction
+    share: Fraction
+    before: Fraction
+    error: float
+    error_before: float
+    made_of: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """The best split found.
+
+    Args:
+        parts: by table, in declared order; shares sum to 1.
+        consistent: whether errors are those after least squares.
+        value, before, equal: the objective with these shares, with the plan's, with equal ones.
+        gap: by which factor, less 1, the objective may be above the best one (estimated where
+            consistent); infinite where that would have taken too long to find out.
+    """
+
+    parts: tuple[Part, ...]
+    consistent: bool
+    value: float
+    before: float
+    equal: float
+    gap: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return {
+            "shares": [
+                {
+                    "table": f"{part.query}.{part.level}",
+                    "weight": str(part.weight),
+                    "share": str(part.share),
+                    "before": str(part.before),
+                    "error_ratio": part.error / part.error_before,
+                }
+                for part in self.parts
+            ],
+            "consistent": self.consistent,
+            "squared_error": self.value,
+            "squared_error_before": self.before,
+            "squared_error_equal": self.equal,
+            "gap": self.gap if math.isfinite(self.gap) else None,
+        }
+
+    def standing(self) -> list[str]:
+        """In sentences: how good the plan's own shares are for the weights."""
+        if len(self.parts) == 1:
+            return ["There is one table, which gets all of the budget."]
+        least = self.value / (1 + self.gap)
+        saved, most = 1 - self.value / self.before, 1 - least / self.before
+        if most < NEAR + SLACK:
+            text = "No other shares would lower it by as much as 1%."
+        elif saved > NEAR - SLACK:
+            text = (
+                f"Other shares would lower it by {_up(saved)}% at the same cost: "
+                "neyman plan split finds them."
+            )
+        else:
+            upto = f" (by {_up(most)}% at most)" if math.isfinite(self.gap) else ""
+            text = f"Whether others would lower it{upto} is what neyman plan split finds out."
+        return [
+            "The weight of a table, which the plan states, says how much its errors count.",
+            f"So counted, the sum of squared errors is {self._beside_equal()}.",
+            text,
+        ]
+
+    def measured(self, protects: str) -> str:
+        """In a sentence: what a squared error is here, for who is protected, such as "person"."""
+        after = " once the tables are made to add up," if self.consistent else ""
+        summed = any(part.made_of > 1 for part in self.parts)
+        return (
+            f"A squared error is the mean over a table’s cells,{after} in units of the most that "
+            f"one {protects} can change the table."
+            + " A mean or a variance adds up those of the sums and counts in it."
+            * summed
+        )
+
+    def _beside_equal(self) -> str:
+        ratio = self.before / self.equal
+        if all(part.before == self.parts[0].before for part in self.parts):
+            return "that of equal shares, which these are"
+        if ratio > 10**6:
+            return "over a million times that of equal shares"
+        if ratio > 2 - SLACK:
+            times = f"{math.ceil(10 * ratio - SLACK) / 10:,.1f}".removesuffix(".0")
+            return f"{times} times that of equal shares"
+        if abs(1 - ratio) < NEAR - SLACK:
+            return "that of equal shares, to less than 1%"
+        if ratio > 1:
+            return f"{_up(ratio - 1)}% more than with equal shares"
+        return f"{math.floor(100 * (1 - ratio) + SLACK)}% less than with equal shares"
+
+    def explained(self) -> list[str]:
+        """In sentences: who gets what, why, and what it saves."""
+        total = sum((part.weight for part in self.parts), Fraction(0))
+        which = "after least squares" if self.consistent else "table by table"
+        lines = [
+            f"The shares minimize the weighed sum of the tables' mean squared errors, {which}, at "
+            "the same guarantee."
+        ]
+        lines += [
+            f"{part.query}.{part.level} gets {_percent(part.share)} of the budget (before: "
+            f"{_percent(part.before)}): its weight is {plain(part.weight)} of {plain(total)}, "
+            f"and its standard error becomes {part.error / part.error_before:.2f} times as large."
+            for part in sorted(self.parts, key=lambda part: -part.share)
+        ]
+        for name, other in (("equal shares", self.equal), ("the plan's own shares", self.before)):
+            saved = 100 * (1 - self.value / other)
+            way = f"falls by {saved:.1f}%" if saved >= 0 else f"rises by {-saved:.1f}%"
+            if abs(saved) < 0.05:
+                way = "is the same"
+            lines.append(f"Against {name} the weighed squared error {way}.")
+        return lines
+
+
+def _percent(share: Fraction) -> str:
+    return f"{100 * float(share):.1f}%"
+
+
+def _up(part: float) -> int:
+    """A part in whole per cent, rounded against the shares that are shown."""
+    return math.ceil(100 * part - SLACK)
+
+
+def best_split(
+    plan: Plan,
+    weights: Mapping[str, float | Fraction | str] | None = None,
+    *,
+    consistent: bool | None = None,
+    work: int | None = None,
+) -> Split:
+    """The shares with the least weighed error.
+
+    Args:
+        plan: its own shares are only compared with.
+        weights: from 1e-60 to 1e60, by table (see `table_named`) or by query, for all of its
+            levels. Where none is given the plan's own counts, and 1 where it states none.
+        consistent: whether the error after least squares counts; as the plan has it if left out.
+        work: the most that the search may do, in places whose variances are worked out (about
+            10^8 a second); it goes on to the end if left out. What it leaves open is in ``gap``.
+
+    Raises:
+        ValueError: a weight for what is not in the plan, or is declared, or twice for a table.
+    """
+    entries: dict[Name, list[Fraction]] = {}
+    for entry in plan.entries():
+        if entry.public is None:
+            entries.setdefault((entry.query, entry.level), []).append(entry.share)
+    names = list(entries)
+    if not names:
+        raise ValueError("plan: all of its tables are declared, and none gets a share")
+    given = _weights(plan, names, weights or {})
+    joint = plan.consistency is not None if consistent is None else consistent
+    own = np.array([float(sum(entries[name])) for name in names])
+    many = np.array([len(entries[name]) for name in names], dtype=float)
+    weighing = np.array([float(given[name]) for name in names])
+
+    def variances(shares: Floats) -> Floats:
+        noise_variances = many / (2 * shares)
+        return _after(plan, names, noise_variances) if joint else noise_variances
+
+    def value(shares: Floats) -> float:
+        return float(weighing @ variances(shares))
+
+    apart = np.sqrt(weighing * many)
+    best, lower = apart / apart.sum(), 0.0
+    if joint:
+        each = (2 * len(names) + 1) * _places(plan, names)
+        steps = MOST_STEPS if work is None else min(MOST_STEPS, work // each)
+        best, lower = _searched(value, (own, best), steps)
+    else:
+        lower = value(best)
+    exact = _rounded(best)
+    if value(own) <= value(np.array([float(share) for share in exact])) * (1 + TOLERANCE):
+        exact = [sum(entries[name], Fraction(0)) for name in names]
+    shares = np.array([float(share) for share in exact])
+    after, before = np.sqrt(variances(shares)), np.sqrt(variances(own))
+    parts = tuple(
+        Part(
+            *name,
+            given[name],
+            share,
+            sum(entries[name], Fraction(0)),
+            float(e),
+            float(b),
+            len(entries[name]),
+        )
+        for name, share, e, b in zip(names, exact, after, before, strict=True)
+    )
+    least = value(shares)
+    equal = value(np.full(len(names), 1 / len(names)))
+    gap = max(0.0, least / lower - 1) if lower else math.inf
+    return Split(parts, joint, least, value(own), equal, gap)
+
+
+def _places(plan: Plan, names: list[Name]) -> int:
+    """What working out all tables' variances once takes, in places of trees."""
+    count = 0
+    for name, level in names:
+        query = plan.query(name)
+        count += 2 ** len(query.by) * (plan.shape(query, level)[0] + TREE)
+    return count
+
+
+def _weights(
+    plan: Plan, names: list[Name], weights: Mapping[str, float | Fraction | str]
+) -> dict[Name, Fraction]:
+    queries = [query.name for query in plan.queries]
+    by_table: dict[Name, Fraction] = {}
+    for text, value in weights.items():
+        weight = check.exact(f"weight of {text!r}", value)
+        if weight <= 0:
+            raise ValueError(f"weight of {text!r} = {value!r} must be above 0")
+        if not Fraction(1, MOST_WEIGHT) <= weight <= MOST_WEIGHT:
+            raise ValueError(f"weight of {text!r} = {value!r} must be between 1e-60 and 1e60")
+        try:
+            tables = [table_named(plan, text)]
+        except ValueError:
+            if text not in queries:
+                known = [f"{name}.{level}" for name, level in names]
+                raise ValueError(
+                    f"weight of {text!r}: there is no such table or query; "
+                    f"{suggest(text, [*known, *queries])}"
+                ) from None
+            tables = [name for name in names if name[0] == text]
+        for table in tables:
+            if table not in names:
+                raise ValueError(f"weight of {text!r}: it is declared and gets no share")
+            if table in by_table:
+                raise ValueError(f"weight of {text!r}: {'.'.join(table)} has a weight already")
+            by_table[table] = weight
+    own = {(query.name, level): w for query in plan.queries for level, w in query.weight}
+    return {name: by_table.get(name, own.get(name, Fraction(1))) for name in names}
+
+
+def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
+    """Mean variances after least squares, from those before; both over the squared shift."""
+    squared = {(e.query, e.level): float(e.squared or 1) for e in plan.entries()}
+    noise = dict.fromkeys(squared, 0.0)
+    noise |= {n: v * squared[n] for n, v in zip(names, alone.tolist(), strict=True)}
+    variances = consistent_variances(plan, noise)
+    return np.array(
+        [
+            float(np.mean(variances[name])) / squared[name] if name in variances else v
+            for name, v in zip(names, alone.tolist(), strict=True)
+        ]
+    )
+
+
+def _searched(
+    value: Callable[[Floats], float], starts: Iterable[Floats], steps: int
+) -> tuple[Floats, float]:
+    """Shares near the best, and a lower bound on the objective: 0 if there are no steps for one."""
+    floored = (np.maximum(start, FLOOR) for start in starts)
+    now, shares = min(((value(s / s.sum()), s / s.sum()) for s in floored), key=_first)
+    best, lower = (now, shares), 0.0
+    for _ in range(steps):
+        slope = np.empty(len(shares))
+        for i, share in enumerate(shares):
+            moved = shares.copy()
+            moved[i] = share * (1 + STEP)
+            up = value(moved)
+            moved[i] = share * (1 - STEP)
+            slope[i] = (value(moved) - up) / (2 * share * STEP)
+        lower = max(lower, now**2 / float(slope.max()))
+        if best[0] <= lower * (1 + TOLERANCE):
+            break
+        shares = shares * np.sqrt(np.maximum(slope, 0.0))
+        shares = np.maximum(shares / shares.sum(), FLOOR)
+        shares /= shares.sum()
+        now = value(shares)
+        best = min(best, (now, shares), key=_first)
+    return best[1], lower
+
+
+def _first(result: tuple[float, Floats]) -> float:
+    return result[0]
+
+
+def _rounded(shares: Floats) -> list[Fraction]:
+    """Whole thousandths (finer for many tables), at least one each, that sum to 1."""
+    parts = LEAST_PARTS
+    while parts < 20 * len(shares):
+        parts *= 10
+    spare = parts - len(shares)
+    wanted = shares / shares.sum() * parts
+    over = np.maximum(wanted - 1, 0.0)
+    over *= spare / over.sum() if over.sum() else 0.0
+    floors = np.floor(over).astype(int)
+    order = np.argsort(floors - over, kind="stable")
+    floors[order[: spare - int(floors.sum())]] += 1
+    return [Fraction(1 + int(n), parts) for n in floors]

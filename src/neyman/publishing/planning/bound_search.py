@@ -1,0 +1,64 @@
+"""What a plan says of bounds that follow from noisy histograms, before any data."""
+
+from __future__ import annotations
+
+import math
+
+from neyman.accounting.semantics.digits import plain
+from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch
+from neyman.publishing.plan.plan import Plan
+
+__all__ = ["refuse_searched", "search_notes", "searched"]
+
+
+def searched(plan: Plan) -> bool:
+    """Return True if some bound follows from a histogram."""
+    return plan.unit.search is not None or any(query.search for query in plan.queries)
+
+
+def refuse_searched(plan: Plan) -> None:
+    """Refuse a plan whose errors follow from bounds that are not known yet.
+
+    Raises:
+        ValueError: some bound follows from a histogram.
+    """
+    if searched(plan):
+        raise ValueError(
+            "plan: its errors depend on bounds that noisy histograms lead to (clip or rows = "
+            "'discover'), so no shares are best; choose them by hand"
+        )
+
+
+def search_notes(plan: Plan) -> tuple[str, ...]:
+    """Return a sentence or more for each bound that follows from a histogram.
+
+    They name the errors that the search causes: noise proportional to the bound, a bound that is up
+    to twice as large as needed, and values outside it, which no interval covers.
+    """
+    noise = {entry.query: entry.sigma_squared(plan.scale) for entry in plan.entries()}
+    notes: list[str] = []
+    for query in plan.queries:
+        if query.search is not None:
+            sigma = math.sqrt(noise[query.search.histogram])
+            candidate = f"B = 2^{query.search.most} in the column's last digit"
+            start = f"The clip of {query.name!r} follows"
+            notes.append(_note(start, query.search, sigma, "value", candidate))
+    if plan.unit.search is not None:
+        sigma = math.sqrt(noise[ROWS_TABLE])
+        candidate = f"B = {2**plan.unit.search.most} rows"
+        start = "The number of rows of a unit that count follows"
+        notes.append(_note(start, plan.unit.search, sigma, "rows", candidate))
+    return tuple(notes)
+
+
+def _note(start: str, search: ClipSearch, sigma: float, what: str, candidate: str) -> str:
+    cells = search.most * (1 + search.signed)
+    units = 2 * sigma * math.sqrt(cells)
+    return (
+        f"{start} from {search.histogram!r}, a histogram over powers of two. The errors"
+        f" above are for the largest candidate, {candidate};"
+        " noise is proportional to B. B can be twice as large as needed."
+        f" The {what} of up to {plain(search.above)} of the units, and of up to about {units:.0f}"
+        " units that the histogram's noise hides, may lie outside B. What lies outside is cut to"
+        " B, and no interval covers that."
+    )

@@ -1,0 +1,140 @@
+"""Which rows a plan's tables count, in words, from the plan alone.
+
+How many rows do not count is private. No release states it, and `neyman data check` shows it to the
+custodian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from neyman.accounting.semantics.digits import many
+
+if TYPE_CHECKING:
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.plan.query import Query
+
+__all__ = ["counted_rows"]
+
+_COUNTS = frozenset({"count", "units", "distinct", "histogram"})
+
+
+def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
+    """Return which rows count, and what it does to the tables that the others do not.
+
+    Args:
+        plan: the plan. Filters are no part of the answer: they say what is asked.
+        rows: the most rows of one unit that count, where a noisy histogram has set them.
+
+    Returns:
+        Both in sentences. The second is "" where every row counts.
+    """
+    queries = [query for query in plan.queries if _noisy(query)]
+    dropping = [query for query in queries if plan.unit.id is not None or any(_lost(plan, query))]
+    if not dropping:
+        filtered = plan.rows.where is not None or any(query.where for query in queries)
+        which = f"Every row {'that the filter takes ' if filtered else ''}counts"
+        skipping = any(query.optional for query in queries)
+        return f"{which}{', apart from missing values' if skipping else ''}.", ""
+    first = "; ".join([*_bound(plan, queries, rows), *_outside(plan, queries)])
+    sentences = [first, *_in_some(plan, queries), *_further(plan, queries)]
+    which = " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences if text)
+    return which, _effect(dropping)
+
+
+def _noisy(query: Query) -> bool:
+    return bool(query.split) and not query.searched
+
+
+def _bound(plan: Plan, queries: Sequence[Query], rows: int | None) -> Iterator[str]:
+    """The most rows of one unit, in each table that queries read."""
+    subject = plan.unit.protects
+    if plan.unit.id is None:
+        return
+    if plan.unit.search is not None and rows is None:
+        yield f"a noisy histogram sets how many rows per {subject} count"
+        return
+    read = dict.fromkeys(query.table for query in queries)
+    bounds = {name or plan.table: _most(plan, name, rows) for name in read}
+    if len(bounds) == 1:
+        (most,) = bounds.values()
+        yield f"at most {many(most, 'row')} per {subject} {'counts' if most == 1 else 'count'}"
+        return
+    listed = ", ".join(f"{most:,} in {name}" for name, most in bounds.items())
+    yield f"of the rows per {subject}, at most {listed} count"
+
+
+def _most(plan: Plan, name: str | None, rows: int | None) -> int:
+    table = plan.further_table(name)
+    if table is not None:
+        return table.rows
+    return plan.unit.rows if rows is None else rows
+
+
+def _outside(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
+    """Which rows no table counts, by what they hold."""
+    kinds = ["rows without an id"] if plan.unit.id is not None else []
+    lost = [set(_lost(plan, query)) for query in queries]
+    kinds += [always for kind, (always, _) in _LOST.items() if all(kind in own for own in lost)]
+    if kinds:
+        yield f"{' and '.join(kinds)} are not counted"
+
+
+def _in_some(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
+    """Which rows some tables do not count, by what they hold."""
+    lost = [set(_lost(plan, query)) for query in queries]
+    for kind, (_, sometimes) in _LOST.items():
+        if {kind in own for own in lost} == {True, False}:
+            yield sometimes
+
+
+_LOST = {
+    "listed": (
+        "rows outside the listed keys",
+        "tables by listed keys do not count the rows outside them",
+    ),
+    "discovered": (
+        "rows without a key",
+        "tables by discovered keys do not count the rows without one",
+    ),
+}
+"""What rows are not counted, if every table leaves them out, and if some tables do."""
+
+
+def _lost(plan: Plan, query: Query) -> Iterator[str]:
+    """The kinds of rows that the keys of a query drop."""
+    if query.at and plan.hierarchy is not None and plan.hierarchy.unknown is None:
+        yield "listed"
+    for name in (*query.by, *([query.column] if query.measure == "distinct" else [])):
+        column = plan.column(name or "")
+        if column.discover:
+            yield "discovered"
+        elif column.unknown is None:
+            yield "listed"
+
+
+def _further(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
+    """The bounds that queries have of their own."""
+    subject = plan.unit.protects
+    own = {(query.groups, query.rows_per_group) for query in queries}
+    if own == {(None, None)}:
+        return
+    if len(own) > 1:
+        yield f"some tables count fewer rows per {subject}"
+        return
+    ((groups, each),) = own
+    parts = [f"rows in at most {many(groups, 'cell')}"] if groups is not None else []
+    parts += [f"at most {many(each, 'row')} in each cell"] if each is not None else []
+    text = " and ".join(parts)
+    yield f"of these, {text} count per {subject}"
+
+
+def _effect(queries: Sequence[Query]) -> str:
+    measures = {query.measure for query in queries}
+    lowered, moved = measures & _COUNTS, measures - _COUNTS
+    if not moved:
+        return "This lowers counts by an unknown amount."
+    if not lowered:
+        return "This can change values by an unknown amount."
+    return "This lowers counts by an unknown amount, and can change other values."

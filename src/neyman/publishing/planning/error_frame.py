@@ -1,0 +1,59 @@
+"""The errors of a plan's tables as a data frame, which `Plan.errors` loads when it is asked."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pandas as pd
+
+from neyman import notebook
+from neyman.elements import Node
+from neyman.numerics.bound import directed
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.planning.accuracy import errors
+
+__all__ = ["error_frame", "error_table"]
+
+_ROWS = 1000
+_MOST = 50  # tables that a notebook lists
+
+
+def error_frame(plan: Plan) -> pd.DataFrame:
+    """Return a row per table, in declared order."""
+    shares: dict[tuple[str, str], Fraction] = {}
+    for entry in plan.entries():
+        name = (entry.query, entry.level)
+        shares[name] = shares.get(name, Fraction(0)) + entry.share
+    rows = [
+        {
+            "query": error.query,
+            "level": error.level,
+            "measure": error.measure,
+            "cells": error.cells,
+            "share": float(shares[error.query, error.level]),
+            "standard_error": error.standard_error,
+            "half_width_90": error.half_width,
+            f"standard_error_at_{_ROWS}": next(
+                (e for n, e, _ in error.by_rows if n == _ROWS), None
+            ),
+        }
+        for error in errors(plan)
+    ]
+    return pd.DataFrame(rows).astype({"cells": "Int64"})
+
+
+def error_table(plan: Plan) -> Node:
+    """Return the errors of the first tables for a notebook, rounded up."""
+    listed = errors(plan)
+    rows = [
+        [e.query, e.level, e.measure, f"{e.cells:,}" if e.cells is not None else ""]
+        + [
+            directed(x, 3, up=True) if x is not None else ""
+            for x in (e.standard_error, e.half_width)
+        ]
+        for e in listed[:_MOST]
+    ]
+    head = ["Query", "Level", "Measure", "Cells", "Standard error", "90% interval, half width"]
+    left = len(listed) - _MOST
+    more = notebook.paragraph(f"{left} more tables: plan.errors()") if left > 0 else ""
+    return [notebook.table(head, rows, caption="Error of each table, noise only"), more]

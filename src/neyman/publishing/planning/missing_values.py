@@ -1,0 +1,82 @@
+"""What happens to rows without a number: one sentence for each query of a plan.
+
+A row takes part in a mean, a variance, a standard deviation, quantiles, a minimum, a maximum, and a
+histogram only if it has a number. A missing number adds nothing to a sum. A ratio is the quotient
+of two such sums. This is SQL's rule. A column can state a number that replaces a missing one.
+"""
+
+from __future__ import annotations
+
+from neyman.publishing.plan.plan import Plan, unscaled
+from neyman.publishing.plan.query import Column, Query
+
+__all__ = ["SQL_RULE", "missing_by_sentence", "missing_values"]
+
+SQL_RULE = (
+    "Rows without a number take no part in a mean, and add nothing to a sum. A column can state a "
+    "number that replaces a missing one, such as unknown = 40."
+)
+"""What a plan does with missing values that does not state anything about them."""
+
+
+def missing_values(plan: Plan, query: Query) -> str | None:
+    """Return one sentence on the rows without a number; None for a query that reads no number.
+
+    Args:
+        plan: the plan of the query.
+        query: one of its queries.
+    """
+    columns = [plan.column(name) for name in query.columns]
+    numeric = [column for column in dict.fromkeys(columns) if column.integer]
+    if not numeric:
+        return None
+    names = [column.name for column in numeric if column.unknown is None]
+    if query.complete and names:
+        both = " and ".join(map(repr, names))
+        replaced = [_sentence(query, column) for column in numeric if column.unknown is not None]
+        return " ".join([f"Only rows with a number in {both} take part.", *replaced])
+    return " ".join(_sentence(query, column) for column in numeric)
+
+
+def missing_by_sentence(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return each sentence on rows without a number, with the names of the queries that it is on.
+
+    Args:
+        plan: the plan. A query that reads no number is left out.
+    """
+    names: dict[str, tuple[str, ...]] = {}
+    for query in plan.queries:
+        sentence = None if query.searched else missing_values(plan, query)
+        if sentence is not None:
+            names[sentence] = (*names.get(sentence, ()), query.name)
+    return names
+
+
+def _sentence(query: Query, column: Column) -> str:
+    without = f"without a number in {column.name!r}"
+    if column.unknown is not None:
+        return f"Rows {without} count as {_counted_as(query, column, column.unknown)}."
+    if query.measure == "ratio":
+        sums = ["numerator"] if column.name == query.column else []
+        sums += ["denominator"] if column.name == query.over else []
+        return f"Rows {without} add nothing to the {' and the '.join(sums)}."
+    if query.measure == "sum":
+        return f"Rows {without} add nothing."
+    return f"Rows {without} take no part."
+
+
+def _counted_as(query: Query, column: Column, unknown: int) -> str:
+    """The number that replaces a missing one, and what the query's range makes of it."""
+    number = str(unscaled(unknown, column))
+    ranges = [(query.bins[0], query.bins[-1] - 1)] if query.bins else []
+    ranges += [query.clip] if query.clip and column.name == query.column else []
+    ranges += [query.clip_over] if query.clip_over and column.name == query.over else []
+    if query.search is not None:
+        return f"{number}, or as the end of the clip if {number} is outside"
+    inside = {min(max(unknown, low), high) for low, high in ranges}
+    if inside <= {unknown}:
+        return number
+    if len(inside) > 1:
+        return f"{number}, which each clip moves to its nearest end"
+    what = "edges move" if query.bins and not query.inverse_sensitivity else "clip moves"
+    return f"{number}, which the {what} to {unscaled(inside.pop(), column)}"

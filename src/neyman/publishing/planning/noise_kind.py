@@ -1,0 +1,99 @@
+"""Which kind of noise has the smaller errors at a plan's budget: discrete or rounded Gaussian."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import NoiseKind
+from neyman.publishing.tables.estimates import standard_error
+
+__all__ = ["NoiseChoice", "noise_choice"]
+
+MOST_ALTERNATIVES = 8
+"""The most combinations of shift vectors for which discrete noise is calibrated to compare it."""
+
+ALIKE = 1e-3
+"""A relative difference of standard errors that is not worth a change."""
+
+
+@dataclass(frozen=True)
+class NoiseChoice:
+    """The kind of a plan's noise, and the other one at the same budget.
+
+    Args:
+        kind: the plan's own.
+        other: the other one.
+        ratio: its standard error over the plan's, the geometric mean over tables of whole numbers;
+            None where it is not known.
+        reason: why it is not known.
+    """
+
+    kind: NoiseKind
+    other: NoiseKind
+    ratio: float | None
+    reason: str = ""
+
+    @property
+    def better(self) -> NoiseKind:
+        """Return the kind with the smaller errors; the plan's own where they are about alike."""
+        return self.other if self.ratio is not None and self.ratio < 1 - ALIKE else self.kind
+
+    def text(self) -> str:
+        """Return a sentence or two that name the better kind."""
+        if self.ratio is None:
+            return f"Noise: {self.kind}. {self.reason}"
+        percent = f"{100 * abs(self.ratio - 1):.2g}"
+        if self.better == self.other:
+            return (
+                f'Noise: {self.kind}. The better kind for this budget is noise = "{self.other}": '
+                f"standard errors {percent}% smaller."
+            )
+        if abs(self.ratio - 1) <= ALIKE:
+            return f"Noise: {self.kind}. With {self.other} noise the errors are about the same."
+        return (
+            f"Noise: {self.kind}, the better kind for this budget. With {self.other} noise "
+            f"standard errors are {percent}% larger."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON types."""
+        return {
+            "kind": self.kind,
+            "other": self.other,
+            "better": self.better,
+            "standard_error_ratio": self.ratio,
+        }
+
+
+def noise_choice(plan: Plan) -> NoiseChoice:
+    """Return the plan's kind of noise beside the other one at the same budget."""
+    other: NoiseKind = "discrete-gaussian" if plan.rounded else "rounded-gaussian"
+    measured = [entry for entry in plan.entries() if entry.public is None]
+    if not measured:
+        return NoiseChoice(plan.noise, other, None, "No table has noise.")
+    alternatives = math.prod(max(1, len(entry.shifts)) for entry in measured)
+    slow = plan.rounded and plan.budget_dict()["kind"] != "zcdp"
+    if slow and alternatives > MOST_ALTERNATIVES:
+        reason = (
+            f"Discrete Gaussian noise would have {alternatives:,} combinations of shift "
+            "vectors, which take long to compare."
+        )
+        return NoiseChoice(plan.noise, other, None, reason)
+    beside = plan.changed(noise=other)
+    try:
+        # A last digit of the scale is not worth the time that it takes to certify.
+        logs = [
+            math.log(
+                standard_error(entry.sigma_squared(beside.normal_scale), rounded=beside.rounded)
+                / standard_error(entry.sigma_squared(plan.scale), rounded=plan.rounded)
+            )
+            for entry in measured
+        ]
+    except (PlanError, ValueError, ZeroDivisionError):
+        reason = f"{other} noise cannot meet this budget."
+        return NoiseChoice(plan.noise, other, None, reason[0].upper() + reason[1:])
+    return NoiseChoice(plan.noise, other, math.exp(math.fsum(logs) / len(logs)))

@@ -1,0 +1,90 @@
+"""Plans as TOML again: with other shares, or written from their sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import ConvertError, TOMLKitError
+
+from neyman.publishing.plan.resolve import exact_text
+from neyman.publishing.planning.allocation import Split
+
+__all__ = ["rewritten", "toml_text"]
+
+_LONGEST = 2**53  # of the whole numbers that every reader of TOML takes
+
+
+def rewritten(text: str, split: Split) -> str:
+    """Return a plan's TOML with the shares of a split, and the weights that it was computed for.
+
+    Args:
+        text: the plan, with a ``[[query]]`` section or an inline table for each query.
+        split: of that plan.
+
+    Returns:
+        The same text except for ``share``, ``split``, and ``weight`` of the queries that are
+        measured. Comments stay.
+
+    Raises:
+        ValueError: the text lacks a query of the split.
+    """
+    try:
+        document: Any = tomlkit.parse(text)
+        # A query without a name is called after its measure.
+        queries = {query.get("name", query["measure"]): query for query in document["query"]}
+        for name in dict.fromkeys(part.query for part in split.parts):
+            parts = [part for part in split.parts if part.query == name]
+            share = sum((part.share for part in parts), Fraction(0))
+            shares = {part.level: str(part.share / share) for part in parts}
+            weights = {part.level: _number(part.weight) for part in parts}
+            alike = len(set(weights.values())) == 1
+            fields = {
+                "share": str(share),
+                "split": _inline(shares) if len(parts) > 1 else None,
+                "weight": weights[parts[0].level] if alike else _inline(weights),
+            }
+            for field, value in fields.items():
+                if value is None:
+                    queries[name].pop(field, None)
+                else:
+                    queries[name][field] = value
+    except (TOMLKitError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"plan: {error} is not in the text; give the text of the split's plan"
+        ) from None
+    return tomlkit.dumps(document)
+
+
+def toml_text(sections: Mapping[str, Any]) -> str:
+    """Return the TOML of nested mappings, lists, text, numbers, and truth values, in their order.
+
+    Raises:
+        ValueError: a value has no form in TOML.
+    """
+    try:
+        return tomlkit.dumps(sections)
+    except ConvertError as error:
+        raise ValueError(str(error)) from None
+
+
+@tomlkit.register_encoder
+def _decimal(value: Any, /, **_: Any) -> Any:
+    """Return an exact decimal as TOML, digit by digit."""
+    if not isinstance(value, Decimal):
+        raise ConvertError(f"{type(value).__name__} has no form in TOML")
+    return tomlkit.value(str(value))
+
+
+def _inline(values: Mapping[str, str | int]) -> Any:
+    table = tomlkit.inline_table()
+    table.update(values)
+    return table
+
+
+def _number(value: Fraction) -> str | int:
+    short = value.denominator == 1 and value < _LONGEST
+    return int(value) if short else exact_text(value)

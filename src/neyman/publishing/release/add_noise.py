@@ -1,0 +1,147 @@
+"""Noise on exact tables: what is private goes in, and what is published comes out, in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from neyman.noise import Bits, SecureBits, discrete_gaussian, rounded_gaussian
+from neyman.noise.quantile_draw import draw_quantile
+from neyman.publishing.engines.cells import Cells
+from neyman.publishing.plan.measurement import Entry, rate_of
+from neyman.publishing.plan.query import rank_unit
+from neyman.publishing.release.folder import Staging
+from neyman.publishing.release.receipt_format import TablePart
+from neyman.publishing.release.table_files import listing, parts, write
+from neyman.publishing.tables.forms import Form
+from neyman.publishing.tables.key_selection import selected, threshold
+
+__all__ = ["Exact", "discovered_table", "noisy_part", "write_tables"]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """What was counted, private, without noise.
+
+    Args:
+        cells: by (query, level, measure).
+        discovered: by (query, level), keys that are there and by measure a number for each.
+    """
+
+    cells: Mapping[tuple[str, str, str], Cells]
+    discovered: Mapping[tuple[str, str], tuple[pa.Table, Mapping[str, NDArray[np.int64]]]]
+
+
+def write_tables(
+    stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
+) -> list[TablePart]:
+    """Draw the noise and write every table, a part at a time.
+
+    Args:
+        stage: the folder they go to.
+        tables: their forms.
+        exact: what was counted.
+        done: told what part of all cells is written.
+
+    Returns:
+        What the receipt lists of them.
+    """
+    bits = SecureBits()
+    cells, written = sum(form.cells for form in tables), 0
+
+    def tables_of(form: Form) -> Iterator[pa.Table]:
+        nonlocal written
+        for part in parts(form):
+            yield form.build(noisy_part(form, exact.cells, part, bits), part.start)
+            written += len(part)
+            done(written / cells)
+
+    listed: list[TablePart] = []
+    done(0.0)
+    for form in tables:
+        if form.discovered:
+            table = discovered_table(form, *exact.discovered[form.query.name, form.level], bits)
+            files = listing(form.query.name, form.level, table.num_rows)
+            listed += write(stage, files, form.schema, [table])
+        else:
+            files = listing(form.query.name, form.level, form.rows)
+            listed += write(stage, files, form.schema, tables_of(form))
+    return listed
+
+
+def discovered_table(
+    form: Form, keys: pa.Table, exact: Mapping[str, NDArray[np.int64]], bits: Bits
+) -> pa.Table:
+    """The table of the keys whose noisy number of units reaches the threshold.
+
+    A count or a sum gets noise of its own, and which keys are shown depends on units alone [UN-6].
+
+    Args:
+        form: the table, whose keys are found in the data.
+        keys: those that are there.
+        exact: by measure their exact numbers; those of units, "keys", are at least 1.
+        bits: where the noise comes from.
+    """
+    entry, sigma_squared = form.entries[0]
+    units = exact[entry.measure] + _noise(entry, sigma_squared, keys.num_rows, bits)
+    least = threshold(sigma_squared, entry.delta or Fraction(0), rounded=entry.rounded)
+    rows = selected(keys, units, least)
+    noisy = units[rows]
+    if form.shown is not entry:
+        values = exact[form.shown.measure][rows]
+        noisy = values + _noise(form.shown, form.entries[-1][1], len(rows), bits)
+    return form.named(keys.take(pa.array(rows)), noisy)
+
+
+def noisy_part(
+    form: Form, exact: Mapping[tuple[str, str, str], Cells], part: range, bits: Bits
+) -> dict[str, NDArray[np.int64]]:
+    """By measure, the noisy integers of some cells of a table.
+
+    Args:
+        form: the table.
+        exact: the private integers, by (query, level, measure).
+        part: which cells.
+        bits: where the noise comes from.
+    """
+    noisy: dict[str, NDArray[np.int64]] = {}
+    for entry, sigma_squared in form.entries:
+        if entry.public is not None:
+            noisy[entry.measure] = np.full(len(part), entry.public, np.int64)
+            continue
+        truth = exact[entry.query, entry.level, entry.measure]
+        if entry.measure == "rank":
+            noisy[entry.measure] = _quantiles_of_groups(form, truth, part, sigma_squared, bits)
+            continue
+        noise = _noise(entry, sigma_squared, len(part), bits)
+        noisy[entry.measure] = np.add(truth.dense(part.start, part.stop), noise, out=noise)
+    return noisy
+
+
+def _quantiles_of_groups(
+    form: Form, truth: Cells, part: range, sigma_squared: Fraction, bits: Bits
+) -> NDArray[np.int64]:
+    """The quantiles of some groups, drawn from their values; those of a group rise.
+
+    Sorting them needs no data: the order of independent draws is public.
+    """
+    levels, points = form.query.quantiles, form.query.bins or range(2)
+    size, ends = len(points) - 1, (points[0], points[-1] - 1)
+    rate = rate_of(sigma_squared) / rank_unit(form.query)
+    values: list[int] = []
+    for group in range(part.start // len(levels), part.stop // len(levels)):
+        first, last = np.searchsorted(truth.index, [group * size, (group + 1) * size])
+        here = (truth.index[first:last] - (group * size - ends[0])).tolist()
+        counts = truth.values[first:last].tolist()
+        values += sorted(draw_quantile(here, counts, ends, q, rate, bits) for q in levels)
+    return np.array(values, dtype=np.int64)
+
+
+def _noise(entry: Entry, sigma_squared: Fraction, size: int, bits: Bits) -> NDArray[np.int64]:
+    draw = rounded_gaussian if entry.rounded else discrete_gaussian
+    return draw(sigma_squared, size, bits)

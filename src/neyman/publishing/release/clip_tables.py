@@ -1,0 +1,105 @@
+"""The clips that published histograms lead to, and the tables whose noise follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, chosen_clip, top_clip
+from neyman.publishing.plan.query import ALL
+from neyman.publishing.plan.resolve import exact_text
+from neyman.publishing.release.receipt_format import ClipNoise, ClipPart
+from neyman.publishing.release.table_files import listing
+from neyman.publishing.tables.forms import Form, forms, integers
+
+__all__ = ["Clips", "chosen_clips", "clip_parts", "extreme_forms", "forms_with", "searches"]
+
+Clips = Mapping[str, tuple[int, int]]
+
+
+def chosen_clips(
+    tables: Sequence[Form], folder: Path, check: Callable[[Form, Path], None] = lambda f, p: None
+) -> Clips:
+    """The clip of each query that has one to discover, by its name.
+
+    Args:
+        tables: the forms of a plan's tables.
+        folder: where the histograms are published.
+        check: called with a histogram's form and file before the file is read.
+    """
+    clips: dict[str, tuple[int, int]] = {}
+    by_name = {form.query.name: form for form in tables}
+    for name, search in searches(tables).items():
+        histogram = by_name[search.histogram]
+        path = folder / listing(search.histogram, histogram.level, histogram.rows)[0].path
+        check(histogram, path)
+        table = pq.read_table(path, columns=["value"], use_threads=False)
+        ((_, sigma_squared),) = histogram.entries
+        counts = [int(count) for count in integers(table.column("value"))]
+        clips[name] = chosen_clip(search, counts, sigma_squared)
+    return clips
+
+
+def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
+    """The forms of the tables once clips are known: sigma is proportional to the shift [UN-9]."""
+    if not clips:
+        return tuple(tables)
+    plan = tables[0].plan.with_clips(clips)
+    largest = [pair for form in tables for pair in form.entries]
+    scaled = [
+        (entry, sigma_squared * entry.squared / top.squared if top.squared else sigma_squared)
+        for entry, (top, sigma_squared) in zip(plan.entries(), largest, strict=True)
+    ]
+    return forms(plan, scaled)
+
+
+def extreme_forms(tables: Sequence[Form]) -> tuple[Form, ...]:
+    """The forms with the smallest candidate for each clip: the least noise that can be drawn."""
+    return forms_with(tables, {name: _least(one) for name, one in searches(tables).items()})
+
+
+def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
+    """Return how each clip is searched for, by its query, and the rows of a unit."""
+    by_query = {form.query.name: form.query.search for form in tables}
+    if tables:
+        by_query[ROWS_TABLE] = tables[0].plan.unit.search
+    return {name: search for name, search in by_query.items() if search is not None}
+
+
+def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
+    """What a receipt lists of clips that published histograms led to.
+
+    Args:
+        tables: the forms of the plan's tables.
+        clips: by the name of the query, scaled.
+    """
+    known = searches(tables)
+    later = [form for form in forms_with(tables, clips) if not form.query.searched]
+    parts: list[ClipPart] = []
+    for name, clip in clips.items():
+        own = [form for form in later if name in (form.query.name, ROWS_TABLE)]
+        decimals = 0 if name == ROWS_TABLE else own[0].decimals
+        noise = [
+            ClipNoise(
+                query=form.query.name,
+                level=form.level,
+                measure=entry.measure,
+                mechanism=entry.noise(sigma_squared).to_dict(),
+            )
+            for form in own
+            for entry, sigma_squared in form.entries
+            if entry.public is None
+        ]
+        ends = tuple(exact_text(Fraction(end, 10**decimals)) for end in clip)
+        histogram = f"{known[name].histogram}.{ALL}"
+        what = "rows" if name == ROWS_TABLE else name
+        parts.append(ClipPart(bounds=what, histogram=histogram, clip=ends, mechanisms=tuple(noise)))
+    return tuple(parts)
+
+
+def _least(search: ClipSearch) -> tuple[int, int]:
+    low, high = top_clip(search)
+    return low // high, 1

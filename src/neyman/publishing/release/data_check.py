@@ -1,0 +1,210 @@
+"""What a run would read of private data, and what it would drop, for the custodian alone.
+
+Nothing is published, charged, or written: the answer is about private rows, and it says so. It
+follows from the same reader, the same keys, and the same bounds as a release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ibis
+
+from neyman.extras import library_warnings
+from neyman.publishing.engines.backend_tables import row_count
+from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing.engines.data_schema import check_unit_type
+from neyman.publishing.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
+from neyman.publishing.engines.joins.join_counts import JoinRows, join_rows
+from neyman.publishing.engines.joins.joined_tables import columns_of, prepared_tables
+from neyman.publishing.engines.key_matches import (
+    KeyMatch,
+    NumberMatch,
+    TextMatch,
+    key_matches,
+    number_matches,
+    reading_matches,
+    text_matches,
+    with_texts,
+)
+from neyman.publishing.engines.line_faults import Lines, line_faults
+from neyman.publishing.engines.private_tables import NOTICE, Private
+from neyman.publishing.engines.source import close_table, csv_files
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.release.private_key_files import check_key_files
+from neyman.publishing.release.run import Source
+
+__all__ = ["DataCheck", "check_data"]
+
+
+@dataclass(frozen=True, repr=False)
+class DataCheck(Private):
+    """The rows that a run would read and drop. This report is private: never publish it.
+
+    Args:
+        plan_hash: the hash of the plan.
+        table: the plan's name for the table.
+        rows: the rows that a run would read.
+        lines: the lines of CSV files; None for other data.
+        keys: rows that match the places of the hierarchy, and the keys of each column.
+        numbers: rows that have a number, by column.
+        unit: the rows of the units; None where each row is a unit.
+        queries: the rows that each query would count.
+        texts: rows whose text a map or a lookup lists.
+        joins: the rows of the tables that have one row per unit.
+        others: the same check of each further table that queries read.
+        readings: columns with texts that the plan reads as numbers or dates, and that are none.
+        assumed: the rows of the units that a given column names; None if none was given.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import pyarrow as pa
+        >>> plan = ny.Plan.from_dict({
+        ...     "schema": 2, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "unit": {"protects": "person", "neighboring": "replace-one"},
+        ...     "columns": {"sex": {"keys": ["male", "female"]}},
+        ...     "budget": {"power": 0.25, "level": 0.05},
+        ...     "query": [{"name": "sex", "measure": "count", "by": ["sex"], "share": 1}],
+        ... })
+        >>> check = ny.check_data(plan, pa.table({"sex": ["male", "Female", "Female"]}))
+        >>> [(value.value, value.rows) for value in check.keys[0].frequent]
+        [(('Female',), 2)]
+        >>> check.to_dict()["private"]
+        'PRIVATE: this describes private rows. It may not be shared or published.'
+    """
+
+    plan_hash: str
+    table: str
+    rows: int
+    lines: Lines | None
+    keys: tuple[KeyMatch, ...]
+    numbers: tuple[NumberMatch, ...]
+    unit: UnitRows | None
+    queries: tuple[QueryRows, ...]
+    texts: tuple[KeyMatch, ...] = ()
+    joins: tuple[JoinRows, ...] = ()
+    others: tuple[DataCheck, ...] = ()
+    readings: tuple[TextMatch, ...] = ()
+    assumed: UnitRows | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the check as JSON types; the field "private" holds the notice."""
+        return {"private": NOTICE, **asdict(self)}
+
+
+@library_warnings()
+def check_data(
+    plan: Plan | str | Path,
+    data: Any,
+    engine: str = "duckdb",
+    *,
+    memory: str | None = None,
+    master: str | None = None,
+    most: int = 10,
+    id: str | None = None,  # noqa: A002 (the field of the unit)
+) -> DataCheck:
+    """Check private data against a plan before a run: for the custodian, never to be published.
+
+    A run drops an ill-formed line of a CSV file, and a row whose key is unknown, without a word,
+    since an error would reveal that there is one. This check names them. It reads the data as a run
+    does. It charges nothing, opens no ledger, and writes no file (an engine that runs out of memory
+    spills to a private folder, as in a run).
+
+    What it returns is private and may not be shared. Correct the data with it. Do not choose keys,
+    clips, or bounds by it, since the plan is published.
+
+    Args:
+        plan: a plan, or the path of one.
+        data: the private table, as `run` takes it. A stream is read by the check, and so is empty
+            afterwards: give the run a new one.
+        engine: "duckdb" or "spark".
+        memory: the most memory that the engine may take, such as "4GB".
+        master: where Spark runs, such as "local[2]".
+        most: how many lines of each reason, and values of each column, are listed, at least 0.
+        id: a column of the plan's table that names the unit. The field ``assumed`` then counts
+            its values with more rows than ``unit.rows``, among the rows that the plan's filter
+            takes: the guarantee assumes that there are none.
+
+    Returns:
+        The check. Which rows of a unit a run keeps is drawn anew each time, so the rows that a
+        query counts can differ from run to run where bounds drop rows. All other numbers are exact.
+
+    Raises:
+        PlanError, DataError: what a run refuses before its charge.
+        ImportError: the engine is not installed; the message names the extra.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import pyarrow as pa
+        >>> plan = ny.Plan.from_dict({
+        ...     "schema": 2, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "unit": {"protects": "person", "neighboring": "replace-one"},
+        ...     "columns": {"sex": {"keys": ["male", "female"]}},
+        ...     "budget": {"power": 0.25, "level": 0.05},
+        ...     "query": [{"name": "sex", "measure": "count", "by": ["sex"], "share": 1}],
+        ... })
+        >>> check = ny.check_data(plan, pa.table({"sex": ["male", "female", "Female"]}))
+        >>> check.rows, check.keys[0].matched, check.keys[0].unmatched
+        (3, 2, 1)
+    """
+    if not isinstance(most, int) or most < 0:
+        raise ValueError(f"most = {most!r}: must be a whole number of 0 or more")
+    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+    check_key_files(plan, data)
+    source = Source.of(plan, data, engine, memory, master)
+    forms = source.rehearse(plan)
+    if id is not None:
+        if all(own.table != plan.table for own in plan.table_plans()):
+            raise DataError(f"id = {id!r}: no query reads {plan.table!r}, the table of the units")
+        check_unit_type(id, source.open((id,), rows=False).schema()[id])
+    needed = columns_of(plan, {name: list(form.columns) for name, form in forms.items()})
+    tables = source.open_tables(plan, forms, more=[] if id is None else [id])
+    try:
+        read = {
+            name: _read(one, needed[name], tables[name], most)
+            for name, one in {plan.table: source, **source.others}.items()
+        }
+        readings = {name: reading_matches(plan, table, most) for name, table in tables.items()}
+        with prepared_tables(plan, tables, with_texts, shown=True) as prepared:
+            own, filtered = prepared[0]
+            assumed = None if id is None else unit_rows(own, filtered, id)
+            checks = [
+                DataCheck(
+                    plan.hash,
+                    own.table,
+                    *read[own.table],
+                    key_matches(own, filtered, most),
+                    number_matches(own, filtered, most),
+                    unit_rows(own, filtered),
+                    query_rows(own, filtered),
+                    text_matches(own, filtered, most),
+                    readings=readings.pop(own.table),
+                )
+                for own, filtered in prepared
+            ]
+        # Tables that no query reads give their columns to the plan's table.
+        joined = tuple(match for matches in readings.values() for match in matches)
+        return replace(
+            checks[0],
+            joins=join_rows(plan, tables),
+            others=tuple(checks[1:]),
+            readings=(*checks[0].readings, *joined),
+            assumed=assumed,
+        )
+    finally:
+        for table in tables.values():
+            close_table(table)
+
+
+def _read(
+    source: Source, columns: tuple[str, ...], table: ibis.Table, most: int
+) -> tuple[int, Lines | None]:
+    """The number of rows of a table, and the lines of its CSV files."""
+    files = csv_files(source.data)
+    lines = line_faults(files, columns, source.csv, most) if files else None
+    rows = row_count(table)
+    if lines is not None and lines.rows != rows:
+        raise DataError("data changed while it was checked; check it again")
+    return rows, lines

@@ -1,0 +1,524 @@
+"""A release on disk: it appears whole or not at all, and replaces nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from neyman import notebook
+from neyman.accounting.semantics.digits import many
+from neyman.accounting.semantics.sentences import power
+from neyman.elements import Node
+from neyman.ledger.published_files import inside
+from neyman.ledger.throwaway import NOTICE
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.release.receipt import composed
+from neyman.publishing.release.receipt_format import Receipt
+from neyman.storage.durable import make_folder, sync_folder
+from neyman.storage.locks import lock
+from neyman.storage.reading import open_file, read_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from neyman.curves.tradeoff.tradeoff import Tradeoff
+
+__all__ = [
+    "MOST_RECEIPT",
+    "Contents",
+    "FolderFiles",
+    "Hashed",
+    "OutputError",
+    "Release",
+    "check_folder",
+    "resolved",
+    "staging",
+    "sweep",
+]
+
+_MARKER = "neyman-staging"
+_PIECE = 1 << 20
+_WAIT = 30.0  # seconds
+_LEVEL = 0.05  # of the sentence that a notebook shows
+_MOST_TABLES, _MOST_ROWS = 6, 6  # in a notebook
+MOST_RECEIPT = 2**31
+"""The most bytes of a receipt."""
+
+
+class OutputError(ValueError):
+    """An output folder that cannot take the release; nothing was spent."""
+
+
+class Contents(Protocol):
+    """Files by their path in a folder, with forward slashes, each in pieces."""
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def chunks(self, path: str, /) -> Iterator[bytes]:
+        """The content of one, piece by piece."""
+        ...
+
+
+class FolderFiles(Mapping[str, bytes]):
+    """Every file below a folder, by its path in it; nothing is read before it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def _paths(self) -> tuple[str, ...]:
+        files = (file for file in self.folder.rglob("*") if file.is_file())
+        return tuple(sorted(file.relative_to(self.folder).as_posix() for file in files))
+
+    def __getitem__(self, path: str) -> bytes:
+        if path not in self._paths:
+            raise KeyError(path)
+        with open_file(self.folder / path) as file:
+            return file.read()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """The content of one, a MiB at a time."""
+        with open_file(self.folder / path) as file:
+            while piece := file.read(_PIECE):
+                yield piece
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """A published release: values with their errors, and a receipt of the guarantee.
+
+    Tables and files are read from the folder when they are asked for, each time anew.
+
+    Args:
+        folder: where it is.
+        receipt: what ``receipt.json`` says.
+        published_before: whether an earlier run made it, so that this one charged nothing and
+            did not look at the data.
+        known: the plan in the receipt, if it has been read.
+    """
+
+    folder: Path
+    receipt: Receipt
+    published_before: bool = False
+    known: Plan | None = None
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        receipt: Receipt | None = None,
+        published_before: bool = False,
+        plan: Plan | None = None,
+    ) -> Release:
+        """Load the release in a folder.
+
+        Args:
+            folder: the folder.
+            receipt: what its receipt says, if that has been read; else ``receipt.json`` is.
+            published_before: whether an earlier run made it.
+            plan: the one in the receipt, if it has been read: a large one takes seconds.
+
+        Raises:
+            OutputError: the folder holds no release.
+        """
+        folder = Path(folder)
+        try:
+            if receipt is None:
+                content = read_file(folder / "receipt.json", MOST_RECEIPT)
+                receipt = Receipt.read(json.loads(content))
+            release = cls(folder, receipt, published_before, plan)
+            for path in release._listed.values():
+                (folder / path).stat()
+            return release
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise OutputError(
+                f"folder = {str(folder)!r} holds no release that can be read ({error}); give the "
+                "folder that has receipt.json and tables/"
+            ) from None
+
+    def __repr__(self) -> str:
+        tables = many(len(self._listed), "table")
+        return f"<Release of {self.receipt.dataset}: {tables} in {str(self.folder)!r}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.safe_html(self._shown, self)
+
+    def _shown(self) -> Iterator[Node]:
+        """The parts of the notebook's view: the guarantee, and the first rows of the tables."""
+        receipt = self.receipt
+        yield notebook.title(f"Release of {receipt.dataset}")
+        if receipt.ledger.throwaway:
+            yield notebook.paragraph(NOTICE)
+        for point in receipt.guarantee.power:
+            if point.level == _LEVEL:
+                said = power(_LEVEL, point.upper, receipt.unit.protects, receipt.neighboring)
+                yield notebook.paragraph(said)
+        for name in list(self._listed)[:_MOST_TABLES]:
+            with self.parquet(name) as file:
+                batches = file.iter_batches(_MOST_ROWS, use_threads=False)
+                batch = next(batches, None)
+                cells = file.metadata.num_rows
+            rows = [] if batch is None else [row.values() for row in batch.to_pylist()]
+            head = [] if batch is None else batch.schema.names
+            caption = f"{name}: {many(cells, 'row')}"
+            caption += f", of which {len(rows)} are here" if cells > len(rows) else ""
+            yield notebook.table(head, [list(row) for row in rows], caption=caption)
+        left = len(self._listed) - _MOST_TABLES
+        if left > 0:
+            yield notebook.paragraph(f"{many(left, 'more table')}: .tables")
+        yield notebook.paragraph(
+            "The sentence is what the receipt states. `neyman verify` recomputes it."
+        )
+
+    def plot(self, *, axes: Axes | None = None) -> Axes:
+        """Draw the trade-off curve with `neyman.plots.figures.tradeoff`.
+
+        Args:
+            axes: where to draw; a new figure if left out.
+
+        Returns:
+            The axes. Drawn is the lower end of each type II error, the safe side.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        return self.tradeoff().plot(axes=axes)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that was released, as the receipt has it.
+
+        Raises:
+            PlanError: the receipt's is none.
+        """
+        return self.known or Plan.from_dict(self.receipt.plan)
+
+    @cached_property
+    def _listed(self) -> dict[str, str]:
+        """The path of each table's Parquet file by the table's name."""
+        paths = {}
+        for listed in self.receipt.tables:
+            path = PurePosixPath(listed.path)
+            if not inside(listed.path):
+                raise ValueError(f"its receipt lists {listed.path!r}, outside the folder")
+            if path.suffix == ".parquet":
+                paths[str(path.relative_to("tables").with_suffix(""))] = str(path)
+        return paths
+
+    @property
+    def files(self) -> FolderFiles:
+        """Return the bytes of every file by its path in the folder."""
+        return FolderFiles(self.folder)
+
+    @property
+    def tables(self) -> Mapping[str, pa.Table]:
+        """Return the published tables by ``"query.level"``; read a large one with `parquet`.
+
+        Those that add up are there as ``"consistent/query.level"``.
+        """
+        return _Tables(self)
+
+    def parquet(self, name: str) -> pyarrow.parquet.ParquetFile:
+        """Open a table's file, to be read in parts: ``.iter_batches(columns=...)``.
+
+        Args:
+            name: ``"query.level"``.
+
+        Raises:
+            KeyError: there is no such table.
+            OutputError: its file is no Parquet file.
+        """
+        path = self.folder / self._listed[name]
+        open_file(path).close()  # a named pipe would be waited for
+        try:
+            return pyarrow.parquet.ParquetFile(path)
+        except pyarrow.ArrowInvalid as error:
+            raise OutputError(
+                f"file = {str(path)!r} must be the Parquet file that the release published "
+                f"({error}); get the release again from its publisher"
+            ) from None
+
+    def tradeoff(self) -> Tradeoff:
+        """Recompute the trade-off curve from the receipt's mechanisms."""
+        parts = ((part.mechanism, part.count) for part in self.receipt.mechanisms)
+        return composed(parts).tradeoff()
+
+
+class _Tables(Mapping[str, pa.Table]):
+    def __init__(self, release: Release) -> None:
+        self._release = release
+
+    def __getitem__(self, name: str) -> pa.Table:
+        # Without threads: a process that ends while Arrow is starting them is now and then aborted.
+        with self._release.parquet(name) as file:
+            return file.read(use_threads=False)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._release._listed)
+
+    def __len__(self) -> int:
+        return len(self._release._listed)
+
+
+def resolved(out: str | Path) -> Path:
+    """The output folder's own path: symbolic links lead to where the release will be.
+
+    Raises:
+        OutputError: the links go in a circle, or the path cannot be one.
+    """
+    try:
+        path = Path(out).resolve()
+        if path.is_symlink():  # from Python 3.13 on a circle is not an error
+            raise OSError("its links go in a circle")
+    except (OSError, RuntimeError, ValueError) as error:
+        raise OutputError(f"out = {str(out)!r} is no path for a folder: {error}") from None
+    return path
+
+
+def check_folder(out: Path, files: Contents | None) -> None:
+    """Refuse an output folder that the release could not be put in place of.
+
+    Args:
+        out: resolved.
+        files: of the release, if it is published already; then a folder that holds them will do.
+
+    Raises:
+        OutputError: it holds something, is a file, or cannot be renamed onto.
+    """
+    try:
+        if not out.is_dir():
+            if out.exists():
+                raise OutputError(f"out = {str(out)!r} is a file; give a new or an empty folder")
+        elif any(out.iterdir()):
+            if files is not None and _same(FolderFiles(out), files):
+                return
+            what = "something" if files is None else "something else than this release"
+            raise OutputError(
+                f"out = {str(out)!r} holds {what}; give a new or an empty folder, nothing is "
+                "replaced"
+            )
+        elif os.path.ismount(out):
+            raise OutputError(
+                f"out = {str(out)!r} is the root of a file system; give a folder inside it"
+            )
+    except OSError as error:
+        raise OutputError(f"out = {str(out)!r} cannot be read: {error.strerror}") from None
+
+
+@contextmanager
+def staging(out: Path, wait: float = _WAIT) -> Iterator[Staging]:
+    """A hidden folder beside ``out`` to write in, which vanishes unless it is published.
+
+    It is locked and marked as ours. What killed runs left is removed, if it is marked so; nothing
+    else is. While one run has the name ``out``, another is refused.
+
+    Args:
+        out: resolved.
+        wait: seconds to wait for a process that has locked the folder above, at most.
+
+    Raises:
+        OutputError: nothing can be written there, or another run is about to write there.
+    """
+    held = None
+    missing: list[Path] = []
+    try:
+        missing = make_folder(out.parent)
+        # Only one process at a time looks at its siblings and makes its own folder.
+        parent = lock(out.parent, wait)
+        try:
+            if _others(out):
+                raise OutputError(
+                    f"out = {str(out)!r}: another run is writing there; nothing was spent by this"
+                    " one"
+                )
+            folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.neyman-", dir=out.parent))
+            held = lock(folder)
+            try:
+                (folder / _MARKER).write_text("A run of neyman is writing here, or was killed.\n")
+                (folder / "release").mkdir()
+            except OSError:
+                _remove(folder)
+                raise
+        finally:
+            if parent is not None:
+                os.close(parent)
+    except BlockingIOError:
+        raise OutputError(
+            f"out = {str(out)!r}: another process has locked the folder above it for {wait:g} s; "
+            "nothing was spent: end that process, or give a folder elsewhere"
+        ) from None
+    except OSError as error:
+        raise OutputError(f"out = {str(out)!r} cannot be written: {error.strerror}") from None
+    try:
+        yield Staging(folder / "release", out)
+    finally:
+        _remove(folder)
+        if held is not None:
+            os.close(held)
+        for parent in missing:
+            with suppress(OSError):  # it holds the release, or something of another run
+                parent.rmdir()
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A folder in the making."""
+
+    folder: Path
+    out: Path
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[Hashed]:
+        """A new file of the release, hashed while it is written, durable afterwards.
+
+        Args:
+            path: in the release's folder, with forward slashes.
+
+        Raises:
+            OutputError: it leads out of the folder, as a ledger could say that was tampered with.
+        """
+        if not inside(path):
+            raise OutputError(f"the release has a file {path!r}, which is no path in its folder")
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as handle:
+            yield Hashed(handle)
+            handle.flush()
+            os.fsync(handle.fileno())
+
+    def write(self, path: str, content: bytes) -> None:
+        """A whole file of the release."""
+        with self.writing(path) as file:
+            file.write(content)
+
+    def files(self) -> dict[str, Path]:
+        """Where each file of the release lies for now, by its path in it."""
+        return {path: self.folder / path for path in FolderFiles(self.folder)}
+
+    def replace(self, files: Contents) -> None:
+        """These files, in place of all that were written."""
+        for old in list(self.folder.iterdir()):
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+        for path in files:
+            with self.writing(path) as file:
+                for piece in files.chunks(path):
+                    file.write(piece)
+
+    def publish(self) -> None:
+        """Give the files their name in one step, durably.
+
+        Raises:
+            OutputError: the folder of that name holds something by now.
+        """
+        for folder in {self.folder, *(parent for parent in self.folder.rglob("*"))}:
+            if folder.is_dir():
+                _sync(folder)
+        try:
+            if os.name == "nt" and self.out.is_dir():
+                self.out.rmdir()
+            os.rename(self.folder, self.out)
+        except OSError as error:
+            raise OutputError(
+                f"out = {str(self.out)!r} cannot be put in place ({error.strerror})"
+            ) from None
+        _sync(self.out.parent)
+
+
+class Hashed:
+    """A file that is being written, with the SHA-256 of what has been."""
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        self._handle = handle
+        self._digest = hashlib.sha256()
+        self.closed = False  # asked for by Arrow's writers
+
+    def write(self, content: bytes) -> int:
+        """Write all of it, and hash it."""
+        self._digest.update(content)
+        return self._handle.write(content)
+
+    def flush(self) -> None:
+        """Nothing: what is written becomes durable at the end."""
+
+    def hexdigest(self) -> str:
+        """SHA-256 of all that has been written."""
+        return self._digest.hexdigest()
+
+
+def _same(these: Contents, those: Contents) -> bool:
+    """Whether two sets of files have the same paths and bytes."""
+    if sorted(these) != sorted(those):
+        return False
+    return all(_digest(these.chunks(path)) == _digest(those.chunks(path)) for path in these)
+
+
+def _digest(pieces: Iterator[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
+
+
+def _sync(folder: Path) -> None:
+    # Folders cannot be opened everywhere; there the file system keeps its own order.
+    with suppress(OSError):
+        sync_folder(folder)
+
+
+def sweep(out: Path) -> None:
+    """Remove what killed runs left of this ``out``, as far as it may be removed at once."""
+    with suppress(OSError):
+        parent = lock(out.parent)
+        try:
+            _others(out)
+        finally:
+            if parent is not None:
+                os.close(parent)
+
+
+def _others(out: Path) -> bool:
+    """Remove what killed runs left of this ``out``; whether a run is still going."""
+    ours = re.compile(re.escape(f".{out.name}.neyman-") + "[a-z0-9_]{8}")
+    going = False
+    for folder in out.parent.iterdir():
+        if not ours.fullmatch(folder.name) or folder.is_symlink():
+            continue
+        if not (folder / _MARKER).is_file():
+            with suppress(OSError):  # killed before it was marked, it is empty
+                folder.rmdir()
+            continue
+        try:
+            held = lock(folder)
+        except BlockingIOError:
+            going = True
+            continue
+        if held is not None:  # without locks leftovers stay until someone removes them
+            _remove(folder)
+            os.close(held)
+    return going
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of ours, its mark last, so that it is known if this is killed."""
+    shutil.rmtree(folder / "release", ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)

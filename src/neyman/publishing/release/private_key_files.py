@@ -1,0 +1,90 @@
+"""Refuse a plan whose public keys come from a file that is private data of the same run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from neyman.publishing.engines import DataError, matches
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan import Plan
+
+__all__ = ["check_key_files"]
+
+
+def check_key_files(plan: Plan, data: Any) -> None:
+    """Refuse a key file that is also data of the run, under whatever name.
+
+    Files are compared by device and inode, so that a link or another path to a file is that file.
+
+    Args:
+        plan: a plan; its key file was read when it was loaded.
+        data: the private data, as `release` takes them: a path, a pattern, a folder (each file in
+            it at any depth is data), several of these, or a mapping of names to them. What is not
+            a path has no file that could be compared.
+
+    Raises:
+        PlanError: the key file is data.
+    """
+    lists = [(f"lookup.{one.name}.keys", one.file) for one in plan.rows.derived]
+    lists += [(f"columns.{column.name}.keys", column.file) for column in plan.columns]
+    if plan.hierarchy is not None:
+        lists.append((f"hierarchy.{plan.hierarchy.name}.keys", plan.hierarchy.file))
+    files = {(file.device, file.inode): (where, file) for where, file in lists if file is not None}
+    if not files:
+        return
+    for path in _files(data):
+        if (identity := _identity(path)) in files:
+            where, file = files[identity]
+            raise PlanError(
+                [
+                    f"{where} = {file.path!r} is also data of this "
+                    f"run ({str(path)!r}), and a release publishes each name in it; give a list of "
+                    "public keys, outside the folder of the data"
+                ]
+            )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Device and inode of a file, behind links; None if there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _files(data: Any) -> Iterator[str]:
+    """Each path that data may be read from."""
+    if isinstance(data, Mapping):
+        data = list(data.values())
+    if isinstance(data, (list, tuple, set, frozenset)):
+        for part in data:
+            yield from _files(part)
+    elif isinstance(data, (str, Path)):
+        places = {str(data)}
+        with suppress(DataError):  # the run refuses such data
+            places.update(matches(str(data)))
+        for place in places:
+            yield place
+            yield from _below(place)
+    else:
+        files = getattr(data, "files", None)  # of a dataset of Arrow
+        if isinstance(files, (list, tuple)):
+            yield from _files(files)
+
+
+def _below(folder: str) -> Iterator[str]:
+    """Each file below a folder, also behind links; each folder once, since links may go round."""
+    identities: set[tuple[int, int]] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        yield from (os.path.join(place, name) for name in names)
+        for name in tuple(folders):
+            folder_identity = _identity(os.path.join(place, name))
+            if folder_identity is None or folder_identity in identities:
+                folders.remove(name)
+            else:
+                identities.add(folder_identity)

@@ -1,0 +1,363 @@
+"""The receipt: what a release may reveal, in every vocabulary, recomputable without the data."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import cache, lru_cache, reduce
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from neyman.accounting.charge import charge
+from neyman.accounting.semantics.bayes import posterior_ratios
+from neyman.curves.tradeoff.guarantees import zcdp
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics.bound import Bound
+from neyman.publishing.plan.measurement import Entry, listed
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.promise import Promise
+from neyman.publishing.plan.scenarios import concerning, moved, usual
+from neyman.publishing.release.receipt_format import (
+    SCHEMA,
+    Budget,
+    Ends,
+    EpsilonPoint,
+    Guarantee,
+    LedgerPart,
+    MechanismPart,
+    OutrightPart,
+    PosteriorPoint,
+    PowerPoint,
+    Receipt,
+    RoutePart,
+    Scenario,
+    UnitPart,
+)
+from neyman.publishing.tables.estimates import half_width, rank_error, standard_error
+from neyman.publishing.tables.key_selection import threshold
+
+__all__ = [
+    "BELIEVERS",
+    "DELTAS",
+    "EPSILONS",
+    "LEVELS",
+    "NEAR",
+    "composed",
+    "draft",
+    "guarantee",
+    "mechanism_list",
+    "scenario",
+    "versions",
+]
+
+FAR = 1e-12
+DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
+LEVELS = (0.01, 0.05, 0.10)
+NEAR = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2)
+EPSILONS = (0.693, 2.302, 4.605)
+"""Logarithms of the factors 2, 10 and 100, cut: what exceeds the factor exceeds these."""
+BELIEVERS = ("arbitrary-prior", "knows-the-rest")
+_CURVE = 60
+
+
+def draft(
+    plan: Plan,
+    calibrated: Sequence[tuple[Entry, Fraction]],
+    currency: str,
+    *,
+    throwaway: bool = False,
+) -> Receipt:
+    """All of a receipt but its tables and its entry in the ledger: what follows from the plan.
+
+    Args:
+        plan: what is to be released.
+        calibrated: its entries, each with the sigma squared of its noise.
+        currency: of the account that is charged.
+        throwaway: whether the ledger is a temporary one, as the receipt then says.
+    """
+    mechanism = plan.mechanism()
+    marked: dict[str, Any] = {"throwaway": True} if throwaway else {}
+    charged, charged_delta = charge(mechanism, currency)
+    return Receipt(
+        schema=SCHEMA,
+        plan=plan.canonical(),
+        plan_hash=plan.hash,
+        dataset=plan.dataset,
+        unit=UnitPart(protects=plan.unit.protects, rows=plan.unit_rows),
+        neighboring=plan.unit.neighboring,
+        mechanisms=mechanism_list(plan, calibrated),
+        guarantee=guarantee(mechanism, plan, plan.scale),
+        budget=Budget(**plan.budget_dict()),
+        tables=(),
+        ledger=LedgerPart(
+            account=plan.dataset,
+            entry="",
+            currency=currency,
+            charged=str(charged),
+            charged_delta=str(charged_delta),
+            **marked,
+        ),
+        versions=versions(),
+    )
+
+
+def guarantee(
+    mechanism: Mechanism, plan: Plan | None = None, scale: Fraction | None = None
+) -> Guarantee:
+    """What an observer of the release can learn, each number with both of its bounds.
+
+    Args:
+        mechanism: the whole release.
+        plan: where its budget admits the mechanism, no number is above the budget's. With a plan
+            come ``zcdp_route``, the noise that accounting by zCDP alone would have needed for the
+            same promise; ``posterior``, how probably a posterior exceeds its counterfactual (none
+            under add-remove, where no record is replaced); and ``scenarios``, the same for some
+            attributes of one record alone: for each column and each level of the hierarchy within
+            the one above.
+        scale: 1/rho of the plan, which sets its noise. The mechanism's own rho can be a little
+            smaller, because quantiles that are drawn cost less than their share.
+
+    Returns:
+        ``outright`` is there only where keys are discovered: the delta of one being revealed, and
+        the rho of all else. The curve, and every number from it, counts both.
+    """
+    replaced = plan is not None and plan.unit.neighboring == "replace-one"
+    answers = _answers(mechanism, replaced)
+    promise = Promise.of(plan, mechanism) if plan is not None else Promise()
+    known = {mechanism: answers.findings} if replaced else {}
+    rho, outright = charge(mechanism, "zcdp")
+    route = plan and not outright and _zcdp_route(Budget(**plan.budget_dict()), rho)
+    failing = {"outright": OutrightPart(rho=str(rho), delta=str(outright))} if outright else {}
+    return Guarantee(
+        epsilon=tuple(
+            EpsilonPoint(delta=d, **_ends(promise.epsilon(d, epsilon)))
+            for d, epsilon in zip(DELTAS, answers.epsilons, strict=True)
+        ),
+        mu=Ends(**_ends(promise.mu(answers.mu))),
+        rho=Ends(**_ends(promise.rho(answers.rho))),
+        total_variation=Ends(**_ends(answers.total_variation)),
+        power=_points(
+            (a, promise.power(a, power)) for a, power in zip(LEVELS, answers.powers, strict=True)
+        ),
+        curve=answers.curve,
+        zcdp_route=route or None,
+        posterior=answers.posterior,
+        scenarios=_scenarios(plan, scale, known) if plan and scale else (),
+        **failing,
+    )
+
+
+class _Answers(NamedTuple):
+    """What a mechanism's curve says, at the deltas and the levels of a receipt."""
+
+    curve: tuple[PowerPoint, ...]
+    epsilons: tuple[Bound, ...]
+    mu: Bound
+    rho: Bound
+    total_variation: Bound
+    powers: tuple[Bound, ...]
+    posterior: tuple[PosteriorPoint, ...]
+    near: tuple[PowerPoint, ...]
+
+    @property
+    def findings(self) -> dict[str, Any]:
+        """The same of a scenario in which everything moves as it does in the whole."""
+        return {
+            "rho": Ends(**_ends(self.rho)),
+            "power": _points(zip(LEVELS, self.powers, strict=True)),
+            "curve": self.near,
+            "posterior": self.posterior,
+        }
+
+
+@lru_cache(maxsize=16)
+def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
+    """Compute the numbers once for a run and a verification of one release."""
+    curve = mechanism.tradeoff()
+    # Dense at both ends, as the curve is steep.
+    levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
+    powers = dict(zip(asked := [*LEVELS, *NEAR, *levels], curve.powers(asked), strict=True))
+    return _Answers(
+        _points((level, powers[level]) for level in levels),
+        tuple(curve.epsilon(delta=d) for d in DELTAS),
+        curve.gdp(),
+        curve.zcdp(),
+        curve.advantage(),
+        tuple(powers[level] for level in LEVELS),
+        _posterior(curve) if replaced else (),
+        _points((level, powers[level]) for level in NEAR),
+    )
+
+
+def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[PowerPoint, ...]:
+    return tuple(PowerPoint(level=level, **_ends(power)) for level, power in powers)
+
+
+def _scenarios(
+    plan: Plan, scale: Fraction, known: Mapping[Mechanism, Mapping[str, Any]]
+) -> tuple[Scenario, ...]:
+    """What could be found out about some attributes of one record, for the usual ones."""
+    return tuple(
+        scenario(plan, concerning(plan, *asked, scale), *asked, known=known)
+        for asked in usual(plan)
+    )
+
+
+def scenario(
+    plan: Plan,
+    mechanism: Mechanism,
+    attributes: Sequence[str],
+    within: str | None,
+    *,
+    known: Mapping[Mechanism, Mapping[str, Any]] | None = None,
+) -> Scenario:
+    """A scenario as the receipt keeps it: what it is about, its tables, and what it tells.
+
+    Args:
+        plan: the whole plan.
+        mechanism: the part of it that the attributes can move.
+        attributes, within: as for `Plan.concerning`.
+        known: what is known already of some mechanisms, so that it is not computed again.
+    """
+    findings = (known or {}).get(mechanism) or _findings(mechanism)
+    return Scenario(**_about(plan, attributes, within), **findings)
+
+
+def _about(plan: Plan, attributes: Sequence[str], within: str | None) -> dict[str, Any]:
+    entries = moved(plan, tuple(attributes), within)
+    tables = tuple(dict.fromkeys(f"{e.query}.{e.level}" for e in entries))
+    return {"attributes": tuple(attributes), "within": within, "tables": tables}
+
+
+@lru_cache(maxsize=64)  # where units have ids, most attributes move the same tables
+def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
+    curve = mechanism.tradeoff()
+    levels = (*LEVELS, *NEAR)
+    points = _points(zip(levels, curve.powers(levels), strict=True))
+    return {
+        "rho": Ends(**_ends(curve.zcdp())),
+        "power": points[: len(LEVELS)],
+        "curve": points[len(LEVELS) :],
+        "posterior": _posterior(curve),
+    }
+
+
+def _posterior(curve: Tradeoff) -> tuple[PosteriorPoint, ...]:
+    """How probably a posterior exceeds its counterfactual by more than e^epsilon."""
+    return tuple(
+        PosteriorPoint(attacker=attacker, epsilon=epsilon, **_ends(bound))
+        for attacker in BELIEVERS
+        for epsilon, bound in zip(
+            EPSILONS, posterior_ratios(curve, EPSILONS, attacker), strict=True
+        )
+    )
+
+
+def _ends(bound: Bound) -> dict[str, Any]:
+    return {"lower": _json_number(bound.lower), "upper": _json_number(bound.upper)}
+
+
+def _json_number(x: float) -> float | str:
+    return float(x) if math.isfinite(x) else "inf" if x > 0 else "-inf"
+
+
+def _zcdp_route(budget: Budget, own: Fraction) -> RoutePart | None:
+    """The noise that accounting by rho alone would need for what the budget asks first.
+
+    ``own`` is the rho of the release, whose noise it is compared with.
+
+    The largest rho whose zCDP curve keeps the power at the budget's level (or its delta at its
+    epsilon); zCDP implies no GDP, so a budget in mu has no such route.
+    """
+    if budget.kind not in ("at_most", "approximate"):
+        return None
+    low, high = own / 4096, own * 2
+    if not _meets_zcdp(budget, low):
+        return None
+    while high / low > 1 + Fraction(1, 10**5):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _meets_zcdp(budget, middle) else (low, middle)
+    rho = Fraction(f"{float(low):.6g}")
+    ratio = round(float(own / low), 4)
+    return RoutePart(rho=str(rho), variance_ratio=ratio, promise=_promise(budget))
+
+
+def _meets_zcdp(budget: Budget, rho: Fraction) -> bool:
+    """Whether rho-zCDP alone implies the budget's power at its level, or its delta."""
+    curve = zcdp(Fraction(float(rho)))
+    if budget.kind == "at_most":
+        return curve.power(float(Fraction(budget.level))).upper <= Fraction(budget.power)
+    return curve.delta(float(Fraction(budget.epsilon))).upper <= Fraction(budget.delta)
+
+
+def _promise(budget: Budget) -> str:
+    if budget.kind == "at_most":
+        return f"power at most {budget.power} at level {budget.level}"
+    return f"epsilon {budget.epsilon} at delta {budget.delta}"
+
+
+def mechanism_list(
+    plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]
+) -> tuple[MechanismPart, ...]:
+    """Each entry of the plan with its exact noise, as the receipt and the ledger keep it."""
+    curves = listed(entry for entry, _ in calibrated)
+    return tuple(_listed(plan, entry, sigma_squared, curves) for entry, sigma_squared in calibrated)
+
+
+def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> MechanismPart:
+    content: dict[str, Any] = {
+        "query": entry.query,
+        "level": entry.level,
+        "measure": entry.measure,
+        "count": 1,
+        "share": str(entry.share),
+        "cells": entry.cells,
+    }
+    if entry.public is not None:
+        zero = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "mechanism": None}
+        return MechanismPart(**content, **zero, public=True)
+    error = standard_error(sigma_squared, rounded=entry.rounded)
+    half = half_width(sigma_squared, rounded=entry.rounded)
+    if entry.measure == "rank":
+        error, half = rank_error(plan.query(entry.query), sigma_squared)
+    content |= {
+        "zcdp": str(Fraction(entry.squared) / (2 * sigma_squared)),
+        "standard_error": error,
+        "half_width_90": half,
+        "mechanism": entry.noise(sigma_squared, listed=curves).to_dict(),
+    }
+    if entry.delta is not None:
+        content |= {
+            "keys": entry.keys,
+            "delta": str(entry.delta),
+            "threshold": threshold(sigma_squared, entry.delta, rounded=entry.rounded),
+            "outright": str(entry.failure),
+        }
+    return MechanismPart(**content)
+
+
+def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:
+    """Return the composition of mechanisms as JSON types, each so many times.
+
+    Declared tables have no mechanism and take no part.
+    """
+    mechanisms = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
+    return reduce(add, mechanisms)
+
+
+def versions() -> dict[str, str]:
+    """Of everything that took part in the numbers."""
+    names = ("numpy", "scipy", "ibis-framework", "duckdb", "pyarrow")
+    versions_of = {"neyman": _version("neyman"), "python": platform.python_version()}
+    return versions_of | {name: _version(name) for name in names}
+
+
+_version = cache(importlib.metadata.version)
+"""Of an installed package: each call reads and parses a file."""

@@ -1,0 +1,331 @@
+"""The receipt as a model: what ``receipt.json`` holds, field by field, in the order of the file.
+
+A field that is absent has its default and stays out of the JSON. Only `verify` refuses
+fields that no version writes: it compares the file itself with what follows from the plan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+
+from neyman.publishing.consistency.adjusted_tables import Consistent
+from neyman.publishing.plan.document import Strict, as_tuple
+from neyman.publishing.plan.query import ConsistencyMethod, Neighboring
+
+__all__ = [
+    "SCHEMA",
+    "Budget",
+    "ClipNoise",
+    "ClipPart",
+    "ConsistencyPart",
+    "Ends",
+    "EpsilonPoint",
+    "Guarantee",
+    "LedgerPart",
+    "MechanismPart",
+    "Number",
+    "OutrightPart",
+    "PosteriorPoint",
+    "PowerPoint",
+    "Receipt",
+    "RoutePart",
+    "Scenario",
+    "TableName",
+    "TablePart",
+    "UnitPart",
+]
+
+SCHEMA = "neyman-receipt/1"
+
+Number = int | float | Literal["inf", "-inf"]
+"""A number of a receipt. JSON has no infinity."""
+
+
+class Part(Strict):
+    """A part of a receipt. Fields that nobody set are not written."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the part as JSON types, in the order of the file."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class Ends(Part):
+    """The two certified ends of a number."""
+
+    lower: Number
+    upper: Number
+
+
+class EpsilonPoint(Part):
+    """Epsilon at a delta."""
+
+    delta: Number
+    lower: Number
+    upper: Number
+
+
+class PowerPoint(Part):
+    """The power of the best test at a level."""
+
+    level: Number
+    lower: Number
+    upper: Number
+
+
+class PosteriorPoint(Part):
+    """The chance that a posterior exceeds its counterfactual by a factor above e^epsilon."""
+
+    attacker: Literal["arbitrary-prior", "knows-the-rest", "true-record"]
+    epsilon: Number
+    lower: Number
+    upper: Number
+
+
+EpsilonPoints = Annotated[tuple[EpsilonPoint, ...], BeforeValidator(as_tuple)]
+PowerPoints = Annotated[tuple[PowerPoint, ...], BeforeValidator(as_tuple)]
+PosteriorPoints = Annotated[tuple[PosteriorPoint, ...], BeforeValidator(as_tuple)]
+Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+
+
+class Scenario(Part):
+    """The risk for some attributes of one record."""
+
+    attributes: Names
+    within: str | None
+    tables: Names
+    rho: Ends
+    power: PowerPoints
+    curve: PowerPoints
+    posterior: PosteriorPoints = ()
+
+
+class RoutePart(Part):
+    """The noise that accounting by zCDP alone needs for the same budget."""
+
+    rho: str
+    variance_ratio: Number
+    promise: str
+
+
+class OutrightPart(Part):
+    """The chance that a discovered key is revealed, and the rho of everything else."""
+
+    rho: str
+    delta: str
+
+
+class Guarantee(Part):
+    """The guarantee in each vocabulary."""
+
+    epsilon: EpsilonPoints
+    mu: Ends
+    rho: Ends
+    total_variation: Ends
+    power: PowerPoints
+    curve: PowerPoints
+    zcdp_route: RoutePart | None = None
+    posterior: PosteriorPoints = ()
+    scenarios: Annotated[tuple[Scenario, ...], BeforeValidator(as_tuple)] = ()
+    outright: OutrightPart | None = None
+
+
+class UnitPart(Part):
+    """Who is protected."""
+
+    protects: str
+    rows: int = 1
+
+
+class MechanismPart(Part):
+    """One table of integers with its exact noise, or with its declared values."""
+
+    query: str
+    level: str
+    measure: str | None = None
+    count: int
+    share: str
+    cells: int | None
+    zcdp: str
+    standard_error: Number
+    half_width_90: Number
+    mechanism: dict[str, Any] | None
+    public: bool = False
+    keys: int | None = None
+    delta: str | None = None
+    threshold: int | None = None
+    outright: str | None = None
+
+
+class Budget(Part):
+    """The budget's kind, and its exact numbers as text."""
+
+    kind: Literal["at_most", "zcdp", "gdp", "approximate"]
+    power: str = ""
+    level: str = ""
+    rho: str = ""
+    mu: str = ""
+    epsilon: str = ""
+    delta: str = ""
+
+
+class TablePart(Part):
+    """A published file of a table."""
+
+    query: str
+    level: str
+    path: str
+    cells: int
+    without_csv: str | None = None
+    sha256: str = ""
+
+
+class LedgerPart(Part):
+    """The charge, and who paid it.
+
+    Args:
+        date: the day on which the entry was reserved, UTC, as YYYY-MM-DD, by the clock of the
+            machine; "" in receipts of earlier versions.
+    """
+
+    account: str
+    entry: str
+    currency: str
+    charged: str
+    charged_delta: str = "0"
+    date: str = ""
+    throwaway: bool = False
+
+
+class TableName(Part):
+    """A table, and why it takes no part in consistency."""
+
+    query: str
+    level: str
+    why: str | None = None
+
+
+TableNames = Annotated[tuple[TableName, ...], BeforeValidator(as_tuple)]
+
+
+class ConsistencyPart(Part):
+    """How the consistent tables were computed."""
+
+    method: ConsistencyMethod
+    invariants: TableNames
+    left_out: TableNames
+
+    @classmethod
+    def of(cls, tables: Consistent) -> ConsistencyPart:
+        """Return what a receipt says of consistent tables."""
+        return cls(
+            method=tables.method,
+            invariants=tuple(TableName(query=q, level=level) for q, level in tables.invariants),
+            left_out=tuple(
+                TableName(query=q, level=level, why=why)
+                for (q, level), why in tables.left_out.items()
+            ),
+        )
+
+
+class ClipNoise(Part):
+    """The noise of one table with a clip that a histogram led to."""
+
+    query: str
+    level: str
+    measure: str
+    mechanism: dict[str, Any]
+
+
+class ClipPart(Part):
+    """A clip, or the rows of a unit, that a published histogram led to.
+
+    Args:
+        bounds: the name of the query whose clip it is; "rows" for the rows of a unit.
+        histogram: the name of the histogram's table.
+        clip: [low, high], in the column's units; of rows the high end counts.
+        mechanisms: of the tables that it bounds, with the noise for this clip.
+    """
+
+    bounds: str
+    histogram: str
+    clip: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+    mechanisms: Annotated[tuple[ClipNoise, ...], BeforeValidator(as_tuple)]
+
+
+class Receipt(Part):
+    """What a release may reveal, in every vocabulary, recomputable without the data.
+
+    A field can also be read by its name in the file: ``receipt["ledger"]["charged"]``.
+
+    Args:
+        schema_version: "schema" in the file.
+        plan: the canonical plan.
+    """
+
+    schema_version: Literal["neyman-receipt/1"] = Field(alias="schema")
+    plan: dict[str, Any]
+    plan_hash: str
+    dataset: str
+    unit: UnitPart
+    neighboring: Neighboring
+    mechanisms: Annotated[tuple[MechanismPart, ...], BeforeValidator(as_tuple)]
+    guarantee: Guarantee
+    budget: Budget
+    tables: Annotated[tuple[TablePart, ...], BeforeValidator(as_tuple)] = ()
+    ledger: LedgerPart
+    versions: dict[str, str]
+    consistency: ConsistencyPart | None = None
+    clips: Annotated[tuple[ClipPart, ...], BeforeValidator(as_tuple)] = ()
+
+    def __repr__(self) -> str:
+        return f"<Receipt of {self.dataset}: plan {self.plan_hash[:12]}, entry {self.ledger.entry}>"
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any] | Receipt) -> Receipt:
+        """Read the receipt in the JSON types of ``receipt.json``.
+
+        Raises:
+            ValueError: the receipt has another schema, lacks a field, or has a field of another
+                type. The message names the field.
+        """
+        if isinstance(content, Receipt):
+            return content
+        if not isinstance(content, Mapping) or content.get("schema") != SCHEMA:
+            schema = content.get("schema") if isinstance(content, Mapping) else content
+            raise ValueError(
+                f"receipt's schema = {schema!r:.80} must be {SCHEMA!r}: "
+                "use the version of neyman that wrote it"
+            )
+        try:
+            return cls.model_validate(dict(content))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            *path, field = map(str, first["loc"])
+            where = f" in {'.'.join(path)}" if path else ""
+            if first["type"] == "missing":
+                why = f"receipt has no field {field!r}{where}"
+            else:
+                given = f"{first['input']!r:.80}"
+                why = f"receipt's field {field!r}{where} = {given}: {first['msg']}"
+            raise ValueError(f"{why}: take receipt.json as it was written") from None
+
+    def __getitem__(self, field: str) -> Any:
+        return self.to_dict()[field]
+
+    def __iter__(self) -> Iterator[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return iter(self.to_dict())
+
+    def keys(self) -> Any:
+        """Return the names of the fields in the file."""
+        return self.to_dict().keys()
+
+    def to_bytes(self) -> bytes:
+        """Return the file: JSON in UTF-8, indented by one space, with a newline at the end."""
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+        return (text + "\n").encode()

@@ -1,0 +1,555 @@
+"""Make a release: check all that can be checked, charge the ledger, and only then read the data.
+
+The order is the promise. The charge is reserved durably. Then the ledger records that reading
+begins. Only then is the first private row read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import ibis
+import numpy as np
+
+from neyman.extras import library_warnings
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import ChargedError, LedgerError
+from neyman.ledger.records import Entry as Spend
+from neyman.publishing.consistency.adjusted_tables import check_consistency
+from neyman.publishing.consistency.published_forms import (
+    FOLDER,
+    ConsistentForm,
+    consistent_forms,
+    from_published,
+)
+from neyman.publishing.engines.aggregate import aggregate_cells, discover, rehearse
+from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing.engines.databases.table import (
+    DatabaseTable,
+    LostConnection,
+    on_one_connection,
+)
+from neyman.publishing.engines.joins.joined_tables import (
+    check_tables,
+    columns_of,
+    named_errors,
+    prepared_tables,
+)
+from neyman.publishing.engines.source import (
+    as_source,
+    check_engine,
+    close_table,
+    column_names,
+    csv_files,
+    folder_columns,
+    open_table,
+    untyped_columns,
+)
+from neyman.publishing.plan.document import PLAIN_SOURCE, PlanError, SourcePart, suggest
+from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.planning.accuracy import LEAST_NOISE
+from neyman.publishing.release.add_noise import Exact, write_tables
+from neyman.publishing.release.clip_tables import (
+    chosen_clips,
+    clip_parts,
+    extreme_forms,
+    forms_with,
+    searches,
+)
+from neyman.publishing.release.folder import (
+    Contents,
+    OutputError,
+    Release,
+    Staging,
+    check_folder,
+    staging,
+    sweep,
+)
+from neyman.publishing.release.receipt import draft
+from neyman.publishing.release.receipt_format import ConsistencyPart, Receipt, TablePart
+from neyman.publishing.release.signing import SIGNATURE
+from neyman.publishing.release.signing import sign as signed
+from neyman.publishing.release.ssh_signature import SSH_SIGNATURE, ssh_sign
+from neyman.publishing.release.table_files import listing, parts, write
+from neyman.publishing.tables.forms import Form, forms
+
+__all__ = [
+    "WAIT",
+    "ChargedError",
+    "DataError",
+    "FirstRun",
+    "OutputError",
+    "Pages",
+    "Progress",
+    "Release",
+    "Remedy",
+    "Source",
+    "check_key",
+    "copy_published",
+]
+
+Progress = Callable[[str, float], None]
+Pages = Mapping[str, Callable[[Release], str]]
+
+_log = logging.getLogger("neyman")
+_MOST_SIGMA_SQUARED = 2**100
+_LAST = "putting in place"
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to do after a run that failed once its charge stood.
+
+    Args:
+        unpublished: words for a run whose files did not come into the ledger.
+        published: words for one whose files did.
+    """
+
+    unpublished: str = "running the plan again is refused, unless it is to be charged again"
+    published: str = (
+        "the release is in the ledger: run the same plan with an empty folder, at no charge"
+    )
+
+
+WAIT = 3600.0
+"""Seconds for which a run waits for another one of the same plan."""
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """The run that makes a release. Later runs of the same plan copy its files.
+
+    Args:
+        plan: what is released.
+        source: the private table.
+        book: the ledger.
+        terms: what `Ledger.reserve` needs beside the plan and its charge.
+        currency: the ledger's.
+        sign: the path of the key that the receipt is signed with, or None.
+        pages: further files, made from the release.
+        remedy: what to do after a failure.
+    """
+
+    plan: Plan
+    source: Source
+    book: Ledger
+    terms: Mapping[str, Any]
+    currency: str
+    sign: str | Path | None
+    pages: Pages
+    remedy: Remedy = Remedy()
+
+    @library_warnings()
+    def make(self, out: Path, tell: Progress) -> Release:
+        """Check, charge, read, and put the release in place."""
+        plan, book = self.plan, self.book
+        tell("looking at the data's form", 0.02)
+        form = self.source.rehearse(plan)
+        for name in self.source.names():
+            tell(f"the table is {name}", 0.04)
+        tell("finding the least noise", 0.05)
+        calibrated = plan.calibrated()
+        tables = _checked_tables(plan, calibrated)
+        smallest = [pair for form in extreme_forms(tables) for pair in form.entries]
+        if searches(tables):
+            _checked_tables(tables[0].plan, smallest)
+        tell("computing the guarantee", 0.3)
+        receipt = draft(plan, calibrated, self.currency, throwaway=book.throwaway)
+        job = _Job(plan, self.source, form, tables, receipt, self.sign, self.pages)
+        with staging(out) as stage:
+            tell("reserving in the ledger", 0.5)
+            entry = book.reserve(
+                plan.dataset,
+                key=plan.hash,
+                **self.terms,
+                charge=Fraction(receipt.ledger.charged),
+                delta=Fraction(receipt.ledger.charged_delta),
+                mechanisms=[part.to_dict() for part in receipt.mechanisms],
+                plan=json.dumps(receipt.plan, ensure_ascii=False),
+            )
+            # From here on the charge stands, whatever happens; before, no row had been read.
+            book.begin(entry)
+
+            def work(tell: Progress) -> Release:
+                job.make(stage, entry, tell)
+                tell("keeping a copy in the ledger", 0.92)
+                _keep(stage, book, entry)
+                tell(_LAST, 0.95)
+                stage.publish()
+                return Release.load(out)
+
+            release = _charged(f"entry {entry.id} of {plan.dataset}", work, tell, self.remedy)
+        tell("done", 1.0)
+        return release
+
+
+def check_key(path: str | Path) -> None:
+    """Refuse a key that cannot sign."""
+    signed(b"", path)
+
+
+def copy_published(files: Contents, out: Path) -> None:
+    """Write the files of an earlier run of the plan to a folder."""
+    check_folder(out, files)
+    if not out.is_dir() or not any(out.iterdir()):
+        with staging(out) as stage:
+            stage.replace(files)
+            stage.publish()
+    sweep(out)
+
+
+def _keep(stage: Staging, book: Ledger, entry: Spend) -> None:
+    """Publish the files in the ledger; those of a run of the same plan that was first count."""
+    if book.finish(entry, stage.files()).id == entry.id:
+        return
+    if first := book.published(entry.dataset, entry.key):
+        stage.replace(first[1])
+
+
+@dataclass(frozen=True)
+class _Job:
+    """All that makes a release once its charge stands, checked before.
+
+    Args:
+        plan: what is released.
+        source: the private table.
+        form: the forms of its tables by name, kept so that Spark is started once.
+        tables: the forms of the tables.
+        receipt: what is known before anything is counted.
+        sign: the path of the key that the receipt is signed with, or None.
+        pages: further files, made from the release.
+    """
+
+    plan: Plan
+    source: Source
+    form: Mapping[str, ibis.Table]
+    tables: tuple[Form, ...]
+    receipt: Receipt
+    sign: str | Path | None
+    pages: Pages
+
+    def make(self, stage: Staging, entry: Spend, tell: Progress) -> None:
+        """Read the data, and write every file of the release.
+
+        Args:
+            stage: where they are written.
+            entry: the charge in the ledger.
+            tell: told of each stage as it begins.
+        """
+        tell("counting", 0.55)
+        tables: list[TablePart] = []
+        histograms = [form for form in self.tables if form.query.searched]
+        opened = self.source.open_tables(self.plan, self.form)
+        with prepared_tables(self.plan, opened) as prepared:
+            first = self._counted(prepared, histograms, lambda part: None)
+            if histograms:
+                tables += write_tables(stage, histograms, first, lambda part: None)
+            clips = chosen_clips(self.tables, stage.folder)
+            others = [f for f in forms_with(self.tables, clips) if not f.query.searched]
+            exact = self._counted(
+                prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part)
+            )
+        for table in opened.values():
+            close_table(table)
+        paid = {"entry": str(entry.id), "date": entry.created[:10]}
+        ledger = self.receipt.ledger.model_copy(update=paid)
+        tables += write_tables(
+            stage,
+            others,
+            exact,
+            lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part),
+        )
+        update: dict[str, Any] = {"ledger": ledger}
+        if clips:
+            update["clips"] = clip_parts(self.tables, clips)
+        if self.plan.consistency is not None:
+            tell("making the tables add up", 0.88)
+            consistent = from_published(self.plan, self.tables, stage.folder)
+            update["consistency"] = ConsistencyPart.of(consistent)
+            tables += _write_consistent(stage, consistent_forms(consistent, self.tables))
+        update["tables"] = tuple(tables)
+        content = self.receipt.model_copy(update=update).to_bytes()
+        stage.write("receipt.json", content)
+        if self.sign is not None:
+            stage.write(SIGNATURE, signed(content, self.sign))
+            stage.write(SSH_SIGNATURE, ssh_sign(content, self.sign))
+        tell("writing the report", 0.9)
+        _add_pages(stage, self.pages, self.plan)
+
+    def _counted(
+        self,
+        prepared: Sequence[tuple[Plan, ibis.Table]],
+        tables: Sequence[Form],
+        done: Callable[[float], None],
+    ) -> Exact:
+        """The exact numbers of some of the plan's tables.
+
+        Args:
+            prepared: each private table with the plan of its own queries.
+            tables: their forms, whose plan has the clips that are used.
+            done: told the part that is done.
+        """
+        names = {form.query.name for form in tables}
+        unknown = [form for form in tables if form.discovered]
+        steps = len(prepared) + len(unknown)
+        numbers = iter(range(steps))
+
+        def part() -> Callable[[float], None]:
+            number = next(numbers)
+            return lambda fraction: done((number + fraction) / steps)
+
+        cells: dict[Any, Any] = {}
+        discovered: dict[Any, Any] = {}
+        for every, rows in prepared:
+            own = _bounded(every, tables, names) if tables else every
+            if not tables or not own.queries:
+                continue
+            cells |= aggregate_cells(own, rows, progress=part())
+            for form in unknown:
+                if form.query.name in {query.name for query in own.queries}:
+                    query = own.query(form.query.name)
+                    discovered[query.name, form.level] = discover(
+                        own, query, form.level, rows, progress=part()
+                    )
+        return Exact(cells, discovered)
+
+
+def _bounded(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:
+    """The plan of one private table, with some queries alone and with the clips that they have."""
+    plan = tables[0].plan
+    asked = (query.name for query in own.queries if query.name in names)
+    queries = tuple(replace(plan.query(name), table=None) for name in asked)
+    unit = plan.unit if own.table == plan.table else own.unit
+    return own.changed(queries=queries, unit=unit)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The private tables, not opened yet.
+
+    Args:
+        data: what ``as_source`` recognized: a stream is asked for its schema once.
+        engine: "duckdb" or "spark".
+        memory: the most memory that the engine may take.
+        master: where Spark runs.
+        csv: the form of CSV files.
+        others: the plan's further tables by name.
+    """
+
+    data: Any
+    engine: str
+    memory: str | None = None
+    master: str | None = None
+    csv: SourcePart = PLAIN_SOURCE
+    others: Mapping[str, Source] = field(default_factory=dict[str, "Source"])
+
+    @classmethod
+    @library_warnings()
+    def of(
+        cls, plan: Plan, data: Any, engine: str, memory: str | None, master: str | None
+    ) -> Source:
+        """The tables that a plan reads, where data may be a mapping of tables' names.
+
+        Raises:
+            DataError: the mapping does not have each table of the plan, one is nothing that
+                ``open_table`` takes, or an argument of the engine is wrong.
+        """
+        check_engine(engine, memory, master)
+        given = engine, memory, master
+        if not plan.tables:
+            return cls(as_source(_bound(plan, data)), *given, plan.source)
+        names = (plan.table, *(table.name for table in plan.tables))
+        known: dict[str, Any] = {}
+        for name in names:
+            with named_errors(plan, name):
+                known[name] = as_source(_bound_of_several(plan, name, data))
+        on_one_connection(known.values())
+        csv = {name: bool(csv_files(source)) for name, source in known.items()}
+        if plan.source.form != PLAIN_SOURCE and not any(csv.values()):
+            raise DataError(
+                "the plan's [source] declares the form of a CSV file, and no table is one: give "
+                "CSV files, or leave delimiter, encoding, and compression out of [source]"
+            )
+        one, *others = (
+            cls(source, *given, plan.source if csv[name] else plan.source.marks)
+            for name, source in known.items()
+        )
+        return replace(one, others=dict(zip(names[1:], others, strict=True)))
+
+    def open(self, columns: tuple[str, ...] | None = None, *, rows: bool = True) -> ibis.Table:
+        """The table; without ``rows`` only its form is looked at."""
+        given = {"memory": self.memory, "master": self.master}
+        limits = {name: value for name, value in given.items() if value is not None}
+        # A plan that only counts rows still needs one column, to have rows at all.
+        return open_table(
+            self.data, self.engine, columns or None, rows=rows, csv=self.csv, **limits
+        )
+
+    def names(self) -> list[str]:
+        """The tables of a server that are read, with their schemas."""
+        data = [self.data, *(other.data for other in self.others.values())]
+        return [one.name for one in data if isinstance(one, DatabaseTable) and one.name]
+
+    def columns(self, plan: Plan) -> Mapping[str, tuple[str, ...]]:
+        """The columns of each table that the plan reads. No engine is started.
+
+        Raises:
+            DataError: there are no such files or tables, or they lack a column.
+        """
+        sources = {plan.table: self, **self.others}
+        names: dict[str, list[str]] = {}
+        folders: dict[str, frozenset[str]] = {}
+        for name, source in sources.items():
+            with named_errors(plan, name):
+                names[name] = column_names(source.data, source.csv)
+                folders[name] = folder_columns(source.data)
+        return columns_of(plan, names, folders)
+
+    def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
+        """The forms alone, once the tables of a plan are known to follow from them."""
+        sources = {plan.table: self, **self.others}
+        # What is needed alone, as it will be read: other columns may hold anything.
+        forms = self._opened(self.columns(plan), plan, rows=False)
+        untyped = {
+            name: untyped_columns(source.data, source.csv) for name, source in sources.items()
+        }
+        check_tables(plan, forms, {name: source.data for name, source in sources.items()}, untyped)
+        with prepared_tables(plan, forms) as prepared:
+            for own, rows in prepared:
+                with named_errors(plan, own.table):
+                    rehearse(own, rows)
+        return forms
+
+    def open_tables(
+        self, plan: Plan, forms: Mapping[str, ibis.Table], *, more: Sequence[str] = ()
+    ) -> dict[str, ibis.Table]:
+        """The plan's tables by name, each with the columns that the plan reads.
+
+        The plan's own table also has the columns in ``more``.
+        """
+        columns = columns_of(plan, {name: form.columns for name, form in forms.items()})
+        columns[plan.table] = tuple(dict.fromkeys((*columns[plan.table], *more)))
+        return self._opened(columns, plan, rows=True)
+
+    def _opened(
+        self, columns: Mapping[str, tuple[str, ...]], plan: Plan, *, rows: bool
+    ) -> dict[str, ibis.Table]:
+        tables: dict[str, ibis.Table] = {}
+        for name, source in {plan.table: self, **self.others}.items():
+            with named_errors(plan, name):
+                tables[name] = source.open(columns[name], rows=rows)
+        return tables
+
+
+def _charged(
+    entry: str, work: Callable[[Progress], Release], tell: Progress, remedy: Remedy
+) -> Release:
+    """Work after the charge, which stands: an error may be about private values, so none is told.
+
+    Raises:
+        ChargedError: the work failed.
+    """
+    at = ""
+
+    def following(stage: str, fraction: float) -> None:
+        nonlocal at
+        at = stage
+        tell(stage, fraction)
+
+    reason = ""
+    try:
+        return work(following)
+    except (LedgerError, OutputError, LostConnection) as error:
+        reason = f"{error}; "  # about files of ours, or about a connection
+    except Exception:
+        _log.debug("failed while %s, after the charge", at, exc_info=True)
+    # Raised out here so that nothing leads back from it to the error and its values.
+    then = remedy.published if at == _LAST else remedy.unpublished
+    if not reason:
+        then += ". What failed is logged at debug level only: it may hold values of the data"
+    raise ChargedError(f"failed while {at}; the charge stands ({entry}); {reason}{then}")
+
+
+def _bound(plan: Plan, data: Any) -> Any:
+    if not isinstance(data, Mapping):
+        return data
+    if plan.table not in data:
+        raise DataError(f"data has no table {plan.table!r}; {suggest(plan.table, data)}")
+    return data[plan.table]
+
+
+def _bound_of_several(plan: Plan, name: str, data: Any) -> Any:
+    if isinstance(data, Mapping) and name in data:
+        return data[name]
+    names = [plan.table, *(table.name for table in plan.tables)]
+    wanted = ", ".join(f"{one!r}: ..." for one in names)
+    raise DataError(
+        f"data has no table of this name, and the plan reads {len(names)} tables; give "
+        f"data = {{{wanted}}}"
+    )
+
+
+def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
+    """The forms of a plan's tables, each of which is known to be one that can be made.
+
+    Raises:
+        PlanError: the noise is too large, or a table cannot be made.
+    """
+    for entry, sigma_squared in calibrated:
+        if entry.public is None and entry.measure != "rank" and sigma_squared < LEAST_NOISE:
+            raise PlanError(
+                [
+                    f"query {entry.query!r} at {entry.level!r} could get noise of variance below "
+                    "1e-4, which cannot be drawn; give the plan a smaller budget"
+                ]
+            )
+        if sigma_squared > _MOST_SIGMA_SQUARED:
+            raise PlanError(
+                [
+                    f"query {entry.query!r} at {entry.level!r} would get noise of standard error "
+                    f"{float(sigma_squared) ** 0.5:.3g}, and the most is 2^50; give it a larger "
+                    "share, or the plan a larger budget"
+                ]
+            )
+    tables = forms(plan, calibrated)
+    for form in tables:
+        # A part of it from zeros, so that no key can fail after the charge.
+        zeros = np.zeros(len(next(parts(form), ())), dtype=np.int64)
+        try:
+            if form.schema and not form.discovered:
+                form.build({entry.measure: zeros for entry, _ in form.entries})
+        except (ValueError, OverflowError, KeyError) as error:
+            raise PlanError(
+                [f"query {form.query.name!r} at {form.level!r}: its table cannot be made: {error}"]
+            ) from None
+    if plan.consistency is not None:
+        check_consistency(plan, plan.consistency)
+    return tables
+
+
+def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[TablePart]:
+    """Write the tables that add up; what the receipt lists of them."""
+    listed: list[TablePart] = []
+    for table in tables:
+        form = table.form
+        files = listing(form.query.name, form.level, form.rows, FOLDER)
+        listed += write(stage, files, table.schema, map(table.build, parts(form)))
+    return listed
+
+
+def _add_pages(stage: Staging, pages: Pages, plan: Plan) -> None:
+    release = Release.load(stage.folder, plan=plan)
+    for path, page in pages.items():
+        try:
+            stage.write(path, page(release).encode())
+        except Exception:
+            # The charge stands: a page that fails must not cost the tables. It can be made later.
+            _log.exception("could not make %s; the release has its tables and receipt", path)

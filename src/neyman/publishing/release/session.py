@@ -1,0 +1,349 @@
+"""Questions one by one: each is a small plan, charged to the ledger before the data are read."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neyman import notebook
+from neyman.accounting.filters import Filter
+from neyman.accounting.semantics.unchecked_claims import rows_not_stated
+from neyman.elements import Node
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import ChargedError, Entry, LedgerError
+from neyman.ledger.throwaway import NOTICE, Throwaway
+from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing.engines.data_frames import Frame
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import NoiseKind
+from neyman.publishing.plan.sections import Exact, Section, Unit, count
+from neyman.publishing.release.folder import resolved
+from neyman.publishing.release.private_key_files import check_key_files
+from neyman.publishing.release.receipt import composed
+from neyman.publishing.release.receipt_format import Receipt
+from neyman.publishing.release.run import FirstRun, Remedy, Source, copy_published
+from neyman.storage.private_folder import private_folder
+
+if TYPE_CHECKING:
+    from neyman.curves.tradeoff.tradeoff import Tradeoff
+
+__all__ = ["Answer", "Budget", "Sections", "Session"]
+
+_SHOWN = 20  # rows
+
+
+class Budget(TypedDict, total=False):
+    """The fields of a plan's budget."""
+
+    zcdp: Exact
+    gdp: Exact
+    power: Exact
+    level: Exact
+    epsilon: Exact
+    delta: Exact
+
+
+class Sections(TypedDict, total=False):
+    """The sections of a plan that all questions of a session share."""
+
+    derive: Mapping[str, Any]
+    lookup: Mapping[str, Any]
+    hierarchy: Mapping[str, Any]
+    where: str
+    most_rows: int
+    source: Mapping[str, Any]
+    noise: NoiseKind
+    publisher: str
+    folder: str | Path
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Answer:
+    """The noisy tables of one question, with the receipt of their guarantee.
+
+    Args:
+        tables: by ``"query.level"``, with the columns of a release.
+        receipt: of this answer alone.
+        charge: exact, in the currency of the ledger.
+        charge_delta: exact.
+        entry: the number of the ledger's entry.
+        files: the published files, as the ledger has them.
+    """
+
+    tables: Mapping[str, pa.Table]
+    receipt: Receipt
+    charge: Fraction
+    charge_delta: Fraction
+    entry: int
+    files: Any
+
+    @classmethod
+    def of(cls, entry: Entry, files: Mapping[str, bytes]) -> Answer:
+        """Return the answer that an entry of a ledger has published."""
+        receipt = Receipt.read(json.loads(files["receipt.json"]))
+        paths = [PurePosixPath(one.path) for one in receipt.tables]
+        note = {b"neyman": _note(entry.charge, entry.delta, receipt).encode()}
+        tables = {
+            path.stem: pq.read_table(pa.BufferReader(files[str(path)]), use_threads=False)
+            for path in paths
+            if path.suffix == ".parquet"
+        }
+        noted = {name: table.replace_schema_metadata(note) for name, table in tables.items()}
+        return cls(noted, receipt, entry.charge, entry.delta, entry.id, files)
+
+    @property
+    def table(self) -> pa.Table:
+        """Return the table of a question that has one.
+
+        Raises:
+            ValueError: the question has several.
+        """
+        if len(self.tables) > 1:
+            raise ValueError(
+                f"the answer has several tables: take one of .tables, {[*self.tables]}"
+            )
+        return next(iter(self.tables.values()))
+
+    @property
+    def note(self) -> str:
+        """Return the charge in words; of a throwaway ledger, the warning too."""
+        return _note(self.charge, self.charge_delta, self.receipt)
+
+    def tradeoff(self) -> Tradeoff:
+        """Recompute the trade-off curve of this answer alone from its receipt."""
+        return composed((p.mechanism, p.count) for p in self.receipt.mechanisms).tradeoff()
+
+    def save(self, out: str | Path) -> Path:
+        """Write the published files to a new or empty folder, at no charge.
+
+        `neyman verify` checks the folder, and `neyman report` writes its page.
+
+        Raises:
+            OutputError: the folder holds something else.
+        """
+        folder = resolved(out)
+        copy_published(self.files, folder)
+        return folder
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}\n{table.slice(0, _SHOWN).to_pandas().to_string(index=False)}{_more(table)}"
+            for name, table in self.tables.items()
+        )
+        return "\n".join([*shown, self.note])
+
+    def _repr_html_(self) -> str:
+        return notebook.safe_html(self._shown, self)
+
+    def _shown(self) -> Iterator[Node]:
+        """The parts of the notebook's view: the first rows of each table, and the charge."""
+        for name, table in self.tables.items():
+            rows = table.slice(0, _SHOWN).to_pylist()
+            yield notebook.title(name)
+            yield notebook.table(table.column_names, [list(row.values()) for row in rows])
+            yield notebook.paragraph(_more(table))
+        yield notebook.paragraph(self.note)
+
+
+class Session:
+    """Ask private data questions one by one, each charged before the data are read.
+
+    A question is a plan of one query. It may depend on earlier answers, and so may its budget: the
+    ledger is a filter, so its cap bounds what all answers reveal together, however they are chosen
+    [CH-2]. Threads and processes may ask at the same time.
+
+    Args:
+        data: as for `run`, but no stream, since each question reads the data anew. The dataset's
+            version stands for unchanged data.
+        ledger: a `Ledger`, or its path, in which the dataset is registered; or a `throwaway`.
+        dataset: "name@version".
+        unit: a `Unit`: who is protected.
+        columns: the section of each column that questions use, as for `Plan`.
+        table: the name of the table, where ``data`` is a mapping of names to tables.
+        engine, memory, master: as for `run`.
+        account: the allocation of the dataset's account that is charged.
+        **sections: further sections that all questions share: ``derive``, ``lookup``,
+            ``hierarchy``, ``where``, ``most_rows``, ``source``, ``noise``, ``publisher``,
+            ``folder``.
+
+    Warns:
+        UserWarning: the unit states neither ``id`` nor ``rows``; see `Plan`.
+
+    Raises:
+        PlanError, DataError: a section or the form of the data will not do.
+        LedgerError: the dataset is not registered so.
+        ValueError: the account's currency has no filter.
+        ImportError: the engine is not installed. In all of these cases nothing is spent.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import pyarrow as pa
+        >>> people = pa.table({"sex": ["male", "female", "female"] * 1000})
+        >>> session = ny.Session(
+        ...     people, ledger=ny.throwaway("1/10"), dataset="survey@1",
+        ...     unit=ny.Unit("person", neighboring="replace-one", rows=1),
+        ...     columns={"sex": ny.keys(["male", "female"])},
+        ... )
+        >>> answer = session.ask(ny.count(by="sex"), zcdp="1/1000")
+        >>> answer.table.column_names
+        ['sex', 'value', 'standard_error', 'lower', 'upper']
+        >>> session.left
+        Fraction(99, 1000)
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        ledger: Ledger | str | Path,
+        dataset: str,
+        unit: Unit | Mapping[str, Any],
+        columns: Mapping[str, Any] | None = None,
+        table: str = "data",
+        engine: str = "duckdb",
+        memory: str | None = None,
+        master: str | None = None,
+        account: str | None = None,
+        **sections: Unpack[Sections],
+    ) -> None:
+        # Each question is a plan of its own. The session warns once for all of them.
+        one_unit, given = _with_rows(unit)
+        self._sections: dict[str, Any] = {"dataset": dataset, "table": table, "unit": one_unit}
+        self._sections |= {"columns": dict(columns or {}), **sections}
+        trial = self._plan(count(), {"zcdp": 1})
+        warning = rows_not_stated(trial.unit.protects, trial.unit.id, rows_given=given)
+        if warning:
+            warnings.warn(warning, stacklevel=2)
+        check_key_files(trial, data)
+        self._data, self.dataset, self._account = data, dataset, account or ""
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        protected = trial.unit
+        self._unit: dict[str, Any] = {
+            "protects": protected.protects,
+            "neighboring": protected.neighboring,
+            "rows": protected.rows,
+        }
+        self._source = Source.of(trial, data, engine, memory, master)
+        if isinstance(self._source.data, Frame) and self._source.data.single_use:
+            raise DataError(
+                "data may be a stream, whose rows come once, and each question reads the data: "
+                "give a path, an Arrow table, a Dataset of files, a data frame, or an Ibis table"
+            )
+        self._source.rehearse(trial)
+        if isinstance(self.ledger, Throwaway):
+            self.ledger.register(dataset, **self._unit)
+        terms = self.ledger.check(dataset, **self._unit, to=self._account, charge=0)
+        Filter(terms.currency, terms.cap, delta=terms.delta_cap)  # refuses what has no filter
+        self.currency = terms.currency
+
+    def __repr__(self) -> str:
+        warning = f". {NOTICE}" if self.ledger.throwaway else ""
+        return f"<Session on {self.dataset}: {self.left} left in {self.currency}{warning}>"
+
+    @property
+    def left(self) -> Fraction:
+        """Return the budget that is left, exact, in the ledger's currency."""
+        return self.ledger.account(self.dataset, self._account).left
+
+    @property
+    def left_delta(self) -> Fraction:
+        """Return the delta that is left, exact."""
+        return self.ledger.account(self.dataset, self._account).left_delta
+
+    def ask(self, question: Section, **budget: Unpack[Budget]) -> Answer:
+        """Charge a question to the ledger, read the data, and return its noisy tables.
+
+        Everything that can be checked is checked first. Then the charge is durable, and only then
+        a row is read. The same question again is a new charge with new noise; `answer` returns an
+        old answer at no charge.
+
+        Args:
+            question: a query, such as ``ny.count(by="sex")``.
+            **budget: the fields of a plan's budget: ``zcdp``; ``gdp``; ``power`` and ``level``;
+                ``epsilon`` and ``delta``; ``delta`` beside ``zcdp`` for keys that are discovered.
+
+        Raises:
+            PlanError, DataError: the question, its budget, or the form of the data will not do.
+            BudgetRefused: more than what is left.
+            ValueError: the currency pays for no such question. In all of these cases the ledger is
+                unchanged.
+            ChargedError: the question failed after its charge, which stands.
+        """
+        plan = self._plan(question, budget)
+        check_key_files(plan, self._data)
+        terms = {**self._unit, "to": self._account, "part": "", "again": False}
+        run = FirstRun(plan, self._source, self.ledger, terms, self.currency, None, {}, _REMEDY)
+        folder = private_folder("answer")
+        try:
+            above = folder.path / "release"  # a run locks the folder above its own
+            above.mkdir()
+            release = run.make(resolved(above / "answer"), lambda stage, part: None)
+        finally:
+            folder.remove()
+        entry = int(release.receipt.ledger.entry)
+        try:
+            return self.answer(entry)
+        except LedgerError as error:
+            text = f"failed after the charge, which stands (entry {entry}): {error}; "
+            raise ChargedError(text + _REMEDY.published) from None
+
+    def answer(self, entry: int) -> Answer:
+        """Return an earlier answer from the ledger, at no charge and without the data.
+
+        Args:
+            entry: the number of the ledger's entry.
+
+        Raises:
+            LedgerError: the entry has no answer, or belongs to another dataset.
+        """
+        asked = self.ledger.entry(entry)
+        published = self.ledger.published(asked.dataset, asked.key)
+        if asked.dataset != self.dataset or published is None:
+            state = f"is of {asked.dataset} and {asked.state}"
+            raise LedgerError(
+                f"entry {entry} {state}: give a released entry of {self.dataset}, as "
+                f"ledger.entries({self.dataset!r}) lists them"
+            )
+        return Answer.of(*published)
+
+    def _plan(self, question: Any, budget: Mapping[str, Any]) -> Plan:
+        """A plan of one question. Its name is new, so that no earlier noise is its noise."""
+        name = f"question {secrets.token_hex(16)}"
+        return Plan(name=name, queries=[question], budget=budget, **self._sections)
+
+
+_REMEDY = Remedy(
+    unpublished="to ask again is a new charge with new noise",
+    published="the answer is in the ledger: `session.answer(entry)` returns it at no charge",
+)
+
+
+def _with_rows(unit: Unit | Mapping[str, Any]) -> tuple[Unit | Mapping[str, Any], bool]:
+    """The unit with its ``rows`` filled in, and True if they were given."""
+    if isinstance(unit, Unit):
+        return (unit, True) if unit.rows is not None else (replace(unit, rows=1), False)
+    given = not isinstance(unit, Mapping) or "rows" in unit
+    return (unit if given else {**unit, "rows": 1}), given
+
+
+def _note(charge: Fraction, delta: Fraction, receipt: Receipt) -> str:
+    ledger = receipt.ledger
+    beside = f" and delta {delta}" if delta else ""
+    text = (
+        f"Charged {charge}{beside} ({ledger.currency}) to {ledger.account}, entry {ledger.entry}."
+    )
+    return f"{text} {NOTICE}" if ledger.throwaway else text
+
+
+def _more(table: pa.Table) -> str:
+    left = table.num_rows - _SHOWN
+    return f"\n... {left} more rows" if left > 0 else ""

@@ -1,0 +1,142 @@
+"""A receipt's signature as OpenSSH writes it, so that ``ssh-keygen -Y verify`` checks it.
+
+The format is the one of OpenSSH's PROTOCOL.sshsig: the key signs a block with the namespace and the
+SHA-512 of the receipt's bytes. It is made by the same Ed25519 key as ``receipt.sig``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import struct
+import textwrap
+from pathlib import Path
+
+from neyman.publishing.release.signing import SignatureError, check_signer, public_bytes, sign_bytes
+
+__all__ = ["NAMESPACE", "SSH_SIGNATURE", "allowed_signer", "check_ssh_signature", "ssh_sign"]
+
+SSH_SIGNATURE = "receipt.json.sshsig"
+"""The file beside the receipt."""
+NAMESPACE = "neyman-receipt"
+"""What the signature is for: ``ssh-keygen -Y verify -n`` must name it."""
+PRINCIPAL = "custodian"
+
+_MAGIC = b"SSHSIG"
+_VERSION = 1
+_KIND = b"ssh-ed25519"
+_HASH = b"sha512"
+_BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+_MOST = 100_000
+
+
+def ssh_sign(receipt: bytes, key: str | Path) -> bytes:
+    """Return the signature file of a receipt, in OpenSSH's armored form.
+
+    Args:
+        receipt: the bytes of ``receipt.json``.
+        key: path of a private key, as `create_key` makes it.
+
+    Raises:
+        SignatureError: the file holds no such key, or others may read it.
+    """
+    public, mark = sign_bytes(_signed_block(receipt), key)
+    blob = (
+        _MAGIC
+        + struct.pack(">I", _VERSION)
+        + _text(_key_blob(public))
+        + _text(NAMESPACE.encode())
+        + _text(b"")
+        + _text(_HASH)
+        + _text(_text(_KIND) + _text(mark))
+    )
+    lines = textwrap.wrap(base64.b64encode(blob).decode(), 70)
+    return "\n".join([_BEGIN, *lines, _END, ""]).encode()
+
+
+def check_ssh_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
+    """Return who signed a receipt in OpenSSH's form.
+
+    Args:
+        receipt: the bytes of ``receipt.json``.
+        signature: the bytes of its signature file.
+        key: path of the public key that must have signed it. Without it, any key is accepted, and
+            the text says so.
+
+    Raises:
+        SignatureError: the signature does not fit the receipt, or another key made it.
+    """
+    public, mark = _parts(signature)
+    return check_signer(public, mark, _signed_block(receipt), key)
+
+
+def allowed_signer(key: str | Path, principal: str = PRINCIPAL) -> str:
+    """Return the line of an allowed signers file for a public key (PEM).
+
+    Args:
+        key: path of the public key, from the custodian.
+        principal: the name by which ``ssh-keygen -Y verify -I`` asks for it.
+
+    Raises:
+        SignatureError: the file holds no Ed25519 public key.
+    """
+    blob = base64.b64encode(_key_blob(public_bytes(key))).decode()
+    return f'{principal} namespaces="{NAMESPACE}" {_KIND.decode()} {blob}\n'
+
+
+def _signed_block(receipt: bytes) -> bytes:
+    """What the key signs."""
+    digest = hashlib.sha512(receipt).digest()
+    return _MAGIC + _text(NAMESPACE.encode()) + _text(b"") + _text(_HASH) + _text(digest)
+
+
+def _key_blob(public: bytes) -> bytes:
+    return _text(_KIND) + _text(public)
+
+
+def _text(content: bytes) -> bytes:
+    """A string of the protocol: its length in four bytes, then its bytes."""
+    return struct.pack(">I", len(content)) + content
+
+
+def _parts(signature: bytes) -> tuple[bytes, bytes]:
+    """The public key and the signature that a file holds; every field is as `ssh_sign` writes it.
+
+    Raises:
+        SignatureError: the file is another one.
+    """
+    try:
+        text = signature[:_MOST].decode("ascii").strip()
+        if not (text.startswith(_BEGIN) and text.endswith(_END)):
+            raise ValueError("it has no lines BEGIN and END SSH SIGNATURE")
+        body = "".join(text.removeprefix(_BEGIN).removesuffix(_END).split())
+        blob = base64.b64decode(body, validate=True)
+        if base64.b64encode(blob).decode() != body:  # decoding ignores the last bits
+            raise ValueError("its last characters encode no whole byte")
+        if blob[:6] != _MAGIC or struct.unpack(">I", blob[6:10]) != (_VERSION,):
+            raise ValueError("it is of another version")
+        fields = _texts(blob[10:], 5)
+        kind, public = _texts(fields[0], 2)
+        mark_kind, mark = _texts(fields[4], 2)
+        if (kind, mark_kind) != (_KIND, _KIND):
+            raise ValueError("its key is not Ed25519")
+        if (fields[1], fields[2], fields[3]) != (NAMESPACE.encode(), b"", _HASH):
+            raise ValueError(f"it is not for {NAMESPACE} with SHA-512")
+    except (ValueError, struct.error, binascii.Error) as error:
+        raise SignatureError(f"the OpenSSH signature cannot be read: {error}") from None
+    return public, mark
+
+
+def _texts(content: bytes, count: int) -> list[bytes]:
+    """The strings of the protocol in some bytes, which hold so many and nothing else."""
+    values: list[bytes] = []
+    for _ in range(count):
+        (size,) = struct.unpack(">I", content[:4])
+        if len(content) < 4 + size:
+            raise ValueError("it is cut short")
+        values.append(content[4 : 4 + size])
+        content = content[4 + size :]
+    if content:
+        raise ValueError("it has more than its fields")
+    return values

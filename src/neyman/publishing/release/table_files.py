@@ -1,0 +1,127 @@
+"""A published table as files: Parquet in row groups, and CSV where that can be of use.
+
+A table is written a part at a time, so that its size is bounded by the disk and not by memory. Of
+more cells than a spreadsheet holds no CSV is written; receipt and report say so.
+
+In CSV, and there only, a text that a spreadsheet would take for a formula has an apostrophe in
+front: one that begins with ``=``, ``+``, ``-``, or ``@``, be it after apostrophes of its own, and
+is no plain number. Taking one apostrophe off such a text gives the key. There, too, a control
+character is as ``\\u001b``, since a terminal would obey it: see `escaped`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from neyman.publishing.release.folder import Hashed, Staging
+from neyman.publishing.release.receipt_format import TablePart
+from neyman.publishing.tables.forms import Form
+from neyman.storage.visible_text import escaped
+
+__all__ = ["CHUNK", "MOST_CSV_CELLS", "csv_form", "formula_free", "listing", "parts", "write"]
+
+CHUNK = 1 << 20
+"""The cells that are in memory at a time, and the rows of a row group."""
+MOST_CSV_CELLS = 1_000_000
+"""The most cells of a table that is published as CSV too: a spreadsheet has 1,048,576 rows."""
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+
+
+def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[TablePart]:
+    """What a receipt lists of a table's files, but for their digests; ``cells`` are its rows."""
+    name = f"{folder}/{query}.{level}"
+    large = {"without_csv": f"more than {MOST_CSV_CELLS} cells"} if rows > MOST_CSV_CELLS else {}
+    return [
+        TablePart(query=query, level=level, path=f"{name}.{ending}", cells=rows, **large)
+        for ending in (("parquet",) if large else ("parquet", "csv"))
+    ]
+
+
+def parts(form: Form) -> Iterator[range]:
+    """The parts of a table's cells that are made one after another, in whole blocks."""
+    step = max(CHUNK // form.block, 1) * form.block
+    return (range(first, min(first + step, form.cells)) for first in range(0, form.cells, step))
+
+
+def write(
+    stage: Staging, listed: list[TablePart], schema: pa.Schema, tables: Iterable[pa.Table]
+) -> list[TablePart]:
+    """Write the files of one table.
+
+    Args:
+        stage: the folder they go to.
+        listed: which, see `listing`.
+        schema: names and types of the columns.
+        tables: the rows, a part at a time, in order; each is made when it is to be written.
+
+    Returns:
+        What the receipt lists of them, digests included.
+    """
+    digests: list[Hashed] = []
+    with ExitStack() as stack:
+        writers = []
+        for one in listed:
+            file = stack.enter_context(stage.writing(one.path))
+            digests.append(file)
+            writers.append(stack.enter_context(_writer(file, one.path, schema)))
+        for table in tables:
+            for one, writer in zip(listed, writers, strict=True):
+                writer.write_table(table if one.path.endswith(".parquet") else csv_form(table))
+    return [
+        one.model_copy(update={"sha256": file.hexdigest()})
+        for one, file in zip(listed, digests, strict=True)
+    ]
+
+
+def _writer(file: Any, path: str, schema: pa.Schema) -> Any:
+    if path.endswith(".csv"):
+        plain = csv_form(schema.empty_table()).schema
+        return pyarrow.csv.CSVWriter(file, plain)
+    # The encoded keys are texts to whoever reads the file, and nothing of Arrow's is stored in it.
+    return pyarrow.parquet.ParquetWriter(file, schema, store_schema=False)
+
+
+def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Table:
+    """A table as CSV shows it.
+
+    Args:
+        table: as in Parquet.
+        safe: how a text is shown; `formula_free` in releases of before control characters were
+            escaped.
+    """
+    safe = safe or _safe
+    columns = [_shown(column, safe) for column in table.columns]
+    return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])
+
+
+def _shown(column: Any, safe: Callable[[str], str]) -> Any:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        parts = [
+            pa.DictionaryArray.from_arrays(chunk.indices, _shown(chunk.dictionary, safe))
+            for chunk in column.chunks
+        ]
+        return pa.chunked_array(parts, kind)
+    if not pa.types.is_string(kind):
+        return column
+    texts = [text if text is None else safe(text) for text in column.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _safe(text: str) -> str:
+    return formula_free(escaped(text))
+
+
+def formula_free(text: str) -> str:
+    """Return a text with an apostrophe in front if a spreadsheet would take it for a formula."""
+    formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if formula else text

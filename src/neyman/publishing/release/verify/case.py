@@ -1,0 +1,155 @@
+"""The receipt under verification, with what follows from its plan, each computed at first use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from neyman.publishing.consistency.adjusted_tables import Consistent
+from neyman.publishing.consistency.published_forms import (
+    FOLDER,
+    ConsistentForm,
+    consistent_forms,
+    from_published,
+    members,
+)
+from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.release.clip_tables import Clips, chosen_clips, forms_with
+from neyman.publishing.release.field_comparison import Differs, ratio, same
+from neyman.publishing.release.folder import Release
+from neyman.publishing.release.receipt import composed, mechanism_list
+from neyman.publishing.release.receipt_format import Receipt, TablePart
+from neyman.publishing.release.table_files import listing
+from neyman.publishing.release.verify.size_limits import MemoryLimit
+from neyman.publishing.tables.forms import Form, forms
+
+__all__ = ["Case"]
+
+
+class Case:
+    """A receipt with what follows from its plan, each worked out once."""
+
+    def __init__(
+        self, path: Path, receipt: Mapping[str, Any], content: bytes, memory: MemoryLimit
+    ) -> None:
+        self.path, self.folder, self.receipt = path, path.parent, receipt
+        self.content, self.memory = content, memory
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that the receipt holds."""
+        # A plan that names a file or a range lists no key that was published.
+        sections = [
+            section
+            for name in ("hierarchy", "lookup", "columns")
+            for section in self.receipt["plan"].get(name, {}).values()
+        ]
+        if any(not isinstance(section.get("keys", []), list) for section in sections):
+            raise Differs("the plan does not list its public keys: it names a file or a range")
+        plan = Plan.from_dict(self.receipt["plan"])
+        same("plan", plan.canonical(), self.receipt["plan"])
+        return plan
+
+    @cached_property
+    def calibrated(self) -> list[tuple[Entry, Fraction]]:
+        """Entries with their noise, of which only the whole rho is taken from the receipt."""
+        return [
+            (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
+            for entry in self.plan.entries()
+        ]
+
+    @cached_property
+    def scale(self) -> Fraction:
+        """1/rho of the plan, of which the receipt lists the part of each table."""
+        return 1 / sum(
+            (ratio(listed["zcdp"]) for listed in self.receipt["mechanisms"]), Fraction(0)
+        )
+
+    @cached_property
+    def mechanism(self) -> Any:
+        """The whole, once the list is known to be what the plan comes to."""
+        listed = mechanism_list(self.plan, self.calibrated)
+        try:
+            same("mechanisms", [part.to_dict() for part in listed], self.receipt["mechanisms"])
+        except Differs as error:
+            raise Differs(f"not looked at, since the mechanisms are wrong: {error}") from None
+        return composed((part.mechanism, part.count) for part in listed)
+
+    @cached_property
+    def release(self) -> Release:
+        """All that lies in the folder, as a release."""
+        return Release.load(self.folder, receipt=Receipt.read(self.receipt), plan=self.plan)
+
+    @cached_property
+    def files(self) -> list[TablePart]:
+        """What the receipt must list of the tables' files, but for their digests."""
+        raw = [
+            one
+            for form in self.forms
+            for one in listing(form.query.name, form.level, self.rows(form))
+        ]
+        return raw + [
+            one
+            for query, level in self.consistent
+            for one in listing(query, level, self.consistent[query, level].form.rows, FOLDER)
+        ]
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """The form of each table, with the clips that the published histograms lead to."""
+        return forms_with(self.widest, self.clips)
+
+    @cached_property
+    def widest(self) -> tuple[Form, ...]:
+        """The form of each table with the largest candidate for each clip."""
+        return forms(self.plan, self.calibrated)
+
+    @cached_property
+    def clips(self) -> Clips:
+        """The clips that the published histograms lead to, computed again."""
+
+        def check(form: Form, path: Path) -> None:
+            with self.memory.table(path, form.published, form.rows, form.rows):
+                pass  # its footer says what it should
+
+        return chosen_clips(self.widest, self.folder, check)
+
+    def form(self, query: str, level: str) -> Form:
+        """The form of one table."""
+        return next(f for f in self.forms if (f.query.name, f.level) == (query, level))
+
+    @cached_property
+    def added_up(self) -> Consistent | None:
+        """The tables that add up, made again of those that are published; None if none should."""
+        if self.plan.consistency is None:
+            return None
+        taking_part = set(members(self.plan))
+        raw = [form for form in self.forms if (form.query.name, form.level) in taking_part]
+        self.memory.check_consistent(sum(self.rows(form) for form in raw))
+        for form in raw:
+            path = self.folder / listing(form.query.name, form.level, 0)[0].path
+            with self.memory.table(path, form.published, self.rows(form), self.rows(form)):
+                pass  # its footer says what it should
+        return from_published(self.plan, self.forms, self.folder)
+
+    @cached_property
+    def consistent(self) -> dict[tuple[str, str], ConsistentForm]:
+        """Each table that adds up."""
+        if self.added_up is None:
+            return {}
+        consistent_ones = consistent_forms(self.added_up, self.forms)
+        return {(one.form.query.name, one.form.level): one for one in consistent_ones}
+
+    def rows(self, form: Form) -> int:
+        """How many rows a table has: of keys that were found in the data, as many as it says."""
+        if not form.discovered:
+            return form.rows
+        path = listing(form.query.name, form.level, 0)[0].path
+        said = [one["cells"] for one in self.receipt["tables"] if one.get("path") == path]
+        if len(said) != 1 or type(said[0]) is not int or said[0] < 0:
+            raise Differs(f"the receipt must list {path} once, with its number of cells")
+        return said[0]

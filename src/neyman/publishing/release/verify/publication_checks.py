@@ -1,0 +1,321 @@
+"""Checks of the files that a release published: its tables, its pages, and nothing else.
+
+Tables are read a part at a time, so that their size is bounded by the disk and not by memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from neyman.accounting.semantics.digits import many
+from neyman.publishing.consistency.published_forms import FOLDER
+from neyman.publishing.plan.query import key_text, measures_of
+from neyman.publishing.release.field_comparison import Differs, same, short
+from neyman.publishing.release.folder import Release
+from neyman.publishing.release.receipt import versions
+from neyman.publishing.release.signing import SIGNATURE
+from neyman.publishing.release.ssh_signature import SSH_SIGNATURE
+from neyman.publishing.release.table_files import CHUNK, csv_form, formula_free
+from neyman.publishing.release.verify.size_limits import (
+    MemoryLimit,
+    codes,
+    same_texts,
+    texts_size,
+    with_texts,
+)
+from neyman.publishing.tables.forms import Form, as_published, integers
+from neyman.publishing.tables.key_selection import threshold
+from neyman.storage.reading import open_file, read_file
+
+if TYPE_CHECKING:
+    from neyman.publishing.release.verify.case import Case
+
+__all__ = ["ConsistentFile", "Files", "Page", "TableFile"]
+
+_REPORT = "report.html"
+_PER_BYTE = 6  # bytes of a table for a byte of CSV
+_MEASURED = ("value", "standard_error", "lower", "upper")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """One file of a table: its bytes are those listed, its content has the form that follows."""
+
+    query: str
+    level: str
+    ending: str
+
+    def __call__(self, case: Case) -> str:
+        """What was found, if the file is right."""
+        form = case.form(self.query, self.level)
+        rows = case.rows(form)
+        size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
+        return _looked_through(
+            case,
+            f"tables/{self.query}.{self.level}",
+            self.ending,
+            form.published,
+            rows,
+            lambda start, table: _check_values(form, start, table, case.memory),
+            max(size, 1),
+        )
+
+
+@dataclass(frozen=True)
+class ConsistentFile:
+    """One file of a table that adds up: it is what the published noisy tables come to."""
+
+    query: str
+    level: str
+    ending: str
+
+    def __call__(self, case: Case) -> str:
+        """What was found, if the file is right."""
+        form = case.consistent[self.query, self.level]
+
+        def look(start: int, table: pa.Table) -> None:
+            _check_alike(table, form.build(range(start, start + len(table))))
+
+        detail = _looked_through(
+            case,
+            f"{FOLDER}/{self.query}.{self.level}",
+            self.ending,
+            as_published(form.schema),
+            form.form.rows,
+            look,
+        )
+        return detail if self.ending == "csv" else f"{detail}, as they follow from the noisy tables"
+
+
+def _looked_through(
+    case: Case,
+    name: str,
+    ending: str,
+    schema: pa.Schema,
+    rows: int,
+    look: Callable[[int, pa.Table], None],
+    size: int = CHUNK,
+) -> str:
+    """What was found in a file of that name and ending, whose rows ``look`` is shown in order.
+
+    It is shown ``size`` of them at a time, with the number of the first. A CSV file need only say
+    what the Parquet file says.
+    """
+    path = _listed(case, f"{name}.{ending}")
+    parquet = path if ending == "parquet" else _listed(case, f"{name}.parquet")
+    with case.memory.table(parquet, schema, rows, rows if ending == "csv" else size) as file:
+        if ending == "csv":
+            return _same_as_parquet(path, file, case.memory)
+        start = 0
+        for batch in file.iter_batches(size, use_threads=False):
+            look(start, pa.Table.from_batches([batch]))
+            start += batch.num_rows
+    if start != rows:
+        raise Differs(f"{many(start, 'row')} for {many(rows, 'cell')}")
+    return many(rows, "cell")
+
+
+def _listed(case: Case, path: str) -> Path:
+    """Where a file is, whose bytes are those that the receipt lists."""
+    listed = next(one for one in case.receipt["tables"] if one["path"] == path)
+    with open_file(case.folder / path, links=False) as file:
+        same("sha256", hashlib.file_digest(file, "sha256").hexdigest(), listed["sha256"])
+    return case.folder / path
+
+
+def _check_alike(table: pa.Table, own: pa.Table) -> None:
+    """Some rows of a table that adds up; machines may differ in the last digits of a double."""
+    for name in table.column_names[: -len(_MEASURED)]:
+        if not same_texts(table.column(name), own.column(name)):
+            raise Differs(f"the keys in column {name!r} are not the public ones, in order")
+    for name in _MEASURED:
+        here, ours = (np.asarray(t.column(name).to_numpy(), dtype=float) for t in (table, own))
+        # A whole number is rounded from a double, and may fall on the other side of a half.
+        near = 1e-6 if pa.types.is_floating(table.column(name).type) else _step(table, name)
+        if not np.allclose(here, ours, rtol=1e-9, atol=near):
+            raise Differs(f"column {name!r} is not what the noisy tables come to")
+
+
+def _step(table: pa.Table, name: str) -> float:
+    kind = table.column(name).type
+    return 10.0**-kind.scale if pa.types.is_decimal(kind) else 1.0
+
+
+def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) -> None:
+    """Some rows of a file, held against what follows from the public keys and their own values.
+
+    Where the value is the noisy integer itself, all else of the row follows from it.
+    """
+    if any(table.column(name).null_count for name in _MEASURED):
+        raise Differs("a value is missing")
+    query, names = form.query, table.column_names[: -len(_MEASURED)]
+    ratio = query.ranked or (len(measures_of(query)) > 1 and not form.discovered)
+    size, first = (row // form.lines * form.block for row in (len(table), start))
+    noisy = np.zeros(size, np.int64) if ratio else integers(table.column("value"))
+    if form.discovered:
+        _check_discovered(form, table, memory)
+        own = form.named(table.select(names), noisy)
+    else:
+        own = form.build({entry.measure: noisy for entry, _ in form.entries}, first)
+    for name in names:
+        if not same_texts(table.column(name), own.column(name)):
+            raise Differs(f"the keys in column {name!r} are not the public ones, in order")
+    if ratio:
+        numbers = (np.asarray(column.to_numpy(), dtype=float) for column in table.columns[-4:])
+        _check_possible(form, *numbers)
+        return
+    error = (one.column("standard_error").to_numpy() for one in (table, own))
+    if not np.allclose(*error, rtol=1e-9, atol=0):
+        raise Differs("the standard error is not that of the noise")
+    if any(not table.column(name).equals(own.column(name)) for name in ("value", "lower", "upper")):
+        raise Differs("the intervals are not those of the noise")
+    public = form.entries[0][0].public
+    if public is not None and np.any(noisy != public):
+        raise Differs("the value is not the declared one")
+
+
+def _check_possible(form: Form, value: Any, error: Any, lower: Any, upper: Any) -> None:
+    """Whether a ratio or a quantile, its error and its interval could be."""
+    low, high = form.possible
+    fits = (low <= lower) & (lower <= value) & (value <= upper) & (upper <= high)
+    if not np.all(fits & (error >= 0) & (error <= high - low)):
+        what = "quantile" if form.query.ranked else form.query.measure.replace("_", " ")
+        raise Differs(f"a {what}, its error or its interval is impossible")
+
+
+def _check_discovered(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
+    """Whether keys that were found could be, and are in the order that tells nothing."""
+    plan, query = form.plan, form.query
+    names = plan.key_columns(query, form.level)
+    memory.check_texts(table)
+    # As ranks of the distinct keys: a few of them can stand for millions of rows.
+    columns = [_ranked(table.column(name)) for name in names]
+    depth = len(names) - len(query.by)
+    same_so_far, rising = (np.full(max(len(table) - 1, 0), first) for first in (True, False))
+    new_place = np.full(len(table), len(table) > 0)
+    for position, (ranks, _) in enumerate(columns):
+        rising |= same_so_far & (ranks[:-1] < ranks[1:])
+        same_so_far &= ranks[:-1] == ranks[1:]
+        if position + 1 == depth:
+            new_place[1:] = ~same_so_far
+    if not rising.all():
+        raise Differs("its keys are not in the order of their bytes, each once")
+    if plan.hierarchy and depth:
+        paths, first = set(plan.hierarchy.paths(form.level)), np.flatnonzero(new_place)
+        places = zip(
+            *([keys[r] for r in ranks[first]] for ranks, keys in columns[:depth]), strict=True
+        )
+        if len(first) > len(paths) or not set(places) <= paths:
+            raise Differs("a place is not one of the public ones")
+    for name, (_, keys) in zip(query.by, columns[depth:], strict=True):
+        column = plan.column(name)
+        if not column.discover and not set(keys) <= {key_text(key) for key in column.keys}:
+            raise Differs(f"a key in column {name!r} is not one of the public ones")
+    entry, sigma_squared = form.entries[0]
+    least = threshold(sigma_squared, entry.delta or Fraction(0), rounded=entry.rounded)
+    if form.shown is entry and len(table) and table.column("value").to_numpy().min() < least:
+        raise Differs(f"a value is below the threshold, {least}")
+
+
+def _ranked(column: pa.ChunkedArray) -> tuple[Any, list[str]]:
+    """The rank of each row's key in the order of bytes, and the distinct keys in this order."""
+    if column.null_count:
+        raise Differs("a key is missing")
+    numbers, keys = codes(
+        column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    )
+    used, numbers = np.unique(np.asarray(numbers, dtype=np.int64), return_inverse=True)
+    texts = [str(key) for key in keys.take(pa.array(used)).to_pylist()]
+    order = sorted(set(texts), key=lambda text: text.encode("utf-8", "surrogatepass"))
+    ranks = {text: rank for rank, text in enumerate(order)}
+    return np.array([ranks[text] for text in texts], dtype=np.int64)[numbers], order
+
+
+def _same_as_parquet(path: Path, file: pyarrow.parquet.ParquetFile, memory: MemoryLimit) -> str:
+    """What was found, if a CSV file says what the Parquet file says."""
+    size = path.stat().st_size
+    memory.check("the file", size * _PER_BYTE)
+    table = file.read(use_threads=False)
+    # In CSV each text is written out, so that it cannot be shorter than they are together.
+    if texts_size(table) > size:
+        raise Differs("it does not say what the Parquet file says")
+    written, content = with_texts(table), read_file(path, size)
+    # Releases of earlier versions have control characters as they are.
+    shown = (csv_form(written, safe) for safe in (None, formula_free))
+    if not any(_csv(content, one.schema).equals(one.combine_chunks()) for one in shown):
+        raise Differs("it does not say what the Parquet file says")
+    return f"{many(file.metadata.num_rows, 'cell')}, as in the Parquet file"
+
+
+def _csv(content: bytes, schema: pa.Schema) -> pa.Table:
+    return pyarrow.csv.read_csv(
+        io.BytesIO(content),
+        read_options=pyarrow.csv.ReadOptions(
+            use_threads=False, block_size=max(1 << 20, len(content) + 1)
+        ),
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=schema, strings_can_be_null=False, null_values=[]
+        ),
+    ).combine_chunks()
+
+
+@dataclass(frozen=True)
+class Files:
+    """Nothing lies in the folder but what the receipt lists, and pages."""
+
+    pages: Mapping[str, Any] | None
+
+    def __call__(self, case: Case) -> str:
+        """What was found, if nothing else is there."""
+        known = {one.path for one in case.files}
+        known |= {case.path.name, SIGNATURE, SSH_SIGNATURE, *(self.pages or (_REPORT,))}
+        holding = {str(above) for path in known for above in PurePosixPath(path).parents}
+        there = set()
+        for root, folders, files in os.walk(case.folder):
+            for name in (*folders, *files):
+                entry = Path(root) / name
+                path = entry.relative_to(case.folder).as_posix()
+                mode = entry.lstat().st_mode
+                if stat.S_ISLNK(mode):
+                    raise Differs(f"{short(path)} is a symbolic link, and a release has none")
+                if stat.S_ISDIR(mode) and path in holding:
+                    continue
+                if path not in known:
+                    raise Differs(f"{short(path)} is in the folder and is not part of the release")
+                if not stat.S_ISREG(mode):
+                    raise Differs(f"{short(path)} is not an ordinary file")
+                there.add(path)
+        if self.pages is None and _REPORT in there:
+            return f"nothing else lies there; {_REPORT} was not looked at"
+        return "nothing else lies there"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page is the one that follows from the receipt and the tables."""
+
+    name: str
+    page: Callable[[Release], str]
+
+    def __call__(self, case: Case) -> str:
+        """What was found, if the page is right."""
+        if read_file(case.folder / self.name, links=False) != self.page(case.release).encode():
+            version = case.receipt["versions"]["neyman"]
+            now = versions()["neyman"]
+            other = f" (it was made with {version}, and this is {now})" if version != now else ""
+            raise Differs(f"is not the page that follows from the receipt{other}: make it again")
+        return "follows from the receipt and the tables"

@@ -1,0 +1,205 @@
+"""Sizes that a release states, held against a limit of memory before anything is decoded.
+
+A Parquet file of a few kilobytes can stand for gigabytes: one long text repeated, or one number a
+billion times. Its footer states how many rows there are and how large their encoding is, and texts
+are read as numbers in a dictionary, so that a text that is repeated is in memory once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from neyman.publishing.release.field_comparison import Differs
+from neyman.storage.reading import open_file
+
+__all__ = ["MEMORY", "MemoryLimit", "codes", "same_texts", "texts_size", "with_texts"]
+
+MEMORY = "4GB"
+"""The default limit of what a verification may take."""
+
+_FORM = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?) ?(KB|KiB|MB|MiB|GB|GiB|TB|TiB)")
+_UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
+_PER_VALUE = 96  # bytes of a value that is compared: as read, as made again, and as doubles
+_PER_TEXT = 4  # times the bytes of a text that is compared as a text
+_PER_BYTE = 10  # bytes of objects for a byte of JSON
+_PER_CELL = 128  # bytes of a cell that is made consistent
+_CODECS = ("SNAPPY", "UNCOMPRESSED")  # of those that we write; Snappy at most makes 22 of one byte
+_compute: Any = pc  # pyright does not see the functions that Arrow makes on import
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """The memory that a verification may take.
+
+    Args:
+        text: such as "4GB".
+        size: the same in bytes.
+    """
+
+    text: str
+    size: int
+
+    @classmethod
+    def of(cls, text: str) -> MemoryLimit:
+        """Read an amount of memory.
+
+        Args:
+            text: a number with KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024).
+
+        Raises:
+            ValueError: it is none, or 0.
+        """
+        match = _FORM.fullmatch(text) if isinstance(text, str) else None
+        base = 1024 if match and "i" in match[2] else 1000
+        size = int(float(match[1]) * base ** _UNITS[match[2][0]]) if match else 0
+        if size <= 0:
+            raise ValueError(f"memory = {text!r}: must be an amount such as '4GB' or '500MB'")
+        return cls(text, size)
+
+    def check(self, what: str, size: int) -> None:
+        """Refuse what takes more memory than there may be.
+
+        Args:
+            what: the file, or what is made of it.
+            size: an estimate, in bytes.
+
+        Raises:
+            Differs: it takes more.
+        """
+        if size > self.size:
+            raise Differs(
+                f"{what} would take about {size / 1e9:,.2g} GB, and memory = {self.text!r}; if the "
+                "release should be so large, verify with more memory"
+            )
+
+    def check_receipt(self, path: Path) -> None:
+        """Refuse a receipt whose JSON would take more."""
+        self.check("the receipt", os.stat(path).st_size * _PER_BYTE)
+
+    def check_consistent(self, cells: int) -> None:
+        """Refuse consistent tables of so many cells, all of which are in memory at once."""
+        self.check("making the tables consistent", cells * _PER_CELL)
+
+    @contextmanager
+    def table(
+        self, path: Path, schema: pa.Schema, rows: int, size: int
+    ) -> Iterator[pyarrow.parquet.ParquetFile]:
+        """Open a table's Parquet file, once its footer states what is expected.
+
+        Args:
+            path: the file; not a symbolic link.
+            schema: names and types of the columns, texts as texts.
+            rows: the number of rows that it must have.
+            size: the most rows that are in memory at once.
+
+        Returns:
+            The file, in which texts are dictionary-encoded.
+
+        Raises:
+            Differs: the footer states something else, or values that take too much memory.
+        """
+        with open_file(path, links=False) as handle:
+            self.check("the footer of the file", _footer(handle) * _PER_BYTE)
+            with pyarrow.parquet.ParquetFile(handle) as file:
+                about, arrow = file.metadata, file.schema_arrow
+                if not arrow.equals(schema, check_metadata=True):
+                    names = repr(arrow.names)[:80]
+                    raise Differs(f"its columns are {names} of other types or names")
+                if about.num_rows != rows:
+                    raise Differs(f"it has {about.num_rows:,} rows, and the table {rows:,} cells")
+                encoded = [_encoded(about.row_group(n)) for n in range(about.num_row_groups)]
+                decoded = min(rows, size) * len(schema) * _PER_VALUE
+                self.check("the file", 2 * max(encoded, default=0) + decoded)
+            texts = [field.name for field in schema if pa.types.is_string(field.type)]
+            with pyarrow.parquet.ParquetFile(
+                handle, metadata=about, read_dictionary=texts
+            ) as encoding:
+                yield encoding
+
+    def check_texts(self, table: pa.Table) -> None:
+        """Refuse a table whose dictionary-encoded texts would take more, each in full."""
+        self.check("the texts of the file", _PER_TEXT * texts_size(table))
+
+
+def _footer(handle: Any) -> int:
+    """The length of a Parquet file's footer, in bytes, as the end of the file states it."""
+    end = handle.seek(0, os.SEEK_END)
+    handle.seek(max(end - 8, 0))
+    length = int.from_bytes(handle.read(4), "little")
+    handle.seek(0)
+    return min(length, end)
+
+
+def _encoded(group: Any) -> int:
+    """The bytes of a row group once it is decompressed, as the footer states them."""
+    size = 0
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.compression not in _CODECS:
+            raise Differs(f"it is compressed with {column.compression}, and no release is")
+        size += max(column.total_uncompressed_size, column.total_compressed_size)
+    return size
+
+
+def texts_size(table: pa.Table) -> int:
+    """The bytes of all dictionary-encoded texts of a table, each in full."""
+    size = 0
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            for chunk in column.chunks:
+                lengths = _compute.binary_length(chunk.dictionary).cast(pa.int64())
+                size += _compute.sum(lengths.take(chunk.indices)).as_py() or 0
+    return size
+
+
+def with_texts(table: pa.Table) -> pa.Table:
+    """A table with dictionary-encoded texts as texts."""
+    return pa.table(
+        {
+            name: column.cast(column.type.value_type)
+            if pa.types.is_dictionary(column.type)
+            else column
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+    )
+
+
+def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
+    """Return True if two key columns hold the same values in the same order.
+
+    Texts are compared as numbers in dictionaries, so that no repeated text is written out.
+
+    Args:
+        column: as read from a file.
+        own: as made again.
+    """
+    if not pa.types.is_dictionary(column.type):
+        return column.equals(own.cast(column.type))
+    if not pa.types.is_dictionary(own.type):
+        own = own.dictionary_encode()
+    if len(column) != len(own) or column.null_count or own.null_count:
+        return False
+    (numbers, names), (own_numbers, own_names) = codes(column), codes(own)
+    # A text that is not among ours has no place, and then they differ.
+    places = _compute.index_in(names, own_names.cast(names.type))
+    if own_names.null_count or len(own_names.unique()) < len(own_names):
+        return column.cast(names.type).equals(own.cast(names.type))
+    return places.take(numbers).equals(own_numbers.cast(places.type))
+
+
+def codes(column: pa.ChunkedArray) -> tuple[Any, Any]:
+    """The numbers and the one dictionary of a dictionary-encoded column."""
+    joint = column.unify_dictionaries().combine_chunks()
+    if isinstance(joint, pa.ChunkedArray):
+        joint = joint.chunk(0) if joint.num_chunks else pa.array([], column.type)
+    return joint.indices, joint.dictionary

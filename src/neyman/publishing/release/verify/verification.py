@@ -1,0 +1,341 @@
+"""Check a release without the data: does it say what follows from its own plan, and nothing else?
+
+Everything in a receipt but the ledger's entry, the versions and the digests of the tables follows
+from the plan and from how much it spends. All of it is made again and compared, field by field:
+what is missing, and what is there beside it, fails as well as what differs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from neyman.accounting.charge import charge
+from neyman.accounting.semantics.digits import many, plain
+from neyman.ledger.throwaway import NOTICE
+from neyman.publishing.consistency.published_forms import FOLDER
+from neyman.publishing.plan.plan import hash_of
+from neyman.publishing.plan.query_numbers import SEARCHES
+from neyman.publishing.plan.shifts import maximal
+from neyman.publishing.release.clip_tables import clip_parts
+from neyman.publishing.release.field_comparison import (
+    TINY,
+    Differs,
+    intervals,
+    keys,
+    number,
+    ratio,
+    same,
+    short,
+)
+from neyman.publishing.release.folder import MOST_RECEIPT, Release
+from neyman.publishing.release.receipt import guarantee, mechanism_list, versions
+from neyman.publishing.release.receipt_format import SCHEMA, ConsistencyPart
+from neyman.publishing.release.verify.case import Case
+from neyman.publishing.release.verify.external_checks import InLedger, LedgerStands, Signed
+from neyman.publishing.release.verify.publication_checks import (
+    ConsistentFile,
+    Files,
+    Page,
+    TableFile,
+)
+from neyman.publishing.release.verify.size_limits import MEMORY, MemoryLimit
+from neyman.storage.reading import read_file
+
+__all__ = ["Check", "verify"]
+
+
+_FIELDS = (
+    "schema",
+    "plan",
+    "plan_hash",
+    "dataset",
+    "unit",
+    "neighboring",
+    "mechanisms",
+    "guarantee",
+    "budget",
+    "tables",
+    "ledger",
+    "versions",
+)
+_ROUTE = 1e-3  # the route by zCDP is searched for to four digits
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing checked: its name, whether it holds, and what was found."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def verify(
+    receipt: str | Path,
+    pages: Mapping[str, Callable[[Release], str]] | None = None,
+    *,
+    key: str | Path | None = None,
+    ledger: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    memory: str = MEMORY,
+) -> list[Check]:
+    """Recompute what a release claims, from the receipt and the published files alone.
+
+    That tells whether it is consistent, not who made it: a ``key`` or a ``ledger`` does.
+
+    Args:
+        receipt: path of a ``receipt.json``; its tables are looked for beside it.
+        pages: how further files were made, ``{"report.html": page}``: those that are there are
+            made again and compared. Without it a report is not looked at.
+        key: path of the public key that the receipt must be signed by.
+        ledger: path or address of the ledger, which must hold, and have published these files.
+        checkpoint: the file of a checkpoint that the ledger must have been at.
+        memory: the most memory that checking may take, such as "4GB", by what the sizes in the
+            files come to. A file that would take more fails.
+
+    Returns:
+        Checks in order; the release stands where all are ok. A receipt that cannot be read gives
+        a single check that fails. Nothing that a file holds makes this raise.
+
+    Raises:
+        ValueError: ``memory`` is no amount of memory.
+    """
+    limit = MemoryLimit.of(memory)
+    path = Path(receipt)
+    try:
+        path = path / "receipt.json" if path.is_dir() else path
+        limit.check_receipt(path)
+        content = read_file(path, MOST_RECEIPT)
+        content_fields = _read(content)
+        if not isinstance(content_fields, dict):
+            raise ValueError("it is no JSON object")
+    except (Differs, OSError, ValueError, RecursionError, MemoryError) as error:
+        return [Check("receipt", False, f"{str(path)!r} is no receipt that can be read: {error}")]
+    if content_fields.get("schema") != SCHEMA:
+        schema = repr(content_fields.get("schema"))[:80]
+        return [Check("schema", False, f"{schema}: this version reads {SCHEMA!r}")]
+    case = Case(path, content_fields, content, limit)
+    checks: list[Check] = []
+    for name, check in (
+        ("schema", _schema),
+        ("plan hash", _plan_hash),
+        ("plan", _plan),
+        ("mechanisms", _mechanisms),
+        ("budget", _budget),
+        ("charge", _charge),
+        ("guarantee", _guarantee),
+        ("tables", _listing),
+    ):
+        checks.append(_tried(name, check, case))
+    if checks[-1].ok:
+        for one in case.files:
+            ending = one.path.rpartition(".")[2]
+            kind = ConsistentFile if one.path.startswith(FOLDER) else TableFile
+            check = kind(one.query, one.level, ending)
+            checks.append(_tried(one.path, check, case))
+    checks.append(_tried("files", Files(pages), case))
+    checks.append(_tried("signature", Signed(key), case))
+    if ledger is not None:
+        checks.append(_tried("ledger", LedgerStands(ledger, checkpoint), case))
+        checks.append(_tried("published", InLedger(ledger), case))
+    if pages and all(check.ok for check in checks):
+        for name, page in pages.items():
+            if (path.parent / name).exists():
+                checks.append(_tried(name, Page(name, page), case))
+    return checks
+
+
+def _tried(name: str, check: Callable[[Case], str], case: Case) -> Check:
+    try:
+        return Check(name, True, check(case))
+    except Differs as error:
+        return Check(name, False, str(error))
+    except Exception as error:
+        text = " ".join(str(error).split())[:200]
+        return Check(name, False, f"cannot be recomputed: {type(error).__name__}: {text}")
+
+
+def _read(content: bytes) -> Any:
+    """JSON as it is written by us: no field twice, no NaN."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            raise ValueError("it gives a field twice")
+        return content
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"it holds {name}")
+
+    return json.loads(content, object_pairs_hook=unique, parse_constant=refuse)
+
+
+def _schema(case: Case) -> str:
+    more = ("consistency",) if "consistency" in case.receipt["plan"] else ()
+    more += ("clips",) if _searches(case.receipt["plan"]) else ()
+    keys("the receipt", dict.fromkeys((*_FIELDS, *more)), case.receipt)
+    said = case.receipt["versions"]
+    keys("versions", versions(), said)
+    for name, version in said.items():
+        if not isinstance(version, str) or not re.fullmatch(r"[0-9A-Za-z.+!_-]{1,60}", version):
+            raise Differs(f"versions.{name} is {short(version)}, which is no version")
+    return SCHEMA
+
+
+def _searches(plan: Mapping[str, Any]) -> bool:
+    """Whether a plan has clips to discover."""
+    clips = any(query.get("clip") in SEARCHES for query in plan["query"])
+    return clips or plan["unit"].get("rows") == "discover"
+
+
+def _plan_hash(case: Case) -> str:
+    own = hash_of(case.receipt["plan"])
+    same("plan_hash", own, case.receipt["plan_hash"])
+    return own
+
+
+def _plan(case: Case) -> str:
+    plan = case.plan
+    own = {
+        "plan_hash": plan.hash,
+        "dataset": plan.dataset,
+        "unit": {"protects": plan.unit.protects, "rows": plan.unit_rows},
+        "neighboring": plan.unit.neighboring,
+        "budget": plan.budget_dict(),
+    }
+    for name, value in own.items():
+        same(name, value, case.receipt[name])
+    return "dataset, unit, neighboring and budget are the plan's"
+
+
+def _mechanisms(case: Case) -> str:
+    own = [part.to_dict() for part in mechanism_list(case.plan, case.calibrated)]
+    try:
+        same("mechanisms", own, case.receipt["mechanisms"])
+    except Differs as error:
+        raise Differs(f"{error}{_older(own, case.receipt['mechanisms'])}") from None
+    return f"as they follow from the plan ({many(len(own), 'entry')})"
+
+
+def _older(own: list[dict[str, Any]], said: Any) -> str:
+    """Words for a release of before means were taken about the middle of the clip."""
+    reason = ""
+    for ours, theirs in zip(own, said, strict=False):
+        if (ours["measure"], theirs.get("measure")) == ("offset", "sum"):
+            reason = f"{ours['query']!r} is made of sums of values"
+        elif len(_vectors(theirs)) > len(maximal(_vectors(theirs))) and not reason:
+            reason = f"{ours['query']!r} lists shifts that another one covers"
+    if not reason:
+        return ""
+    return (
+        f"; {reason}, as in releases by earlier versions than this {versions()['neyman']}: nothing "
+        "is wrong with that, but only the version that made it can verify it"
+    )
+
+
+def _vectors(listed: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """The shift vectors of a receipt's entry, those that are vectors."""
+    mechanism = listed.get("mechanism")
+    vectors = mechanism.get("sensitivity") if isinstance(mechanism, Mapping) else None
+    valid = [v for v in vectors if isinstance(v, list)] if isinstance(vectors, list) else []
+    return [tuple(v) for v in valid if all(type(x) is int for x in v)]
+
+
+def _budget(case: Case) -> str:
+    budget = case.plan.budget_dict()
+    numbers = " and ".join(f"{name} = {value}" for name, value in budget.items() if name != "kind")
+    said = f"{budget['kind']} with {numbers}"
+    if not case.plan.admits(case.mechanism):
+        raise Differs(f"{said} does not admit the mechanisms")
+    return f"{said} admits the mechanisms"
+
+
+def _is_date(text: object) -> bool:
+    """Whether it is a day of the calendar, written as 2026-11-23."""
+    if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", str(text), re.ASCII):
+        return False
+    try:
+        date.fromisoformat(str(text))
+    except ValueError:
+        return False
+    return True
+
+
+def _charge(case: Case) -> str:
+    said = case.receipt["ledger"]
+    fields = ("account", "entry", "currency", "charged", "charged_delta")
+    marked = said.get("throwaway", False)
+    optional = ("date", "throwaway") if marked else ("date",)
+    keys("ledger", dict.fromkeys((*fields, *(name for name in optional if name in said))), said)
+    day = said.get("date", "2000-01-01")  # receipts of earlier versions have none
+    if not _is_date(day):
+        raise Differs(f"ledger.date is {short(day)}, which is no date such as 2026-11-23")
+    if marked:
+        same("ledger.throwaway", True, marked)
+    same("ledger.account", case.plan.dataset, said["account"])
+    if not isinstance(said["entry"], str) or not re.fullmatch("[1-9][0-9]{0,18}", said["entry"]):
+        raise Differs(f"ledger.entry is {short(said['entry'])}, which is no number of an entry")
+    own, own_delta = charge(case.mechanism, said["currency"])
+    charged = ratio(said["charged"])
+    # What zCDP costs is exact; the other currencies are computed, and machines differ a little.
+    least = own if said["currency"] == "zcdp" else own * (1 - Fraction(TINY))
+    if charged < least:
+        raise Differs(f"ledger.charged is {short(said['charged'])}, and follows as {own}")
+    same("ledger.charged_delta", str(own_delta), said["charged_delta"])
+    more = charged > own * (1 + Fraction(TINY))
+    needed = f" (a looser proof than today's, which needs {plain(own)})" if more else ""
+    paid = f"{plain(charged)} and delta {plain(own_delta)} in {said['currency']}{needed}"
+    return f"{paid}. {NOTICE}" if marked else paid
+
+
+def _guarantee(case: Case) -> str:
+    own = guarantee(case.mechanism, case.plan, case.scale).to_dict()
+    said = case.receipt["guarantee"]
+    if isinstance(said, Mapping) and "scenarios" not in said:
+        del own["scenarios"], own["posterior"]  # receipts of before there were any
+    keys("guarantee", own, said)
+    route, said_route = own.pop("zcdp_route"), said["zcdp_route"]
+    proven = list(intervals("guarantee", own, {k: said[k] for k in own}))
+    numbers, near = len(proven), proven.count(False)
+    note = f"; {near} of them to 1 part in 1,000, as versions differ" if near else ""
+    if route is None or said_route is None:
+        same("guarantee.zcdp_route", route, said_route)
+        return f"{many(numbers, 'number')} recomputed from the mechanisms{note}"
+    keys("guarantee.zcdp_route", route, said_route)
+    same("guarantee.zcdp_route.promise", route["promise"], said_route["promise"])
+    for name, value in (
+        ("rho", float(ratio(said_route["rho"]))),
+        ("variance_ratio", number("variance_ratio", said_route["variance_ratio"])),
+    ):
+        ours = float(Fraction(route[name]))
+        if not math.isclose(value, ours, rel_tol=_ROUTE):
+            raise Differs(f"guarantee.zcdp_route.{name} is {value!r}, and follows as {ours!r}")
+    return f"{many(numbers + 1, 'number')} recomputed from the mechanisms{note}"
+
+
+def _listing(case: Case) -> str:
+    own, said = [part.to_dict() for part in case.files], case.receipt["tables"]
+    if not isinstance(said, list) or len(said) != len(own):
+        length = len(said) if isinstance(said, list) else short(said)
+        raise Differs(f"the plan makes {many(len(own), 'file')}, and the receipt lists {length}")
+    for index, (ours, theirs) in enumerate(zip(own, said, strict=True)):
+        where = f"tables[{index}]"
+        keys(where, {**ours, "sha256": ""}, theirs)
+        same(where, ours, {key: theirs[key] for key in ours})
+    if case.clips:
+        clips = [part.to_dict() for part in clip_parts(case.widest, case.clips)]
+        same("clips", clips, case.receipt["clips"])
+    if case.added_up is not None:
+        same(
+            "consistency", ConsistencyPart.of(case.added_up).to_dict(), case.receipt["consistency"]
+        )
+    left = sum("without_csv" in one for one in own)
+    return "all are listed, as Parquet and as CSV" + (f"; {left} without CSV" if left else "")

@@ -1,0 +1,263 @@
+"""Synthetic rows from released tables: the distribution of most entropy that fits them.
+
+The rows are computed from published numbers alone, so they reveal nothing more and cost nothing.
+They keep what the tables say, up to what is measured beside each table. They know no relation
+between columns that no table shows: given the tables, such columns are independent.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import Query
+from neyman.publishing.release.folder import Release
+
+__all__ = ["STATEMENT", "SyntheticRows", "TableFit", "synthesize"]
+
+STATEMENT = (
+    "Confidence intervals and margins of error belong to the released tables, not to these rows. "
+    "The rows are computed from the tables alone: they reveal nothing more and charge nothing."
+)
+_MOST_CELLS = 10**7
+_STEPS = 1000
+_EXACT = 0.01  # the standard error, in rows, with which a table without noise is fitted
+
+
+@dataclass(frozen=True)
+class TableFit:
+    """How well the rows keep one released table.
+
+    Args:
+        table: the name of the table.
+        columns: its columns of keys.
+        total_variation: half the sum over the cells of |share of the rows - share in the table|.
+            Shares in the table are its values over their sum, negative ones too.
+        from_noise: half the sum of |share| of the noise that is to be expected in the table: rows
+            that are nearer to the table than this fit its noise.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    total_variation: float
+    from_noise: float
+
+
+@dataclass(frozen=True)
+class SyntheticRows:
+    """Rows, with what they keep of each released table.
+
+    Args:
+        rows: one row per unit of the estimated total, a text column for each key column.
+        tables: how well each table is kept that the rows were fitted to.
+        unused: the other tables, with the reason.
+        independent: pairs of columns that no table shows together. The rows relate them only
+            through columns that tables relate to both.
+    """
+
+    rows: pa.Table
+    tables: tuple[TableFit, ...]
+    unused: Mapping[str, str]
+    independent: tuple[tuple[str, str], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON types, without the rows."""
+        return {
+            "rows": self.rows.num_rows,
+            "tables": [
+                {
+                    "table": one.table,
+                    "columns": list(one.columns),
+                    "total_variation": one.total_variation,
+                    "expected_from_noise": one.from_noise,
+                }
+                for one in self.tables
+            ],
+            "unused": dict(self.unused),
+            "independent": [list(pair) for pair in self.independent],
+            "statement": STATEMENT,
+        }
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A released table as an array over its columns' keys."""
+
+    table: str
+    columns: tuple[str, ...]
+    values: NDArray[np.float64]
+    error: float
+
+
+def synthesize(release: Release, people: int | None = None) -> SyntheticRows:
+    """Make rows whose tables are near the released ones, with the most entropy.
+
+    The rows follow the graphical model of most entropy that fits the noisy counts by weighted least
+    squares (McKenna, Sheldon, Miklau, "Graphical-model based estimation and inference for
+    differential privacy", ICML 2019), computed by the library `mbi`. It is post-processing: it
+    reads the published tables, no private row, and no ledger.
+
+    Args:
+        release: a release with tables of counts by known keys. Its other tables are not used.
+        people: the number of rows; the released totals, weighted by their noise, if not given.
+
+    Returns:
+        The rows, and what they keep of each table.
+
+    Raises:
+        ValueError: no table can be used, people is below 1, or the tables together need too large
+            a model.
+        ImportError: the extra is not installed: pip install 'neyman[synthetic]'.
+    """
+    if people is not None and people < 1:
+        raise ValueError(f"people = {people!r}: must be a whole number of 1 or more")
+    measured, unused, keys = _usable(release)
+    if not measured:
+        raise ValueError(
+            "the release has no table of counts by known keys that rows could be made from "
+            f"({'; '.join(f'{name}: {why}' for name, why in unused.items())})"
+        )
+    total = people or _total(measured)
+    codes = _fitted(measured, {name: len(own) for name, own in keys.items()}, total)
+    rows = pa.table(
+        {
+            name: pa.DictionaryArray.from_arrays(
+                pa.array(codes[name].astype(np.int32)), pa.array(own, pa.string())
+            ).cast(pa.string())
+            for name, own in keys.items()
+        }
+    ).replace_schema_metadata({"neyman": f"Synthetic rows. {STATEMENT}"})
+    fits = tuple(_fit(one, codes, total) for one in measured)
+    return SyntheticRows(rows, fits, unused, _apart(measured, list(keys)))
+
+
+def _usable(
+    release: Release,
+) -> tuple[list[_Measured], dict[str, str], dict[str, list[str]]]:
+    """The tables that rows can be fitted to, why others are not, and the keys of each column."""
+    plan = release.plan
+    keys: dict[str, list[str]] = {}
+    unused: dict[str, str] = {}
+    tables: list[tuple[str, tuple[str, ...], Any, Any, Any]] = []
+    for query, level in _levels(plan):
+        name = f"{query.name}.{level}"
+        if (reason := _reason(plan, query)) is not None:
+            unused[name] = reason
+            continue
+        table = release.tables[name]
+        columns = tuple(plan.key_columns(query, level))
+        texts = [[_text(key) for key in table[column].to_pylist()] for column in columns]
+        for column, own in zip(columns, texts, strict=True):
+            keys[column] = list(dict.fromkeys([*keys.get(column, []), *own]))
+        values = np.array(table["value"].to_pylist(), dtype=np.float64)
+        errors = [error for error in table["standard_error"].to_pylist() if error is not None]
+        tables.append((name, columns, texts, values, max(errors, default=0.0)))
+    measured = []
+    for name, columns, texts, values, error in tables:
+        shape = [len(keys[column]) for column in columns]
+        if math.prod(shape) > _MOST_CELLS:
+            unused[name] = f"its columns have {math.prod(shape)} combinations; most {_MOST_CELLS}"
+            continue
+        cells = np.zeros(shape)
+        places = [
+            [keys[column].index(key) for key in own]
+            for column, own in zip(columns, texts, strict=True)
+        ]
+        cells[tuple(np.array(place, dtype=np.int64) for place in places)] = values
+        measured.append(_Measured(name, columns, cells, max(error, _EXACT)))
+    present = {column for one in measured for column in one.columns}
+    return measured, unused, {name: own for name, own in keys.items() if name in present}
+
+
+def _levels(plan: Plan) -> Iterator[tuple[Query, str]]:
+    for query in plan.queries:
+        for level in query.levels:
+            yield query, level
+
+
+def _reason(plan: Plan, query: Query) -> str | None:
+    """Why a query's tables cannot be used; None if they can."""
+    if query.table not in (None, plan.table):
+        return f"it counts rows of another private table ({query.table})"
+    if query.measure != "count":
+        return f"it holds no counts of rows ({query.measure})"
+    if query.delta is not None:
+        return "its keys are discovered, and small ones are missing"
+    if query.where is not None:
+        return "it counts a part of the rows (where)"
+    if not query.by and not query.at:
+        return "it has no keys"
+    return None
+
+
+def _text(key: object) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _total(measured: Sequence[_Measured]) -> int:
+    """The number of rows: the released totals, each weighted by one over its variance."""
+    weights = [1 / (one.values.size * one.error**2) for one in measured]
+    totals = [one.values.sum() for one in measured]
+    return max(1, round(float(np.average(totals, weights=weights))))
+
+
+def _fitted(
+    measured: Sequence[_Measured], sizes: Mapping[str, int], total: int
+) -> dict[str, NDArray[np.int64]]:
+    """The codes of the rows' keys, by column."""
+    try:
+        import jax
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "rows from tables need mbi: pip install 'neyman[synthetic]'", name="mbi"
+        ) from None
+    before = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from mbi import Domain, LinearMeasurement, estimation
+
+            domain = Domain(list(sizes), list(sizes.values()))
+            data = [
+                LinearMeasurement(one.values.ravel(), one.columns, stddev=one.error)
+                for one in measured
+            ]
+            model = estimation.MirrorDescent().estimate(
+                domain, data, known_total=float(total), iters=_STEPS
+            )
+            rows = model.synthetic_data(rows=total).to_dict()
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    return {name: np.asarray(rows[name], dtype=np.int64) for name in sizes}
+
+
+def _fit(one: _Measured, codes: Mapping[str, NDArray[np.int64]], total: int) -> TableFit:
+    shape = one.values.shape
+    flat = np.ravel_multi_index([codes[name] for name in one.columns], shape)
+    counts = np.bincount(flat, minlength=one.values.size).reshape(shape)
+    sum_of_values = one.values.sum() or 1.0
+    away = np.abs(counts / total - one.values / sum_of_values).sum() / 2
+    # E|X| of a centered Gaussian is its standard deviation times sqrt(2 / pi).
+    noise = one.values.size * one.error * math.sqrt(2 / math.pi) / (2 * abs(sum_of_values))
+    return TableFit(one.table, one.columns, float(away), float(noise))
+
+
+def _apart(measured: Sequence[_Measured], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    together = {
+        frozenset((a, b)) for one in measured for a in one.columns for b in one.columns if a != b
+    }
+    return tuple(
+        (a, b)
+        for i, a in enumerate(names)
+        for b in names[i + 1 :]
+        if frozenset((a, b)) not in together
+    )

@@ -1,0 +1,278 @@
+"""Published tables: keys and what noisy integers say of each, any part of a table at a time.
+
+Everything here is computed from noisy integers and public numbers; nothing private comes in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import Query
+from neyman.publishing.tables.estimates import Estimate, estimate, ratio_range, rows_of
+
+__all__ = ["Form", "as_published", "columns", "forms", "integers"]
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """The form of one published table: its key columns, and what becomes of noisy integers.
+
+    A cell is an integer that gets noise: places, then the keys of ``by``, then bins, the last one
+    fastest. A row is a line of the table: one for each cell; of quantiles one for each quantile of
+    a group of bins.
+
+    Args:
+        plan: the whole plan.
+        entries: what the table is made of, each with the sigma squared of its noise (0 for declared
+            values).
+    """
+
+    plan: Plan
+    entries: tuple[tuple[Entry, Fraction], ...]
+
+    @property
+    def query(self) -> Query:
+        """What is measured."""
+        return self.plan.query(self.entries[0][0].query)
+
+    @property
+    def level(self) -> str:
+        """The level of its places."""
+        return self.entries[0][0].level
+
+    @property
+    def discovered(self) -> bool:
+        """Whether its keys are found in the data; then it has as many rows as are found."""
+        return self.query.delta is not None
+
+    @property
+    def shown(self) -> Entry:
+        """Where keys are found in the data, the entry whose noisy integers are the values."""
+        return self.entries[-1][0]
+
+    @property
+    def cells(self) -> int:
+        """How many integers each of its measures has; 0 where keys are found in the data."""
+        return self.entries[0][0].cells or 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has; 0 where keys are found in the data."""
+        return rows_of(self.query, self.cells)
+
+    @property
+    def block(self) -> int:
+        """How many cells are needed together, to say something of any of them."""
+        if self.query.inverse_sensitivity:
+            return len(self.query.quantiles)
+        bins = self.query.bins if self.query.ranked else None
+        return len(bins) - 1 if bins else 1
+
+    @property
+    def lines(self) -> int:
+        """How many rows a block gives."""
+        return rows_of(self.query, self.block)
+
+    @property
+    def possible(self) -> tuple[float, float]:
+        """What a ratio or a quantile lies between, in the plan's units."""
+        low, high = self.query.clip or (0, 1)
+        if self.query.measure == "ratio" and self.query.clip_over:
+            ranges = self.query.row_range("sum"), self.query.row_range("over")
+            least, most = ratio_range(*ranges)
+            return least / 10.0**self.decimals, most / 10.0**self.decimals
+        if self.query.measure == "standard_deviation":
+            return 0.0, (high - low) / 2 / 10.0**self.decimals
+        if self.query.measure == "variance":
+            return 0.0, (high - low) ** 2 / 4 / 10.0 ** (2 * self.decimals)
+        if self.query.bins:
+            low, high = self.query.bins[0], self.query.bins[-1] - self.query.inverse_sensitivity
+        return low / 10.0**self.decimals, high / 10.0**self.decimals
+
+    def build(self, noisy: Mapping[str, Integers], start: int = 0) -> pa.Table:
+        """Some rows of the table, those of the cells from ``start`` on.
+
+        Args:
+            noisy: by measure ("count", "units", "sum", "offset", "square") the noisy integers of
+                these cells, in declared order: whole blocks.
+            start: the first cell, from 0: where a block begins.
+
+        Returns:
+            The key columns (texts are dictionary-encoded), then ``value``, ``standard_error``,
+            ``lower`` and ``upper`` (90%), see `estimates`. A histogram has ``at_least`` and
+            ``below`` among its keys, the edges of a bin; quantiles have ``quantile``.
+        """
+        return self.with_keys(self._estimate(noisy), start)
+
+    def with_keys(self, estimate: Estimate, start: int = 0) -> pa.Table:
+        """Some rows of the table, those of the cells from ``start`` on, with their errors.
+
+        Args:
+            found: the measured columns.
+            start: the first cell, from 0: where a block begins.
+        """
+        table_columns = columns(estimate)
+        first = rows_of(self.query, start)
+        keys = {
+            key.name: key.column(first, first + len(table_columns["value"])) for key in self._keys
+        }
+        return pa.table(keys | table_columns)
+
+    def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
+        """The table where keys are found in the data.
+
+        Args:
+            keys: the key columns of the rows that are published.
+            noisy: their noisy numbers of units or rows, or noisy sums.
+        """
+        table_columns = columns(self._estimate({self.shown.measure: noisy}))
+        return pa.table({name: keys.column(name) for name in keys.column_names} | table_columns)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns as they are made."""
+        nothing = np.zeros(0, dtype=np.int64)
+        if self.discovered:
+            names = self.plan.key_columns(self.query, self.level)
+            keys = pa.table({name: pa.array([], pa.string()) for name in names})
+            return self.named(keys, nothing).schema
+        return self.build({entry.measure: nothing for entry, _ in self.entries}).schema
+
+    @property
+    def published(self) -> pa.Schema:
+        """Names and types of the columns as they are published: texts as texts."""
+        return as_published(self.schema)
+
+    def _estimate(self, noisy: Mapping[str, Integers]) -> Estimate:
+        """The measured columns."""
+        noise = {entry.measure: sigma_squared for entry, sigma_squared in self.entries}
+        both = {measure: (values, noise[measure]) for measure, values in noisy.items()}
+        return estimate(self.query, self.decimals, both, rounded=self.plan.rounded)
+
+    @property
+    def decimals(self) -> int:
+        """Those of its column, less those of the one that it is divided by; 0 without one."""
+        column, over = self.query.column, self.query.over
+        below = self.plan.column(over).decimals if over is not None else 0
+        return self.plan.column(column).decimals - below if column is not None else 0
+
+    @cached_property
+    def _keys(self) -> tuple[_Key, ...]:
+        plan, query = self.plan, self.query
+        shape = plan.shape(query, self.level)
+        last: list[tuple[str, pa.Array]] = []
+        if query.ranked:
+            shape = (*shape[:-1], len(query.quantiles))
+        if query.measure == "quantiles":
+            last = [("quantile", pa.array([float(level) for level in query.quantiles]))]
+        elif query.bins and not query.ranked:
+            edges = [Decimal(edge).scaleb(-self.decimals) for edge in query.bins]
+            kind = pa.decimal128(19, self.decimals) if self.decimals else pa.int64()
+            sides = (("at_least", edges[:-1]), ("below", edges[1:]))
+            last = [(name, pa.array(side, kind)) for name, side in sides]
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        names = plan.key_columns(query, self.level)
+        columns: list[_Key] = []
+        if plan.hierarchy and query.at:
+            paths = plan.hierarchy.paths(self.level)
+            for depth in range(len(names) - len(query.by)):
+                number: dict[str, int] = {}
+                codes = [number.setdefault(path[depth], len(number)) for path in paths]
+                keys, own = pa.array(list(number), pa.string()), np.array(codes, dtype=np.int32)
+                columns.append(_Key(names[depth], keys, own, strides[0]))
+        for axis, name in enumerate(query.by, 1):
+            keys = pa.array(plan.column(name).keys)
+            columns.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), strides[axis]))
+        for name, keys in last:
+            columns.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), 1))
+        return tuple(columns)
+
+
+def columns(estimate: Estimate) -> dict[str, pa.Array]:
+    """The columns ``value``, ``standard_error``, ``lower`` and ``upper``, in the plan's units.
+
+    Whole numbers stay int64; fixed-point ones become decimals, exactly; ratios are doubles.
+    """
+    unit = 10.0**estimate.decimals
+
+    def decimal_column(values: NDArray) -> pa.Array:
+        if values.dtype != np.int64:
+            return pa.array(values / unit)
+        return (
+            _decimal(values, estimate.decimals)
+            if estimate.decimals
+            else pa.array(values, pa.int64())
+        )
+
+    return {
+        "value": decimal_column(estimate.value),
+        "standard_error": pa.array(estimate.standard_error / unit),
+        "lower": decimal_column(estimate.lower),
+        "upper": decimal_column(estimate.upper),
+    }
+
+
+def _decimal(values: Integers, decimals: int) -> pa.Array:
+    """values / 10^decimals, exact: the 128 bits of the whole numbers, with another point."""
+    bits = np.empty((len(values), 2), dtype="<i8")
+    bits[:, 0], bits[:, 1] = values, values >> 63
+    kind = pa.decimal128(19, decimals)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(bits.tobytes())])
+
+
+def as_published(schema: pa.Schema) -> pa.Schema:
+    """A schema with texts as texts."""
+    return pa.schema([(field.name, _plain(field.type)) for field in schema])
+
+
+def integers(column: pa.ChunkedArray) -> Integers:
+    """The whole numbers of a column, of decimals without their point; one beyond 64 bits is cut."""
+    if not pa.types.is_decimal(column.type):
+        return column.to_numpy()
+    parts = []
+    for chunk in column.chunks:
+        halves = np.frombuffer(chunk.buffers()[1], dtype="<i8")
+        parts.append(halves[2 * chunk.offset : 2 * (chunk.offset + len(chunk)) : 2])
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
+    """The form of every table of a plan, in declared order, from its entries with their noise."""
+    by_table: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
+    for entry, sigma_squared in calibrated:
+        by_table.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))
+    return tuple(Form(plan, tuple(entries)) for entries in by_table.values())
+
+
+@dataclass(frozen=True, eq=False)
+class _Key:
+    """A key column: ``values[codes[(row // stride) % len(codes)]]`` for each row."""
+
+    name: str
+    values: pa.Array
+    codes: NDArray[np.int32]
+    stride: int
+
+    def column(self, start: int, stop: int) -> pa.Array:
+        rows = np.arange(start, stop, dtype=np.int64)
+        index = pa.array(self.codes[rows // self.stride % len(self.codes)])
+        if pa.types.is_string(self.values.type):
+            return pa.DictionaryArray.from_arrays(index, self.values)
+        return self.values.take(index)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

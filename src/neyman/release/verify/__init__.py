@@ -1,5 +1,0 @@
-"""Verification of a release without the data: every claim is recomputed from the receipt's plan."""
-
-from neyman.release.verify.verification import Check, verify
-
-__all__ = ["Check", "verify"]

@@ -1,0 +1,200 @@
+"""Which files a path, a folder, a pattern or a list names: those, each once, and no others."""
+
+import os
+import socket
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_engine import small_plan
+
+from neyman.ledger.ledger import Ledger
+from neyman.publishing.engines.backend_tables import fetched
+from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing.engines.data_files import data_files
+from neyman.publishing.engines.source import open_table
+from plain_engine import counted
+from plans import release
+
+
+def people(path, males, females=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"sex": [0] * males + [1] * females}), path)
+    return path
+
+
+def count(source, engine="duckdb"):
+    return counted(small_plan(), source, engine)["q", "all", "count"][:2]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("data[1].parquet", "data1.parquet"),
+        ("data*.parquet", "data12.parquet"),
+        ("data?.parquet", "data1.parquet"),
+        ("data{1,2}.parquet", "data1.parquet"),
+        ("[d]ata[!x].parquet", "data1.parquet"),
+        ("**.parquet", "data1.parquet"),
+        ("data%31 #1?x=.parquet", "data1.parquet"),
+    ],
+)
+def test_a_file_whose_name_is_a_pattern_is_read_and_no_other(engine, tmp_path, name, other):
+    path = people(tmp_path / name, 10, 1)
+    people(tmp_path / other, 5, 50)
+    assert count(path, engine) == [10, 1]
+    assert count(str(path), engine) == [10, 1]
+
+
+def test_a_folder_whose_name_is_a_pattern_is_read_and_no_other(engine, tmp_path):
+    people(tmp_path / "year[1]" / "x.parquet", 3, 1)
+    people(tmp_path / "year1" / "x.parquet", 50, 50)
+    assert count(tmp_path / "year[1]", engine) == [3, 1]
+    assert count(tmp_path / "year[1]" / "x.parquet", engine) == [3, 1]
+
+
+def test_files_of_a_folder_are_not_patterns_for_each_other(engine, tmp_path):
+    people(tmp_path / "x1.parquet", 10, 1)
+    people(tmp_path / "x[1].parquet", 5, 2)
+    people(tmp_path / "x*.parquet", 1, 4)
+    assert count(tmp_path, engine) == [16, 7]
+
+
+def test_the_schema_is_that_of_the_file_that_is_named(engine, tmp_path):
+    path = people(tmp_path / "data[1].parquet", 1)
+    pq.write_table(pa.table({"other": ["x"]}), tmp_path / "data1.parquet")
+    assert open_table(path, engine, rows=False).columns == ("sex",)
+    path.unlink()
+    path.write_bytes((tmp_path / "data1.parquet").read_bytes())
+    people(tmp_path / "data1.parquet", 1)
+    assert open_table(path, engine, rows=False).columns == ("other",)
+
+
+def test_a_name_that_duckdb_cannot_be_given_is_refused(tmp_path):
+    """A backslash beside a wildcard: there DuckDB has no way to say which is meant."""
+    path = people(tmp_path / "a\\[1].parquet", 1)
+    with pytest.raises(DataError, match="rename the file"):
+        open_table(path, rows=False)
+
+
+def test_leftovers_of_a_failed_job_are_not_counted(engine, tmp_path):
+    people(tmp_path / "part-0.parquet", 2, 1)
+    people(tmp_path / "day=1" / "part-1.parquet", 3)
+    for name in ("_temporary/0/task/part-0", "day=1/_temporary/x", ".staging/x", "_x", ".x"):
+        people(tmp_path / f"{name}.parquet", 100)
+    right = [5, 1]
+    assert count(tmp_path, engine) == right
+    for pattern in ("**/*.parquet", "**", "*"):
+        assert count(tmp_path / pattern, engine) == right
+    assert count(tmp_path / "*.parquet", engine) == [2, 1]
+    assert count(tmp_path / "day=*", engine) == [3, 0]
+
+
+def test_a_file_under_several_names_is_read_once(engine, tmp_path):
+    """A symbolic link, a hard link, a link to a folder, a circle of links."""
+    folder = tmp_path / "people"
+    path = people(folder / "deep" / "b.parquet", 2, 1)
+    (folder / "a.parquet").symlink_to(path)
+    os.link(path, folder / "hard.parquet")
+    (folder / "again").symlink_to(folder / "deep")
+    (folder / "deep" / "circle").symlink_to(folder)
+    assert count(folder, engine) == [2, 1]
+    assert count(folder / "**" / "*.parquet", engine) == [2, 1]
+    assert count([folder, path, folder / "a.*", folder / "hard.parquet"], engine) == [2, 1]
+    link = tmp_path / "link.parquet"
+    link.symlink_to(path)
+    assert count([link, str(link), path], engine) == [2, 1]
+    (tmp_path / "linked").symlink_to(folder)
+    assert count([tmp_path / "linked", folder], engine) == [2, 1]
+
+
+@pytest.mark.parametrize("link", ["x.parquet", "deep/x.parquet", "other"])
+def test_a_link_that_leads_out_of_a_folder_is_refused(tmp_path, link):
+    """Of a file or of a folder: who named the folder did not name what is elsewhere."""
+    people(tmp_path / "elsewhere" / "secret.parquet", 5)
+    folder = tmp_path / "people"
+    people(folder / "a.parquet", 1)
+    (folder / "deep").mkdir()
+    target = tmp_path / "elsewhere" / ("" if link == "other" else "secret.parquet")
+    (folder / link).symlink_to(target)
+    for source in (folder, folder / "**" / "*", tmp_path / "peop*"):
+        with pytest.raises(DataError, match="leads out of the folder"):
+            open_table(source, rows=False)
+    people(folder / "b.parquet", 1)
+    assert count([folder / "a.parquet", folder / "b.parquet", target]) == [7, 0]
+
+
+def test_a_link_that_leads_nowhere_is_refused(tmp_path):
+    people(tmp_path / "a.parquet", 1)
+    (tmp_path / "b.parquet").symlink_to(tmp_path / "gone.parquet")
+    with pytest.raises(DataError, match=r"'.*b\.parquet' cannot be read: No such file"):
+        open_table(tmp_path, rows=False)
+
+
+def test_files_are_found_in_folders_whose_names_begin_with_a_dot_if_they_are_named(tmp_path):
+    path = people(tmp_path / "_old" / ".x" / "a.parquet", 4)
+    for source in (tmp_path / "_old" / ".x", tmp_path / "_*" / ".x" / "*", path):
+        assert data_files(source) == [str(path)]
+
+
+@pytest.mark.parametrize("source", [[], ["a.parquet", 5], [None]])
+def test_a_list_holds_paths_and_at_least_one(source):
+    with pytest.raises(DataError, match=r"data is a list|data = \[\]"):
+        open_table(source, rows=False)
+
+
+def test_files_of_two_kinds_are_refused(tmp_path):
+    people(tmp_path / "a.parquet", 1)
+    (tmp_path / "a.csv").write_text("sex\n0\n")
+    with pytest.raises(DataError, match="all of one kind"):
+        open_table([tmp_path / "a.parquet", tmp_path / "a.csv"], rows=False)
+    with pytest.raises(DataError, match=r"must be Parquet \(\.parquet\) or CSV"):
+        open_table(tmp_path / "a.*", rows=False)
+
+
+def test_csv_files_of_a_list_are_one_table(tmp_path):
+    for name, row in (("a", "0"), ("b[1]", "1")):
+        (tmp_path / f"{name}.csv").write_text(f"sex\n{row}\n")
+    assert count([tmp_path / "a.csv", tmp_path / "b[1].csv"]) == [1, 1]
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as product:
+        product.bind(str(path))
+
+
+KINDS = {
+    "a pipe": os.mkfifo,
+    "a socket": make_socket,
+    "a device": lambda path: path.symlink_to("/dev/null"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_a_pipe_a_socket_or_a_device_is_refused_at_once_and_nothing_is_charged(
+    tmp_path, monkeypatch, kind, suffix
+):
+    """By its path, in a list, by a pattern, or in a folder: nobody waits for a writer."""
+    monkeypatch.chdir(tmp_path)  # the address of a socket is short
+    folder = tmp_path / "people"
+    people(folder / "a.parquet", 1)
+    KINDS[kind](tmp_path / f"odd{suffix}")
+    sources = [tmp_path / f"odd{suffix}", [f"odd{suffix}"]]
+    if suffix == ".parquet" and kind != "a device":
+        os.rename(f"odd{suffix}", folder / "odd.parquet")
+        sources = [folder / "odd.parquet", folder, [folder], "people/*.parquet"]
+    ledger = Ledger("ledger.db")
+    ledger.create("test@1", protects="person", neighboring="replace-one", cap=1)
+    for source in sources:
+        with pytest.raises(DataError, match=f"is {kind}") as caught:
+            release(small_plan(), source, ledger, tmp_path / "out")
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    assert ledger.account("test@1").spent == 0
+
+
+def test_rows_of_files_come_from_all_of_them(engine, tmp_path):
+    for i in range(1, 12):
+        people(tmp_path / f"part-{i}.parquet", i)
+    assert fetched(open_table(tmp_path, engine)).num_rows == sum(range(12))

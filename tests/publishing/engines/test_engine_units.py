@@ -1,0 +1,429 @@
+"""Units with many rows: bounds, the same choice on both engines, and a key that nobody sees."""
+
+import itertools
+import logging
+import math
+import secrets
+import sys
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import strategies as st
+from test_engine import small_plan
+
+from each_engine import on_each
+from neyman.publishing.engines.aggregate import aggregate_cells
+from neyman.publishing.engines.backend_tables import fetched, secret_table
+from neyman.publishing.engines.bounding import first_rows
+from neyman.publishing.engines.expressions import key_bytes
+from neyman.publishing.engines.progress import followed
+from neyman.publishing.engines.source import open_table
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import measures_of
+from plain_engine import KEY, Plain, check, counted, discovered
+from random_laws import is_small
+
+PLACES = [["N", "a"], ["N", "b"], ["S", "a"], ["S", "c"]]
+COLUMNS = {"k": {"keys": ["x", "y", "z"]}, "n": {"decimals": 1, "unknown": 1, "parse": True}}
+
+
+def a_plan(query, rows=3, columns=COLUMNS, **more):
+    return Plan.from_dict(
+        {
+            "schema": 1,
+            "name": "units",
+            "dataset": "d@1",
+            "table": "t",
+            "unit": {"protects": "person", "neighboring": "add-remove", "rows": rows, "id": "id"},
+            "columns": columns,
+            "hierarchy": {"place": {"levels": ["north", "town"], "keys": PLACES}},
+            "budget": {"zcdp": 1, **more},
+            "query": query,
+        }
+    )
+
+
+def queries(**bounds):
+    share = "1/8"
+    return [
+        {"name": "c", "measure": "count", "by": ["k"], "at": ["north", "town"], "share": share},
+        {
+            "name": "g",
+            "measure": "count",
+            "by": ["k"],
+            "at": ["north", "town"],
+            "share": share,
+            **bounds,
+        },
+        {
+            "name": "u",
+            "measure": "units",
+            "by": ["k"],
+            "at": ["north", "town"],
+            "share": share,
+            **{name: bounds[name] for name in bounds if name == "groups"},
+        },
+        {
+            "name": "s",
+            "measure": "variance",
+            "column": "n",
+            "clip": [-2, 2],
+            "by": ["k"],
+            "share": share,
+            **bounds,
+        },
+        {
+            "name": "h",
+            "measure": "histogram",
+            "column": "n",
+            "edges": [-2, -1, 0.5, 2],
+            "share": share,
+            **bounds,
+        },
+        {
+            "name": "d",
+            "measure": "distinct",
+            "column": "k",
+            "at": ["north", "town"],
+            "share": share,
+            **bounds,
+        },
+        {
+            "name": "m",
+            "measure": "median",
+            "method": "inverse-sensitivity",
+            "column": "n",
+            "clip": [-2, 2],
+            "by": ["k"],
+            "at": ["north", "town"],
+            "share": share,
+            **bounds,
+        },
+        {
+            "name": "r",
+            "measure": "ratio",
+            "column": "n",
+            "clip": [-2, 2],
+            "over": "n",
+            "clip_over": [0.5, 1],
+            "by": ["k"],
+            "share": share,
+            **bounds,
+        },
+    ]
+
+
+def some_queries(**bounds):
+    """Those queries, or the first four in `make test`, where each takes a tenth of a second."""
+    some = queries(**bounds)[: 4 if is_small() else None]
+    return [{**query, "share": f"1/{len(some)}"} for query in some]
+
+
+ROW = {
+    "id": st.sampled_from(["p", "q", "q", "é", "", None, "\x00", "p "]),
+    "north": st.sampled_from(["N", "S", "S"]),
+    "town": st.sampled_from(["a", "b", "c", None]),
+    "k": st.sampled_from(["x", "y", "z", "w", None]),
+    "n": st.sampled_from(["0.1", "-1.25", "2", "?", None]),
+}
+ROWS = st.lists(st.fixed_dictionaries(ROW), max_size=60)
+BOUNDS = st.fixed_dictionaries(
+    {}, optional={"groups": st.integers(1, 3), "rows_per_group": st.integers(1, 3)}
+)
+
+
+def table_of(rows):
+    return pa.table({n: pa.array([row[n] for row in rows], pa.string()) for n in ROW})
+
+
+@on_each(ROWS, BOUNDS, st.sampled_from([1, 2, 3, 7]), examples=4)
+def test_both_engines_keep_the_rows_that_plain_python_keeps(engine, folders, rows, bounds, most):
+    """Given the key, the rows of a unit, its cells and its rows in a cell are the same ones."""
+    check(a_plan(queries(**bounds), most), table_of(rows), rows, engine)
+
+
+@pytest.mark.parametrize("engine", ["duckdb"])  # Spark keeps and finds the same, see above
+@on_each(ROWS, BOUNDS, st.sampled_from([1, 3]), examples=4)
+def test_no_unit_is_in_more_than_it_may(engine, folders, rows, bounds, most):
+    """What one unit alone adds is within its rows, its cells, and its rows in a cell."""
+    plan = a_plan(some_queries(**bounds), most)
+    groups, each = bounds.get("groups", most), bounds.get("rows_per_group", most)
+    for unit in ("q", "p"):
+        own = table_of([row for row in rows if row["id"] == unit])
+        alone = counted(plan, own, engine, rehearsed=unit == "p")
+        for (name, level, part), cells in alone.items():
+            if name == "c":
+                assert sum(cells) <= most
+            elif part in ("count", "units"):
+                assert sum(cells) <= min(most, groups * each)
+                assert sum(cell > 0 for cell in cells) <= min(most, groups)
+                assert max(cells) <= (each if level in ("town", "all") else most)
+
+
+@pytest.mark.parametrize("engine", ["duckdb"])  # Spark keeps and finds the same, see above
+@on_each(ROWS, ROWS, BOUNDS, examples=4)
+def test_what_is_kept_of_a_unit_does_not_depend_on_others(engine, folders, rows, more, bounds):
+    """The tables of some units and of all others add up to the tables of all, by any key."""
+    plan, key = a_plan(some_queries(**bounds), 2), secrets.token_bytes(18)
+    rows = [row for row in rows if row["id"] in ("p", "é")]
+    more = [row for row in more if row["id"] not in ("p", "é")]
+    both = counted(plan, table_of(rows + more), engine, key)
+    one, two = (counted(plan, table_of(r), engine, key, rehearsed=True) for r in (rows, more))
+    for name, cells in both.items():
+        assert cells == [a + b for a, b in zip(one[name], two[name], strict=True)]
+
+
+def test_buckets_change_nothing(monkeypatch):
+    """The same tables come from one bucket of units and from many; no unit is in none of them."""
+    rng = np.random.default_rng(1)
+    rows = [
+        {
+            "id": str(rng.integers(20)),
+            "north": "S",
+            "town": "ac"[rng.integers(2)],
+            "k": "xyzw"[rng.integers(4)],
+            "n": str(rng.integers(-3, 3)),
+        }
+        for _ in range(130)
+    ]
+    plan, source = a_plan(some_queries(groups=2, rows_per_group=2)), table_of(rows)
+    unbucketed = counted(plan, source)
+    monkeypatch.setattr(sys.modules["neyman.publishing.engines.aggregate"], "_BUCKET", 30)
+    bucketed = counted(plan, source, rehearsed=True)
+    assert bucketed == unbucketed == Plain(plan, rows).tables()
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(20, 0), pa.string(), pa.bool_()])
+def test_units_are_told_apart_in_columns_of_any_type(engine, kind):
+    """A number, a decimal, a text or a truth value may name the unit."""
+    ids = pa.array([0, 1, 1, 1, None, 0]).cast(kind)
+    plan = small_plan([{"name": "q", "measure": "count", "share": 1}], rows=2, id="id")
+    assert counted(plan, pa.table({"id": ids}), engine)["q", "all", "count"] == [4]
+
+
+def test_text_that_is_no_utf8_names_units_of_its_own(engine, tmp_path):
+    """Bytes name units and keys as they are, whatever they encode."""
+    raw = pa.array([b"\xff", b"\xfe", b"\xff", b"?", None], pa.binary())
+    ids = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    pq.write_table(pa.table({"id": ids, "k": ids}), tmp_path / "x.parquet")
+    query = [{"name": "q", "measure": "count", "by": ["k"], "share": 1}]
+    plan = small_plan(query, {"k": {"keys": ["?", "\ufffd"]}}, rows=1, id="id")
+    assert counted(plan, tmp_path / "x.parquet", engine)["q", "all", "count"] == [1, 0]
+    every = small_plan([{"name": "q", "measure": "count", "share": 1}], rows=1, id="id")
+    assert counted(every, tmp_path / "x.parquet", engine)["q", "all", "count"] == [3]
+
+
+def test_which_rows_of_a_unit_are_kept_is_random_and_fair(engine):
+    """2 of 4 rows in each of 2,000 units: each row half the time; false alarms 2e-7 (5.5 sigma).
+
+    Of 3 equal rows and another one, the other is kept half the time too: copies are rows.
+    """
+    units = 2_000
+    for codes in ([0, 1, 2, 3], [0, 0, 0, 3]):
+        ids = pa.array([i // 4 for i in range(4 * units)])
+        source = pa.table({"unit": ids, "code": np.tile(codes, units)})
+        table = open_table(source, engine)
+        rows = table.mutate(unit=table["unit"].cast("string").cast("binary"))
+        with secret_table(table, KEY) as key:
+            selection = fetched(first_rows(rows, ["code"], 2, key, 0))["code"].to_pylist()
+        assert len(selection) == 2 * units
+        for code in set(codes):
+            right = units * codes.count(code) / 2
+            assert abs(selection.count(code) - right) <= 5.5 * math.sqrt(units) / 2
+
+
+def test_each_call_draws_a_key_of_its_own(engine):
+    """Two counts of the same rows keep other rows: 100 units, alike with probability 2^-100."""
+    ids = [str(i // 2) for i in range(200)]
+    query = [{"name": "q", "measure": "count", "by": ["sex"], "share": 1}]
+    columns = {"sex": {"keys": list(range(200))}}
+    plan = small_plan(query, columns, rows=1, id="id")
+    table = open_table(pa.table({"id": ids, "sex": range(200)}), engine)
+    one, two = (aggregate_cells(plan, table)["q", "all", "count"] for _ in range(2))
+    assert len(one.index) == len(two.index) == 100
+    assert one.index.tolist() != two.index.tolist()
+
+
+def shown(rows, engine):
+    """All that an engine tells of how it will run a query."""
+    backend = rows.get_backend()
+    if engine == "duckdb":
+        sql = str(backend.compile(rows))
+        answers = [
+            backend.con.execute(f"explain {how} {sql}").fetchall() for how in ("", "analyze")
+        ]
+        return f"{sql} {answers}"
+    frame = backend._session.sql(backend.compile(rows))
+    plan = frame._jdf.queryExecution()
+    frame.collect()
+    modes = ("simple", "extended", "codegen", "cost", "formatted")
+    answers = [frame._sc._jvm.PythonSQLUtils.explainString(plan, mode) for mode in modes]
+    return f"{backend.compile(rows)} {answers} {plan.toString()} {frame._jdf.toString()}"
+
+
+def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
+    """Neither what an engine explains, at any level, nor what is logged shows the key."""
+    import base64
+
+    key = secrets.token_bytes(18)
+    text = base64.b64encode(key).decode()
+    answers = [text[:8], text, key.hex(), repr(key)]
+    caplog.set_level(logging.DEBUG)
+    table = open_table(pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3]}), engine)
+    table = table.mutate(unit=key_bytes(table["unit"], table.get_backend().name))
+    with secret_table(table, key) as secret:
+        rows = first_rows(table, ["code"], 1, secret, 0)
+        fetched(rows)
+        text = shown(rows, engine) + repr(rows) + repr(secret.op())
+    captured = capfd.readouterr()
+    text += caplog.text + captured.out + captured.err
+    assert "sha" in text.lower()
+    assert not any(form in text for form in answers)
+    backend = table.get_backend()
+    if engine == "duckdb":
+        left = backend.con.execute("show tables").fetchall()
+    else:
+        left = [view.name for view in backend._session.catalog.listTables()]
+    assert "people" in str(left)
+    assert "neyman_" not in str(left)
+
+
+def test_rows_are_bounded_within_a_memory_limit_and_spill_to_a_private_folder(tmp_path):
+    """2 million rows are ranked in 200 MB."""
+    rng = np.random.default_rng(2)
+    ids = rng.integers(0, 10**6, 2 * 10**6)
+    source = pa.table({"id": ids, "sex": rng.integers(0, 2, 2 * 10**6)})
+    pq.write_table(source, tmp_path / "x.parquet")
+    plan = small_plan(rows=1, id="id")
+    table = open_table(tmp_path / "x.parquet", memory="200MB")
+    limit = "select current_setting('memory_limit')"
+    assert table.get_backend().con.execute(limit).fetchall()[0][0].startswith("190")
+    parts = []
+    result = aggregate_cells(plan, table, progress=parts.append)["q", "all", "count"].dense()
+    assert result.sum() == len(np.unique(ids))
+    assert (parts[0], parts[-1]) == (0, 1)
+    assert parts == sorted(parts)
+
+
+def test_an_interrupted_query_ends_and_what_interrupts_it_is_raised():
+    """What is raised where progress is told stops the query, which alone would take hours."""
+    connection = duckdb.connect()
+    connection.execute("SET enable_progress_bar = true")
+    connection.execute("SET enable_progress_bar_print = false")
+    connection.execute("CREATE TABLE t AS FROM range(1000000)")
+    slow = "SELECT count(*) FROM t a, t b WHERE hash(a.range + b.range) = 1"
+
+    def stop(part):
+        assert 0 < part < 1
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        followed(connection, lambda: connection.execute(slow).fetchall(), stop)
+    assert connection.execute("SELECT count(*) FROM t").fetchall() == [(1000000,)]
+
+
+# Unknown keys
+
+FIND = {"k": {"keys": ["x", "y"]}, "w": {"discover": True}, "n": {"integer": True, "parse": True}}
+
+
+def a_search(groups=None, by=("w", "k"), at=("north", "town")):
+    query = {
+        "name": "q",
+        "measure": "units",
+        "by": list(by),
+        "at": list(at),
+        "share": 1,
+        "delta": 1e-9,
+    }
+    return [{**query, "groups": groups} if groups else query]
+
+
+WORDS = st.fixed_dictionaries(
+    {**ROW, "w": st.sampled_from(["new", "ß", "SS", "", None, "drop"]) | st.text(max_size=1)}
+)
+
+
+@pytest.mark.parametrize("engine", ["duckdb"])  # Spark finds the same, see below
+@on_each(st.lists(WORDS, max_size=50), st.sampled_from([None, 1, 2]), examples=4)
+def test_the_keys_that_are_there_are_found_with_their_units(engine, folders, rows, groups):
+    """At each level: keys as text, sorted by their bytes, and how many units have each."""
+    plan = a_plan(a_search(groups), 2, FIND, delta=1e-6)
+    source = pa.table({n: pa.array([r[n] for r in rows], pa.string()) for n in (*ROW, "w")})
+    for level in ("north", "town"):
+        result = Plain(plan, rows).keys(plan.query("q"), level)
+        paths = plan.hierarchy.paths(level)
+        right = {
+            (*paths[place], word.decode(), "xy"[k]): units
+            for (place, word, k), units in result.items()
+        }
+        assert discovered(plan, source, engine, level) == right
+
+
+@pytest.mark.parametrize("bounds", [{}, {"groups": 2, "rows_per_group": 2}, {"rows_per_group": 1}])
+@pytest.mark.parametrize("measure", ["count", "sum"])
+def test_rows_and_sums_by_unknown_keys_are_those_of_plain_python(measure, bounds, engine):
+    """After the bounds on a unit's rows, groups, and rows in a group; numbers that are none too."""
+    words = ["é", "ß", "new", "", "a,b", "new", None]
+    numbers = ["1", "-7", "2.9", "x", None, "1e3", "-inf"]
+    rows = [
+        {"id": unit, "north": north, "town": town, "k": "xyz"[i % 3], "n": n, "w": word}
+        for unit in "pqrstu"
+        for i, (word, n) in enumerate(zip(words, numbers, strict=True))
+        for north, town in (PLACES[i % 4], PLACES[(i + 1) % 4])
+    ]
+    source = pa.table({n: pa.array([r[n] for r in rows], pa.string()) for n in (*ROW, "w")})
+    query = a_search()[0] | {"measure": measure, **bounds}
+    query |= {"column": "n", "clip": [-3, 10]} if measure == "sum" else {}
+    plan = a_plan([query], 5, FIND, delta=1e-6)
+    parts = measures_of(plan.query("q"))
+    assert parts == ("keys", measure)
+    for level, part in itertools.product(("north", "town"), parts):
+        paths = plan.hierarchy.paths(level)
+        right = {
+            (*paths[place], word.decode(), "xy"[k]): number
+            for (place, word, k), number in Plain(plan, rows)
+            .keys(plan.query("q"), level, part)
+            .items()
+        }
+        assert len(right) > 3
+        assert discovered(plan, source, engine, level, measure=part) == right
+
+
+def test_rows_with_unknown_keys_are_chosen_alike(engine):
+    """Of more rows than a unit may have, the same are kept on both engines and at each level, keys
+    that are missing or not ASCII among them, and of its cells too."""
+    words = ["é", "ß", "new", "", "a,b", "\\xC3", None]
+    rows = [
+        {"id": unit, "north": north, "town": town, "k": "xyz"[i % 3], "n": "1", "w": word}
+        for unit in "pqrstuv"
+        for i, word in enumerate(words)
+        for north, town in (PLACES[i % 4], PLACES[(i + 1) % 4])
+    ]
+    source = pa.table({n: pa.array([r[n] for r in rows], pa.string()) for n in (*ROW, "w")})
+    for groups, level in ((None, "town"), (2, "north")):
+        plan = a_plan(a_search(groups), 3, FIND, delta=1e-6)
+        paths = plan.hierarchy.paths(level)
+        right = {
+            (*paths[place], word.decode(), "xy"[k]): units
+            for (place, word, k), units in Plain(plan, rows).keys(plan.query("q"), level).items()
+        }
+        assert discovered(plan, source, engine, level) == right
+
+
+def test_keys_that_are_missing_or_no_text_are_not_found(engine, tmp_path):
+    """NULL, empty text, and bytes that are not UTF-8 are no keys; numbers are their digits."""
+    raw = pa.array([b"\xff", "é".encode(), b"", None], pa.binary())
+    words = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    query = a_search(by=["w"], at=[])
+    plan = small_plan(query, {"w": {"discover": True}}, delta=1e-6)
+    for array, right in (
+        (words, {("é",): 1}),
+        (pa.array([3, 3, -1, None]), {("3",): 2, ("-1",): 1}),
+        (pa.array([], pa.string()), {}),
+    ):
+        pq.write_table(pa.table({"w": array}), tmp_path / "x.parquet")
+        assert discovered(plan, tmp_path / "x.parquet", engine) == right

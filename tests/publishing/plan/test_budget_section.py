@@ -1,0 +1,156 @@
+"""Where a budget is met, every page prints the budget's number and nothing above it."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from neyman.cli.calibrate_command import at_promise
+from neyman.explorer.plan_desk import Opened, PlanDesk
+from neyman.numerics.bound import Bound
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.promise import Promise
+from neyman.publishing.release.receipt import draft, guarantee
+from neyman.report.risk_section import vocabularies
+
+BUDGETS = [
+    ({"epsilon": 3, "delta": Decimal("1e-6")}, "epsilon, delta 10⁻⁶", "3"),
+    ({"epsilon": 1, "delta": Decimal("1e-3")}, "epsilon, delta 0.001", "1"),
+    ({"zcdp": Decimal("0.1")}, "rho (zCDP)", "0.1"),
+    ({"zcdp": Decimal("0.07")}, "rho (zCDP)", "0.07"),
+    ({"gdp": Decimal("1.1")}, "mu (Gaussian)", "1.1"),
+]
+
+
+def plan_of(budget, queries=3):
+    """A plan of two counts and a mean, whose noise has three different scales."""
+    asked = [
+        {"name": "total", "measure": "count", "share": "1/2"},
+        {"name": "race", "measure": "count", "by": ["race"], "share": "1/4"},
+        {"name": "age", "measure": "mean", "column": "age", "clip": [0, 90], "share": "1/4"},
+    ]
+    columns = {
+        "race": {"keys": ["a", "b", "c"], "unknown": "drop"},
+        "age": {"integer": True, "unknown": 0},
+    }
+    return Plan.from_dict(
+        {
+            "schema": 1,
+            "name": "test",
+            "dataset": "d@1",
+            "table": "people",
+            "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1},
+            "columns": columns,
+            "budget": budget,
+            "query": asked[:queries],
+        }
+    )
+
+
+def printed(page):
+    """The numbers of a table of the page, by the measure."""
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page, flags=re.S)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, flags=re.S) for row in rows]
+    return {row[0]: row[1].partition("<br>")[0] for row in cells}
+
+
+@pytest.mark.parametrize(("budget", "measure", "number"), BUDGETS)
+def test_the_report_prints_the_limit_that_was_chosen(budget, measure, number):
+    """The row of the budget's own measure has the budget's digits."""
+    plan = plan_of(budget)
+    receipt = draft(plan, plan.calibrated(), "zcdp")
+    assert printed(str(vocabularies(receipt)))[measure] == number
+
+
+def test_the_limit_holds_for_larger_deltas_and_stricter_levels_too():
+    """Each number in the guarantee that the budget bounds is at most the budget's."""
+    plan = plan_of({"epsilon": 1, "delta": Decimal("1e-6")})
+    result = guarantee(plan.mechanism(), plan).to_dict()["epsilon"]
+    assert [e["upper"] <= 1 for e in result] == [True, True, False, False]
+    plan = plan_of({"power": Decimal("0.25"), "level": Decimal("0.05")})
+    result = guarantee(plan.mechanism(), plan).to_dict()["power"]
+    assert [p["upper"] <= 0.25 for p in result] == [True, True, False]
+
+
+def test_a_budget_proves_nothing_about_a_release_with_less_noise():
+    """The numbers of a mechanism that the budget does not admit stay above the budget's."""
+    plan = plan_of({"epsilon": 3, "delta": Decimal("1e-6")})
+    loud = plan.at_scale(plan.scale * Fraction(9, 10))
+    assert Promise.of(plan, loud) == Promise()
+    assert guarantee(loud, plan).to_dict()["epsilon"][1]["lower"] > 3
+
+
+def test_calibrate_and_the_explorer_print_the_limit_that_was_chosen():
+    """At its own budget a plan has epsilon 3, not 3.0000003."""
+    budget = {"epsilon": 3, "delta": Decimal("1e-6")}
+    plan = plan_of(budget)
+    assert at_promise(plan, {"epsilon": 3, "delta": "1e-6"}).point.epsilon <= 3
+    desk = PlanDesk(Opened("plan.toml", plan=plan))
+    question = {"about": "plan", "level": 0.05, "prior": 0.01, "delta": 1e-6}
+    assert printed_epsilon(desk, question) == "3"
+    assert desk.guarantee(question).epsilon(1e-6) <= 3
+    assert desk.profile(question).curve.x <= 3
+    other = {**question, "rho": float(1 / plan.scale) * 1.1}
+    assert float(printed_epsilon(desk, other)) > 3
+    assert desk.guarantee(other).tradeoff.epsilon(1e-6).lower > 3
+
+
+def printed_epsilon(desk, question):
+    """The figure of the page."""
+    (figure,) = [f for name, f, _ in desk.risk(question).figures if name.startswith("Epsilon")]
+    return figure
+
+
+NUMBERS = [Fraction("1.1"), Fraction("0.1"), Fraction(1, 3), Fraction(2, 3), Fraction(3)]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_that_a_budget_proves_is_the_next_float_above_it(number):
+    """A bound above the budget becomes the budget's number, and one below it stays."""
+    wide, tight = Bound(0.01, 50.0, "upper", "x"), Bound(0.01, 0.02, "upper", "x")
+    delta, level = Fraction(1, 10**6), Fraction(1, 20)
+    asked = [
+        ("epsilon", {"epsilon": number, "delta": delta}, (float(delta),)),
+        ("power", {"power": number, "level": level}, (float(level),)),
+        ("mu", {"gdp": number}, ()),
+        ("rho", {"zcdp": number}, ()),
+    ]
+    for name, numbers, at in asked:
+        said = getattr(Promise(numbers), name)
+        upper = said(*at, wide).upper
+        assert math.nextafter(upper, 0) < number <= upper
+        assert said(*at, tight) == tight
+        assert getattr(Promise(), name)(*at, wide) == wide
+        above = Bound(40.0, 50.0, "upper", "x")
+        assert said(*at, above).lower == upper
+
+
+def test_a_budget_proves_an_epsilon_and_a_power_on_its_own_side_only():
+    wide = Bound(0.0, 50.0, "upper", "x")
+    for delta in (Fraction("1e-6"), Fraction(1, 10**7), Fraction(1, 3)):
+        promise = Promise({"epsilon": Fraction(3), "delta": delta})
+        near = float(delta)
+        floor = near if near <= delta else math.nextafter(near, 0)
+        assert promise.epsilon(floor, wide).upper == 3
+        assert promise.epsilon(1.0, wide).upper == 3
+        assert promise.epsilon(math.nextafter(floor, 0), wide) == wide
+    promise = Promise({"power": Fraction(1, 4), "level": Fraction(1, 20)})
+    assert promise.power(0.01, wide).upper == 0.25
+    assert promise.power(math.nextafter(0.05, 1), wide) == wide
+
+
+def test_no_finite_rho_is_proven_where_a_loss_is_infinite():
+    endless = Bound(1.0, math.inf, "upper", "x")
+    assert Promise({"zcdp": Fraction(1)}).rho(endless) == endless
+
+
+@pytest.mark.parametrize("delta", ["1e-6", "1e-7", "1e-5", "3e-9", "0.001", "0.0078125"])
+def test_the_target_of_a_plan_is_the_float_below_its_budget(delta):
+    plan = plan_of({"epsilon": 1, "delta": Decimal(delta)})
+    (loss,) = [loss for loss, _ in plan.target.alternatives[0].parts]
+    failure = Fraction(loss.failure)
+    assert failure <= Fraction(delta) < Fraction(math.nextafter(loss.failure, 1))

@@ -1,0 +1,283 @@
+"""Public keys of a range or a file: the keys that a list would give, or an error."""
+
+import datetime as dt
+import tomllib
+from fractions import Fraction
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import neyman as ny
+from neyman.publishing.engines.aggregate import aggregate
+from neyman.publishing.engines.row_values import prepared
+from neyman.publishing.engines.source import open_table
+from neyman.publishing.plan.listed_keys import MOST_RANGE, period, range_keys
+from neyman.publishing.plan.plan import Plan, PlanError
+from neyman.publishing.plan.public_keys import key_lists
+from neyman.publishing.plan.row_expression import PERIODS
+from neyman.publishing.planning.allocation import best_split
+from neyman.publishing.planning.rewrite import rewritten
+from neyman.publishing.release.field_comparison import Differs
+from neyman.publishing.release.private_key_files import check_key_files
+from neyman.publishing.release.verify.case import Case
+from neyman.publishing.release.verify.size_limits import MemoryLimit
+
+FILES = {
+    "marked.csv": b"\xef\xbb\xbfcode,name\r\nIL,Illinois\r\nOH,Ohio\r\n",
+    "twice.csv": b"code\nIL\nOH\nIL\n",
+    "padded.csv": b"code\nIL\nIL \n",
+    "missing.csv": b"code,name\nIL,Illinois\n,nowhere\n",
+    "blank.csv": b"code,name\n  ,nowhere\n",
+    "header.csv": b"code\n",
+    "nothing.csv": b"",
+    "numbers.csv": b"ward\n7\n-8\n",
+    "same.csv": b"ward\n7\n007\n",
+    "huge.csv": b"ward\n9999999999999999999\n",
+    "latin.csv": "code\nK\xf6ln\n".encode("latin-1"),
+    "ragged.csv": b"code\nIL,Illinois\n",
+    "drop.csv": b"code\ndrop\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def written(keys, folder=None, **more):
+    column = {"keys": keys, **more}
+    return Plan.from_dict(
+        {
+            "schema": 1,
+            "name": "p",
+            "dataset": "d@1",
+            "table": "t",
+            "unit": {"protects": "person", "neighboring": "replace-one"},
+            "columns": {"ward": column},
+            "budget": {"zcdp": 1},
+            "query": [{"name": "q", "measure": "count", "by": ["ward"], "share": 1}],
+        },
+        folder=folder,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("{ from = 0, to = 3 }", (0, 1, 2, 3)),
+        ("{ from = -5, to = 6, step = 5 }", (-5, 0, 5)),
+        ("{ from = 5, to = 5 }", (5,)),
+        ("{ from = 2024-02-28, to = 2024-03-01 }", ("2024-02-28", "2024-02-29", "2024-03-01")),
+        ("{ from = '2023-12-31', to = 2024-01-01, step = 'month' }", ("2023-12", "2024-01")),
+        ("{ from = 2023-12-31, to = 2024-04-01, step = 'quarter' }",
+         ("2023-Q4", "2024-Q1", "2024-Q2")),
+        ("{ from = 2023-12-31, to = 2024-01-01, step = 'year' }", ("2023", "2024")),
+        ("{ from = 0001-01-01, to = 0001-01-31, step = 'year' }", ("0001",)),
+        ("{ from = 9999-11-30, to = 9999-12-31, step = 'month' }", ("9999-11", "9999-12")),
+        ("{ file = 'marked.csv', column = 'code' }", ("IL", "OH")),
+        ("{ file = 'numbers.csv' }", ("7", "-8")),
+        ("{ file = 'numbers.csv', integer = true }", (7, -8)),
+        ("{ file = 'same.csv' }", ("7", "007")),
+    ],
+)  # fmt: skip
+def test_a_range_or_a_file_is_the_plan_of_the_list(text, keys, folder):
+    plan = written(tomllib.loads(f"x = {text}")["x"], folder)
+    assert plan.column("ward").keys == keys
+    assert plan == written(list(keys))
+    assert plan.hash == written(list(keys)).hash == Plan.from_dict(plan.canonical()).hash
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{ from = 1, to = 0 }", "columns.ward.keys: from = 1 must be at most to = 0"),
+        ("{ from = 2024-02-01, to = 2024-01-31 }", "from = 2024-02-01 must be at most"),
+        ("{ from = 0, to = 1_000_000_000_000 }", "lists 1000000000001 keys, and the most is"),
+        ("{ from = -9_000_000_000_000_000_000, to = 9_000_000_000_000_000_000 }", "the most is"),
+        ("{ from = 0001-01-01, to = 9999-12-31 }", "lists 3652059 keys"),
+        ("{ from = 0, to = 2024-01-01 }", "both be numbers or both dates"),
+        ("{ from = 0, to = 9223372036854775808 }", "columns.ward.keys.to = 9223372036854775808"),
+        ("{ from = '2023-02-29', to = 2024-01-01 }", "keys.from = '2023-02-29': must be"),
+        ("{ from = 2023-01-01T00:00:00, to = 2024-01-01 }", "keys.from"),
+        ("{ from = 1.5, to = 2 }", "keys.from = 1.5"),
+        ("{ from = true, to = 2 }", "keys.from = true"),
+        ("{ from = 1, to = 2, step = 0 }", "keys.step = 0: must be"),
+        ("{ from = 1, to = 2, step = 'month' }", "step = 'month' is for dates"),
+        ("{ from = 2023-01-01, to = 2024-01-01, step = 2 }", "step = 2 is for numbers"),
+        ("{ from = 1 }", "columns.ward.keys.to is missing; give the last key"),
+        ("{ from = 1, too = 2 }", "there is no field 'too'; did you mean 'to'?"),
+        ("{}", "columns.ward.keys.from is missing"),
+        ("{ file = 'marked.csv', from = 1 }", "there is no field 'from'"),
+        ("{ file = 'marked.csv' }", "has no column 'ward'; its columns are ['code', 'name']"),
+        ("{ file = 'twice.csv', column = 'code' }", "row 3 has code = 'IL', like row 1"),
+        ("{ file = 'padded.csv', column = 'code' }", "row 2 has code = 'IL ' with blanks"),
+        ("{ file = 'missing.csv', column = 'code' }", "row 2 has code = '': a key must not be"),
+        ("{ file = 'blank.csv', column = 'code' }", "row 1 has code = '  ': a key must not be"),
+        ("{ file = 'header.csv', column = 'code' }", "'header.csv' lists no key"),
+        ("{ file = 'nothing.csv', column = 'code' }", "has no column 'code'"),
+        ("{ file = 'same.csv', integer = true }", "row 2 has ward = '007', like row 1"),
+        ("{ file = 'huge.csv', integer = true }", "must be a whole number of at most 18 digits"),
+        ("{ file = 'latin.csv', column = 'code' }", "not UTF-8"),
+        ("{ file = 'ragged.csv', column = 'code' }", "row 1 has 2 values"),
+        ("{ file = 'drop.csv', column = 'code' }", "the key 'drop' is the same as"),
+        ("{ file = 'absent.csv', column = 'code' }", "cannot read 'absent.csv'"),
+        ("{ file = '/etc/hostname', column = 'code' }", "is not in the plan's folder"),
+        ("{ file = '..', column = 'code' }", "is not in the plan's folder"),
+    ],
+)  # fmt: skip
+def test_a_range_or_a_file_that_lists_no_keys_is_one_error(text, reason, folder):
+    with pytest.raises(PlanError) as error:
+        written(tomllib.loads(f"x = {text}")["x"], folder)
+    assert reason in str(error.value)
+    assert len(error.value.problems) == 1 or text == "{}" or "too" in text
+
+
+@given(
+    st.dates(),
+    st.integers(0, 4000),
+    st.sampled_from(PERIODS),
+)
+def test_the_periods_of_a_range_are_those_of_its_days(first, days, unit):
+    last = min(dt.date.max.toordinal(), first.toordinal() + days)
+    every = [dt.date.fromordinal(day) for day in range(first.toordinal(), last + 1)]
+    keys = range_keys(first, every[-1], unit).keys
+    assert keys == tuple(dict.fromkeys(period(day, unit) for day in every))
+
+
+def test_a_range_of_the_most_keys_is_one_plan():
+    plan = written({"from": 1, "to": MOST_RANGE})
+    assert len(plan.column("ward").keys) == MOST_RANGE == plan.entries()[0].cells
+    with pytest.raises(PlanError, match="the most is 1000000"):
+        written({"from": 0, "to": MOST_RANGE})
+
+
+def test_unknown_must_be_a_key_of_the_range():
+    assert written({"from": 1, "to": 3}, unknown=2).column("ward").unknown == 1
+    with pytest.raises(PlanError, match=r"unknown = 4: must be 'drop' or one of the keys"):
+        written({"from": 1, "to": 3}, unknown=4)
+
+
+def test_python_writes_the_same_keys(folder):
+    def plan(values):
+        return ny.Plan(
+            name="p", dataset="d@1", table="t",
+            unit=ny.Unit("person", neighboring="replace-one", rows=1),
+            columns={"ward": ny.keys(values)}, queries=[ny.count(by="ward", name="q")],
+            budget={"zcdp": 1}, folder=folder,
+        )  # fmt: skip
+
+    assert plan(range(7, 10)).hash == plan({"from": 7, "to": 9}).hash == written([7, 8, 9]).hash
+    months = {"from": dt.date(2024, 1, 1), "to": dt.date(2024, 2, 1), "step": "month"}
+    assert plan(months).hash == written(["2024-01", "2024-02"]).hash
+    file = {"file": "numbers.csv", "integer": True}
+    assert plan(file).hash == written([7, -8]).hash
+    with pytest.raises(ValueError, match="at most 1000000 keys"):
+        ny.keys(range(10**12))
+
+
+def test_another_content_of_a_key_file_is_another_plan(folder):
+    keys = {"file": "marked.csv", "column": "code"}
+    before = written(keys, folder)
+    (folder / "marked.csv").write_bytes(FILES["marked.csv"] + b"IN,Indiana\n")
+    assert written(keys, folder).hash != before.hash
+
+
+def test_a_key_file_may_not_be_data_of_the_run(folder):
+    plan = written({"file": "marked.csv", "column": "code"}, folder)
+    check_key_files(plan, {"t": str(folder / "numbers.csv")})
+    with pytest.raises(PlanError, match=r"columns\.ward\.keys = 'marked\.csv' is also data"):
+        check_key_files(plan, {"t": str(folder)})
+
+
+def test_the_check_of_a_plan_counts_the_keys_of_a_file(folder):
+    (keys,) = key_lists(written({"file": "marked.csv", "column": "code"}, folder))
+    assert keys.text() == "Key file marked.csv: 2 keys of ward. A release publishes each."
+
+
+@pytest.mark.parametrize("keys", [{"from": 0, "to": 1}, {"file": "marked.csv"}])
+def test_a_receipt_lists_its_keys(keys, folder):
+    content = written([0, 1]).canonical()
+    content["columns"]["ward"]["keys"] = keys
+    case = Case(folder / "receipt.json", {"plan": content}, b"", MemoryLimit.of("1GB"))
+    with pytest.raises(Differs, match="does not list its public keys"):
+        _ = case.plan
+
+
+@pytest.mark.parametrize("kind", ["text", "date"])
+def test_months_of_a_date_column_are_counted_by_their_keys(kind):
+    plan = Plan.from_dict(
+        {
+            "schema": 1,
+            "name": "p",
+            "dataset": "d@1",
+            "table": "t",
+            "unit": {"protects": "person", "neighboring": "replace-one"},
+            "columns": {
+                "admitted": {"type": "date"},
+                "month": {"keys": {"from": "2023-12-15", "to": "2024-02-01", "step": "month"}},
+            },
+            "derive": {"month": {"expression": "period(admitted, 'month')"}},
+            "budget": {"zcdp": 1},
+            "query": [{"name": "q", "measure": "count", "by": ["month"], "share": 1}],
+        }
+    )
+    days = ["2023-11-30", "2023-12-01", "2024-01-31", "2024-01-01", "2024-02-29", "2024-03-01"]
+    values = days if kind == "text" else [dt.date.fromisoformat(day) for day in days]
+    opened = open_table(pa.table({"admitted": [*values, None]}), "duckdb", ["admitted"])
+    with prepared(plan, opened) as rows:
+        (counts,) = aggregate(plan, rows).values()
+    assert counts.tolist() == [1, 2, 1]
+
+
+QUERIES = [
+    {"measure": "count", "by": ["ward"], "share": "1/2"},
+    {"measure": "units", "by": ["ward"], "share": "1/2"},
+]
+
+
+def with_queries(queries):
+    return Plan.from_dict(written([1, 2]).canonical() | {"query": queries})
+
+
+def test_a_query_without_a_name_is_called_after_its_measure():
+    plan = with_queries(QUERIES)
+    named = [{"name": query["measure"], **query} for query in QUERIES]
+    assert plan.hash == with_queries(named).hash
+    assert [query.name for query in plan.queries] == ["count", "units"]
+
+
+def test_two_queries_of_one_measure_need_names():
+    with pytest.raises(PlanError, match=r"query\[1\]\.name = 'count': queries need names"):
+        with_queries([QUERIES[0], QUERIES[0]])
+    with pytest.raises(PlanError, match=r"query\[0\]\.measure is missing"):
+        with_queries([{"by": ["ward"], "share": 1}])
+    with pytest.raises(PlanError, match=r"query\[0\]\.measure = 'rows'"):
+        with_queries([{"measure": "rows", "share": 1}])
+
+
+def test_shares_are_written_to_a_query_without_a_name():
+    text = """
+        schema = 1
+        name = "p"
+        dataset = "d@1"
+        table = "t"
+        unit = { protects = "person", neighboring = "replace-one" }
+        budget = { zcdp = 1 }
+        columns = { ward = { keys = { from = 1, to = 9 } } }
+        [[query]]
+        measure = "count"
+        share = "1/2"
+        [[query]]
+        measure = "units"
+        weight = 4
+        by = ["ward"]
+        share = "1/2"
+    """
+    plan = Plan.from_dict(tomllib.loads(text))
+    other = Plan.from_dict(tomllib.loads(rewritten(text, best_split(plan))))
+    assert abs(other.query("units").share - Fraction(2, 3)) < Fraction(1, 1000)
+    assert other.query("count").share == 1 - other.query("units").share

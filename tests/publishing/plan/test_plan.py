@@ -1,0 +1,861 @@
+"""Plans: what is read, what is refused and how, and that the declared shifts are the right ones."""
+
+import copy
+import itertools
+import json
+import re
+import tomllib
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import neyman as ny
+from neyman.demo.midwest import write_plan
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.resolve import exact_text
+from neyman.publishing.plan.shifts import MOST_ROWS, maximal, shifts
+
+MOST_CLIP = 2**31 - 1  # with 2^31 rows, sums stay within 2^62
+
+PLAN = """
+schema = 1
+name = "midwest"
+dataset = "midwest-1990@1"
+table = "people"
+
+[unit]
+protects = "person"
+neighboring = "replace-one"
+rows = 1
+
+[columns.race]
+keys = ["white", "black", "other"]
+unknown = "drop"
+
+[columns.age]
+integer = true
+unknown = 0
+
+[hierarchy.place]
+levels = ["region", "state", "county"]
+keys = "places.csv"
+unknown = "drop"
+
+[budget]
+zcdp = 0.1
+
+[[query]]
+name = "total"
+measure = "count"
+at = ["region", "state", "county"]
+share = "1/2"
+split = { state = "1/3", county = "2/3" }
+public = { region = 5 }
+
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+at = ["region", "state", "county"]
+share = 0.25
+
+[[query]]
+name = "age"
+measure = "mean"
+column = "age"
+clip = [0, 90]
+share = 0.25
+"""
+PLACES = "region,state,county\nMW,IL,Adams\nMW,IL,Cook\nMW,IN,Adams\n"
+DEMO = tomllib.loads(PLAN, parse_float=Decimal)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "places.csv").write_text(PLACES)
+    return tmp_path
+
+
+def changed(path: str, value: object, base: dict = DEMO) -> dict:
+    """The plan with one field set, or taken out where the value is `...`."""
+    data = copy.deepcopy(base)
+    *above, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    part = data
+    for step in above:
+        part = part[step]
+    if value is ...:
+        del part[last]
+    else:
+        part[last] = value
+    return data
+
+
+def test_the_plan_of_the_design_page_is_read_as_it_is_written(folder):
+    plan = Plan.load(folder / "plan.toml")
+    assert plan.dataset == "midwest-1990@1"
+    assert plan.query("total").split == (("state", Fraction(1, 3)), ("county", Fraction(2, 3)))
+    assert [(e.query, e.level, e.measure, e.cells, e.share) for e in plan.entries()] == [
+        ("total", "region", "count", 1, 0),
+        ("total", "state", "count", 2, Fraction(1, 6)),
+        ("total", "county", "count", 3, Fraction(1, 3)),
+        ("race", "region", "count", 3, Fraction(1, 12)),
+        ("race", "state", "count", 6, Fraction(1, 12)),
+        ("race", "county", "count", 9, Fraction(1, 12)),
+        ("age", "all", "offset", 1, Fraction(1, 8)),
+        ("age", "all", "count", 1, Fraction(1, 8)),
+    ]
+
+
+def test_counties_of_one_name_in_two_states_are_two_places(folder):
+    hierarchy = Plan.load(folder / "plan.toml").hierarchy
+    assert hierarchy.paths("county")[0] == ("MW", "IL", "Adams")
+    assert hierarchy.paths("county")[2] == ("MW", "IN", "Adams")
+    assert list(hierarchy.parents("county", "state")) == [0, 0, 1]
+
+
+def test_the_canonical_plan_is_json_and_the_same_plan_again(folder):
+    plan = Plan.load(folder / "plan.toml")
+    again = Plan.from_dict(json.loads(json.dumps(plan.canonical())))
+    assert again == plan
+    assert again.hash == plan.hash
+    assert hash(again) == hash(plan)
+
+
+def test_the_hash_follows_meaning_not_spelling(folder):
+    plan = Plan.load(folder / "plan.toml")
+    same = Plan.from_dict(changed("query.1.share", "1/4"), folder=folder)
+    assert same.hash == plan.hash
+    (folder / "places.csv").write_text(PLACES.replace("Cook", "Coook"))
+    assert Plan.load(folder / "plan.toml").hash != plan.hash
+
+
+def test_a_zcdp_budget_is_divided_exactly(folder):
+    plan = Plan.load(folder / "plan.toml")
+    spent = [
+        Fraction(entry.squared) / (2 * sigma_squared)
+        for entry, sigma_squared in plan.calibrated()
+        if entry.public is None
+    ]
+    assert sum(spent) == Fraction(1, 10)
+    assert spent == [e.share / 10 for e in plan.entries() if e.public is None]
+
+
+def test_the_schema_is_json_and_names_every_section():
+    schema = Plan.schema()
+    assert set(schema["properties"]) == {
+        "schema",
+        "name",
+        "where",
+        "derive",
+        "lookup",
+        "dataset",
+        "publisher",
+        "table",
+        "part",
+        "most_rows",
+        "unit",
+        "tables",
+        "columns",
+        "hierarchy",
+        "budget",
+        "consistency",
+        "noise",
+        "query",
+        "source",
+    }
+    json.dumps(schema)
+    for part in schema["$defs"].values():
+        assert all("description" in field for field in part["properties"].values())
+
+
+def test_plans_of_before_keep_their_hash(folder):
+    """What was published under a plan is found again: the canonical form has not changed."""
+    assert Plan.load(folder / "plan.toml").hash == (
+        "sha256:2822dcbd82b49cce79e8ba5d5a9b1792c320c5a219d56d6c8d384b6ba85e3513"
+    )
+
+
+def test_the_demo_keeps_its_hash(tmp_path):
+    """As it was when the first releases were made."""
+    write_plan(tmp_path)
+    assert Plan.load(tmp_path / "plan.toml").hash == (
+        "sha256:33411fb9bb8b371789f085f7d71e210e6211b2cfe37b46fd867c53b0960feab2"
+    )
+
+
+MANY = """
+schema = 1
+name = "jobs"
+dataset = "payroll@3"
+table = "payments"
+part = "north"
+most_rows = 1_000_000
+
+[unit]
+protects = "person"
+neighboring = "add-remove"
+rows = 5
+id = "pid"
+
+[columns.job]
+discover = true
+
+[columns.sex]
+keys = ["f", "m"]
+
+[columns.pay]
+decimals = 2
+unknown = 0.5
+
+[columns.age]
+integer = true
+
+[hierarchy.place]
+levels = ["state", "county"]
+keys = [["A", "x"], ["A", "y"], ["B", "z"]]
+
+[budget]
+zcdp = 0.1
+delta = 1e-6
+
+[consistency]
+method = "integer"
+
+[[query]]
+name = "jobs"
+measure = "units"
+by = ["job", "sex"]
+at = ["state", "county"]
+groups = 3
+delta = 1e-8
+share = "1/4"
+
+[[query]]
+name = "pay"
+measure = "mean"
+column = "pay"
+clip = [-10.25, 5000]
+by = ["sex"]
+share = "1/4"
+
+[[query]]
+name = "spread"
+measure = "variance"
+column = "age"
+clip = [0, 99]
+at = ["county"]
+groups = 2
+rows_per_group = 2
+share = "1/8"
+
+[[query]]
+name = "ages"
+measure = "histogram"
+column = "age"
+edges = [0, 20, 40, 60, 120]
+by = ["sex"]
+groups = 2
+share = "1/8"
+
+[[query]]
+name = "typical"
+measure = "quantiles"
+column = "pay"
+edges = [0, 1000.5, 2000]
+quantiles = [0.25, 0.5]
+share = "1/8"
+
+[[query]]
+name = "people"
+measure = "units"
+at = ["state"]
+share = "1/8"
+"""
+WIDE = tomllib.loads(MANY, parse_float=Decimal)
+
+
+def test_a_plan_of_many_measures_is_read_as_it_is_written():
+    """Every new field, with fixed-point numbers scaled and bins among the cells."""
+    plan = Plan.from_dict(WIDE)
+    assert [(e.query, e.level, e.measure, e.cells, e.share * 24) for e in plan.entries()] == [
+        ("jobs", "state", "keys", None, 3),
+        ("jobs", "county", "keys", None, 3),
+        ("pay", "all", "offset", 2, 3),
+        ("pay", "all", "count", 2, 3),
+        ("spread", "county", "offset", 3, 1),
+        ("spread", "county", "square", 3, 1),
+        ("spread", "county", "count", 3, 1),
+        ("ages", "all", "count", 8, 3),
+        ("typical", "all", "count", 2, 3),
+        ("people", "state", "units", 2, 3),
+    ]
+    entries = {(e.query, e.measure): e for e in plan.entries()}
+    assert plan.column("pay").unknown == 50
+    assert plan.query("pay").clip == (-1025, 500_000)
+    assert plan.query("typical").bins == (0, 100_050, 200_000)
+    assert (entries["jobs", "keys"].keys, entries["jobs", "keys"].shifts) == (3, ((1, 1, 1),))
+    assert entries["pay", "offset"].shifts == ((5 * 501_025,),)
+    assert entries["spread", "offset"].shifts == ((2 * 99, 2 * 99),)  # in halves, as pay
+    assert entries["spread", "square"].shifts == ((2 * 50**2, 2 * 50**2),)
+    assert entries["ages", "count"].shifts == ((5,),)  # nothing spread over cells tells more
+    assert (plan.part, plan.most_rows, plan.consistency) == ("north", 10**6, "integer")
+
+
+def test_the_canonical_plan_of_many_measures_is_the_same_plan_again():
+    """Through JSON, with the same hash, and each new field is part of it."""
+    plan = Plan.from_dict(WIDE)
+    again = Plan.from_dict(json.loads(json.dumps(plan.canonical())))
+    assert again == plan
+    assert again.hash == plan.hash
+    for path in ("part", "most_rows", "consistency", "query.2.groups", "query.2.rows_per_group"):
+        assert Plan.from_dict(changed(path, ..., WIDE)).hash != plan.hash
+
+
+@pytest.mark.parametrize(
+    ("budget", "delta"),
+    [
+        ({"epsilon": 2, "delta": "1e-6"}, "1e-8"),
+        ({"power": "0.25", "level": "0.05"}, "1e-13"),
+    ],
+)
+def test_a_budget_of_several_kinds_is_kept_by_a_plan_with_unknown_keys(budget, delta):
+    """With room for the keys: epsilon above their delta, or a power beside chances below 1e-12."""
+    data = changed("budget", budget, WIDE)
+    data["query"] = data["query"][:1]
+    data["query"][0] |= {"share": 1, "delta": delta}
+    plan = Plan.from_dict(data)
+    assert plan.admits(plan.mechanism())
+
+
+@pytest.mark.parametrize(
+    ("weight", "canonical_weight"),
+    [
+        (3, {"state": "3", "county": "3"}),
+        (0.25, {"state": "0.25", "county": "0.25"}),
+        ("1/3", {"state": "1/3", "county": "1/3"}),
+        ({"county": "1e60"}, {"state": "1", "county": "1" + 60 * "0"}),
+        ({"county": "1e-60", "state": 2}, {"state": "2", "county": "1/1" + 60 * "0"}),
+    ],
+)
+def test_weights_are_part_of_a_plan_that_states_them(folder, weight, canonical_weight):
+    """By measured level, 1 for those that are left out; the same plan again, with its own hash."""
+    plan = Plan.from_dict(changed("query.0.weight", weight), folder=folder)
+    assert plan.canonical()["query"][0]["weight"] == canonical_weight
+    assert plan.query("total").weight == tuple(
+        (k, Fraction(v)) for k, v in canonical_weight.items()
+    )
+    assert plan.query("race").weight == ()
+    again = Plan.from_dict(json.loads(json.dumps(plan.canonical())))
+    assert again == plan
+    assert again.hash == plan.hash != Plan.load(folder / "plan.toml").hash
+    assert plan.entries() == Plan.load(folder / "plan.toml").entries()
+
+
+def test_where_shifts_are_too_many_rho_is_what_is_claimed():
+    """The budget is spent as rho; an epsilon is met by the curve that it implies."""
+    data = changed("unit.rows", 300, WIDE)
+    data["query"] = [data["query"][3] | {"share": 1, "rows_per_group": 101}]
+    del data["query"][0]["groups"]
+    data["budget"] = {"zcdp": Decimal("0.1")}
+    plan = Plan.from_dict(data)
+    assert plan.bare
+    assert plan.mechanism().rho() == Fraction(1, 10)
+    assert plan.entries()[0].shifts == ()
+    assert plan.entries()[0].squared == 2 * 101**2 + 98**2
+    curve = plan.mechanism().tradeoff()
+    assert curve.epsilon(1e-6).upper == pytest.approx(ny.zcdp(0.1).epsilon(1e-6).upper)
+    plan = Plan.from_dict(data | {"budget": {"epsilon": 1, "delta": "1e-6"}})
+    assert plan.admits(plan.mechanism())
+    assert plan.mechanism().tradeoff().epsilon(1e-6).upper == pytest.approx(1, rel=1e-7)
+    assert ny.Mechanism.from_json(plan.mechanism().to_json()) == plan.mechanism()
+
+
+BAD = [
+    # field, value, then what the error must say: where, the value, what would be right
+    ("schema", 3, ["schema = 3", "must be 2"]),
+    ("name", "a/b", ["name = 'a/b'", "letters"]),
+    ("dataset", "midwest", ["dataset = 'midwest'", "name@version"]),
+    ("unit.neighboring", "replace-on", ["unit.neighboring = 'replace-on'", "'replace-one'?"]),
+    ("unit.neighbouring", "x", ["unit.neighbouring", "did you mean 'neighboring'?"]),
+    ("unit.protects", ..., ["unit.protects is missing"]),
+    ("unit.rows", 0, ["unit.rows = 0", f"1 to {MOST_ROWS}"]),
+    ("unit.rows", MOST_ROWS + 1, [f"unit.rows = {MOST_ROWS + 1}", f"1 to {MOST_ROWS}"]),
+    ("unit.rows", True, ["unit.rows = true"]),
+    ("unit.rows", 2, ["unit.rows = 2", "unit.id"]),
+    ("unit", ..., ["unit is missing", "[unit]"]),
+    ("columns.race.keys", [], ["columns.race.keys = []", "at least one"]),
+    ("columns.race.keys", ["a", "a"], ["columns.race.keys", "'a' is listed more than once"]),
+    ("columns.race.keys", ["a", 1], ["columns.race.keys", "['a', 1]", "all whole numbers"]),
+    ("columns.race.keys", ["a", ""], ["columns.race.keys[1] = ''", "blank"]),
+    ("columns.race.keys", ["a", Decimal("1.5")], ["columns.race.keys[1] = 1.5", "whole number"]),
+    ("columns.race.keys", ["a", "drop"], ["columns.race.keys", "'drop'"]),
+    ("columns.race.unknown", "whit", ["columns.race.unknown = 'whit'", "did you mean 'white'?"]),
+    ("columns.race.integer", True, ["columns.race", "either keys"]),
+    ("columns.age.unknown", "none", ["columns.age.unknown = 'none'", "whole number"]),
+    ("hierarchy.place.levels", [], ["hierarchy.place.levels", "level names"]),
+    ("hierarchy.place.levels", ["region", "stat", "county"], ["'stat'", "no column", "'state'"]),
+    ("hierarchy.place.keys", "nowhere.csv", ["hierarchy.place.keys", "nowhere.csv", "relative"]),
+    ("hierarchy.place.keys", [["MW", "IL"]], ["hierarchy.place.keys", "row 1 has 2 values"]),
+    ("hierarchy.place.keys", [["MW", "", "Cook"]], ["row 1 'Cook' is an orphan", "no state"]),
+    ("hierarchy.place.keys", [["MW", "IL", ""]], ["row 1 has no name", "county = ''"]),
+    ("hierarchy.place.keys", [["MW", "IL", "A"]] * 2, ["row 2 repeats row 1", "MW > IL > A"]),
+    ("hierarchy.place.keys", [["MW", "IL ", "A"]], ["row 1 has state = 'IL '", "blanks"]),
+    ("hierarchy.place.unknown", "Adams", ["hierarchy.place.unknown = 'Adams'", "names 2 places"]),
+    ("hierarchy.place.unknown", "Cok", ["hierarchy.place.unknown = 'Cok'", "mean 'Cook'?"]),
+    ("hierarchy.other", {"levels": ["a"], "keys": [["x"]]}, ["hierarchy", "at most one"]),
+    ("budget", {}, ["budget has nothing", "exactly one"]),
+    ("budget", {"zcdp": 1, "gdp": 1}, ["budget has zcdp = 1, gdp = 1", "exactly one"]),
+    ("budget", {"epsilon": 1}, ["budget has epsilon = 1", "epsilon with delta"]),
+    ("budget.zcdp", 0, ["budget.zcdp = 0", "above 0"]),
+    ("budget.zcdp", Decimal(-1), ["budget.zcdp = -1", "above 0"]),
+    ("budget.zcdp", Decimal("nan"), ["budget.zcdp = NaN", "finite"]),
+    ("budget.zcdp", float("inf"), ["budget.zcdp = inf", "finite"]),
+    ("budget", {"power": Decimal("0.05"), "level": Decimal("0.25")}, ["budget.power = 0.05"]),
+    ("budget", {"epsilon": 1, "delta": 1}, ["budget.delta = 1", "below 1"]),
+    ("query", [], ["query", "one or more"]),
+    ("query.0.name", "race", ["query[0].name = 'race'", "differ"]),
+    ("query.0.name", "../x", ["query[0].name = '../x'", "files"]),
+    ("query.0.measure", "cuont", ["query[0].measure", "'cuont'", "did you mean 'count'?"]),
+    ("query.0.at", ["sate"], ["query[0].at[0]", "'sate'", "did you mean 'state'?"]),
+    ("query.0.at", ["state", "state"], ["query[0].at[1]", "'state'", "twice"]),
+    ("query.1.by", ["rac"], ["query[1].by[0]", "'rac'", "did you mean 'race'?"]),
+    ("query.1.by", ["age"], ["query[1].by[0]", "'age'", "is not a column with keys"]),
+    ("query.1.by", "race", ["query[1].by", "'race'"]),
+    ("query.1.share", "1/3", ["share", "13/12", "1/12 too much", "exactly 1"]),
+    ("query.1.share", Decimal("0.2"), ["share", "0.95", "0.05 too little", "exactly 1"]),
+    ("query.1.share", 0, ["query[1].share", "= 0", "above 0"]),
+    ("query.1.share", "-1/4", ["query[1].share", "'-1/4'", "above 0"]),
+    ("query.1.share", "a quarter", ["query[1].share", "'a quarter'", "'1/4'"]),
+    ("query.1.share", ..., ["query[1].share", "'race'", "missing"]),
+    ("query.1.shar", "1/4", ["query[1].shar", "did you mean 'share'?"]),
+    ("query.0.split", {"state": "1/2", "county": "1/3"}, ["query[0].split", "5/6", "1/6 too"]),
+    ("query.0.split", {"state": "1"}, ["query[0].split", "['state', 'county']"]),
+    ("query.0.public", {"state": 5}, ["query[0].public.state", "2 places"]),
+    ("query.0.public", {"region": -5}, ["query[0].public", "-5"]),
+    ("query.1.public", {"region": 5}, ["query[1].public.region", "without 'by'"]),
+    ("unit.neighboring", "add-remove", ["query[0].public.region", "add-remove"]),
+    ("query.2.column", ..., ["query[2].column", "missing", "'age'"]),
+    ("query.2.column", "ag", ["query[2].column", "'ag'", "did you mean 'age'?"]),
+    ("query.2.column", "race", ["query[2].column", "'race'", "integer = true"]),
+    ("query.2.clip", ..., ["query[2].clip", "missing", "[low, high]"]),
+    ("query.2.clip", [3, 3], ["query[2].clip", "[3, 3]", "below"]),
+    ("query.2.clip", [0, 2 * MOST_CLIP + 2], ["query[2].clip", "middle", str(MOST_CLIP)]),
+    ("query.2.clip", [0, Decimal("1.5")], ["query[2].clip", "whole numbers"]),
+    ("query.1.clip", [0, 1], ["query[1].clip", "leave it out"]),
+    ("schema", True, ["schema = true", "must be 1 or 2"]),
+    ("columns.race.keys", [2**63, 1], ["columns.race.keys[0]", "64 bits"]),
+    ("columns.race.keys", ["\ud800"], ["surrogate"]),
+    ("columns.Race", {"keys": ["a"]}, ["'Race'", "'race'", "case only", "rename"]),
+    ("columns.AGE", {"integer": True}, ["'AGE'", "'age'", "case only"]),
+    ("columns.County", {"keys": ["a"]}, ["'county'", "'County'", "case only"]),
+    ("unit.id", "RACE", ["unit.id", "'RACE'", "case only"]),
+    ("hierarchy.place.levels", ["region", "Region", "county"], ["'Region'", "case only"]),
+    ("query.0.name", "RACE", ["query[0].name = 'RACE'", "differ"]),
+    ("unit", {**DEMO["unit"], "rows": 2, "id": "pid"}, ["query[0].public.region", "exactly one"]),
+    ("unit", {**DEMO["unit"], "id": "pid"}, ["query[0].public.region", "exactly one"]),
+    ("query.0.weight", 0, ["query[0].weight (of query 'total') = 0", "above 0"]),
+    ("query.0.weight", "1e61", ["query[0].weight", "between 1e-60 and 1e60"]),
+    ("query.0.weight", True, ["query[0].weight", "true", "finite number"]),
+    ("query.0.weight", {}, ["query[0].weight", "{ county = 3 }"]),
+    ("query.0.weight", [1, 2], ["query[0].weight", "finite number"]),
+    ("query.0.weight", {"county": -1}, ["query[0].weight.county", "= -1", "above 0"]),
+    ("query.0.weight", {"conty": 3}, ["query[0].weight.conty", "= 3", "did you mean 'county'?"]),
+    ("query.0.weight", {"region": 3}, ["query[0].weight.region", "public", "no error"]),
+    ("query.2.weight", {"county": 3}, ["query[2].weight.county", "there is 'all'"]),
+    (
+        "query.0",
+        {
+            "name": "total",
+            "measure": "count",
+            "at": ["region"],
+            "public": {"region": 5},
+            "weight": 2,
+        },
+        ["query[0].weight", "all its levels are public"],
+    ),
+    ("budget.zcdp", 10**6, ["budget.zcdp = 1000000", "between 1e-15 and 1e4"]),
+    ("budget.zcdp", Decimal("1e-250"), ["budget.zcdp = ", "between 1e-15 and 1e4"]),
+    ("budget", {"gdp": 10**9}, ["budget.gdp = ", "between"]),
+    ("budget", {"epsilon": 10**9, "delta": Decimal("1e-6")}, ["budget.epsilon = ", "between"]),
+    ("budget", {"epsilon": 1, "delta": Decimal("1e-305")}, ["budget.delta = ", "1e-300"]),
+    ("budget", {"power": Decimal("0.25"), "level": Decimal("1e-13")}, ["budget.level", "1e-12"]),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "said"), BAD, ids=[f"{b[0]}={b[1]}"[:60] for b in BAD])
+def test_a_wrong_plan_gets_one_error_with_its_field_value_and_what_is_right(
+    folder, path, value, said
+):
+    with pytest.raises(PlanError) as error:
+        Plan.from_dict(changed(path, value), folder=folder)
+    for words in said:
+        assert words in str(error.value)
+    assert "pydantic" not in str(error.value).lower()
+
+
+WORSE = [
+    ("part", "a/b", ["part = 'a/b'", "letters"]),
+    ("most_rows", 0, ["most_rows = 0", "the most rows"]),
+    ("consistency", {"method": "least"}, ["consistency.method = 'least'", "'least-squares'"]),
+    ("consistency", {}, ["consistency.method is missing", "'nonnegative'"]),
+    ("unit.id", ..., ["unit.rows = 5", "unit.id"]),
+    (
+        "unit",
+        {"protects": "person", "neighboring": "add-remove"},
+        ["query[0].groups", "needs unit.id", "query[2].rows_per_group"],
+    ),
+    ("columns.job.keys", ["a"], ["columns.job", "discover = true", "either keys"]),
+    ("columns.job.unknown", "other", ["columns.job.unknown = 'other'", "'drop'", "discovered"]),
+    ("columns.pay.decimals", 10, ["columns.pay.decimals = 10", "0 to 9"]),
+    ("columns.pay.integer", True, ["columns.pay", "either keys"]),
+    ("columns.pay.unknown", Decimal("0.125"), ["columns.pay.unknown = 0.125", "2 decimals"]),
+    ("columns.age.unknown", Decimal("0.5"), ["columns.age.unknown = 0.5", "whole number"]),
+    ("columns.sex.unknown", Decimal("0.5"), ["columns.sex.unknown = 0.5", "one of the keys"]),
+    ("query.0.measure", "mean", ["query[0].measure", "'mean'", "'units', 'count'", "discovered"]),
+    ("query.0.measure", "sum", ["query[0].column", "a sum needs one"]),
+    ("query.0.delta", ..., ["query[0].delta", "missing", "1e-8"]),
+    ("query.0.delta", Decimal("0.6"), ["query[0].delta", "0.6", "1e-300 to 1/2"]),
+    ("query.0.delta", Decimal("2e-7"), ["query[].delta", "3 keys a unit", "= 0.000001"]),
+    ("query.0.rows_per_group", 2, ["query[0].rows_per_group", "counts once", "leave it out"]),
+    ("query.0.groups", 0, ["query[0].groups", "1 to 1000"]),
+    ("query.5.delta", Decimal("1e-8"), ["query[5].delta", "1e-8", "leave it out"]),
+    ("query.1.clip", [0, Decimal("10.125")], ["query[1].clip", "10.125", "2 decimals", "'pay'"]),
+    ("query.1.clip", [0, True], ["query[1].clip", "true"]),
+    ("query.1.clip", [0, 10**14], ["query[1].clip", "within"]),
+    ("query.1.clip", [0, 10**11], ["query[1].clip", "2^62", "most_rows", "5000000000000"]),
+    ("query.1.clip", [0, 10**10], ["query[1].clip", "5 rows could move", "5000000000000"]),
+    ("query.2.clip", [0, 10**7], ["query[2].clip", "square", "25000000000000", "2^62"]),
+    ("query.2.column", ..., ["query[2].column", "missing", "a variance needs one"]),
+    ("query.3.edges", ..., ["query[3].edges", "missing", "at least two"]),
+    ("query.3.edges", [3], ["query[3].edges", "[3]", "at least two"]),
+    ("query.3.edges", [0, 5, 5], ["query[3].edges", "[0, 5, 5]", "must rise"]),
+    ("query.3.edges", [0, Decimal("0.5")], ["query[3].edges", "0.5", "whole numbers", "'age'"]),
+    ("query.3.clip", [0, 1], ["query[3].clip", "a histogram takes none"]),
+    ("query.3.quantiles", [Decimal("0.5")], ["query[3].quantiles", "leave it out"]),
+    ("query.4.quantiles", ..., ["query[4].quantiles", "between 0 and 1", "0.25"]),
+    ("query.4.quantiles", [1], ["query[4].quantiles", "[1]", "between 0 and 1"]),
+    ("query.4.quantiles", ["1/2", "1/4"], ["query[4].quantiles", "rising"]),
+    ("query.4.column", "sex", ["query[4].column", "'sex'", "decimals"]),
+    ("query.5.edges", [0, 1], ["query[5].edges", "a units takes none"]),
+    ("query.1.by", ["job"], ["query[1].measure", "'mean'", "'units'"]),
+    ("budget", {"zcdp": 1}, ["budget.zcdp = 1", "outright", "zcdp with delta"]),
+    ("budget", {"gdp": 1}, ["budget.gdp = 1", "outright", "epsilon with delta"]),
+    ("budget", {"epsilon": 1, "delta": "5e-8"}, ["query[].delta", "which must be larger"]),
+    ("budget", {"power": "0.25", "level": "0.05"}, ["query[].delta", "leaves 1e-12"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"), WORSE, ids=[f"{b[0]}={b[1]}"[:60] for b in WORSE]
+)
+def test_a_wrong_measure_gets_an_error_with_its_field_value_and_what_is_right(path, value, said):
+    """Before any data is read, in words."""
+    with pytest.raises(PlanError) as error:
+        Plan.from_dict(changed(path, value, WIDE))
+    for words in said:
+        assert words in str(error.value)
+    assert "pydantic" not in str(error.value).lower()
+
+
+def test_a_delta_beside_zcdp_needs_something_that_can_fail(folder):
+    """Without unknown keys it would promise less than is kept."""
+    with pytest.raises(PlanError, match=r"budget\.delta = 0\.00001.*discover = true"):
+        Plan.from_dict(changed("budget", {"zcdp": 1, "delta": "1e-5"}), folder=folder)
+
+
+def test_a_curve_that_is_not_known_is_no_promise_of_power(folder):
+    """Where only rho is claimed, power and mu are refused with what would do."""
+    data = changed("unit", {**DEMO["unit"], "rows": 50, "id": "pid"})
+    del data["query"][0]["public"]
+    data["query"][0]["split"] = {"region": "1/3", "state": "1/3", "county": "1/3"}
+    plan = Plan.from_dict(data | {"budget": {"power": "0.25", "level": "0.05"}}, folder=folder)
+    assert plan.admits(plan.mechanism())  # all fifty rows in one cell cover all other ways
+    data["query"][1]["rows_per_group"] = 12
+    for budget in ({"power": "0.25", "level": "0.05"}, {"gdp": 1}):
+        with pytest.raises(PlanError, match=r"unit\.rows = 50 .*give the budget as zcdp"):
+            Plan.from_dict(data | {"budget": budget}, folder=folder)
+
+
+def test_several_problems_are_told_at_once(folder):
+    data = changed("query.0.at", ["sate"])
+    data["query"][1]["by"] = ["rac"]
+    with pytest.raises(PlanError) as error:
+        Plan.from_dict(data, folder=folder)
+    assert any("sate" in problem for problem in error.value.problems)
+    assert any("rac" in problem for problem in error.value.problems)
+
+
+def test_files_that_are_no_plan_are_refused_by_name(tmp_path):
+    with pytest.raises(PlanError, match=r"nothing\.toml"):
+        Plan.load(tmp_path / "nothing.toml")
+    (tmp_path / "bad.toml").write_text("a = = 1")
+    with pytest.raises(PlanError, match="is not TOML"):
+        Plan.load(tmp_path / "bad.toml")
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PlanError, match="UTF-8"):
+        Plan.load(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 3000 + "]" * 3000,
+        "a = " + "9" * 5000,
+        PLAN.replace("share = 0.25", "share = " + "9" * 5000, 1),
+        PLAN.replace("zcdp = 0.1", "zcdp = 1e999999999999999999999"),
+        PLAN.replace("zcdp = 0.1", "zcdp = 1e-400"),
+        PLAN.replace("zcdp = 0.1", "epsilon = 1\ndelta = 1e-400"),
+        PLAN.replace("zcdp = 0.1", "zcdp = 1e400"),
+    ],
+    ids=["deep", "digits", "digits in a share", "exponent", "tiny zcdp", "tiny delta", "huge"],
+)
+def test_absurd_toml_is_a_plan_error_in_words(folder, text):
+    (folder / "plan.toml").write_text(text)
+    with pytest.raises(PlanError) as error:
+        Plan.load(folder / "plan.toml")
+    assert len(str(error.value)) < 500
+    assert "set_int_max_str_digits" not in str(error.value)
+    assert "Fraction(" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {"zcdp": "1e-15"},
+        {"gdp": 9999},
+        {"epsilon": 9999, "delta": "1e-6"},
+        {"power": "0.05000000001", "level": "0.05"},
+    ],
+)
+def test_a_budget_that_no_noise_can_meet_is_told_by_its_fields(folder, budget):
+    """Within the ranges, yet out of reach with tiny shares or huge sums."""
+    data = changed("budget", budget)
+    data["query"][2]["clip"] = [-MOST_CLIP, MOST_CLIP]
+    data["query"][2]["share"], data["query"][1]["share"] = "1e-9", "0.499999999"
+    plan = Plan.from_dict(data, folder=folder)
+    with pytest.raises(PlanError) as error:
+        plan.calibrated()
+    for name in budget:
+        assert str(error.value).count(f"budget.{name} = ") == 1
+
+
+def test_the_columns_of_by_may_have_any_name():
+    data = changed("columns.größe (cm)/€", {"keys": ["1", "2"]})
+    data["query"][1]["by"] = ["größe (cm)/€"]
+    data["hierarchy"]["place"]["keys"] = [line.split(",") for line in PLACES.split()[1:]]
+    assert Plan.from_dict(data).query("race").by == ("größe (cm)/€",)
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=4)
+WIDE_FIELDS = sorted({case[0] for case in WORSE} - {"unit", "unit.id"})
+VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(max_size=4), SCALARS)
+FIELDS = sorted({case[0] for case in BAD} - {"unit"} | {"table", "columns", "hierarchy"})
+
+
+@given(st.sampled_from(FIELDS), VALUES)
+def test_no_value_in_any_field_gives_anything_but_a_plan_or_a_plan_error(path, value):
+    data = changed("hierarchy.place.keys", [line.split(",") for line in PLACES.split()[1:]])
+    *above, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    part = data
+    for step in above:
+        part = part[step]
+    part[last] = value
+    try:
+        plan = Plan.from_dict(data)
+    except PlanError:
+        return
+    assert Plan.from_dict(plan.canonical()) == plan
+
+
+@given(st.sampled_from(WIDE_FIELDS), VALUES | st.fractions() | st.integers(2, 10**20))
+def test_no_value_in_any_newer_field_gives_anything_but_a_plan_or_a_plan_error(path, value):
+    """Numbers of any size and kind, in lists or not."""
+    try:
+        plan = Plan.from_dict(changed(path, value, WIDE))
+    except PlanError:
+        return
+    assert Plan.from_dict(plan.canonical()) == plan
+
+
+@given(st.fractions())
+def test_exact_text_is_exact(value):
+    assert Fraction(exact_text(value)) == value
+
+
+# Shifts, by brute force: every pair of neighboring small tables.
+
+
+def realized(cells, rows, neighboring, low, high, only_ends=False):
+    """All absolute shifts, sorted downward, between what two versions of a unit contribute."""
+    values = (low, high) if only_ends else range(low, high + 1)
+    row = [None, *((cell, x) for cell in range(cells) for x in values)]
+    units = set()
+    for chosen in itertools.combinations_with_replacement(row, rows):
+        table = [0] * cells
+        for selection in chosen:
+            if selection is not None:
+                table[selection[0]] += selection[1]
+        units.add(tuple(table))
+    others = units if neighboring == "replace-one" else {(0,) * cells}
+    return {
+        tuple(sorted((abs(a - b) for a, b in zip(u, v, strict=True) if a != b), reverse=True))
+        for u in units
+        for v in others
+    }
+
+
+CASES = [
+    (cells, rows, neighboring, clip)
+    for cells, rows in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (2, 3)]
+    for neighboring in ("replace-one", "add-remove")
+    for clip in [(0, 1), (0, 3), (-1, 2), (-2, 2), (1, 3), (-3, -1)]
+]
+
+
+@pytest.mark.parametrize(("cells", "rows", "neighboring", "clip"), CASES)
+def test_declared_shifts_are_exactly_the_maximal_realized_ones(cells, rows, neighboring, clip):
+    result = realized(cells, rows, neighboring, *clip, only_ends=cells >= 4)
+    declared = shifts(cells=cells, rows=rows, neighboring=neighboring, low=clip[0], high=clip[1])
+    assert set(declared.vectors) == set(maximal(result))
+
+
+@pytest.mark.parametrize("rows", range(1, 5))
+@pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
+def test_a_count_moves_by_the_shifts_of_units_of_ones(rows, neighboring):
+    for cells in (1, 2, 3):
+        result = realized(cells, rows, neighboring, 1, 1)
+        declared = shifts(cells=cells, rows=rows, neighboring=neighboring)
+        assert set(declared.vectors) == set(maximal(result))
+
+
+def test_a_histogram_moves_in_two_cells_and_a_clipped_sum_by_its_range():
+    def one(cells, low, high):
+        return shifts(cells=cells, neighboring="replace-one", low=low, high=high).vectors
+
+    assert one(5, 0, 1) == ((1, 1),)
+    assert one(1, 0, 1) == ((1,),)
+    assert one(1, -3, 5) == ((8,),)
+    assert set(one(4, -3, 5)) == {(8,), (5, 5)}
+    assert one(4, 2, 5) == ((5, 5),)
+    assert shifts(cells=4, neighboring="add-remove", low=-7, high=5).vectors == ((7,),)
+    assert shifts(cells=4, neighboring="replace-one", low=-3, high=5).squared == 64
+
+
+def test_a_plan_states_its_publisher_and_units_and_older_plans_keep_their_hash():
+    """Both are part of the canonical plan where they are given, and only there."""
+    plain = Plan.from_dict(changed("hierarchy", ...) | {"query": [DEMO["query"][2] | {"share": 1}]})
+    assert "publisher" not in plain.canonical()
+    assert "measurement_unit" not in json.dumps(plain.canonical())
+    data = plain.canonical() | {"publisher": "Office <of> Statistics"}
+    data["columns"]["age"] |= {"measurement_unit": "years"}
+    data["columns"]["born"] = {"type": "date"}
+    derived = {"expression": "year(born)", "range": [1900, 2030], "measurement_unit": "AD"}
+    data["derive"] = {"year": derived}
+    plan = Plan.from_dict(data)
+    content = plan.canonical()
+    assert content["publisher"] == plan.publisher == "Office <of> Statistics"
+    assert content["columns"]["age"]["measurement_unit"] == "years"
+    assert content["derive"]["year"]["measurement_unit"] == "AD"
+    assert plan.column("year").measurement_unit == "AD"
+    assert Plan.from_dict(content).hash == plan.hash != plain.hash
+    assert plan.mechanism().to_dict() == plain.mechanism().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("publisher", " office", "without blanks around it"),
+        ("publisher", "two\nlines", "one line of 1 to 100 printable characters"),
+        ("publisher", "x" * 101, "one line of 1 to 100 printable characters"),
+        ("publisher", 7, "must be the name of the publisher, such as 'Office"),
+        ("columns.age.measurement_unit", "", "one line of 1 to 100 printable characters"),
+        (
+            "columns.age.measurement_unit",
+            "ye\u202ears",
+            "one line of 1 to 100 printable characters",
+        ),
+        ("columns.race.measurement_unit", "USD", "is for a column to sum"),
+        (
+            "columns.x",
+            {"type": "whole", "measurement_unit": "USD"},
+            "measurement_unit = 'USD': does not go with type",
+        ),
+        (
+            "derive",
+            {"x": {"expression": "age + 1", "measurement_unit": "years"}},
+            "is for a column to sum; give its range",
+        ),
+    ],
+)
+def test_a_publisher_or_unit_that_a_report_cannot_print_is_refused(path, value, says):
+    with pytest.raises(PlanError, match=says):
+        Plan.from_dict(changed(path, value))
+
+
+DISCOVERED = {
+    "schema": 2, "name": "words", "dataset": "words@1", "table": "posts",
+    "unit": {"protects": "person", "neighboring": "add-remove", "id": "id", "rows": 7},
+    "columns": {"word": {"discover": True}, "tag": {"discover": True}},
+}  # fmt: skip
+
+
+def proposed(error, field):
+    """What an error about a field proposes."""
+    return re.search(rf"{field}.*, such as '?([^' ]+?)'?$", str(error), re.M)[1]
+
+
+def test_an_error_proposes_the_largest_power_of_ten_that_leaves_half_of_the_delta():
+    """Five keys of one unit in one table, twice: ten times 1e-7 is 1e-6."""
+    query = {"measure": "units", "by": ["word"], "name": "q", "share": 1, "groups": 5}
+    plan = DISCOVERED | {"budget": {"epsilon": 1, "delta": "1e-6"}, "query": [query]}
+    with pytest.raises(PlanError) as refused:
+        Plan.from_dict(plan)
+    assert proposed(refused.value, "delta") == "1e-7"
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {"power": "0.25", "level": "0.05"},
+        {"epsilon": 1, "delta": "1e-6"},
+        {"epsilon": 1, "delta": "1e-9"},
+        {"zcdp": "0.1", "delta": "1e-9"},
+        {"zcdp": "0.1", "delta": "0.3"},
+    ],
+)
+def test_the_delta_that_an_error_proposes_is_accepted(budget):
+    """For one query and for two, where it is missing and where it is too large."""
+    for columns in (["word"], ["word", "tag"]):
+        share = f"1/{len(columns)}"
+        queries = [
+            {"measure": "units", "by": [c], "name": c, "share": share, "groups": 3} for c in columns
+        ]
+        plan = DISCOVERED | {"budget": budget, "query": queries}
+        for delta in (None, "0.4"):
+            for query in queries:
+                query.pop("delta", None)
+                query.update({} if delta is None else {"delta": delta})
+            with pytest.raises(PlanError) as error:
+                Plan.from_dict(plan)
+            for query in queries:
+                query["delta"] = proposed(error.value, "delta")
+            assert Plan.from_dict(plan).queries[0].delta == Fraction(queries[0]["delta"])
+
+
+@pytest.mark.parametrize("missing", [1, 2, 3])
+def test_the_share_that_an_error_proposes_is_accepted(missing):
+    """It is what the other queries leave, in equal parts."""
+    shares = ["1/7", "2/7", "1/3"][missing:]
+    queries = [{"measure": "count", "name": f"q{i}", "by": ["sex"]} for i in range(3)]
+    for query, share in zip(queries[missing:], shares, strict=True):
+        query["share"] = share
+    plan = DISCOVERED | {"columns": {"sex": {"keys": ["f", "m"]}}, "budget": {"zcdp": 1}}
+    with pytest.raises(PlanError) as error:
+        Plan.from_dict(plan | {"query": queries})
+    share = proposed(error.value, "share")
+    assert Plan.from_dict(plan | {"query": [{"share": share} | query for query in queries]})

@@ -1,0 +1,362 @@
+"""A plan in Python is the plan of the TOML file: one canonical form, one hash."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import tomllib
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neyman as ny
+from mixed_plan import MIXED
+from neyman.accounting.semantics.unchecked_claims import ROW_WORDS
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.query import Measure
+
+UNIT = ny.Unit("person", neighboring="replace-one", rows=1)
+GIVEN: dict[str, Any] = {
+    "name": "survey",
+    "dataset": "survey@1",
+    "table": "people",
+    "unit": UNIT,
+    "columns": {"sex": ny.keys(["m", "f"], unknown="drop")},
+    "queries": [
+        ny.count(by=["sex"], share=1),
+        ny.mean("income", clip=(0, 200_000), share=1),
+    ],
+    "budget": ny.at_most(power=0.25, level=0.05),
+}
+WRITTEN = """
+schema = 2
+name = "survey"
+dataset = "survey@1"
+table = "people"
+[unit]
+protects = "person"
+neighboring = "replace-one"
+[columns]
+sex = { keys = ["m", "f"], unknown = "drop" }
+income = { integer = true }
+[budget]
+power = 0.25
+level = 0.05
+[[query]]
+name = "count"
+measure = "count"
+by = ["sex"]
+share = "1/2"
+[[query]]
+name = "mean"
+measure = "mean"
+column = "income"
+clip = [0, 200_000]
+share = "1/2"
+"""
+MEASURES = {measure: getattr(ny, measure) for measure in get_args(Measure)}
+STORED = sorted((Path(__file__).parents[2] / "compatibility").glob("*/plans/*.toml"))
+
+
+def with_zeros(sections: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a plan of schema 1, in which 0 replaces a missing number without a word."""
+    derived = {
+        name: {"integer": True} | {f: one[f] for f in ("measurement_unit",) if f in one}
+        for name, one in sections.get("derive", {}).items()
+        if "range" in one
+    }
+    return {
+        name: {"unknown": 0, **one} if one.get("integer") or "decimals" in one else one
+        for name, one in (derived | sections.get("columns", {})).items()
+    }
+
+
+def in_python(data: dict[str, Any]) -> ny.Plan:
+    """The plan of a TOML file's dictionary, by the constructor and the functions."""
+    sections = dict(data)
+    if sections.pop("schema") == 1:
+        sections["columns"] = with_zeros(sections)
+    unit = dict(sections.pop("unit"))
+    queries = []
+    for query in sections.pop("query"):
+        fields = dict(query)
+        measure = MEASURES[fields.pop("measure")]
+        first = [fields.pop("column")] if "column" in fields else []
+        queries.append(measure(*first, **fields))
+    budget = sections.pop("budget")
+    if set(budget) == {"power", "level"}:
+        budget = ny.at_most(**budget)
+    elif set(budget) == {"epsilon", "delta"}:
+        budget = ny.approximate(**budget)
+    elif "zcdp" in budget:
+        budget = ny.zcdp(budget["zcdp"], budget.get("delta", 0))
+    elif "gdp" in budget:
+        budget = ny.gdp(float(Fraction(str(budget["gdp"]))))
+    unit = ny.Unit(unit.pop("protects"), **{"rows": 1, **unit})
+    return ny.Plan(unit=unit, queries=queries, budget=budget, **sections)
+
+
+def test_the_plan_of_the_issue_is_the_plan_of_the_file():
+    """Relative shares, names after the measures, and a column of whole numbers."""
+    written = ny.Plan.from_dict(tomllib.loads(WRITTEN, parse_float=Decimal))
+    plan = ny.Plan(**GIVEN)
+    assert plan.canonical() == written.canonical()
+    assert plan.hash == written.hash
+    assert plan == written
+    assert ny.Plan.from_dict(plan.canonical()).hash == plan.hash
+
+
+def test_a_plan_with_every_kind_of_table_has_one_hash():
+    data = tomllib.loads(MIXED, parse_float=Decimal)
+    assert in_python(data).hash == ny.Plan.from_dict(data).hash
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
+def test_each_stored_plan_has_the_same_hash_in_python(path):
+    """Every field and measure that a plan can have."""
+    data = tomllib.loads(path.read_text("utf-8"), parse_float=Decimal)
+    consistency = data.pop("consistency", None)
+    more = {"folder": path.parent} | ({"consistency": consistency} if consistency else {})
+    assert in_python({**data, **more}).hash == ny.Plan.load(path).hash
+
+
+BUDGETS = st.one_of(
+    st.fixed_dictionaries({"power": st.decimals("0.2", "0.9", places=3), "level": st.just("0.05")}),
+    st.fixed_dictionaries({"zcdp": st.fractions("1/1000", 2, max_denominator=1000).map(str)}),
+    st.fixed_dictionaries({"gdp": st.decimals("0.01", 3, places=4)}),
+    st.fixed_dictionaries(
+        {
+            "epsilon": st.fractions("1/100", 9, max_denominator=100).map(str),
+            "delta": st.sampled_from(["1e-6", "1e-12", "0.0001", "3e-9", "1e-300"]),
+        }
+    ),
+)
+KEYS = st.one_of(
+    st.lists(st.text("abcäß ,'\"", min_size=1, max_size=4), min_size=1, max_size=4, unique=True),
+    st.lists(st.integers(-9, 99), min_size=1, max_size=4, unique=True),
+    st.just([True, False]),
+)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> dict[str, Any]:
+    """The dictionary of a TOML file."""
+    keys = draw(KEYS)
+    several = draw(st.booleans())
+    unit = {
+        "protects": "person",
+        "neighboring": draw(st.sampled_from(["replace-one", "add-remove"])),
+    }
+    if several:
+        unit |= {"id": "who", "rows": draw(st.integers(1, 5))}
+    decimals = draw(st.integers(0, 3))
+    low, high = sorted(draw(st.tuples(st.integers(-50, 49), st.integers(50, 99))))
+    where = draw(st.sampled_from([{}, {"where": "pay > 3"}]))
+    pool = [
+        {"name": "n", "measure": "count", "by": ["key"], **where},
+        {"name": "u", "measure": "units"},
+        {"name": "s", "measure": "sum", "column": "pay", "clip": [low, high]},
+        {"name": "m", "measure": "mean", "column": "pay", "clip": [low, high], "by": ["key"]},
+        {"name": "v", "measure": "variance", "column": "pay", "clip": [low, high]},
+        {"name": "h", "measure": "histogram", "column": "pay", "edges": [low, 50, 100]},
+        {
+            "name": "q",
+            "measure": "quantiles",
+            "column": "pay",
+            "edges": [low, 50, 100],
+            "quantiles": ["0.5", "0.75"],
+        },
+    ]
+    chosen = draw(st.lists(st.sampled_from(pool), min_size=1, max_size=4, unique_by=id))
+    weights = [draw(st.integers(1, 9)) for _ in chosen]
+    total = Fraction(sum(weights))
+    queries = [
+        {**query, "share": str(weight / total)}
+        for query, weight in zip(chosen, weights, strict=True)
+    ]
+    return {
+        "schema": draw(st.sampled_from([1, 2])),
+        "name": "some plan",
+        "dataset": "d@1",
+        "table": "t",
+        "unit": unit,
+        "columns": {"key": {"keys": keys}, "pay": {"decimals": decimals}},
+        "budget": draw(BUDGETS),
+        "query": queries,
+        **draw(st.sampled_from([{}, {"most_rows": 5000}, {"where": "pay is not None"}])),
+    }
+
+
+@settings(max_examples=60)
+@given(plans())
+def test_any_plan_has_the_same_hash_in_python(data):
+    """TOML's dictionary, to a plan, to Python's constructor; relative shares too."""
+    try:
+        plan = ny.Plan.from_dict(data)
+    except PlanError:
+        with pytest.raises(PlanError):
+            in_python(data)
+        return
+    assert in_python(data).hash == plan.hash
+    scaled = [{**q, "share": Fraction(q["share"]) * 7} for q in data["query"]]
+    assert in_python({**data, "query": scaled}).hash == plan.hash
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"budget": 0.5}, "budget = 0.5: must be ny.at_most"),
+        ({"budget": ny.pure(1)}, "budget = .*must be ny.at_most"),
+        ({"budget": ny.zcdp(1) @ ny.gdp(1)}, "budget = .*must be ny.at_most"),
+        ({"budget": ny.gdp(1) ** 2}, "budget = .*must be ny.at_most"),
+        ({"queries": ny.count(share=1)}, "queries = .*must be a list"),
+        ({"queries": [ny.count(), ny.count()]}, "queries need names that differ"),
+        ({"queries": [ny.count(by="sexx")]}, "did you mean 'sex'"),
+        ({"queries": [ny.count(share=0)]}, "share .*must be above 0"),
+        ({"queries": [ny.count(shares=1)]}, "there is no field 'shares'; did you mean 'share'"),
+        ({"queries": ["count"]}, "query"),
+        ({"queries": []}, "query"),
+        ({"unit": "person"}, "unit"),
+        ({"unit": None}, r"unit = None: must be a \[unit\] section"),
+        ({"budget": None}, "budget = None: must be ny.at_most"),
+        ({"queries": None}, "queries = None: must be a list"),
+        ({"columns": ["sex"]}, r"columns = \['sex'\]: must be"),
+        ({"lookup": 3}, "lookup = 3: must be"),
+        ({"columns": {"sex": 5}}, "columns.sex = 5: must be a section with fields such as keys"),
+        ({"consistency": "least"}, "must be 'least-squares'"),
+    ],
+)
+def test_what_is_wrong_is_named(change, says):
+    """By the argument, its value, and what is right."""
+    with pytest.raises(PlanError, match=says):
+        ny.Plan(**{**GIVEN, **change})
+
+
+def test_a_guarantee_that_was_combined_is_not_taken_for_one_of_its_parts():
+    """No budget is larger than the one that was given."""
+    for curve in (ny.zcdp("0.1") ** 3, ny.zcdp("0.1", 1e-6) @ ny.approximate(0, 1e-6)):
+        plan = (
+            ny.Plan(**{**GIVEN, "budget": curve, "queries": [ny.count()]})
+            if curve == ny.zcdp("0.3")
+            else None
+        )
+        if plan is None:
+            with pytest.raises(PlanError):
+                ny.Plan(**{**GIVEN, "budget": curve})
+        else:
+            assert plan.budget.zcdp == Fraction(3, 10)
+
+
+def test_the_errors_of_a_plan_are_a_data_frame():
+    """The numbers of `neyman plan check`, a row per table."""
+    plan = ny.Plan.from_dict(tomllib.loads(MIXED, parse_float=Decimal))
+    frame = plan.errors()
+    assert list(frame["query"] + "." + frame["level"])[:3] == [
+        "total.state",
+        "total.county",
+        "race.county",
+    ]
+    assert frame["share"].sum() == pytest.approx(1)
+    ((_, sigma_squared), *_) = plan.calibrated()
+    assert frame["standard_error"][0] == pytest.approx(float(sigma_squared) ** 0.5, rel=1e-3)
+    means = frame[frame["measure"] == "mean"]
+    assert means["standard_error"].isna().all()
+    assert (means["standard_error_at_1000"] > 0).all()
+    assert frame["cells"].tolist()[:3] == [2, 5, 15]
+
+
+def test_a_plan_is_copied_and_pickled_as_it_is():
+    plan = ny.Plan(**GIVEN)
+    for same in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan), plan.changed()):
+        assert same == plan
+        assert same.hash == plan.hash
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-7, 1e-5, 3e-8, "1e-6", Fraction(1, 10**7)])
+@pytest.mark.parametrize("epsilon", [1, 2, 0.5, "0.3"])
+def test_a_budget_in_epsilon_takes_a_float_as_the_decimal_that_it_prints_as(epsilon, delta):
+    plan = ny.Plan(**GIVEN | {"budget": ny.approximate(epsilon, delta)})
+    assert plan.budget.delta == Fraction(str(delta))
+    assert plan.budget.epsilon == Fraction(str(epsilon))
+
+
+# What the guarantee assumes about the rows of a unit
+
+
+def with_unit(**unit):
+    return {**GIVEN, "unit": {"neighboring": "replace-one", **unit}}
+
+
+@pytest.mark.parametrize("protects", ["person", "household", "patient record", "rows"])
+def test_a_plan_warns_if_a_unit_that_is_no_row_states_neither_its_id_nor_its_rows(protects):
+    with pytest.warns(UserWarning, match=f"each {protects} has at most one row") as caught:
+        plan = ny.Plan(**with_unit(protects=protects))
+    assert caught[0].filename == __file__
+    assert plan.assumption == f"The guarantee assumes that each {protects} has at most one row."
+    with pytest.warns(UserWarning, match="state rows = 1"):
+        ny.Plan(**{**GIVEN, "unit": ny.Unit(protects, neighboring="replace-one")})
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        {"protects": "household", "rows": 1},
+        {"protects": "household", "id": "house"},
+        {"protects": "household", "id": "house", "rows": 3},
+        *({"protects": word} for word in (*ROW_WORDS, "Row", " record ")),
+    ],
+)
+def test_a_plan_that_states_its_rows_or_protects_rows_is_silent(unit):
+    """Warnings are errors in these tests."""
+    plan = ny.Plan(**with_unit(**unit))
+    assert bool(plan.assumption) == (unit == {"protects": "household", "rows": 1})
+
+
+def test_rows_that_are_stated_do_not_change_the_hash_and_a_stored_plan_loads_in_silence(tmp_path):
+    with pytest.warns(UserWarning, match="household"):
+        plan = ny.Plan(**with_unit(protects="household"))
+    one_row = ny.Plan(**with_unit(protects="household", rows=1))
+    assert one_row.hash == plan.hash
+    assert one_row.canonical() == plan.canonical()
+    stored = ny.Plan.from_dict(json.loads(json.dumps(plan.canonical())))
+    assert stored.hash == plan.hash
+    text = WRITTEN.replace('"person"', '"household"')
+    (tmp_path / "plan.toml").write_text(text)
+    loaded = ny.Plan.load(tmp_path / "plan.toml")
+    assert bool(loaded.rows_not_stated) == ("rows =" not in text)
+    assert stored.rows_not_stated == ""
+
+
+@pytest.mark.parametrize("unordered", [set, frozenset])
+def test_no_set_gets_into_a_plan_because_its_order_would_be_in_the_hash(unordered):
+    """By `ny.keys`, and in every field that is a list."""
+    with pytest.raises(TypeError, match=r"values is a (frozen)?set .*sorted\(values\)"):
+        ny.keys(unordered(["m", "f"]))
+    for ordered in (["m", "f"], ("m", "f"), {"m": 1, "f": 2}.keys(), (x for x in "mf")):
+        assert ny.keys(ordered) == {"keys": ["m", "f"]}
+    bins = {"measure": "quantiles", "column": "n", "edges": [0, 5], "quantiles": [0.5], "share": 1}
+    columns = {"g": {"keys": ["a", "b"]}, "n": {"integer": True}}
+    plan = {
+        "name": "p", "dataset": "d@1", "table": "t", "budget": {"zcdp": 1}, "columns": columns,
+        "unit": ny.Unit("person", neighboring="add-remove", rows=1), "queries": [bins],
+    }  # fmt: skip
+    ny.Plan(**plan)
+    total = {"measure": "sum", "column": "n", "clip": [0, 1], "share": 1}
+    places = [
+        {"columns": columns | {"g": {"keys": unordered(["a", "b"])}}},
+        {"queries": [bins | {"by": unordered(["g"])}]},
+        {"queries": [bins | {"edges": unordered([0, 5])}]},
+        {"queries": [bins | {"quantiles": unordered([0.5, 0.75])}]},
+        {"queries": [total | {"clip": unordered([0, 1])}]},
+        {"hierarchy": {"place": {"levels": unordered(["s"]), "keys": [["A"]]}}},
+        {"hierarchy": {"place": {"levels": ["s"], "keys": unordered([("A",), ("B",)])}}},
+    ]
+    for change in places:
+        with pytest.raises(PlanError):
+            ny.Plan(**{**plan, **change})

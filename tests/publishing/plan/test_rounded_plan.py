@@ -1,0 +1,332 @@
+"""Plans with rounded Gaussian noise: what they mean, draw, claim, and say about their errors."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from fractions import Fraction as F
+
+import mpmath
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import neyman as ny
+from neyman.noise import SecureBits, rounded_gaussian
+from neyman.publishing.plan.plan import PlanError
+from neyman.publishing.planning.noise_kind import noise_choice
+from neyman.publishing.release.add_noise import noisy_part
+from neyman.publishing.release.verify.verification import verify
+from neyman.publishing.tables.estimates import (
+    _rounded_margin,
+    half_width,
+    mean,
+    quantiles,
+    shown,
+    standard_error,
+    variance,
+)
+from neyman.publishing.tables.forms import forms
+from neyman.publishing.tables.key_selection import threshold
+from plans import SMALL, release
+
+ROUNDED = SMALL | {"noise": "rounded-gaussian"}
+MANY = SMALL | {
+    "unit": {"protects": "person", "neighboring": "replace-one", "rows": 25, "id": "who"},
+    "columns": {
+        "race": {"keys": [f"race {i}" for i in range(40)]},
+        "pay": {"integer": True, "unknown": 0},
+    },
+    "query": [
+        {
+            "name": "pay",
+            "measure": "sum",
+            "column": "pay",
+            "clip": [-4, 9],
+            "by": ["race"],
+            "share": 1,
+        }
+    ],
+}
+"""A person in so many rows that their shifts are too many to list."""
+
+
+def law(sigma_squared):
+    """The law of rounded noise: integers, and their probabilities in doubles."""
+    sigma = math.sqrt(sigma_squared)
+    far = int(12 * sigma) + 3
+    k = np.arange(-far, far + 1)
+    tail = np.array([0.5 * math.erfc((x - 0.5) / sigma / math.sqrt(2)) for x in range(far + 2)])
+    half = tail[:-1] - tail[1:]
+    return k, np.concatenate([half[:0:-1], half])
+
+
+def test_a_plan_that_names_no_kind_of_noise_means_what_it_meant():
+    """It is discrete Gaussian, which leaves no trace in the canonical plan, so hashes stay."""
+    silent = ny.Plan.from_dict(SMALL)
+    named = ny.Plan.from_dict(SMALL | {"noise": "discrete-gaussian"})
+    assert silent == named
+    assert silent.hash == named.hash
+    assert "noise" not in silent.canonical()
+    assert type(silent.mechanism()).__name__ == "DiscreteGaussian"
+    rounded = ny.Plan.from_dict(ROUNDED)
+    assert rounded.canonical()["noise"] == "rounded-gaussian"
+    assert rounded.hash != silent.hash
+    assert ny.Plan.from_dict(rounded.canonical()) == rounded
+    assert rounded.mechanism() == ny.RoundedGaussian(sigma_squared=2, squared_norm=2)
+
+
+def test_a_plan_from_its_sections_takes_a_kind_of_noise():
+    plan = ny.Plan(
+        name="small",
+        dataset="people@1",
+        table="people",
+        unit=ny.Unit("person", neighboring="replace-one", rows=1),
+        columns={"race": {"keys": ["white", "black"]}},
+        budget={"zcdp": "1/2"},
+        queries=[{"name": "race", "measure": "count", "by": ["race"]}],
+        noise="rounded-gaussian",
+    )
+    assert plan.hash == ny.Plan.from_dict(ROUNDED).hash
+
+
+def test_an_unknown_kind_of_noise_is_refused_with_the_nearest_name():
+    with pytest.raises(PlanError, match=r"noise = 'rounded gaussian': did you mean 'rounded-gaus"):
+        ny.Plan.from_dict(SMALL | {"noise": "rounded gaussian"})
+
+
+@pytest.mark.parametrize("budget", [{"gdp": "1/2"}, {"power": "1/4", "level": "1/20"}])
+def test_shifts_that_are_too_many_to_list_meet_a_budget_of_a_curve(budget):
+    """Discrete noise is refused and told what to do; rounded noise meets mu to nine digits."""
+    with pytest.raises(PlanError, match="noise = 'rounded-gaussian'"):
+        ny.Plan.from_dict(MANY | {"budget": budget})
+    plan = ny.Plan.from_dict(MANY | {"budget": budget, "noise": "rounded-gaussian"})
+    f = plan.mechanism().tradeoff()
+    assert plan.admits(plan.mechanism())
+    assert not plan.admits(plan.at_scale(plan.scale * (1 - F(1, 10**7))))
+    if "gdp" in budget:
+        assert 0.5 * (1 - 1e-8) < f.gdp().upper <= 0.5 + 1e-14
+    else:
+        assert 0.25 * (1 - 1e-7) < f.power(level=0.05).upper <= 0.25
+
+
+def test_the_scale_of_one_moving_cell_uses_its_exact_curve():
+    """One count under add-remove needs less noise than the normal curve would."""
+    budget = {"power": "1/4", "level": "1/20"}
+    one = SMALL | {"unit": {"protects": "person", "neighboring": "add-remove"}, "budget": budget}
+    plan = ny.Plan.from_dict(one | {"noise": "rounded-gaussian"})
+    normal = (2 * plan.scale) ** -1  # sigma^2 = scale / 2
+    assert not plan.target.admits(ny.Gaussian(math.sqrt(plan.scale / 2)))
+    assert plan.target.admits(plan.mechanism())
+    assert normal > 0
+
+
+def test_integer_shifts_of_the_norm_have_no_smaller_curve_than_is_claimed():
+    """Brute force over all tests: several cells that move, on a window that holds the mass."""
+    plan = ny.Plan.from_dict(ROUNDED | {"budget": {"gdp": "1"}})
+    sigma_squared = float(plan.calibrated()[0][1])
+    k, p = law(sigma_squared)
+    moved = np.interp(k - 1, k, p, left=0, right=0)
+    both, other = np.multiply.outer(p, p).ravel(), np.multiply.outer(moved, moved).ravel()
+    f = plan.mechanism().tradeoff()
+    for epsilon in (0.0, 0.2, 0.5, 1.0, 3.0):
+        delta = np.maximum(other - math.exp(epsilon) * both, 0).sum()
+        assert f.delta(epsilon).lower - 1e-9 <= delta <= f.delta(epsilon).upper + 1e-9
+
+
+def test_a_release_draws_from_the_rounded_law_and_verifies(tmp_path):
+    """At sigma^2 = 1/20 one cell in 40 moves; of the discrete Gaussian it is one in 11,000."""
+    keys = [f"k{i}" for i in range(4000)]
+    plan = ny.Plan.from_dict(
+        ROUNDED | {"columns": {"race": {"keys": keys}}, "budget": {"zcdp": "20"}}
+    )
+    ledger = ny.Ledger(tmp_path / "ledger.db")
+    ledger.create("people@1", protects="person", neighboring="replace-one", cap=50)
+    out = release(plan, pa.table({"race": keys}), ledger, tmp_path / "out")
+    assert all(check.ok for check in verify(tmp_path / "out"))
+    values = out.tables["race.all"]["value"].to_numpy()
+    moved = math.erfc(0.5 / math.sqrt(2 / 20))
+    assert abs(np.mean(values != 1) - moved) < 6 * math.sqrt(moved / 4000)
+    (part,) = json.loads((tmp_path / "out" / "receipt.json").read_text())["mechanisms"]
+    assert part["mechanism"]["type"] == "RoundedGaussian"
+    assert part["standard_error"] == pytest.approx(math.sqrt(moved), rel=1e-6)
+
+
+def test_a_receipt_whose_plan_names_another_kind_of_noise_is_refused(tmp_path):
+    plan = ny.Plan.from_dict(ROUNDED)
+    ledger = ny.Ledger(tmp_path / "ledger.db")
+    ledger.create("people@1", protects="person", neighboring="replace-one", cap=50)
+    release(plan, pa.table({"race": ["white"]}), ledger, tmp_path / "out")
+    path = tmp_path / "out" / "receipt.json"
+    receipt = json.loads(path.read_text())
+    del receipt["plan"]["noise"]
+    receipt["plan_hash"] = ny.Plan.from_dict(receipt["plan"]).hash
+    path.write_text(json.dumps(receipt))
+    failed = {check.name for check in verify(tmp_path / "out") if not check.ok}
+    assert "mechanisms" in failed
+
+
+def test_noise_of_a_scale_beyond_all_tables_is_drawn():
+    """A sum that one person moves by 10^9, at a small budget."""
+    plan = ny.Plan.from_dict(
+        ROUNDED
+        | {
+            "most_rows": 1000,
+            "columns": {"pay": {"decimals": 2, "unknown": 0}},
+            "query": [
+                {
+                    "name": "pay",
+                    "measure": "sum",
+                    "column": "pay",
+                    "clip": [0, 10**9],
+                    "share": 1,
+                }
+            ],
+        }
+    )
+    (form,) = forms(plan, plan.calibrated())
+    sigma = math.sqrt(plan.calibrated()[0][1])
+
+    class Zeros:
+        def dense(self, start, stop):
+            return np.zeros(stop - start, np.int64)
+
+    draws = [
+        noisy_part(form, {("pay", "all", "sum"): Zeros()}, range(1), SecureBits())["sum"][0]
+        for _ in range(50)
+    ]
+    assert sigma > 10**10
+    assert 0.5 < np.std(draws) / sigma < 1.6
+    assert plan.mechanism().tradeoff().gdp().upper < 1.0001
+
+
+@pytest.mark.parametrize("sigma_squared", [F(1, 20), F(1), F(60), F(10**4), F(10**15)])
+def test_a_standard_error_and_a_half_width_are_those_of_the_rounded_law(sigma_squared):
+    error = standard_error(sigma_squared, rounded=True)
+    if sigma_squared <= 10**4:
+        k, p = law(sigma_squared)
+        assert error == pytest.approx(math.sqrt((p * k * k).sum()), rel=1e-9)
+    sigma = mpmath.sqrt(mpmath.mpf(sigma_squared.numerator) / sigma_squared.denominator)
+    for coverage in (0.5, 0.9, 0.95):
+        half = half_width(sigma_squared, coverage, rounded=True)
+        with mpmath.workdps(30):
+            assert mpmath.erf((half + 0.5) / sigma / mpmath.sqrt(2)) >= coverage
+            below = mpmath.erf((half - 0.5) / sigma / mpmath.sqrt(2))
+            assert half == 0 or below < coverage + mpmath.mpf(1e-8)
+    assert (half_width(F(0), rounded=True), standard_error(F(0), rounded=True)) == (0, 0.0)
+
+
+@pytest.mark.parametrize("delta", [F(1, 2), F(1, 3), F(1, 10**6), F(1, 10**300)])
+@pytest.mark.parametrize("sigma_squared", [F(1, 20), F(2), F(10**6) + F(1, 3), F(10**20)])
+def test_a_threshold_of_rounded_noise_is_the_least(sigma_squared, delta):
+    least = threshold(sigma_squared, delta, rounded=True)
+    with mpmath.workdps(400):
+        sigma = mpmath.sqrt(mpmath.mpf(sigma_squared.numerator) / sigma_squared.denominator)
+
+        def shown_with(t):
+            return mpmath.ncdf(-(mpmath.mpf(t) - 1.5) / sigma)
+
+        target = mpmath.mpf(delta.numerator) / delta.denominator
+        assert shown_with(least) <= target
+        assert least == 2 or shown_with(least - 1) > target
+
+
+@pytest.mark.parametrize("sigma_squared", [F(2), F(60), F(4000)])
+def test_shown_numbers_are_covered(sigma_squared):
+    """For each true number, exactly: among what reaches the threshold, 90% and more."""
+    least = threshold(sigma_squared, F(1, 10**6), rounded=True)
+    sigma = math.sqrt(sigma_squared)
+    for true in sorted({1, 2, least // 3, least - 1, least, least + 7, int(least + 9 * sigma)}):
+        y = np.arange(least, max(least, true) + int(13 * sigma) + 14)
+        with mpmath.workdps(60):
+            tail = [
+                mpmath.ncdf(-(mpmath.mpf(int(x) - true) - 0.5) / sigma) for x in (*y, y[-1] + 1)
+            ]
+            p = np.array([float((a - b) / tail[0]) for a, b in itertools.pairwise(tail)])
+        result = shown(y, sigma_squared, least, rounded=True)
+        assert p[(result.lower <= true) & (true <= result.upper)].sum() >= 0.9 - 1e-9
+
+
+@pytest.mark.parametrize("noise", [F(1, 4), F(1), F(4), F(25)])
+@pytest.mark.parametrize("held", [(4, 3, 9), (0, 0, 1), (40, 0, 40), (1, 30, 0)])
+@pytest.mark.parametrize("level", [F(1, 10), F(1, 2), F(4, 5)])
+def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(noise, held, level):
+    """Exactly, over all noisy counts of three bins that come, in doubles."""
+    k, p = law(noise)
+    far = abs(k) <= 6 * math.sqrt(noise) + 1
+    k, p = k[far], p[far]
+    noisy = np.stack(np.meshgrid(*(n + k for n in held), indexing="ij"), axis=-1).reshape(-1, 3)
+    chance = np.multiply.outer(np.multiply.outer(p, p), p).ravel()
+    result = quantiles((0, 10, 20, 30), (level,), (noisy.ravel(), noise), rounded=True)
+    target = next(j for j in range(3) if sum(held[: j + 1]) >= level * sum(held))
+    right = (result.lower <= 10 * target) & (10 * target < result.upper)
+    assert chance[right].sum() >= 0.9 - 1e-7
+
+
+@pytest.mark.parametrize("sigma_squared", [F(1, 10), F(1), F(399, 100), F(4), F(5), F(50)])
+@pytest.mark.parametrize("q", [F(1, 2), F(1, 10), F(99, 100), F(1, 3)])
+def test_a_margin_of_sums_of_rounded_noise_is_exceeded_at_most_5_percent_of_the_time(
+    sigma_squared, q
+):
+    """W = (1 - q) A - q B, A and B sums of j and b terms, by exact convolution on a lattice."""
+    k, p = law(sigma_squared)
+    keep = p > 1e-14
+    k, p = k[keep], p[keep]
+    n, a, b = q.denominator, q.denominator - q.numerator, q.numerator
+    for j, rest in [(1, 0), (0, 1), (1, 1), (3, 1), (2, 6), (8, 8)]:
+        total = np.ones(1)
+        reach = 0
+        for weight in [a] * j + [b] * rest:  # in units of 1 / n; signs do not matter
+            stretched = np.zeros((len(k) - 1) * weight + 1)
+            stretched[::weight] = p
+            total = np.convolve(total, stretched)
+            reach += weight * int(k[-1])
+        w = np.arange(-reach, reach + 1) / n
+        factor, size = float((a * a * j + b * b * rest) / n**2), float((a * j + b * rest) / n)
+        margin = _rounded_margin(np.array([factor]), np.array([size]), sigma_squared)[0]
+        assert total[w > margin + 1e-12].sum() <= 0.05 + 1e-9
+        normal = 1.645 * math.sqrt((sigma_squared + F(1, 12)) * F(factor))
+        assert margin <= 1.02 * normal + max(1, size / 2)
+
+
+@pytest.mark.parametrize("noise", [F(1), F(30)])
+def test_intervals_of_means_and_variances_cover(noise):
+    draws = 40_000
+    bits, values = SecureBits(), np.array([3, 9, 9, 20, 20, 17] * 12)
+    counts = len(values) + rounded_gaussian(noise, draws, bits)
+    offsets = int((values - 10).sum()) + rounded_gaussian(noise * 100, draws, bits)
+    squares = int(((values - 10) ** 2).sum()) + rounded_gaussian(noise * 10**4, draws, bits)
+    parts = [(offsets, noise * 100), (squares, noise * 10**4), (counts, noise)]
+    estimate = mean((0, 20), parts[0], parts[2], rounded=True)
+    spread = variance((0, 20), *parts, rounded=True)
+    slack = 5 * math.sqrt(0.09 / draws)
+    assert (
+        np.mean((estimate.lower <= values.mean()) & (values.mean() <= estimate.upper)) > 0.9 - slack
+    )
+    assert np.mean((spread.lower <= values.var()) & (values.var() <= spread.upper)) > 0.9 - slack
+
+
+@pytest.mark.parametrize(
+    ("content", "better"),
+    [
+        (SMALL, "discrete-gaussian"),
+        (SMALL | {"budget": {"gdp": "2"}}, "rounded-gaussian"),
+        (SMALL | {"budget": {"power": "1/4", "level": "1/20"}}, "discrete-gaussian"),
+        (MANY | {"budget": {"epsilon": 1, "delta": "1e-6"}}, "rounded-gaussian"),
+        (ROUNDED | {"budget": {"gdp": "2"}}, "rounded-gaussian"),
+        (ROUNDED, "discrete-gaussian"),
+        (MANY | {"budget": {"gdp": "1"}, "noise": "rounded-gaussian"}, "rounded-gaussian"),
+    ],
+)
+def test_the_better_kind_of_noise_is_named(content, better):
+    """It is the one with the smaller standard error, calibrated by itself."""
+    plan = ny.Plan.from_dict(content)
+    choice = noise_choice(plan)
+    assert choice.better == better
+    assert (better in choice.text()) or choice.ratio is None
+    assert choice.to_dict()["better"] == better
+    if choice.ratio is not None:
+        other = plan.changed(noise=choice.other)
+        errors = [standard_error(p.calibrated()[0][1], rounded=p.rounded) for p in (plan, other)]
+        assert choice.ratio == pytest.approx(errors[1] / errors[0], rel=1e-9)

@@ -1,0 +1,201 @@
+"""Errors that are told before any data: against plain sums, simulation, and what is published."""
+
+import math
+import tomllib
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mixed_plan import MIXED
+from neyman.noise import discrete_gaussian
+from neyman.publishing.consistency.adjusted_tables import consistent_tables
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import center
+from neyman.publishing.planning.accuracy import errors, promise, scale_for, table_named
+from neyman.publishing.tables import estimates
+from seeded import Seeded
+
+PLAN = Plan.from_dict(tomllib.loads(MIXED))
+NOISE = {(e.query, e.level, e.measure): s for e, s in PLAN.calibrated()}
+ERRORS = {error.name: error for error in errors(PLAN)}
+
+
+def plain_error(sigma_squared):
+    """The standard deviation of integer noise, by the sum that defines it."""
+    weights = {k: math.exp(-k * k / (2 * float(sigma_squared))) for k in range(-400, 401)}
+    return math.sqrt(sum(k * k * w for k, w in weights.items()) / sum(weights.values()))
+
+
+@pytest.mark.parametrize("zcdp", ["1/10", "3", "40"])
+def test_counts_have_the_error_of_their_noise(zcdp):
+    """Standard error and 90% interval of a count are sums over the law of the noise."""
+    plan = Plan.from_dict(tomllib.loads(MIXED) | {"budget": {"zcdp": zcdp}})
+    fields = {error.name: error for error in errors(plan)}
+    noise = {(e.query, e.level): s for e, s in plan.calibrated()}
+    for name in ("total.state", "race.county"):
+        sigma_squared = noise[tuple(name.split("."))]
+        assert fields[name].standard_error == pytest.approx(plain_error(sigma_squared), rel=1e-9)
+        weights = [math.exp(-k * k / (2 * float(sigma_squared))) for k in range(400)]
+        total = 2 * sum(weights) - 1
+        half = next(k for k in range(400) if (2 * sum(weights[: k + 1]) - 1) / total >= 0.9)
+        assert fields[name].half_width == half
+
+
+def test_sums_are_told_in_the_units_of_the_plan():
+    """A column with two decimals has errors in whole units, not in hundredths."""
+    sigma = math.sqrt(NOISE["pay", "state", "sum"])
+    assert ERRORS["pay.state"].standard_error == pytest.approx(sigma / 100, rel=1e-12)
+
+
+@given(st.floats(-20, 100), st.sampled_from([1000, 10_000]))
+@settings(max_examples=60)
+def test_a_published_mean_states_no_more_than_was_told(value, rows):
+    """At every true mean the stated error is at most the one told, which the clip's end reaches."""
+    fields = {n: (error, half) for n, error, half in ERRORS["mean age.all"].by_rows}[rows]
+    noise = {part: NOISE["mean age", "all", part] for part in ("offset", "count")}
+    offset = np.array([round((value - 40) * rows)])
+    count = np.array([rows])
+    product = estimates.mean((-20, 100), (offset, noise["offset"]), (count, noise["count"]))
+    assert product.standard_error[0] <= fields[0] * (1 + 1e-9)
+    assert max(product.upper[0] - value, value - product.lower[0]) <= fields[1] * (1 + 1e-9) + 1e-3
+    if value == 100:
+        assert product.standard_error[0] == pytest.approx(fields[0])
+
+
+@given(st.lists(st.integers(0, 50_000), min_size=2, max_size=2), st.floats(0, 1))
+@settings(max_examples=60)
+def test_a_published_variance_states_no_more_than_was_told(values, part):
+    """For every two-valued column the stated error is at most the one told."""
+    rows = 10_000
+    fields = {n: error for n, error, _ in ERRORS["spread.all"].by_rows}[rows]
+    noise = {name: NOISE["spread", "all", name] for name in ("offset", "square", "count")}
+    some = round(part * rows)
+    c = center((0, 50_000))
+    offset = some * values[0] + (rows - some) * values[1] - 25_000 * rows
+    square = some * (values[0] - c) ** 2 + (rows - some) * (values[1] - c) ** 2
+    product = estimates.variance(
+        (0, 50_000),
+        (np.array([offset]), noise["offset"]),
+        (np.array([square]), noise["square"]),
+        (np.array([rows]), noise["count"]),
+        2,
+    )
+    assert product.standard_error[0] / 10**4 <= fields * (1 + 1e-9)
+
+
+def test_means_scatter_as_told():
+    """Of 4,000 drawn means at the clip's end the spread is the one told: false alarm below 1e-6."""
+    rows, bits = 10_000, Seeded(5)
+    fields = {n: error for n, error, _ in ERRORS["mean age.all"].by_rows}[rows]
+    by_key = {
+        part: discrete_gaussian(NOISE["mean age", "all", part], 4000, bits)
+        for part in ("offset", "count")
+    }
+    means = 40 + (60 * rows + by_key["offset"]) / (rows + by_key["count"])
+    # A sample standard deviation of 4,000 draws is within 6 / sqrt(8000) but for 2e-9.
+    assert np.std(means) == pytest.approx(fields, rel=6 / math.sqrt(8000) + 0.01)
+
+
+def test_quantiles_are_told_by_rank():
+    """The largest spread of what decides a quantile, over all bins and levels, by simulation."""
+    sigma_squared = NOISE["ages", "all", "count"]
+    draws = discrete_gaussian(sigma_squared, 5 * 4000, Seeded(6)).reshape(4000, 5)
+    reached = np.cumsum(draws, axis=1)
+    spread = max(
+        float(np.std(reached[:, j] - q * reached[:, -1])) for q in (0.25, 0.5) for j in range(5)
+    )
+    fields = {n: error for n, error, _ in ERRORS["ages.all"].by_rows}[1000]
+    assert spread / 1000 == pytest.approx(fields, rel=6 / math.sqrt(8000))
+
+
+def test_consistent_errors_are_those_that_are_published():
+    """Least and largest standard error after least squares are those of the consistent tables."""
+    noisy = {
+        (e.query, e.level, e.measure): (np.zeros(e.cells, dtype=np.int64), s)
+        for e, s in PLAN.calibrated()
+    }
+    result = consistent_tables(PLAN, noisy)
+    assert {name for name, error in ERRORS.items() if error.consistent} == {
+        ".".join(name) for name in result.tables
+    }
+    for name, table in result.tables.items():
+        unit = 100 if name[0] == "pay" else 1
+        answer = ERRORS[".".join(name)].consistent
+        assert answer == pytest.approx(
+            (table.standard_error.min() / unit, table.standard_error.max() / unit), rel=1e-9
+        )
+
+
+@pytest.mark.parametrize(
+    ("table", "error"), [("county total", 3), ("pay.state", 12.5), ("race", 1)]
+)
+def test_the_least_rho_with_a_wanted_error(table, error):
+    """The error is met, and one part in 10^6 more noise would miss it."""
+    scale = scale_for(PLAN, table, error)
+    name = ".".join(table_named(PLAN, table))
+
+    def table_error(at):
+        return next(e for e in errors(PLAN, at) if e.name == name)
+
+    assert table_error(scale).standard_error <= error
+    assert table_error(scale * Fraction(1_000_001, 1_000_000)).standard_error > error
+    known = {"county total": 2 / (2 / 8 * 9), "pay.state": 2 * 50_000**2 / (2 / 8 * 1250**2)}
+    if table in known:
+        assert float(1 / scale) == pytest.approx(known[table], rel=1e-6)
+    at = scale_for(PLAN, table, 20, interval=True)
+    assert (
+        table_error(at).half_width
+        <= 20
+        < table_error(at * Fraction(1_000_001, 1_000_000)).half_width
+    )
+
+
+def test_the_least_rho_with_a_wanted_error_after_least_squares():
+    """Consistent tables reach it at less rho."""
+    scale = scale_for(PLAN, "total.county", 3, consistent=True)
+    assert scale > scale_for(PLAN, "total.county", 3)
+    result = next(e for e in errors(PLAN, scale) if e.name == "total.county")
+    assert result.consistent[1] == pytest.approx(3, rel=1e-6)
+    assert result.consistent[1] <= 3
+
+
+def test_the_promise_is_that_of_the_mechanism():
+    """rho, epsilon and power at a scale are the safe sides of the plan's curve."""
+    answer = promise(PLAN, Fraction(10))
+    curve = PLAN.at_scale(Fraction(10)).tradeoff()
+    assert answer["rho"] == pytest.approx(0.1)
+    assert answer["epsilon"] == curve.epsilon(delta=1e-6).upper
+    assert answer["power"] == curve.power(level=0.05).upper
+
+
+def test_tables_are_named_as_one_says_them():
+    """query.level, level query, and the query alone where it has one level."""
+    for text in ("total.county", "county total", " county  total"):
+        assert table_named(PLAN, text) == ("total", "county")
+    assert table_named(PLAN, "race") == ("race", "county")
+    assert table_named(PLAN, "mean age.all") == ("mean age", "all")
+    with pytest.raises(ValueError, match=r"did you mean 'total\.county'"):
+        table_named(PLAN, "total.conty")
+    with pytest.raises(ValueError, match="no such table"):
+        table_named(PLAN, "total")
+    with pytest.raises(TypeError, match="must be a text"):
+        table_named(PLAN, 5)
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "more", "words"),
+    [
+        ("mean age", 1, {}, "how many rows"),
+        ("ages", 1, {}, "how many rows"),
+        ("race", 0, {}, "above 0"),
+        ("race", 1e30, {}, "ask for less"),
+        ("race", 1, {"interval": True, "consistent": True}, "not the half width"),
+    ],
+)
+def test_errors_that_cannot_be_wanted_are_refused(table, error, more, words):
+    """The message says what would be right."""
+    with pytest.raises(ValueError, match=words):
+        scale_for(PLAN, table, error, **more)

@@ -1,0 +1,178 @@
+"""Releases under wrong clocks and swapped ledgers: order is that of the chain, and a copy is
+exposed by its checkpoint, or by what it does not know.
+
+This file is also the script that its processes run (see `own_process`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from places import CHARGE, DATA, Place, new, release, sqlite_places
+
+from kill_points import forked
+from ledger_entries import UNIT, confirmed, reading
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import ChargedError, LedgerError
+from neyman.publishing.release.verify.verification import verify
+from own_process import answer, main
+
+# Clocks
+
+
+def clocked(folder: str) -> object:
+    """Runs in processes whose clock stands in other years, as far as the ledger asks for it."""
+    from neyman.ledger import chain
+
+    warnings.simplefilter("ignore")
+    above = Path(folder)
+    for number, year in enumerate((2026, 1970, 9998, 1999)):
+        place = new(above, dataset=f"people@{number}")
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: Any = None) -> datetime:
+                return datetime(year, 1, 1, tzinfo=tz)  # noqa: B023  # used before the next one
+
+        def work(tell: Callable[[object], None], place: Place = place, clock: Any = Clock) -> None:
+            chain.datetime = clock
+            time.time = lambda: clock.now(UTC).timestamp()
+            with place.book() as book:
+                book.create(place.plan.dataset, cap=9, **UNIT)
+            place.run(tell)
+            place.run(tell)
+
+        for expected in (["made", "before"], ["before", "before"]):
+            said = forked(work, None, above)
+            ends = [line for line in said.messages if line in ("made", "before")]
+            assert ends == expected, said.lines
+            place.checked()
+        shutil.rmtree(place.out)
+    with place.book() as book:
+        events = [json.loads(line) for line in book.lines()]
+        spent = [book.account(f"people@{number}").spent for number in range(4)]
+    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+    assert spent == [CHARGE] * 4
+    return [event["when"][:4] for event in events if event["kind"] == "finish"]
+
+
+def test_a_clock_that_is_set_back_changes_no_order_and_no_spend(tmp_path: Path):
+    """The clock is replaced where the ledger asks for it; its order is that of the chain."""
+    assert answer(__file__, "clocked", tmp_path) == ["2026", "1970", "9998", "1999"]
+
+
+# Copies of the ledger
+
+
+def copied(folder: str) -> object:
+    """A release is made, and then the ledger of before it is put back."""
+    warnings.simplefilter("ignore")
+    places = sqlite_places(Path(folder))
+    place = next(places)
+    before = place.folder.parent / "before.db"
+    shutil.copy(place.url, before)
+    said = place.again(place.folder)
+    assert said.messages[-1] == "made"
+    place.checked()
+    for path in place.folder.glob("ledger.db-*"):
+        path.unlink()
+    os.replace(before, place.url)
+    # With its checkpoint nothing is granted, whatever is run, and nothing is written.
+    shutil.copytree(place.out, place.folder / "kept")
+    shutil.rmtree(place.out)
+    refused = place.again(place.folder).messages[-1]
+    assert refused.startswith("refused: "), refused
+    assert "is not where this ledger belongs" in refused, refused
+    assert not place.out.exists()
+    bare = Place(place.folder, place.url, place.plan)
+    with pytest.raises(LedgerError, match="as after a backup was restored"):
+        bare.states()
+    with pytest.raises(LedgerError, match="rolled back or restored"):
+        place.book().confirm_location()
+    # An operator who confirms it without the checkpoint takes the older copy for the ledger.
+    confirmed(Path(place.url))
+    assert bare.states() == []
+    # Without it the chain is whole, and only what was published tells: it is in no entry.
+    checks = {check.name: check.ok for check in verify(place.folder / "kept", ledger=place.url)}
+    assert checks.pop("published") is False
+    assert all(checks.values()), checks
+    with bare.book() as book:
+        assert book.verify().problems == ()
+    assert bare.again(place.folder).messages[-1] == "made"  # the budget is spent anew, in the dark
+    bare.checked()
+    text = (place.folder / "checkpoint").read_text()
+    checks = verify(place.out, ledger=place.url, checkpoint=place.folder / "checkpoint")
+    assert [check.name for check in checks if not check.ok] == ["ledger"]
+    return [refused, text]
+
+
+def test_a_stale_copy_in_place_of_the_ledger_is_exposed_by_its_checkpoint(tmp_path: Path):
+    """With it the run is refused; without it a copy is whole, and only a release gives it away."""
+    answer(__file__, "copied", tmp_path)
+
+
+def swapped(folder: str) -> object:
+    """The ledger is replaced by an older copy, used since, while a run is at work."""
+    warnings.simplefilter("ignore")
+    above = Path(folder)
+    results = []
+    for number, stage in enumerate(("reserving in the ledger", "counting", "keeping a copy")):
+        own = above / str(number)
+        own.mkdir()
+        place = new(own)
+        place.book().close()
+        shutil.copy(place.url, own / "old.db")
+        os.rename(place.url, own / "aside.db")
+        with Ledger(confirmed(own / "old.db")) as other:
+            # Here the number of this run's entry is that of another.
+            reading(other, CHARGE, "another", dataset="people@1")
+        os.rename(own / "aside.db", place.url)
+
+        def work(tell: Callable[[object], None], place: Place = place, stage: str = stage) -> None:
+            def swap(at: str, _: float) -> None:
+                old = place.folder / "old.db"
+                if at.startswith(stage) and old.exists():
+                    # With its log beside it the older file would become the newer one again.
+                    for end in ("-wal", "-shm"):
+                        Path(place.url + end).unlink(missing_ok=True)
+                    os.replace(old, place.url)
+                    confirmed(Path(place.url))
+
+            data = pa.table(DATA)
+            try:
+                release(place.plan, data, place.url, place.out, progress=swap)
+                tell("made")
+            except (LedgerError, ChargedError) as error:
+                tell(f"{type(error).__name__} {error}")
+
+        said = forked(work, None, own)
+        assert said.done, said.lines
+        results.append(said.messages[-1])
+        assert place.out.exists() == (results[-1] == "made")
+        place.checked()
+    return results
+
+
+def test_a_ledger_that_is_swapped_under_a_run_publishes_nothing_that_it_does_not_know(
+    tmp_path: Path,
+):
+    """Before the charge the other ledger is charged; after it the run fails, and says why."""
+    before, *after = answer(__file__, "swapped", tmp_path)
+    assert before == "made"
+    for line in after:
+        assert line.startswith("ChargedError"), line
+        assert "another spend than the one that was reserved" in line
+
+
+if __name__ == "__main__":
+    main(globals())

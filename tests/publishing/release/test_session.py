@@ -1,0 +1,393 @@
+"""Questions one by one: what each charges and when, what is refused, what a failure leaves."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import neyman as ny
+from kill_points import forked
+from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
+from neyman.ledger.throwaway import NOTICE
+from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.release.folder import Release
+from neyman.publishing.release.verify import verify
+from neyman.report.report import page
+
+PEOPLE = pa.table({"sex": ["f", "m", "f"] * 500, "age": [i % 90 for i in range(1500)]})
+PERSON = ny.Unit("person", neighboring="replace-one", rows=1)
+COLUMNS = {"sex": ny.keys(["f", "m"]), "age": {"integer": True}}
+FIRST = {"zcdp": "1/1000"}
+
+
+def registered(folder: Path, **terms) -> ny.Ledger:
+    ledger = ny.Ledger(folder / "ledger.db")
+    terms = {"protects": "person", "neighboring": "replace-one", "cap": 1, **terms}
+    ledger.create("people@1", **terms)
+    return ledger
+
+
+def session(ledger, data=PEOPLE, **more) -> ny.Session:
+    more = {"unit": PERSON, "columns": COLUMNS, **more}
+    return ny.Session(data, ledger=ledger, dataset="people@1", **more)
+
+
+def test_a_question_is_charged_exactly_and_its_release_verifies(tmp_path):
+    """Table, charge, and receipt belong together, and the saved folder passes every check."""
+    ledger = registered(tmp_path)
+    asking = session(ledger)
+    answer = asking.ask(ny.count(by="sex"), **FIRST)
+    assert answer.table.column_names == ["sex", "value", "standard_error", "lower", "upper"]
+    assert (answer.charge, asking.left) == (Fraction(1, 1000), Fraction(999, 1000))
+    assert (asking.left_delta, answer.charge_delta) == (0, 0)
+    assert answer.tradeoff().zcdp().upper == pytest.approx(1e-3)
+    folder = answer.save(tmp_path / "saved")
+    checks = verify(folder, {"report.html": page}, ledger=tmp_path / "ledger.db")
+    assert [check for check in checks if not check.ok] == []
+    assert Release.load(folder).tables["count.all"].equals(answer.table)
+    assert NOTICE not in repr(answer) + repr(asking) + page(Release.load(folder))
+    assert "Charged 1/1000 (zcdp) to people@1, entry 1." in repr(answer)
+
+
+CLIP, EDGES = (0, 100), [0, 30, 60, 90]
+QUICK = [
+    ny.quantiles("age", edges=EDGES, quantiles=["1/4", "1/2"]),
+    ny.median("age", clip=CLIP, method="inverse-sensitivity"),
+    ny.count(where="age >= 18", name="adults"),
+]
+OTHERS = [
+    ny.distinct("sex"),
+    ny.mean("age", clip=CLIP),
+    ny.ratio("age", over="age", clip=CLIP, clip_over=(1, 100)),
+    ny.histogram("age", edges=EDGES),
+]
+
+
+@pytest.mark.parametrize("questions", [QUICK, OTHERS])
+def test_every_measure_can_be_asked(questions):
+    """The currency pays for each; the charges add up exactly."""
+    asking = session(ny.throwaway(1))
+    for number, question in enumerate(questions, 1):
+        answer = asking.ask(question, **FIRST)
+        assert answer.charge <= Fraction(1, 1000)
+        assert answer.entry == number
+        assert answer.table.num_rows >= 1
+    spent = sum(entry.charge for entry in asking.ledger.entries("people@1"))
+    assert 0 <= 1 - spent - asking.left < len(questions) * Fraction(1, 720_720_000_000)
+
+
+@pytest.mark.parametrize("budget", [{"gdp": "1/50"}, {"power": "0.06", "level": "0.05"}])
+def test_a_budget_of_another_kind_is_charged_in_the_currency_of_the_ledger(budget):
+    """Rounded up to the ledger's unit."""
+    asking = session(ny.throwaway(1))
+    answer = asking.ask(ny.count(), **budget)
+    assert 0 < answer.charge < Fraction(1, 100)
+    assert 0 <= 1 - answer.charge - asking.left < Fraction(1, 10**11)
+
+
+def test_keys_of_the_data_and_places_can_be_asked():
+    """A delta beside zCDP has a cap of its own, and a question by levels has several tables."""
+    places = {"place": {"levels": ["state", "city"], "keys": [["A", "x"], ["A", "y"]]}}
+    data = pa.table({"word": ["a", "b"] * 400, "state": ["A"] * 800, "city": ["x", "y"] * 400})
+    asking = session(
+        ny.throwaway(2, delta_cap="1e-6"), data, columns={"word": {"discover": True}},
+        hierarchy=places,
+    )  # fmt: skip
+    words = asking.ask(ny.units(by="word", delta="1e-9"), zcdp="1/2", delta="1e-7")
+    assert words.table["word"].to_pylist() == ["a", "b"]
+    assert asking.left_delta == Fraction(1, 10**6) - words.charge_delta < Fraction(1, 10**6)
+    assert "and delta" in words.note
+    by_place = asking.ask(ny.count(at=["state", "city"]), **FIRST)
+    assert list(by_place.tables) == ["count.state", "count.city"]
+    with pytest.raises(ValueError, match=r"several tables.*count\.city"):
+        by_place.table  # noqa: B018
+    with pytest.raises(BudgetRefused, match="delta"):
+        asking.ask(ny.units(by="word", delta="1e-6"), zcdp="1/10", delta="1e-4")
+
+
+def test_the_same_question_is_a_new_charge_with_new_noise(tmp_path):
+    """And the old answer stays in the ledger, at no charge, for this session and the next."""
+    ledger = registered(tmp_path)
+    asking = session(ledger)
+    first, second = (asking.ask(ny.count(by="sex"), zcdp="1/100000") for _ in range(2))
+    assert first.table["value"] != second.table["value"]
+    assert asking.left == 1 - Fraction(2, 100_000)
+    later = session(ny.Ledger(tmp_path / "ledger.db"))
+    assert later.answer(first.entry).table.equals(first.table)
+    assert later.left == 1 - Fraction(2, 100_000)
+
+
+@pytest.mark.parametrize(
+    ("question", "budget", "says"),
+    [
+        (ny.count(by="sx"), FIRST, r"by\[0\].*'sx'.*did you mean 'sex'"),
+        (ny.count(by="sex"), {}, "budget has nothing: must be"),
+        (ny.count(by="sex"), {"rho": 1}, "budget.rho = 1: there is no field 'rho'"),
+        (ny.count(by="sex"), {"zcdp": -1}, "budget.zcdp = -1: must be above 0"),
+        (ny.count(by="sex"), {"zcdp": 2}, "asked for 2 zCDP rho, and 1 of 1 is left"),
+        (3, FIRST, r"query\[0\] = 3: must be a section"),
+        ({"measure": "average"}, FIRST, "did you mean 'mean'"),
+        (ny.sum("pay", clip=(0, 1)), FIRST, "'pay'"),
+        (ny.sum("sex", clip=(0, 1)), FIRST, "sex"),
+        (ny.count(public={"all": 3}), FIRST, "nothing is measured"),
+    ],
+)
+def test_a_refused_question_leaves_the_ledger_unchanged(question, budget, says, tmp_path):
+    """The error names the argument, its value, and what is valid."""
+    ledger = registered(tmp_path)
+    asking = session(ledger)
+    before = list(ledger.lines())
+    with pytest.raises((PlanError, DataError, BudgetRefused), match=says):
+        asking.ask(question, **budget)
+    assert list(ledger.lines()) == before
+
+
+def test_a_session_is_refused_where_no_question_could_be_asked(tmp_path):
+    """Streams, other units, unregistered data: each by name, with nothing spent."""
+    ledger = registered(tmp_path)
+    scanner = ds.dataset(PEOPLE).scanner()
+    for stream in (PEOPLE.to_reader(), scanner, ds.dataset(PEOPLE)):
+        with pytest.raises(DataError, match=r"data may be a stream.*an Arrow table"):
+            session(ledger, stream)
+    with pytest.raises(DataError, match="cannot be read"):
+        session(ledger, tmp_path / "none.parquet")
+    with pytest.raises(LedgerError, match="registered for"):
+        session(ledger, unit=ny.Unit("person", neighboring="add-remove", rows=1))
+    with pytest.raises(LedgerError, match="not registered"):
+        ny.Session(PEOPLE, ledger=ledger, dataset="others@1", unit=PERSON, columns=COLUMNS)
+    with pytest.raises(PlanError, match="there is no field 'kies'"):
+        session(ledger, columns={"sex": {"kies": []}})
+    with pytest.raises(ValueError, match="cap = 0"):
+        ny.throwaway(0)
+    with pytest.raises(ValueError, match="currency = 'curve'"):
+        ny.throwaway(1, currency="curve")
+    asking = session(ledger)
+    with pytest.raises(LedgerError, match="entry 5"):
+        asking.answer(5)
+    ledger.create("others@1", protects="person", neighboring="replace-one", cap=1)
+    other = ny.Session(PEOPLE, ledger=ledger, dataset="others@1", unit=PERSON, columns=COLUMNS)
+    answer = other.ask(ny.count(), zcdp="1/10")
+    with pytest.raises(LedgerError, match="entry 1 is of others@1"):
+        asking.answer(answer.entry)
+
+
+@pytest.mark.parametrize("currency", ["pure", "zcdp", "gdp", "renyi:8"])
+def test_each_currency_has_a_filter_and_pays_for_what_it_can(currency):
+    """Pure epsilon pays for no Gaussian noise, and for quantiles by inverse sensitivity."""
+    asking = session(ny.throwaway(4, currency=currency))
+    if currency == "pure":
+        with pytest.raises(ValueError, match="no finite amount pays"):
+            asking.ask(ny.count(), **FIRST)
+        assert asking.left == 4
+    question = ny.median("age", clip=(0, 100), method="inverse-sensitivity")
+    answer = asking.ask(question, **FIRST)
+    assert answer.receipt.ledger.currency == currency
+    entry = asking.ledger.entry(answer.entry)
+    assert 0 < entry.charge == answer.charge
+    assert asking.left <= 4 - answer.charge
+
+
+def test_an_allocation_pays_where_one_is_named(tmp_path):
+    """What is left is what the allocation has left."""
+    ledger = registered(tmp_path)
+    ledger.allocate("people@1", "team", cap="1/100")
+    asking = session(ledger, account="team")
+    asking.ask(ny.count(), **FIRST)
+    assert asking.left == Fraction(9, 1000)
+    with pytest.raises(BudgetRefused, match="allocation team"):
+        asking.ask(ny.count(), zcdp="1/10")
+
+
+def test_every_output_of_a_throwaway_ledger_says_that_it_is_one(tmp_path):
+    """Ledger, session, answer, table, HTML, receipt, page, and what `verify` prints."""
+    ledger = ny.throwaway(1)
+    asking = session(ledger)
+    answer = asking.ask(ny.count(by="sex"), **FIRST)
+    folder = answer.save(tmp_path / "saved")
+    receipt = json.loads((folder / "receipt.json").read_text())
+    assert receipt["ledger"]["throwaway"] is True
+    checks = verify(folder)
+    assert all(check.ok for check in checks)
+    said = [repr(ledger), repr(asking), repr(answer), answer.note, answer._repr_html_()]
+    said += [answer.table.schema.metadata[b"neyman"].decode(), page(Release.load(folder))]
+    said += [next(check.detail for check in checks if check.name == "charge")]
+    assert [text for text in said if NOTICE not in text] == []
+    receipt["ledger"]["throwaway"] = "no"
+    (folder / "receipt.json").write_text(json.dumps(receipt))
+    assert not all(check.ok for check in verify(folder))
+
+
+def test_a_release_on_a_throwaway_ledger_says_so_too(tmp_path):
+    """`run` takes one as any ledger."""
+    ledger = ny.throwaway(1)
+    ledger.register("people@1", protects="person", neighboring="replace-one", rows=1)
+    plan = ny.Plan(
+        name="once", dataset="people@1", table="people", unit=PERSON, columns=COLUMNS,
+        queries=[ny.count(by="sex")], budget=FIRST,
+    )  # fmt: skip
+    release = ny.run(plan, PEOPLE, ledger, tmp_path / "out")
+    assert release.receipt.ledger.throwaway
+    assert NOTICE in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_throwaway_ledger_is_removed_and_a_fork_leaves_it_alone():
+    """With its process, by the process that made it."""
+    code = """if True:
+        import os, neyman as ny
+        ledger = ny.throwaway(1)
+        folder = os.path.dirname(ledger._store.where)
+        if os.fork() == 0:
+            raise SystemExit
+        os.wait()
+        print(folder, os.path.isdir(folder))"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True
+    )
+    folder, alive = done.stdout.split()
+    assert alive == "True"
+    assert not Path(folder).exists()
+
+
+class Losing(ny.Ledger):
+    """A ledger of a disk from which a file vanishes, right after the charge is durable."""
+
+    lost: Path
+
+    def begin(self, entry):
+        entry = super().begin(entry)
+        self.lost.unlink()
+        return entry
+
+
+def test_data_that_go_away_after_the_charge_leave_the_charge_in_force(tmp_path):
+    """The error shows no value; with the file back, to ask again is a new charge."""
+    registered(tmp_path)
+    file = tmp_path / "people.parquet"
+    pq.write_table(PEOPLE, file)
+    ledger = Losing(tmp_path / "ledger.db")
+    ledger.lost = file
+    asking = session(ledger, file)
+    with pytest.raises(ChargedError, match=r"entry 1.*ask again is a new charge"):
+        asking.ask(ny.count(by="sex"), **FIRST)
+    assert asking.left == Fraction(999, 1000)
+    with pytest.raises(LedgerError, match="entry 1 is of people@1 and reading"):
+        asking.answer(1)
+    with pytest.raises(DataError, match="cannot be read"):
+        asking.ask(ny.count(by="sex"), **FIRST)
+    assert asking.left == Fraction(999, 1000)
+    pq.write_table(PEOPLE, file)
+    assert session(ny.Ledger(tmp_path / "ledger.db"), file).ask(ny.count(), **FIRST).entry == 2
+    assert asking.left == Fraction(998, 1000)
+
+
+def test_a_column_that_changed_its_type_between_questions_is_refused_before_the_charge(tmp_path):
+    """A question looks at the form of the data anew."""
+    file = tmp_path / "people.parquet"
+    pq.write_table(PEOPLE, file)
+    asking = session(registered(tmp_path), file)
+    pq.write_table(pa.table({"sex": [["f"]] * 9, "age": PEOPLE["age"][:9]}), file)
+    with pytest.raises(DataError, match="sex"):
+        asking.ask(ny.count(by="sex"), **FIRST)
+    assert asking.left == 1
+
+
+def test_a_data_frame_can_be_asked_more_than_once(tmp_path):
+    """So can what is read where it lies."""
+    pq.write_to_dataset(PEOPLE, tmp_path / "people")
+    stored = ds.dataset(tmp_path / "people")
+    for data in (PEOPLE.to_pandas(), stored, PEOPLE.to_batches()[0]):
+        asking = session(ny.throwaway(1), data)
+        values = [asking.ask(ny.count(), zcdp="1/4").table["value"][0].as_py() for _ in range(2)]
+        assert values == pytest.approx([1500, 1500], abs=40)
+
+
+def test_threads_that_ask_at_once_never_exceed_the_cap(tmp_path):
+    """Twelve ask for a quarter of the cap each: four are granted."""
+    ledger = registered(tmp_path, cap="1/250")
+    asking = session(ledger)
+    results: list[str] = []
+
+    def work() -> None:
+        try:
+            asking.ask(ny.count(), **FIRST)
+            results.append("granted")
+        except BudgetRefused:
+            results.append("refused")
+
+    threads = [threading.Thread(target=work) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (results.count("granted"), results.count("refused")) == (4, 8)
+    assert asking.left == 0
+    assert ledger.verify().problems == ()
+
+
+def test_a_process_that_is_killed_between_questions_or_in_one_loses_no_charge(
+    tmp_path, monkeypatch
+):
+    """At most one charge for each question, and none is lost, wherever it is killed."""
+    ledger = registered(tmp_path)
+    file = tmp_path / "people.parquet"
+    pq.write_table(PEOPLE, file)
+
+    def work(tell):
+        asking = session(ny.Ledger(tmp_path / "ledger.db"), file)
+        answer = asking.ask(ny.count(), **FIRST)
+        tell(answer.entry)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    states, left = set(), set()
+    steps = len(forked(work, None, tmp_path).steps)
+    for step in (*range(1, steps, steps // 10), None):
+        before = ledger.account("people@1").spent
+        said = forked(work, step, tmp_path)
+        left |= {path.name[:11] for path in tmp_path.glob("neyman-*-*")}
+        after = ledger.account("people@1").spent
+        last = ledger.entries("people@1", 1)
+        states.add(last[0].state if after > before else "none")
+        if said.messages:
+            assert after == before + Fraction(1, 1000)
+        assert after - before in (0, Fraction(1, 1000))
+        assert ledger.verify().problems == ()
+    assert {"none", "reading", "released"} <= states
+    assert "neyman-answ" in left  # of the killed, until the next start
+    assert list(tmp_path.glob("neyman-*-*")) == []
+
+
+def test_what_a_killed_process_left_of_a_throwaway_ledger_is_removed_at_the_next_start(
+    tmp_path, monkeypatch
+):
+    """The folder of a process that lives stays, and so does one without the mark of ours."""
+    code = """if True:
+        import os, signal, neyman as ny
+        ledger = ny.throwaway(1)
+        ledger.register("t@1", protects="person", neighboring="add-remove", rows=1)
+        os.kill(os.getpid(), signal.SIGKILL)"""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "neyman-throwaway-abcdefg1").mkdir()
+    (tmp_path / "neyman-throwaway-abcdefg1" / "letter.txt").write_text("mine")
+    alive = ny.throwaway(1)
+    alive.register("t@1", protects="person", neighboring="add-remove", rows=1)
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False
+    )
+    assert len(list(tmp_path.glob("neyman-throwaway-*"))) == 3
+    ny.throwaway(1)
+    gc.collect()
+    assert len(list(tmp_path.glob("neyman-throwaway-*"))) == 2
+    assert alive.account("t@1").left == 1

@@ -1,0 +1,156 @@
+"""Signatures: whose receipt it is, and that nothing of it was changed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_public_key,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from attacks import SIZE
+from neyman.publishing.release.signing import SignatureError, check_signature, create_key, sign
+
+RECEIPT = b'{"schema": "neyman-receipt/1"}\n'
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    create_key(tmp_path / "custodian")
+    return tmp_path / "custodian"
+
+
+def test_a_signed_receipt_stands_and_says_by_whom(key: Path, tmp_path: Path):
+    """With the public key it is by that key; without one the fingerprint alone says whose it is."""
+    public, digits = create_key(tmp_path / "another")
+    assert public == tmp_path / "another.pub"
+    signed = sign(RECEIPT, tmp_path / "another")
+    assert check_signature(RECEIPT, signed, public) == f"signed by {public} ({digits})"
+    alone = check_signature(RECEIPT, signed)
+    assert digits in alone
+    assert "which came with the release" in alone
+    with pytest.raises(SignatureError, match=r"someone else has signed it"):
+        check_signature(RECEIPT, signed, f"{key}.pub")
+
+
+def test_the_signature_is_that_of_rfc_8032(key: Path):
+    """Another implementation's check accepts it; deterministic, over the receipt's bytes alone."""
+    content = json.loads(sign(RECEIPT, key))
+    assert content["algorithm"] == "ed25519"
+    public = load_pem_public_key(Path(f"{key}.pub").read_bytes())
+    assert isinstance(public, ed25519.Ed25519PublicKey)
+    public.verify(bytes.fromhex(content["signature"]), RECEIPT)
+    assert public.public_bytes_raw().hex() == content["public_key"]
+    assert sign(RECEIPT, key) == sign(RECEIPT, key)
+
+
+def test_keys_are_private_and_not_replaced(key: Path):
+    """Mode 0600; a second key at the same place is refused, and the first stays."""
+    assert stat.S_IMODE(os.stat(key).st_mode) == 0o600
+    before = key.read_bytes(), Path(f"{key}.pub").read_bytes()
+    with pytest.raises(SignatureError, match="already exists"):
+        create_key(key)
+    Path(f"{key}.pub").rename(f"{key}.old")
+    with pytest.raises(SignatureError, match="already exists"):
+        create_key(key)
+    assert key.read_bytes() == before[0]
+    with pytest.raises(SignatureError, match="cannot be written: No such file"):
+        create_key(key.parent / "nowhere" / "key")
+
+
+def test_a_key_that_others_may_read_does_not_sign(key: Path):
+    os.chmod(key, 0o640)
+    with pytest.raises(SignatureError, match="may be read by others: chmod 600"):
+        sign(RECEIPT, key)
+
+
+def test_what_is_no_key_is_refused_in_words(key: Path, tmp_path: Path):
+    """Text, a public key, one of another kind, one with a password, none at all."""
+    other = ec.generate_private_key(ec.SECP256R1())
+    locked = ed25519.Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+    )
+    cases = {
+        "text": (b"hello", "holds no private key in PEM"),
+        "public": (Path(f"{key}.pub").read_bytes(), "holds no private key in PEM"),
+        "curve": (
+            other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+            "is a key of another kind",
+        ),
+        "locked": (locked, "is encrypted"),
+    }
+    for name, (content, says) in cases.items():
+        (tmp_path / name).write_bytes(content)
+        os.chmod(tmp_path / name, 0o600)
+        with pytest.raises(SignatureError, match=says):
+            sign(RECEIPT, tmp_path / name)
+    with pytest.raises(SignatureError, match="cannot be read: No such file"):
+        sign(RECEIPT, tmp_path / "missing")
+    signed = sign(RECEIPT, key)
+    for name in ("text", "curve", "missing"):
+        with pytest.raises(SignatureError, match=name):
+            check_signature(RECEIPT, signed, tmp_path / name)
+
+
+def test_a_key_with_changed_bytes_is_refused_in_words(key: Path, tmp_path: Path):
+    """Whatever kind of key, known or not, the bytes before the key's own come to say."""
+    draw, signed, refused = random.Random(5), sign(RECEIPT, key), 0
+    for path in (key, key.with_name(f"{key.name}.pub")):
+        first, *lines, last = path.read_text().splitlines()
+        for _ in range(300):
+            content = bytearray(base64.b64decode("".join(lines)))
+            for _ in range(draw.randrange(1, 3)):
+                content[draw.randrange(len(content) - 32)] = draw.randrange(256)
+            product = tmp_path / "made"
+            product.write_text(f"{first}\n{base64.b64encode(content).decode()}\n{last}\n")
+            product.chmod(0o600)
+            try:
+                sign(RECEIPT, product) if path == key else check_signature(RECEIPT, signed, product)
+            except SignatureError:
+                refused += 1
+    assert refused > 300
+
+
+@settings(
+    max_examples=100 * SIZE,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_any_change_is_refused_and_nothing_else_raises(key: Path, attempts, data: st.DataObject):
+    """A bit of the receipt or of the signature file changed, or the file cut or made anew."""
+    attempts(1)
+    signed = sign(RECEIPT, key)
+    kind = data.draw(st.sampled_from(["receipt", "signature", "cut", "junk"]))
+    receipt, mark = bytearray(RECEIPT), bytearray(signed)
+    if kind == "junk":
+        mark = bytearray(data.draw(st.binary(max_size=50)))
+    elif kind == "cut":
+        del mark[data.draw(st.integers(0, len(mark) - 3)) :]
+    else:
+        changed = receipt if kind == "receipt" else mark
+        changed[data.draw(st.integers(0, len(changed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        check_signature(bytes(receipt), bytes(mark), f"{key}.pub")
+    except SignatureError:
+        return
+    # Blanks, and the case of a digit, may differ.
+    assert kind == "signature"
+    assert lower(mark) == lower(signed)
+
+
+def lower(signature: bytes | bytearray) -> dict[str, str]:
+    content = json.loads(bytes(signature))
+    return {name: content[name].lower() for name in ("public_key", "signature")}

@@ -1,0 +1,383 @@
+"""Estimates: what columns hold, and that intervals cover, by enumeration and by drawn noise."""
+
+import itertools
+import math
+import statistics
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from neyman.noise import Bits, discrete_gaussian
+from neyman.publishing.plan.query import Query, range_of
+from neyman.publishing.tables.estimates import (
+    estimate,
+    half_width,
+    mean,
+    quantiles,
+    ratio,
+    rows_of,
+    shown,
+    standard_deviation,
+    standard_error,
+    variance,
+    with_margin,
+)
+from neyman.publishing.tables.forms import columns
+from neyman.publishing.tables.key_selection import threshold
+
+
+class Words(Bits):
+    """Bits that are the same in every run."""
+
+    def __init__(self, seed):
+        self.draw = np.random.default_rng(seed)
+
+    def words(self, count):
+        """So many random words."""
+        return self.draw.integers(0, 2**64, count, dtype=np.uint64)
+
+
+def mass(sigma_squared):
+    """The law of the noise: integers, and their probabilities in doubles."""
+    far = int(12 * math.sqrt(sigma_squared)) + 12
+    k = np.arange(-far, far + 1)
+    weights = np.exp(-(k**2) / (2 * float(sigma_squared)))
+    return k, weights / weights.sum()
+
+
+@pytest.mark.parametrize(
+    "sigma_squared", [Fraction(1, 9), Fraction(1), Fraction(60), Fraction(10**4)]
+)
+@pytest.mark.parametrize("coverage", [0.9, 0.95])
+def test_a_half_width_is_the_least_that_covers(sigma_squared, coverage):
+    """By the mass function, and the standard error is its standard deviation."""
+    k, p = mass(sigma_squared)
+    half = half_width(sigma_squared, coverage)
+    assert p[abs(k) <= half].sum() >= coverage > p[abs(k) < half].sum()
+    assert standard_error(sigma_squared) == pytest.approx(math.sqrt((p * k * k).sum()), rel=1e-9)
+    assert (half_width(Fraction(0)), standard_error(Fraction(0))) == (0, 0.0)
+
+
+def test_fixed_point_values_are_told_exactly():
+    """Sums of cents become decimals, whatever their size; counts stay whole numbers."""
+    values = np.array([0, -5, 123456789, -(2**62), 2**62])
+    answer = pa.table(columns(with_margin(values, Fraction(4), 2)))
+    assert answer["value"].to_pylist() == [Decimal(int(x)).scaleb(-2) for x in values]
+    assert answer["lower"].to_pylist() == [Decimal(int(x) - 3).scaleb(-2) for x in values]
+    assert answer["upper"].type == pa.decimal128(19, 2)
+    assert answer["standard_error"][0].as_py() == pytest.approx(0.02)
+    assert pa.table(columns(with_margin(values, Fraction(4))))["value"].type == pa.int64()
+
+
+def query_of(measure, **fields):
+    """A query of one measure."""
+    given = {"column": "x", "clip": None, "by": (), "at": (), "share": Fraction(1)}
+    return Query(
+        "q", measure, **(given | {"split": (("all", Fraction(1)),), "public": ()} | fields)
+    )
+
+
+def integers_of(clip, data):
+    """The exact integers that a mean and a variance are made of."""
+    low, high = clip
+    offsets = [2 * x - low - high for x in data]
+    halves = all(x % 2 == 0 for x in offsets)
+    return {
+        "offset": sum(offsets) // (2 if halves else 1),
+        "square": sum((x - (low + high) // 2) ** 2 for x in data),
+        "count": len(data),
+    }
+
+
+def test_without_noise_each_measure_is_what_it_is_of_the_data():
+    """Sum, mean, variance and quantiles of cents, against plain Python."""
+    data = [120, 450, 451, 999, 0, 700, 700, 300]
+    sure = Fraction(0)
+    for clip in ((0, 1000), (-1, 1000), (0, 999)):  # the middle of some is a half
+        parts = {name: (np.array([x]), sure) for name, x in integers_of(clip, data).items()}
+        two = {name: parts[name] for name in ("offset", "count")}
+        result = pa.table(columns(estimate(query_of("mean", clip=clip), 2, two)))
+        answer = pa.table(columns(estimate(query_of("variance", clip=clip), 2, parts)))
+        for name in ("value", "lower", "upper"):
+            assert result[name].to_pylist() == [statistics.mean(data) / 100]
+            assert answer[name][0].as_py() == pytest.approx(statistics.pvariance(data) / 100**2)
+    bins = (0, 200, 400, 600, 800, 1000)
+    held = np.array([sum(a <= x < b for x in data) for a, b in itertools.pairwise(bins)] * 2)
+    asked = query_of("quantiles", bins=bins, quantiles=(Fraction(1, 4), Fraction(1, 2)))
+    answer = pa.table(columns(estimate(asked, 2, {"count": (held, sure)})))
+    assert rows_of(asked, len(held)) == answer.num_rows == 4
+    assert (
+        answer["lower"].to_pylist() == [Decimal(0), Decimal(4)] * 2
+    )  # 2nd and 4th of eight values
+    assert answer["upper"].to_pylist() == [Decimal(2), Decimal(6)] * 2
+    for low, value, high in zip(answer["lower"], answer["value"], answer["upper"], strict=True):
+        assert low.as_py() <= value.as_py() < high.as_py()
+
+
+DRAWS = 20_000
+FALSE_ALARM = 5.2  # standard deviations below 90%: 1e-7 for each of the tests that follow
+
+
+def covered(result, truth):
+    """Whether intervals hold the truth in 90% of the draws, up to a false alarm of 1e-7."""
+    share = np.mean((result.lower <= truth) & (truth <= result.upper))
+    return share >= 0.9 - FALSE_ALARM * math.sqrt(0.09 / len(result.value))
+
+
+DATA = {
+    "spread": ((0, 100), [0, 13, 40, 40, 77, 99, 100, 100] * 5),
+    "alike": ((0, 100), [60] * 40),
+    "apart": ((-5, 5), [-5, 5] * 30),
+    "years": ((1900, 2021), [1900, 1950, 1999, 2015, 2021] * 8),
+    "yes": ((0, 1), [0] * 30 + [1] * 9),
+    "low": ((-5, 5), [-4] * 50 + [3]),
+    "few": ((0, 10), [3, 9]),
+}
+
+
+def scales_of(clip):
+    """The most that a row adds to an offset, to squares and to a count."""
+    return [range_of(query_of("variance", clip=clip), part)[1] for part in PARTS]
+
+
+PARTS = ("offset", "square", "count")
+
+
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+@pytest.mark.parametrize("noise", [Fraction(1, 2), Fraction(4), Fraction(150)])
+def test_intervals_of_means_and_variances_cover(data, noise):
+    """With noise as strong as the counts' times what a row can add; values stay possible ones."""
+    clip, values = data
+    low, high = clip
+    bits = Words(5)
+    offset, square, count = (
+        (truth + discrete_gaussian(noise * scale**2, DRAWS, bits), noise * scale**2)
+        for truth, scale in zip(integers_of(clip, values).values(), scales_of(clip), strict=True)
+    )
+    average = mean(clip, offset, count)
+    assert covered(average, statistics.mean(values))
+    assert np.all((low <= average.lower) & (average.lower <= average.value))
+    assert np.all((average.value <= average.upper) & (average.upper <= high))
+    spread = variance(clip, offset, square, count)
+    assert covered(spread, statistics.pvariance(values))
+    most = (high - low) ** 2 / 4
+    assert np.all((spread.lower >= 0) & (spread.lower <= spread.value + 1e-6))
+    assert np.all((spread.value <= spread.upper + 1e-6) & (spread.upper <= most))
+    root = standard_deviation(clip, offset, square, count)
+    assert covered(root, statistics.pstdev(values))
+    assert np.all((root.lower >= 0) & (root.lower <= root.value + 1e-6))
+    assert np.all((root.value <= root.upper + 1e-6) & (root.upper <= (high - low) / 2))
+
+
+def test_a_standard_deviation_of_0_in_a_wide_clip_warns_of_nothing():
+    """Its first-order error overflows, so the bound on it is published."""
+    half, none = 10**6, np.zeros(1, np.int64)
+    offset, square = (none, Fraction(half) ** 2), (none, Fraction(half) ** 4)
+    root = standard_deviation((-half, half), offset, square, (none + 5, Fraction(1)))
+    assert root.value == 0
+    assert 0 < root.standard_error <= half
+
+
+RATIOS = {
+    "counted": ((0, 10), (1, 20), [3, 0, 10, 7] * 10, [1, 20, 9, 2] * 10),
+    "signed": ((-10, 4), (0, 20), [-3, -10, 4, -7] * 10, [0, 20, 9, 2] * 10),
+    "loss": ((-10, -4), (2, 20), [-4, -10, -4, -7] * 10, [3, 20, 9, 2] * 10),
+    "few": ((0, 10), (0, 20), [3], [1]),
+}
+
+
+@pytest.mark.parametrize("name", RATIOS)
+@pytest.mark.parametrize("noise", [Fraction(1, 2), Fraction(4), Fraction(150)])
+def test_the_chance_that_a_ratio_s_interval_holds_it_is_at_least_90_percent(name, noise):
+    """Exactly, over all noisy sums that come, in doubles; and values stay possible ones."""
+    clip, clip_over, above, over = RATIOS[name]
+    law, chance = mass(noise)
+    both = np.meshgrid(sum(above) + law, sum(over) + law, indexing="ij")
+    result = ratio(clip, clip_over, *((x.ravel(), noise) for x in both))
+    right = sum(above) / sum(over)
+    held = (result.lower <= right) & (right <= result.upper)
+    assert np.multiply.outer(chance, chance).ravel()[held].sum() >= 0.9
+    assert np.all((result.lower <= result.value) & (result.value <= result.upper))
+    if clip_over[0]:
+        rows = [x / y for x in clip for y in clip_over]
+        assert np.all((min(rows) - 1e-12 <= result.lower) & (result.upper <= max(rows) + 1e-12))
+    sure = [(np.array([sum(x)]), Fraction(0)) for x in (above, over)]
+    asked = query_of("ratio", clip=clip, over="y", clip_over=clip_over)
+    answer = pa.table(
+        columns(estimate(asked, 2 - 1, dict(zip(("sum", "over"), sure, strict=True))))
+    )
+    assert answer["value"][0].as_py() == pytest.approx(right / 10)
+    assert answer["lower"] == answer["upper"] == answer["value"]
+
+
+@pytest.mark.parametrize("name", ["spread", "alike", "apart", "years"])
+def test_an_interval_of_a_mean_is_no_wider_than_its_chance_needs(name):
+    """With wide noise and a count far above it, 93% at most hold the mean, but for 1e-7."""
+    clip, values = DATA[name]
+    values = values * 20
+    noise, bits = Fraction(150), Words(11)
+    truth, scale = integers_of(clip, values), scales_of(clip)
+    noisy = [
+        (truth[part] + discrete_gaussian(noise * size**2, DRAWS, bits), noise * size**2)
+        for part, size in zip(PARTS, scale, strict=True)
+    ]
+    result = mean(clip, noisy[0], noisy[2])
+    assert covered(result, statistics.mean(values))
+    share = np.mean(
+        (result.lower <= statistics.mean(values)) & (statistics.mean(values) <= result.upper)
+    )
+    assert share <= 0.93 + FALSE_ALARM * math.sqrt(0.93 * 0.07 / DRAWS)
+
+
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("noise", [Fraction(1), Fraction(3), Fraction(4), Fraction(9)])
+def test_the_chance_that_a_mean_s_interval_holds_it_is_at_least_90_percent(name, noise):
+    """Exactly, over all noisy offsets and counts that come, in doubles."""
+    clip, values = DATA[name]
+    truth, scale = integers_of(clip, values), scales_of(clip)
+    noises = {"offset": noise * scale[0] ** 2, "count": noise}
+    laws = {part: mass(noises[part]) for part in noises}
+    noisy = np.meshgrid(*(truth[part] + laws[part][0] for part in noises), indexing="ij")
+    flat = [(x.ravel(), noises[part]) for x, part in zip(noisy, noises, strict=True)]
+    result, right = mean(clip, *flat), statistics.mean(values)
+    held = (result.lower <= right) & (right <= result.upper)
+    chance = np.multiply.outer(laws["offset"][1], laws["count"][1]).ravel()
+    assert chance[held].sum() >= 0.9
+
+
+@pytest.mark.parametrize("clip", [(1900, 2020), (1900, 2021), (-5, 3)])
+def test_standard_errors_of_means_and_variances_are_those_that_are_drawn(clip):
+    """Of 20,000 releases, each with its own error: off by 6 in sqrt(40,000) but for 2e-9."""
+    low, high = clip
+    for part in (0.1, 0.5, 0.97):
+        ends = [low] * round(3000 * (1 - part)) + [high] * round(3000 * part)
+        values = ends + [low + (high - low) // 3] * 2000
+        bits = Words(9)
+        noisy = [
+            (truth + discrete_gaussian(4 * scale**2, DRAWS, bits), Fraction(4 * scale**2))
+            for truth, scale in zip(
+                integers_of(clip, values).values(), scales_of(clip), strict=True
+            )
+        ]
+        for result in (mean(clip, noisy[0], noisy[2]), variance(clip, *noisy)):
+            answer = float(np.median(result.standard_error))
+            assert np.std(result.value) == pytest.approx(
+                answer, rel=6 / math.sqrt(2 * DRAWS) + 0.01
+            )
+
+
+@pytest.mark.parametrize("clip", [(-10, 16), (-10, 17), (1990, 2016)])
+def test_a_variance_s_interval_is_its_extremes_over_the_box(clip):
+    """Against a fine search over offsets, squares and counts that are within their margins."""
+    parts = 1 + sum(clip) % 2  # of one, that an offset counts
+    most = (clip[1] - clip[0]) ** 2 / 4
+    for s, q, n in itertools.product((-60, -12, 3, 55, 130), (30, 400, 900), (12, 30)):
+        noise = (Fraction(9), Fraction(400), Fraction(4))
+        noisy = [(np.array([x]), v) for x, v in zip((s, q, n), noise, strict=True)]
+        result = variance(clip, *noisy)
+        halves = [half_width(v, 1 - 0.1 / 3) for v in noise]
+        axes = [np.linspace(x - h, x + h, 81) for x, h in zip((s, q, n), halves, strict=True)]
+        offsets, squares, counts = np.meshgrid(*axes)
+        about = sum(clip) // 2 - sum(clip) / 2
+        box = squares / counts - (offsets / parts / counts - about) ** 2
+        assert result.lower[0] == pytest.approx(np.clip(box.min(), 0, most), abs=1e-6)
+        assert result.upper[0] >= np.clip(box.max(), 0, most) - 1e-9
+        assert result.upper[0] <= np.clip(box.max(), 0, most) + 0.05
+
+
+@pytest.mark.parametrize("bins", [1, 2, 3, 16, 50])
+@pytest.mark.parametrize("noise", [Fraction(1), Fraction(40)])
+def test_intervals_of_quantiles_cover(bins, noise):
+    """The value at the quantile's place among the data lies between the two edges."""
+    edges = tuple(range(0, 10 * bins + 1, 10))
+    values = sorted((7 * i * i) % (10 * bins) for i in range(60))
+    held = [sum(a <= x < b for x in values) for a, b in itertools.pairwise(edges)]
+    draws = DRAWS // 4
+    noisy = np.tile(held, draws) + discrete_gaussian(noise, bins * draws, Words(bins))
+    levels = (Fraction(1, 10), Fraction(1, 2), Fraction(99, 100))
+    result = quantiles(edges, levels, (noisy, noise))
+    for i, level in enumerate(levels):
+        truth = values[math.ceil(level * len(values)) - 1]
+        lower, value, upper = (
+            x.reshape(-1, 3)[:, i] for x in (result.lower, result.value, result.upper)
+        )
+        share = np.mean((lower <= truth) & (truth < upper))
+        assert share >= 0.9 - FALSE_ALARM * math.sqrt(0.09 / draws)
+        assert np.all((lower <= value) & (value < upper))
+
+
+@pytest.mark.parametrize("noise", [Fraction(1), Fraction(4), Fraction(25)])
+@pytest.mark.parametrize("held", [(4, 3, 9), (0, 0, 1), (40, 0, 40), (1, 30, 0)])
+@pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 2), Fraction(4, 5)])
+def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(noise, held, level):
+    """Exactly, over all noisy counts of three bins that come, in doubles."""
+    k, p = mass(noise)
+    far = abs(k) <= 6 * math.sqrt(noise) + 1  # beyond there is less than 1e-8
+    k, p = k[far], p[far]
+    noisy = np.stack(np.meshgrid(*(n + k for n in held), indexing="ij"), axis=-1).reshape(-1, 3)
+    chance = np.multiply.outer(np.multiply.outer(p, p), p).ravel()
+    result = quantiles((0, 10, 20, 30), (level,), (noisy.ravel(), noise))
+    target = next(j for j in range(3) if sum(held[: j + 1]) >= level * sum(held))
+    right = (result.lower <= 10 * target) & (10 * target < result.upper)
+    assert chance[right].sum() >= 0.9 - 1e-7
+
+
+@pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)])
+def test_an_interval_of_a_quantile_is_no_wider_than_its_chance_needs(level):
+    """Half of it is 1.645 standard deviations of what decides, a count, and a bin and a half."""
+    number, each, noise, draws = 64, 20, Fraction(100), 500
+    noisy = np.full(number * draws, each) + discrete_gaussian(noise, number * draws, Words(3))
+    result = quantiles(tuple(range(number + 1)), (level,), (noisy, noise))
+    place, q = int(level * number), float(level)
+    spread = math.sqrt(float(noise) * ((1 - q) ** 2 * place + q * q * (number - place)))
+    reach = (1.645 * spread + 1) / each  # in bins, on either side
+    assert np.median(result.upper - result.lower) <= 2 * reach + 3
+
+
+def test_quantiles_rise_with_their_level():
+    """From the same counts, values and both ends are in the order of the levels."""
+    noisy = np.tile([5, 0, 9, 30, 2, 1, 0, 4], 500) + discrete_gaussian(Fraction(9), 4000, Words(1))
+    levels = tuple(Fraction(i, 10) for i in range(1, 10))
+    result = quantiles(tuple(range(9)), levels, (noisy, Fraction(9)))
+    lower, upper = (x.reshape(-1, 9) for x in (result.lower, result.upper))
+    assert np.mean(np.diff(lower, axis=1) >= 0) > 0.99
+    assert np.mean(np.diff(upper, axis=1) >= 0) > 0.99
+
+
+@pytest.mark.parametrize("sigma_squared", [Fraction(2), Fraction(60), Fraction(4000)])
+def test_numbers_that_were_shown_because_they_are_large_are_covered_all_the_same(sigma_squared):
+    """For each true number, exactly: among what reaches the threshold, 90% and more."""
+    least = threshold(sigma_squared, Fraction(1, 10**6))
+    sigma = math.sqrt(sigma_squared)
+    for true in sorted({1, 2, least // 3, least - 1, least, least + 7, int(least + 9 * sigma)}):
+        y = np.arange(least, max(least, true) + int(13 * sigma) + 14)
+        log_mass = -((y - true) ** 2) / (2 * float(sigma_squared))
+        p = np.exp(log_mass - log_mass.max())
+        p /= p.sum()
+        result = shown(y, sigma_squared, least)
+        assert p[(result.lower <= true) & (true <= result.upper)].sum() >= 0.9 - 1e-9
+        assert np.all((result.lower >= 1) & (np.diff(result.lower, prepend=0) >= 0))
+
+
+def test_far_above_the_threshold_a_shown_number_has_the_usual_interval():
+    """Selection does not matter there."""
+    least = threshold(Fraction(60), Fraction(1, 10**6))
+    result = shown(np.array([least + 500]), Fraction(60), least)
+    assert result.lower[0] == pytest.approx(least + 500 - half_width(Fraction(60)), abs=1)
+    assert result.upper[0] == pytest.approx(least + 500 + half_width(Fraction(60)), abs=1)
+
+
+def test_a_half_width_of_large_noise_is_the_one_that_sums_give():
+    """The integral decides but near a whole number, where the sum does."""
+    for number in range(60):
+        sigma_squared = Fraction(10**6 + 977 * number**3)
+        k = np.arange(9 * math.isqrt(int(sigma_squared)) + 40, dtype=float)
+        weights = np.exp(-k * k / (2 * float(sigma_squared)))
+        weights[1:] *= 2
+        for coverage in (0.5, 0.9, 0.99):
+            reached = np.cumsum(weights)
+            expected = np.searchsorted(reached, coverage * (1 + 1e-12) * reached[-1])
+            assert half_width(sigma_squared, coverage) == expected
