@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import beta
 
 import neyman as ny
-from neyman.estimators.logistic_fit import accuracy, fit, signed_rows
+from neyman.analysis.estimators.logistic_fit import accuracy, fit, signed_rows
 from neyman.noise.quantile_draw import runs
 
 ROWS, COLUMNS, GRID = 10**6, 50, 10**9

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 import neyman as ny
-from neyman.training.clipping import clipped_sum
+from neyman.analysis.training.clipping import clipped_sum
 
 __all__ = ["ARMS", "RESULTS", "Task", "census", "digits", "interval", "measure", "train_once"]
 

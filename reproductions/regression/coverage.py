@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from neyman.estimators.least_squares import moment_shift, moments, population_width, solve
-from neyman.estimators.regression import symmetric_noise
+from neyman.analysis.estimators.least_squares import moment_shift, moments, population_width, solve
+from neyman.analysis.estimators.regression import symmetric_noise
 from neyman.noise import SecureBits
 
 __all__ = ["CASES", "COVERAGE", "coverage"]

@@ -13,7 +13,7 @@ from scipy.special import betaincinv
 
 import neyman as ny
 from neyman.accounting.semantics.digits import number
-from neyman.estimators.logistic_fit import largest_move
+from neyman.analysis.estimators.logistic_fit import largest_move
 from reproductions.markdown import main, table
 from reproductions.regression.compare import BUDGETS, RESULTS, losses_of_a_pair
 from reproductions.regression.coverage import COVERAGE

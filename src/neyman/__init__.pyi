@@ -54,6 +54,33 @@ from neyman.accounting.semantics.statistical_distance import (
 from neyman.accounting.target import (
     at_most as at_most,
 )
+from neyman.analysis.estimators.estimate import (
+    Estimate as Estimate,
+)
+from neyman.analysis.estimators.namespace import (
+    estimate as estimate,
+)
+from neyman.analysis.hypothesis_tests.binomial_test import (
+    BinomialTest as BinomialTest,
+)
+from neyman.analysis.hypothesis_tests.goodness_of_fit_test import (
+    GoodnessOfFitTest as GoodnessOfFitTest,
+)
+from neyman.analysis.hypothesis_tests.mean_test import (
+    MeanTest as MeanTest,
+)
+from neyman.analysis.hypothesis_tests.proportions_test import (
+    ProportionsTest as ProportionsTest,
+)
+from neyman.analysis.hypothesis_tests.released_test import (
+    TestResult as TestResult,
+)
+from neyman.analysis.training.result import (
+    Trained as Trained,
+)
+from neyman.analysis.training.train import (
+    train as train,
+)
 from neyman.api import (
     run as run,
 )
@@ -120,29 +147,8 @@ from neyman.curves.tradeoff.order import (
 from neyman.curves.tradeoff.tradeoff import (
     Tradeoff as Tradeoff,
 )
-from neyman.estimators.estimate import (
-    Estimate as Estimate,
-)
-from neyman.estimators.namespace import (
-    estimate as estimate,
-)
 from neyman.explorer.notebook_explorer import (
     explore as explore,
-)
-from neyman.hypothesis_tests.binomial_test import (
-    BinomialTest as BinomialTest,
-)
-from neyman.hypothesis_tests.goodness_of_fit_test import (
-    GoodnessOfFitTest as GoodnessOfFitTest,
-)
-from neyman.hypothesis_tests.mean_test import (
-    MeanTest as MeanTest,
-)
-from neyman.hypothesis_tests.proportions_test import (
-    ProportionsTest as ProportionsTest,
-)
-from neyman.hypothesis_tests.released_test import (
-    TestResult as TestResult,
 )
 from neyman.ledger import (
     Ledger as Ledger,
@@ -320,12 +326,6 @@ from neyman.publishing.release.folder import (
 )
 from neyman.publishing.release.session import (
     Session as Session,
-)
-from neyman.training.result import (
-    Trained as Trained,
-)
-from neyman.training.train import (
-    train as train,
 )
 
 __version__: str

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.training import train as loop
+from neyman.analysis.training import train as loop
 
 LARGE = int(os.environ.get("NEYMAN_AUDITS", "2000")) > 2000
 SIGMA, ROWS = 1.0, 4

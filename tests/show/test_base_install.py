@@ -263,14 +263,14 @@ for name in dir(neyman):
         "neyman.publishing.plan.",
         "neyman.ledger",
         "neyman.api",
-        "neyman.training",
-        "neyman.estimators",
-        "neyman.hypothesis_tests",
+        "neyman.analysis.training",
+        "neyman.analysis.estimators",
+        "neyman.analysis.hypothesis_tests",
     )
     light = {  # descriptions, which need no ledger
         "neyman.publishing.plan.sections",
-        "neyman.estimators.estimate",
-        "neyman.hypothesis_tests.released_test",
+        "neyman.analysis.estimators.estimate",
+        "neyman.analysis.hypothesis_tests.released_test",
     }
     homes = neyman._modules().items()
     needy = {name for name, home in homes if home.startswith(of_releases) and home not in light}

@@ -29,7 +29,7 @@ DERIVED = (
     "curves/divergences/implied_profile.py:ImpliedProfile.__init__",
     "curves/divergences/implied_profile.py:ImpliedProfile.log_powers",
     "curves/divergences/implied_profile.py:_log_delta_over",
-    "hypothesis_tests/binomial_sums.py:SUM_SLACK",
+    "analysis/hypothesis_tests/binomial_sums.py:SUM_SLACK",
     "curves/losses/bracket.py:_atoms",
     "curves/losses/bracket.py:_shrunk",
     "curves/losses/finite.py:OffLatticeLoss.reverse",

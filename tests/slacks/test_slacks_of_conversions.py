@@ -17,6 +17,7 @@ from neyman.accounting import compare_noise
 from neyman.accounting.dp_accounting.privacy_loss import _connected
 from neyman.accounting.literature import composition_bounds, conversions
 from neyman.accounting.semantics.bayes import _chernoff, _predicted
+from neyman.analysis.hypothesis_tests.binomial_sums import count
 from neyman.auditing.one_run_bounds import Guesses
 from neyman.curves.divergences.binary_region import _Asked, _moment, one_order
 from neyman.curves.divergences.divergence import renyi_divergence
@@ -27,7 +28,6 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.selection import select
-from neyman.hypothesis_tests.binomial_sums import count
 from neyman.mechanisms.canonical.distribution import CanonicalLaw, _exact_variance, _geometric
 from neyman.mechanisms.canonical.iterates_closed_form import Exponential
 from neyman.mechanisms.canonical.iterates_numeric import Stepwise
@@ -98,7 +98,9 @@ def test_the_variance_of_rounded_noise() -> Iterator[bool]:
 
 
 @needed(
-    "hypothesis_tests/binomial_sums.py:count", "numerics/binomial.py:_log_binomial", but=(0, 1, 2)
+    "analysis/hypothesis_tests/binomial_sums.py:count",
+    "numerics/binomial.py:_log_binomial",
+    but=(0, 1, 2),
 )
 def test_the_number_of_successes() -> Iterator[bool]:
     for n, p in numbers(7, 20, (2, 60), (0.05, 0.95)):

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import neyman as ny
+from neyman.analysis.training.checkpoint import CHECKPOINT, State, save
 from neyman.ledger.chain import Checkpoint, write_checkpoint
 from neyman.publishing.release.folder import staging
 from neyman.publishing.release.signing import create_key
 from neyman.storage.durable import make_folder, replace_file
-from neyman.training.checkpoint import CHECKPOINT, State, save
 
 Content = bytes | dict[str, int] | None
 

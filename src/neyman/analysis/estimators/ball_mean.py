@@ -1,0 +1,234 @@
+"""The mean of records in an l2 ball."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.accounting.calibrate import Budget
+from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.normal_noise import (
+    bounded_half_width,
+    least_noise,
+    normal_half_width,
+)
+from neyman.analysis.estimators.payment import Release, radius_of, relation_of
+from neyman.analysis.training.clipping import careful_error, grid_rows
+from neyman.ledger.ledger import Ledger
+from neyman.noise import Bits, rounded_gaussian
+from neyman.numerics.raw_values import as_floats, one_per_record, vectors
+
+__all__ = ["clipped_total", "mean"]
+
+GRID = 1 << 24  # units in the radius
+PIECE = 1 << 17  # numbers clipped at a time, which fit in a cache
+MOST_DIMENSION = 10**6
+MOST_RECORDS = 1 << 37  # their sum stays below 2^61
+Lanes = NDArray[np.int64]
+
+
+def mean(
+    rows: object,
+    *,
+    radius: float | Fraction | str,
+    budget: Budget,
+    dimension: int | None = None,
+    neighboring: str = "replace-one",
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+    account: str | None = None,
+) -> Estimate:
+    """Estimate the mean of records in an l2 ball around 0.
+
+    Each record is clipped to the ball and rounded to an integer grid. The sum of the integers moves
+    by at most 2 radius (replace-one) or radius (add-remove), and gets rounded Gaussian noise, drawn
+    exactly. Under replace-one the number of records n is public and divides the sum. Under
+    add-remove a noisy number, from the same release, divides it.
+
+    Args:
+        rows: real numbers, one per record, or one row of d numbers per record, d from 1 to 10^6. An
+            array has its own form. A list has numbers, or rows if ``dimension`` is given. A row of
+            another length counts as 0. So does a record with an entry that is not finite, or is no
+            number, and one whose norm is beyond the largest double.
+        radius: of the ball, above 0, chosen without the data. Subtract a public center first.
+        budget: what the release may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``,
+            ``ny.approximate``, or ``ny.at_most``.
+        dimension: d of a list of rows. No record decides the form of the estimate: a list of rows
+            without a dimension counts as numbers that are none.
+        neighboring: "replace-one" or "add-remove".
+        ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
+        dataset: "name@version" in the ledger, with one row per unit.
+        account: the allocation of the dataset's account that pays.
+
+    Returns:
+        `Estimate`. Its standard error is an upper bound for every law on the ball. Its interval
+        about the population covers each coordinate of the mean of the law that the records are
+        drawn from, independently, if the law is on the ball: it holds for every n, with sampling,
+        noise, and rounding. About the data it covers the mean of the clipped records. If the law
+        leaves the ball, both cover the mean of the clipped law or records. The gap is to
+        "bounded-mean" or "ball-mean" of `least_error`; under add-remove there is none, because n
+        is unknown.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
+        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
+            of these cases nothing is charged.
+        ChargedError: the computation failed after its charge, which stands.
+
+    Examples:
+        >>> import neyman as ny
+        >>> points = [(0.6, 0.0), (0.0, 0.8)] * 2000
+        >>> estimate = ny.estimate.mean(points, radius=1, budget=ny.gdp(1), dimension=2)
+        >>> estimate.value.shape, round(float(estimate.noise_error[0]), 5)
+        ((2,), 0.0005)
+
+    Source: Duchi, Jordan and Wainwright 2018; [EM-1], [EM-2], [EM-3], [EM-4], [EM-5].
+    """
+    relation = relation_of(neighboring)
+    flat = dimension is None and getattr(rows, "ndim", 1) == 1
+    if flat:
+        array = one_per_record("rows", rows, relation=relation)
+    else:
+        array = vectors("rows", rows, relation=relation, dimension=dimension)
+    size = 1 if flat else array.shape[1]
+    if size > MOST_DIMENSION:
+        raise ValueError(f"rows has {size} columns; it must have at most {MOST_DIMENSION}")
+    exact = radius_of(radius)
+    if relation == "replace-one":
+        return _known_size(array, flat, exact, budget, (ledger, dataset, account))
+    return _unknown_size(array, flat, exact, budget, (ledger, dataset, account))
+
+
+def clipped_total(array: NDArray[Any], radius: float, grid: int = GRID) -> Lanes:
+    """Return the sum of the records, clipped to the ball, in whole units of radius / grid [EM-2].
+
+    It differs by a vector of l2 norm at most ``grid`` if a record comes or goes.
+    """
+    rows = array[:, None] if array.ndim == 1 else array
+    total = np.zeros(rows.shape[1], np.int64)
+    step = max(1, PIECE // rows.shape[1])
+    for start in range(0, len(rows), step):
+        piece = as_floats(rows[start : start + step])
+        total += grid_rows(piece, radius, grid, careful=True).sum(axis=0)
+    return total
+
+
+def _known_size(
+    array: NDArray[Any],
+    flat: bool,
+    exact: Fraction,
+    budget: Budget,
+    paid: tuple[Ledger | str | Path | None, str | None, str | None],
+) -> Estimate:
+    n, size = len(array), 1 if flat else array.shape[1]
+    if n > MOST_RECORDS:
+        raise ValueError(f"rows has {n} records; it must have at most {MOST_RECORDS}")
+    radius = float(exact)
+    noise = least_noise(budget, (2 * GRID) ** 2)
+    unit = radius / GRID
+    arguments = {"radius": str(exact), "records": n, "dimension": size, "grid": GRID}
+    release = Release.of("mean", arguments, noise, "replace-one", *paid)
+
+    def compute(bits: Bits) -> Number:
+        total = clipped_total(array, radius)
+        total += rounded_gaussian(noise.sigma_squared, size, bits)
+        return shaped(total * (unit / n), flat)
+
+    value, receipt = release.draw(compute, lambda v: {"value": np.asarray(v).tolist()})
+    deviation = noise.sigma * unit / n
+    off_grid = careful_error(size, GRID) * unit + unit / n  # of the records; of the noise [EM-3]
+
+    def limits(miss: float, about: About) -> tuple[Number, Number]:
+        if about == "data":
+            width = normal_half_width(deviation, miss)
+        else:
+            width = bounded_half_width(radius, n, deviation, miss)
+        return _ends(value, width + off_grid, radius)
+
+    shape = np.ones(np.shape(value))
+    error = math.hypot(radius / math.sqrt(n), deviation)
+    worst = math.hypot(radius / math.sqrt(n), math.sqrt(size) * (deviation + unit / n))
+    problem = {"problem": "bounded-mean"} if flat else {"problem": "ball-mean", "dimension": size}
+    return Estimate(
+        "mean",
+        value,
+        shaped((shape * error).reshape(-1), flat),
+        shaped((shape * deviation).reshape(-1), flat),
+        receipt,
+        noise,
+        "Each coordinate of the mean of the law of the records, clipped to the ball.",
+        limits,
+        worst + math.sqrt(size) * off_grid,
+        problem | {"n": n, "radius": radius},
+    )
+
+
+def _unknown_size(
+    array: NDArray[Any],
+    flat: bool,
+    exact: Fraction,
+    budget: Budget,
+    paid: tuple[Ledger | str | Path | None, str | None, str | None],
+) -> Estimate:
+    """The sum and the number of records in one release: no bound on the error is proven."""
+    size = 1 if flat else array.shape[1]
+    radius = float(exact)
+    weight = max(1, round(GRID * size**-0.25))  # units of one record in the number [EM-5]
+    # A whole norm, a little above the shift's, so that one coordinate describes the pair.
+    noise = least_noise(budget, (math.isqrt(GRID**2 + weight**2 - 1) + 1) ** 2)
+    unit = radius / GRID
+    arguments = {"radius": str(exact), "dimension": size, "grid": GRID, "weight": weight}
+    release = Release.of("mean", arguments, noise, "add-remove", *paid)
+
+    def compute(bits: Bits) -> tuple[NDArray[np.float64], float]:
+        units = rounded_gaussian(noise.sigma_squared, size + 1, bits)
+        total = clipped_total(array, radius) + units[:-1]
+        return np.asarray(total * unit, np.float64), (len(array) * weight + int(units[-1])) / weight
+
+    (total, records), receipt = release.draw(
+        compute, lambda v: {"total": v[0].tolist(), "records": v[1]}
+    )
+    count = max(records, 1.0)
+    value = np.clip(total / count, -radius, radius)
+    sigma = noise.sigma
+    deviation = np.hypot(sigma * unit, value * (sigma / weight)) / count
+
+    def limits(miss: float, about: About) -> tuple[Number, Number]:
+        share = miss / 2 if about == "data" else miss / 3
+        around = normal_half_width(sigma * unit, share) + unit
+        margin = normal_half_width(sigma / weight, share) + 1 / weight
+        least, most = max(records - margin, 0.0), max(records + margin, 1.0)
+        if least < 1:
+            return _ends(shaped(np.zeros(size), flat), radius, radius)
+        ends = [(total + side * around) / n for side in (-1, 1) for n in (least, most)]
+        beyond = careful_error(size, GRID) * unit
+        if about == "population":
+            beyond += radius * math.sqrt(2 * math.log(2 / share) / least) * (1 + 1e-9)
+        low, high = np.min(ends, axis=0) - beyond, np.max(ends, axis=0) + beyond
+        bounded = (np.clip(low, -radius, radius), np.clip(high, -radius, radius))
+        return shaped(bounded[0], flat), shaped(bounded[1], flat)
+
+    error = np.hypot(deviation, radius / math.sqrt(count))
+    return Estimate(
+        "mean",
+        shaped(value, flat),
+        shaped(error, flat),
+        shaped(deviation, flat),
+        receipt,
+        noise,
+        "Each coordinate of the mean of the law of the records, clipped to the ball.",
+        limits,
+    )
+
+
+def _ends(value: Number, width: float, radius: float) -> tuple[Number, Number]:
+    """Return the ends within the ball's coordinates, of the value's shape."""
+    low = np.clip(np.asarray(value) - width, -radius, radius)
+    high = np.clip(np.asarray(value) + width, -radius, radius)
+    flat = np.ndim(value) == 0
+    return shaped(low, flat), shaped(high, flat)

@@ -1,0 +1,351 @@
+"""Quantiles of values on a declared grid, by inverse sensitivity, with intervals on request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr, bdtrc, ndtri
+
+from neyman.accounting.calibrate import Budget, calibrate_exact
+from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.payment import Release, relation_of
+from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
+from neyman.noise import Bits
+from neyman.noise.quantile_draw import draw_sorted_quantile
+from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats, one_per_record
+
+__all__ = ["grid_points", "quantile"]
+
+Level = float | Fraction | str
+MOST_QUANTILES = 1000
+MOST_POINTS = 1 << 53  # doubles are whole up to here
+DIGITS = 3  # of the scale of several draws
+LEVELS = 1 << 40  # levels of the ends are multiples of 1 / LEVELS
+FAR = 800  # nats beyond which a weight counts as 0
+MOST_RANKS = 10**6  # of the reference
+LEAST_SPACING = 100  # points of the grid between values of the reference
+REFERENCE = 1001  # values of the reference that the lower bound needs
+SLACK = 1e-9
+
+
+def quantile(
+    values: object,
+    q: Level | Iterable[Level],
+    *,
+    lower: Level,
+    upper: Level,
+    step: Level,
+    budget: Budget,
+    confidence: Level | None = None,
+    neighboring: str = "replace-one",
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+    account: str | None = None,
+) -> Estimate:
+    """Estimate a quantile, or several, of values on a grid.
+
+    A point t of the grid is drawn with probability proportional to e^{-rate d(t)}, where d(t) is
+    the number of ranks between t and the quantile. The draw is exact. Each quantile is one draw.
+    With a confidence, two more points per quantile are drawn for the ends of its interval. All
+    draws share the budget equally, and their composition is certified.
+
+    Args:
+        values: real numbers, one per record. A value outside the grid counts as the nearer end, a
+            value between points as the nearest one, and NaN, or what is no number, as ``lower``.
+        q: in (0, 1), where 1/2 is the median; or a sequence of up to 1,000 such numbers.
+        lower: the first point of the grid, chosen without the data.
+        upper: the last point; upper - lower is a multiple of the step.
+        step: between points, above 0. At most 2^53 points. A finer grid costs few ranks: the error
+            grows with the logarithm of the number of points.
+        budget: what the release may reveal: a curve such as ``ny.pure(1)`` or ``ny.gdp(1)``,
+            ``ny.zcdp``, ``ny.approximate``, or ``ny.at_most``.
+        confidence: of each interval, in (0, 1), by itself. None releases no interval and spends
+            the whole budget on the values. The two ends take two thirds of the budget's draws. An
+            end that needs more records than there are is infinite, and its share goes to the other
+            draws. Under add-remove it must be None, because the number of records is secret.
+        neighboring: "replace-one" or "add-remove".
+        ledger, dataset, account: as for `ny.estimate.mean`.
+
+    Returns:
+        `Estimate`. For one number q the value is a number. For a sequence the value, the errors,
+        and the ends of the intervals are arrays with one entry per quantile, in the order of q. The
+        drawn points are sorted, so that a larger q never has a smaller value. The receipt has the
+        points as drawn. With a confidence, each interval covers the quantile of the law that the
+        records are drawn from, independently, whatever the law is, and the quantile of the values
+        as well, with at least that chance. Without one, `Estimate.interval` raises a ValueError. An
+        end on the edge of the grid is infinite. ``standard_error`` is half the interval over the
+        normal quantile, an estimate, and NaN without an interval. ``noise_error`` is NaN, because
+        it depends on the private values. The gap, for one quantile under replace-one, is that for
+        evenly spaced values that fill the grid: the root mean squared error of the value there
+        over the least one that two points prove. For other values use `least_error` with public or
+        simulated values.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
+        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
+            of these cases nothing is charged.
+        ChargedError: the computation failed after its charge, which stands.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ages = list(range(18, 90)) * 100
+        >>> grid = {"lower": 0, "upper": 120, "step": 1}
+        >>> estimate = ny.estimate.quantile(ages, "1/2", **grid, budget=ny.pure(1))
+        >>> 50 <= estimate.value <= 57
+        True
+        >>> three = ny.estimate.quantile(ages, [0.25, 0.5, 0.75], **grid, budget=ny.pure(1))
+        >>> three.value.shape, bool(three.value[0] <= three.value[1] <= three.value[2])
+        ((3,), True)
+
+    Source: Asi and Duchi 2020; [EM-6], [EM-7], [EM-12].
+    """
+    relation = relation_of(neighboring)
+    array = one_per_record("values", values, relation=relation)
+    flat = isinstance(q, str) or not isinstance(q, Iterable)
+    levels = _levels([q] if flat else check.several("q", q, "[0.25, 0.5, 0.75]"))
+    first, size, points = grid_points(lower, upper, step)
+    miss = _miss(confidence, relation)
+    # Under add-remove n is secret, and nothing but the draws may depend on it.
+    n = len(array) if relation == "replace-one" else None
+    released, targets = _planned(budget, levels, n, points, miss)
+    arguments: dict[str, Any] = {
+        "q": [str(level) for level in levels],
+        "lower": str(first),
+        "step": str(size),
+        "points": points,
+        "levels": [[None if t is None else str(t) for t in own] for own in targets],
+    }
+    if flat:
+        arguments |= {"q": arguments["q"][0], "levels": arguments["levels"][0]}
+    if n is not None:
+        arguments["records"] = n
+    release = Release.of("quantile", arguments, released, relation, ledger, dataset, account)
+
+    def rate_of(level: Fraction) -> Fraction:
+        """Return the rate of a draw: one record moves its distances by at most 1 / this [EM-6]."""
+        return released.rate if n is not None else released.rate / max(level, 1 - level)
+
+    def compute(bits: Bits) -> list[list[int | None]]:
+        ranked = np.sort(_on_grid(array, first, size, points))
+        ends = (0, points - 1)
+        return [
+            [
+                None if t is None else draw_sorted_quantile(ranked, ends, t, rate_of(t), bits)
+                for t in [*own, None, None][:3]
+            ]
+            for own in targets
+        ]
+
+    places, receipt = release.draw(compute, lambda v: {"points": v[0] if flat else v})
+
+    def end(place: int | None, side: int) -> float:
+        """Return an end one step farther out, for rounding; infinite on the edge of the grid."""
+        if place is None or place == (0 if side < 0 else points - 1):
+            return side * math.inf
+        return float(first + (place + side) * size)
+
+    value = _in_order(levels, [float(first + (own[0] or 0) * size) for own in places])
+    low, high = (np.array([end(own[i], s) for own in places]) for i, s in ((1, -1), (2, 1)))
+
+    def limits(asked: float, about: About) -> tuple[Number, Number]:
+        if miss is None:
+            raise ValueError("level: the estimate has no interval; call it with confidence=0.95")
+        if asked < float(miss) * (1 - SLACK):
+            raise ValueError(
+                f"level must be at most {float(1 - miss):g}, the confidence that the ends were "
+                "released for; call the estimator with a higher confidence="
+            )
+        return shaped(low, flat), shaped(high, flat)
+
+    unknown = np.full(len(levels), math.nan)
+    error = unknown if miss is None else (high - low) / (-2 * float(ndtri(float(miss) / 2)))
+    largest = None
+    problem = None
+    if n is not None and flat:
+        largest = _reference_error(n, levels[0], points, float(released.rate))
+        few = min(n, REFERENCE)
+        if largest is not None and few >= 3:
+            problem = {"problem": "quantile", "values": range(few), "quantile": float(levels[0])}
+    return Estimate(
+        "quantile",
+        shaped(value, flat),
+        shaped(error, flat),
+        shaped(unknown, flat),
+        receipt,
+        released,
+        "The quantile of the law of the records, and that of the records.",
+        limits,
+        largest,
+        problem,
+    )
+
+
+def grid_points(lower: object, upper: object, step: object) -> tuple[Fraction, Fraction, int]:
+    """Return the first point of a grid, its step, and its number of points, exact."""
+    first, last, size = (
+        check.exact(name, x) for name, x in (("lower", lower), ("upper", upper), ("step", step))
+    )
+    if size <= 0:
+        raise ValueError(f"step = {step!r} must be above 0")
+    if last <= first:
+        raise ValueError(f"upper = {upper!r} must be above lower = {lower!r}")
+    steps = (last - first) / size
+    if steps.denominator != 1:
+        raise ValueError(
+            f"step = {step!r}: upper - lower = {last - first} is {float(steps):.6g} steps, and must"
+            " be a whole number of them"
+        )
+    if steps >= MOST_POINTS:
+        raise ValueError(f"step = {step!r}: the grid may have at most 2^53 points; give a larger")
+    return first, size, int(steps) + 1
+
+
+def _on_grid(
+    array: NDArray[Any], first: Fraction, size: Fraction, points: int
+) -> NDArray[np.int64]:
+    """Return the nearest point of each value, by itself; NaN counts as the first point."""
+    with np.errstate(all="ignore"):
+        places = np.rint((as_floats(array) - float(first)) / float(size))
+        np.clip(places, 0, points - 1, out=places)
+    return np.nan_to_num(places, copy=False, nan=0.0).astype(np.int64)
+
+
+def _levels(q: Iterable[object]) -> list[Fraction]:
+    """Return the levels of the quantiles, exact, in the order given."""
+    levels = [check.exact("q", level) for level in q]
+    if not 1 <= len(levels) <= MOST_QUANTILES:
+        raise ValueError(f"q has {len(levels)} numbers; it must have from 1 to {MOST_QUANTILES}")
+    for level in levels:
+        if not 0 < level < 1:
+            raise ValueError(f"q = {level} must be between 0 and 1, both excluded")
+    return levels
+
+
+def _in_order(levels: Sequence[Fraction], values: Sequence[float]) -> NDArray[np.float64]:
+    """Return the drawn values, sorted, so that they rise with the levels."""
+    result = np.empty(len(values))
+    result[np.argsort([float(level) for level in levels], kind="stable")] = np.sort(values)
+    return result
+
+
+def _planned(
+    budget: Budget,
+    levels: Sequence[Fraction],
+    n: int | None,
+    points: int,
+    miss: Fraction | None,
+) -> tuple[InverseSensitivity, list[tuple[Fraction | None, ...]]]:
+    """Return what is released, and the levels of the draws for each quantile.
+
+    A draw at the rate of all ends shows which ends have too few records. They are dropped, and the
+    budget is shared again by the other draws. A larger rate needs fewer records, so the ends that
+    stay remain finite. All of this is decided by public numbers: n is None where it is secret.
+    """
+    if n is None or miss is None:
+        rate = 1 / _scale(budget, len(levels))
+        return InverseSensitivity(rate, draws=len(levels)), [(level,) for level in levels]
+    targets: list[tuple[Fraction | None, ...]] = [(level,) * 3 for level in levels]
+    while True:
+        draws = _number_of(targets)
+        rate = 1 / _scale(budget, draws)
+        for k, level in enumerate(levels):
+            low, high = _ends_of(level, n, points, float(rate), miss)
+            _, low_before, high_before = targets[k]
+            # An end that was dropped stays so: the rate is that of the draws that were left.
+            targets[k] = (
+                level,
+                None if low_before is None else low,
+                None if high_before is None else high,
+            )
+        if _number_of(targets) == draws:
+            return InverseSensitivity(rate, draws=draws), targets
+
+
+def _number_of(targets: Iterable[Iterable[Fraction | None]]) -> int:
+    return sum(target is not None for own in targets for target in own)
+
+
+def _miss(confidence: object, relation: str) -> Fraction | None:
+    if confidence is None:
+        return None
+    exact = check.exact("confidence", confidence)
+    if not 0 < exact < 1:
+        raise ValueError(f"confidence = {confidence!r} must be between 0 and 1, or None")
+    if relation == "add-remove":
+        raise ValueError(
+            f"confidence = {confidence!r}: under add-remove the number of records is secret, and "
+            "the ends depend on it; give confidence=None"
+        )
+    return 1 - exact
+
+
+def _scale(budget: Budget, draws: int) -> Fraction:
+    """Return 1 / rate of the draws that meet a budget."""
+    if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
+        raise TypeError(f"budget = {budget!r} must be a budget, such as ny.pure(1) or ny.gdp(1)")
+    one = calibrate_exact(lambda scale: InverseSensitivity(1 / scale), budget)
+    if draws == 1:
+        return one
+    # Each question about several draws is slow: few digits, from a guess that is seldom far off.
+    return calibrate_exact(
+        lambda scale: InverseSensitivity(1 / scale, draws=draws),
+        budget,
+        digits=DIGITS,
+        start=float(one) * math.sqrt(draws) * 0.9,
+    )
+
+
+def _ends_of(
+    level: Fraction, n: int, points: int, rate: float, miss: Fraction
+) -> tuple[Fraction | None, Fraction | None]:
+    """Return the levels at which the ends are drawn, or None where an end is infinite [EM-7]."""
+    share = float(miss) / 4  # of sampling and of noise, at each end
+    ranks = math.log(points / share) / rate * (1 + SLACK)
+    q, asked = float(level), share * (1 - SLACK)
+    # The largest numbers with P(Bin(n, q) <= c) <= share, and P(Bin(n, q) >= n - above) <= share.
+    c = _last(lambda k: float(bdtr(k, n, q)) <= asked, n) if (1 - q) ** n <= asked else -1
+    above = _last(lambda k: float(bdtrc(n - k - 1, n, q)) <= asked, n) if q**n <= asked else -1
+    least = math.floor((c + 1 - ranks) / n * (1 - SLACK) * LEVELS)
+    most = math.ceil((n - above - 1 + ranks) / n * (1 + SLACK) * LEVELS)
+    return (
+        Fraction(least, LEVELS) if least > 0 else None,
+        Fraction(most, LEVELS) if most < LEVELS else None,
+    )
+
+
+def _last(holds: Any, n: int) -> int:
+    """Return the last whole number up to n at which something holds that holds at 0."""
+    low, high = 0, n
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+def _reference_error(n: int, level: Fraction, points: int, rate: float) -> float | None:
+    """Return the root mean squared error on evenly spaced values, in spacings [EM-8].
+
+    None where the grid is too coarse for that, or too many ranks matter.
+    """
+    spacing = points // n
+    middle = min(max(math.ceil(level * n), 1), n)  # the order statistic, from 1
+    reach = min(n, math.ceil(FAR / rate))
+    if spacing < LEAST_SPACING or reach > MOST_RANKS or rate > FAR / 2:
+        return None
+    target = float(level) * n
+    # Between values j and j + 1 are spacing - 1 points, about j + 1/2 - middle spacings away.
+    below = np.arange(max(middle - reach, 0), min(middle + reach, n) + 1, dtype=float)
+    gaps = np.exp(-rate * np.abs(below - target)) * (spacing - 1)
+    away = (below - middle + 0.5) ** 2 + 1 / 12
+    order = below[below >= 1]
+    ties = np.exp(-rate * np.maximum(0, np.maximum(order - 1 - target, target - order)))
+    total = float(np.sum(gaps * away) + np.sum(ties * (order - middle) ** 2))
+    return math.sqrt(total / float(np.sum(gaps) + np.sum(ties)) * (1 + SLACK))

@@ -1,0 +1,251 @@
+"""Logistic regression by output perturbation: the exact fit's least noise, on an integer grid."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.accounting.calibrate import Budget
+from neyman.analysis.estimators.estimate import About, Estimate, Number, fixed
+from neyman.analysis.estimators.least_squares import CLEAR, noise_norm
+from neyman.analysis.estimators.logistic_fit import (
+    BEND,
+    COARSE,
+    WEIGHT,
+    accuracy,
+    curvature,
+    curvature_shift,
+    fit,
+    most_length,
+    signed_rows,
+)
+from neyman.analysis.estimators.normal_noise import (
+    MOST_SIGMA_SQUARED,
+    TooMuchNoise,
+    least_noise,
+    normal_half_width,
+    symmetric_noise,
+)
+from neyman.analysis.estimators.payment import Release, radius_of, relation_of
+from neyman.ledger.ledger import Ledger
+from neyman.noise import Bits, rounded_gaussian
+from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats, one_per_record, vectors
+
+__all__ = ["logistic"]
+
+MOST_RECORDS = 10**9
+PART = 10  # the squared mu of the fit over that of its curvature
+MOST_FEATURES = 2000
+LEAST_PENALTY, MOST_PENALTY = 1e-6, 1e3
+Floats = NDArray[np.float64]
+Lanes = NDArray[np.int64]
+
+
+def logistic(
+    x: object,
+    labels: object,
+    *,
+    radius: float | Fraction | str,
+    penalty: float,
+    budget: Budget,
+    intercept: bool = True,
+    sampling: bool = False,
+    dimension: int | None = None,
+    neighboring: str = "replace-one",
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+    account: str | None = None,
+) -> Estimate:
+    """Estimate the coefficients of a logistic regression with a penalty.
+
+    The fit minimizes the mean of log(1 + exp(-label (a + x'b))) + penalty / 2 (a^2 + radius^2
+    |b|^2). Replacing a record moves it, in units of 1 / radius, by at most D / (n penalty), where
+    D <= 2 R, R^2 = 2 (1 without an intercept), is the largest distance of two records' gradients at
+    a fit. The computed fit is certified to be near the exact one, rounded to a grid, and gets
+    rounded Gaussian noise, drawn exactly. Both distances are in the shift. On request a second step
+    releases the curvature of the loss at the noisy fit, for errors that include sampling.
+
+    Args:
+        x: real numbers, one row of d features per record, d from 1 to 2000. Features are clipped
+            to a ball. A record with an entry that is not finite, or is no number, counts as
+            features 0 without a constant.
+        labels: one per record: positive if above 0, and negative otherwise.
+        radius: of the features' ball around 0, above 0, chosen without the data. Subtract public
+            centers and divide by public scales first.
+        penalty: from 1e-6 to 1e3, chosen without the data. Less of it needs more noise.
+        budget: what the release may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``,
+            ``ny.approximate``, or ``ny.at_most``.
+        intercept: if True, the model has a constant a, the first entry of the value. It is
+            penalized too.
+        sampling: if True, the curvature of the loss at the released fit is released, too, with an
+            eleventh of the budget's squared mu. It gives standard errors and intervals about the
+            population. The noise in the coefficients grows by 5%.
+        dimension: d, if ``x`` is a list of rows: no record decides it. A row of another length
+            counts as one that is not finite. An array has its own.
+        neighboring: "replace-one" only, with a public number of records: the fit's divisor.
+        ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
+        dataset: "name@version" in the ledger, with one row per unit.
+        account: the allocation of the dataset's account that pays.
+
+    Returns:
+        `Estimate`, with an array of the coefficients, the constant first. Its interval about the
+        data, ``interval(level, about="data")``, is proven. It covers each coefficient of the exact
+        penalized fit of the clipped records, by itself, and includes noise, rounding, and the
+        search. ``noise_error`` is the deviation of the noise. Other records of the same law would
+        have another fit. With ``sampling``, ``standard_error`` includes that, and an interval about
+        the population covers each coefficient of the penalized fit of the law that the records
+        are drawn from, clipped, independently. Both are approximate, for many records. The
+        logistic model need not hold. Where noise may hide the curvature, the error is infinite, and
+        the interval has all fits. Without ``sampling`` the release does not show how much the fit
+        varies with the records: ``standard_error`` is NaN, and an interval about the population
+        raises a ValueError. No interval covers a model without the penalty. No gap is stated, since
+        no lower bound is proven.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
+        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
+            of these cases nothing is charged.
+        ChargedError: the computation failed after its charge, which stands.
+
+    Examples:
+        >>> import numpy as np
+        >>> import neyman as ny
+        >>> x = np.linspace(-1, 1, 20_001)[:, None]
+        >>> fit = ny.estimate.logistic(x, x[:, 0] > 0, radius=1, penalty=0.01, budget=ny.gdp(1))
+        >>> bool(fit.value[1] > 3)
+        True
+
+    Source: Chaudhuri, Monteleoni and Sarwate 2011 (output perturbation); [LO-1], [LO-2], [LO-3],
+    [LO-4], [LO-7], [LO-8].
+    """
+    relation = relation_of(
+        neighboring,
+        valid=("replace-one",),
+        why="the number of records divides the loss and must be public",
+    )
+    features = vectors("x", x, relation=relation, dimension=dimension)
+    given = one_per_record("labels", labels, relation=relation)
+    n, size = features.shape
+    if len(given) != n:
+        raise ValueError(f"labels has {len(given)} records and x has {n}; give one per row of x")
+    if size > MOST_FEATURES:
+        raise ValueError(f"x has {size} columns; it must have at most {MOST_FEATURES}")
+    if n > MOST_RECORDS:
+        raise ValueError(f"x has {n} records; it must have at most {MOST_RECORDS}")
+    if not isinstance(intercept, bool):
+        raise TypeError(f"intercept = {intercept!r} must be True or False")
+    if not isinstance(sampling, bool):
+        raise TypeError(f"sampling = {sampling!r} must be True or False")
+    ball = radius_of(radius)
+    weight = check.between("penalty", penalty, LEAST_PENALTY, MOST_PENALTY)
+    aim = accuracy(n, size + intercept, weight, intercept)
+    beside = aim.squared_shift // PART if sampling else 0
+    noise = least_noise(budget, (math.isqrt(aim.squared_shift + beside - 1) + 1) ** 2)
+    # The curvature has the shift sqrt(beside) in units in which the fit has its own.
+    variance = noise.sigma_squared * curvature_shift(intercept) / max(beside, 1)
+    if sampling and variance > MOST_SIGMA_SQUARED:
+        raise TooMuchNoise(
+            "budget: the curvature needs more noise than can be drawn; give a larger one, or "
+            "sampling=False"
+        )
+    arguments = {
+        "radius": str(ball),
+        "records": n,
+        "features": size,
+        "intercept": intercept,
+        "penalty": weight,
+        "unit": aim.unit,
+        "sampling": sampling,
+    }
+    paid = ledger, dataset, account
+    release = Release.of("logistic", arguments, noise, relation, *paid, proof="logistic")
+    scale = np.full(size + intercept, 1 / float(ball))
+    if intercept:
+        scale[0] = 1.0
+
+    def compute(bits: Bits) -> tuple[Lanes, tuple[Lanes, Lanes] | None]:
+        rows = signed_rows(as_floats(features), as_floats(given), float(ball), intercept)
+        exact = fit(rows, weight, aim)
+        noisy = exact + rounded_gaussian(noise.sigma_squared, len(exact), bits)
+        if not sampling:
+            return noisy, None
+        # At the noisy fit, so that the second step reads nothing but the rows and the first one.
+        bent, squares = curvature(rows, np.asarray(noisy * aim.unit, np.float64))
+        size = len(noisy)
+        return noisy, (
+            bent + symmetric_noise(variance, size, bits),
+            squares + symmetric_noise(variance, size, bits),
+        )
+
+    def published(v: tuple[Lanes, tuple[Lanes, Lanes] | None]) -> dict[str, object]:
+        result: dict[str, object] = {"coefficients_in_units": v[0].tolist()}
+        if v[1] is not None:
+            result |= {"curvature": v[1][0].tolist(), "gradient_squares": v[1][1].tolist()}
+        return result
+
+    (released, bends), receipt = release.draw(compute, published)
+    # From here on only the release and public numbers are used.
+    value = np.asarray(released * aim.unit, np.float64)
+    deviation = noise.sigma * aim.unit
+    # Half a unit for the noise, half for the fit, and the search.
+    beyond = aim.unit + aim.gradient / weight
+    longest = most_length(weight)
+    error = np.full(len(value), math.nan)
+    if bends is not None:
+        varies = _sampling_variance(*bends, value, math.sqrt(variance), n, weight)
+        error = np.sqrt(varies + deviation**2)
+
+    def limits(miss: float, about: About) -> tuple[Number, Number]:
+        if about == "population" and not sampling:
+            raise ValueError(
+                "about = 'population': the release does not show how much the fit varies with the "
+                "records; give about='data' for the fit of these records, with noise alone, or "
+                "call the estimator with sampling=True"
+            )
+        width = normal_half_width(1.0, miss) * (deviation if about == "data" else error) + beyond
+        low, high = np.maximum(value - width, -longest), np.minimum(value + width, longest)
+        # The fit is in a ball; where noise has left it, an end on its surface remains.
+        return fixed(np.minimum(low, longest) * scale), fixed(np.maximum(high, -longest) * scale)
+
+    return Estimate(
+        "logistic",
+        fixed(value * scale),
+        fixed(error * scale),
+        fixed(deviation * scale),
+        receipt,
+        noise,
+        "Each coefficient of the penalized fit: of the law of the records, clipped to the ball, "
+        "approximate, if its curvature was released; and of the clipped records, proven.",
+        limits,
+    )
+
+
+def _sampling_variance(
+    bent: Lanes, squares: Lanes, w: Floats, sigma: float, rows: int, penalty: float
+) -> Floats:
+    """Return the variance of each coordinate of the fit over samples: approximate [LO-8].
+
+    Args:
+        bent, squares: the noisy sums of `curvature`.
+        w: where they were taken.
+        sigma: standard deviation of the noise on their diagonals; sigma / sqrt(2) off them.
+        rows, penalty: of the fit.
+
+    Returns:
+        The diagonal of H^-1 G H^-1 / rows, with a margin for the noise in G. Infinite where the
+        least eigenvalue of H is below 4 times the size of the noise.
+    """
+    size, unit = len(w), 1.0 / (COARSE**2 * WEIGHT * rows)
+    hessian = bent * (unit / BEND) + penalty * np.eye(size)
+    if float(np.linalg.eigvalsh(hessian)[0]) < CLEAR * noise_norm(sigma * unit / BEND, size):
+        return np.full(size, math.inf)
+    inverse = np.linalg.inv(hessian)
+    gradients = squares * unit - penalty**2 * np.outer(w, w)
+    length = (inverse * inverse).sum(axis=1)
+    spread = np.diagonal(inverse @ gradients @ inverse)
+    return (np.maximum(spread, 0.0) + sigma * unit * length) / rows

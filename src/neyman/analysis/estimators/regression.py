@@ -1,0 +1,172 @@
+"""Linear regression from second moments with rounded Gaussian noise, in one release."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.accounting.calibrate import Budget
+from neyman.analysis.estimators.estimate import About, Estimate, Number, fixed
+from neyman.analysis.estimators.least_squares import (
+    GRID,
+    data_region,
+    moment_shift,
+    moments,
+    population_width,
+    solve,
+)
+from neyman.analysis.estimators.normal_noise import least_noise, symmetric_noise
+from neyman.analysis.estimators.payment import Release, radius_of, relation_of
+from neyman.ledger.ledger import Ledger
+from neyman.noise import Bits
+from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats, one_per_record, vectors
+
+__all__ = ["regression"]
+
+MOST_RECORDS = 1 << 32  # their second moments stay below 2^62
+MOST_FEATURES = 2000
+Lanes = NDArray[np.int64]
+
+
+def regression(
+    x: object,
+    y: object,
+    *,
+    radius: float | Fraction | str,
+    bound: float | Fraction | str,
+    budget: Budget,
+    intercept: bool = True,
+    ridge: float | None = None,
+    dimension: int | None = None,
+    neighboring: str = "replace-one",
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+    account: str | None = None,
+) -> Estimate:
+    """Estimate the coefficients of a linear regression.
+
+    The rows z = (1, x / radius, y / bound) are rounded to an integer grid. A row whose features are
+    longer than the radius is scaled down as a whole, so that the linear model still holds for it.
+    One release holds the sums of all products of two entries of z, with rounded Gaussian noise,
+    drawn exactly: with R^2 = 3 (2 without an intercept) the sums move by at most sqrt(2) R^2
+    (replace-one) or R^2 (add-remove) in the Frobenius norm. Coefficients follow from it alone.
+
+    Args:
+        x: real numbers, one row of d features per record, d from 1 to 2000. A record with an entry
+            of x or y that is not finite, or is no number, counts as a row of zeros.
+        y: one real number per record.
+        radius: of the features' ball around 0, above 0, chosen without the data. Subtract public
+            centers and divide by public scales first.
+        bound: y is clipped to [-bound, bound], above 0, chosen without the data. A clipped y biases
+            the coefficients, and no interval includes that.
+        budget: what the release may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``,
+            ``ny.approximate``, or ``ny.at_most``.
+        intercept: if True, the model has a constant, the first entry of the value.
+        ridge: at least 0, added to the mean squares of x / radius; chosen without the data. If left
+            out, the release alone decides: 0 where the noise is small beside the second moments,
+            and otherwise what lifts the least eigenvalue to the size of the noise.
+        dimension: d, if ``x`` is a list of rows: no record decides it. A row of another length
+            counts as one that is not finite. An array has its own.
+        neighboring: "replace-one", where the number of records is public, or "add-remove", which
+            needs the intercept: its noisy sum counts the records.
+        ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
+        dataset: "name@version" in the ledger, with one row per unit.
+        account: the allocation of the dataset's account that pays.
+
+    Returns:
+        `Estimate`, with an array of the coefficients, the intercept first. Its standard errors are
+        estimates, of the coefficients without the ridge. Its interval about the population covers
+        a coefficient of y = intercept + x'b + e with e independent of x, of mean 0 and constant
+        variance, if no y is clipped. It includes sampling and noise and is approximate: it is right
+        to first order in noise over second moments. It is infinite where the least eigenvalue is
+        below 4 times the size of the noise. About the data the interval is proven for all data, for
+        all coordinates together: it covers the least squares coefficients, without the ridge, of
+        the clipped rows. No gap is stated: the error has no finite bound over all laws of x.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
+        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
+            of these cases nothing is charged.
+        ChargedError: the computation failed after its charge, which stands.
+
+    Examples:
+        >>> import numpy as np
+        >>> import neyman as ny
+        >>> x = np.linspace(-1, 1, 20_001)[:, None]
+        >>> fit = ny.estimate.regression(x, 0.25 + 0.5 * x[:, 0], radius=1, bound=1,
+        ...                              budget=ny.gdp(1))
+        >>> fit.value.round(2).tolist()
+        [0.25, 0.5]
+
+    Source: Dwork, Talwar, Thakurta and Zhang 2014 (noise in X'X); Wang 2018 (a ridge from the
+    released eigenvalue); [RE-1], [RE-2], [RE-3], [RE-4], [RE-5], [RE-6].
+    """
+    relation = relation_of(neighboring)
+    features = vectors("x", x, relation=relation, dimension=dimension)
+    target = one_per_record("y", y, relation=relation)
+    n, size = features.shape
+    if len(target) != n:
+        raise ValueError("y and x have different numbers of records; give one y per row of x")
+    if size > MOST_FEATURES:
+        raise ValueError(f"x has {size} columns; it must have at most {MOST_FEATURES}")
+    # Where n is secret no refusal may depend on it: sums that wrap around spoil the value alone.
+    if relation == "replace-one" and n > MOST_RECORDS:
+        raise ValueError(f"x must have at most {MOST_RECORDS} records")
+    if not isinstance(intercept, bool):
+        raise TypeError(f"intercept = {intercept!r} must be True or False")
+    if relation == "add-remove" and not intercept:
+        raise ValueError(
+            "intercept = False: under 'add-remove' the number of records is secret, and only the "
+            "intercept's noisy sum counts them; give intercept=True, or neighboring='replace-one'"
+        )
+    ball, most = radius_of(radius), radius_of(bound, "bound")
+    added = None if ridge is None else check.non_negative("ridge", ridge)
+    noise = least_noise(budget, moment_shift(intercept, relation))
+    arguments = {
+        "radius": str(ball),
+        "bound": str(most),
+        "features": size,
+        "intercept": intercept,
+        "ridge": added,
+        "grid": GRID,
+        **({"records": n} if relation == "replace-one" else {}),
+    }
+    paid = ledger, dataset, account
+    release = Release.of("regression", arguments, noise, relation, *paid, proof="regression")
+    parts = float(ball), float(most), intercept
+
+    def compute(bits: Bits) -> Lanes:
+        total = moments(as_floats(features), as_floats(target), *parts)
+        return total + symmetric_noise(noise.sigma_squared, len(total), bits)
+
+    released, receipt = release.draw(compute, lambda v: {"second_moments": v.tolist()})
+    # From here on only the release and public numbers are used.
+    noisy, sigma = released.astype(np.float64), noise.sigma
+    rows = float(n) if relation == "replace-one" else max(float(noisy[0, 0]) / GRID**2, 1.0)
+    fit = solve(noisy, sigma, rows, None if added is None else added * rows * GRID**2)
+    scale = np.full(size + intercept, float(most) / float(ball))
+    if intercept:
+        scale[0] = float(most)
+
+    def limits(miss: float, about: About) -> tuple[Number, Number]:
+        if about == "data":
+            center, width = data_region(noisy, sigma, miss)
+        else:
+            center, width = fit.center, population_width(fit, rows, miss)
+        return fixed((center - width) * scale), fixed((center + width) * scale)
+
+    return Estimate(
+        "regression",
+        fixed(fit.coefficients * scale),
+        fixed(fit.standard_error * scale),
+        fixed(fit.noise_error * scale),
+        receipt,
+        noise,
+        "Each coefficient of a linear model with errors of constant variance, if no y is clipped; "
+        "approximate, to first order in noise over second moments.",
+        limits,
+    )

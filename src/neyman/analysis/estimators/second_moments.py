@@ -1,0 +1,325 @@
+"""The covariance of records in an l2 ball, from one release of second moments and the mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.accounting.calibrate import Budget
+from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.normal_noise import (
+    TooMuchNoise,
+    bounded_half_width,
+    least_noise,
+    normal_half_width,
+    symmetric_noise,
+)
+from neyman.analysis.estimators.payment import Release, radius_of, relation_of
+from neyman.analysis.training.clipping import careful_error, grid_rows
+from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.noise import Bits, rounded_gaussian
+from neyman.numerics.raw_values import as_floats, vectors
+
+__all__ = ["covariance", "moments"]
+
+GRIDS = (1 << 20, 1 << 16, 1 << 12)  # units in the radius, the finest that fits
+MOST_DIMENSION = 1024
+MOST_SUM = 1 << 61  # of squares
+EXACT_ROWS = 1 << 13  # their products of numbers up to 2^20 add up to at most 2^53
+PIECE = 1 << 17  # numbers clipped at a time, which fit in a cache
+SLACK = 1 + 1e-9
+TOO_MUCH = (
+    "budget: it needs more noise than the sampler can draw, or there are too many records; give a "
+    "larger budget"
+)
+_ABOUT = "Each entry by itself of the covariance of the law of the records, clipped to the ball."
+Floats = NDArray[np.float64]
+Lanes = NDArray[np.int64]
+
+
+def covariance(
+    rows: object,
+    *,
+    radius: float | Fraction | str,
+    budget: Budget,
+    centered: bool = True,
+    dimension: int | None = None,
+    neighboring: str = "replace-one",
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+    account: str | None = None,
+) -> Estimate:
+    """Estimate the covariance matrix of records in an l2 ball around 0.
+
+    Each record x is clipped to the ball and rounded to an integer grid. One release has the sum of
+    x x^T and, if ``centered``, the sum of x, with rounded Gaussian noise that is drawn exactly.
+    Replacing a record moves x x^T by at most sqrt(2) radius^2 in Frobenius norm, and adding or
+    removing one by radius^2. An entry off the diagonal counts twice in that norm, so it needs half
+    the noise variance. Under replace-one the number of records is public and divides the sums.
+    Under add-remove a noisy number, from the same release, divides them.
+
+    Args:
+        rows: real numbers, one row of d numbers per record, d from 1 to 1024; at least 2 records
+            under replace-one. A record with an entry that is not finite, or is no number, counts as
+            0, and so does one whose norm is beyond the largest double.
+        radius: of the ball, above 0, chosen without the data. Subtract a public center first.
+        budget: as for `ny.estimate.mean`.
+        centered: if True, estimate E (x - m)(x - m)^T with the mean m; if False, E x x^T.
+        dimension: d, if ``rows`` is a list of rows: no record decides it. A row of another length
+            counts as one that is not finite. An array has its own.
+        neighboring: "replace-one" or "add-remove".
+        ledger, dataset, account: as for `ny.estimate.mean`.
+
+    Returns:
+        `Estimate` of shape (d, d), symmetric. It may have negative eigenvalues. Its interval about
+        the population covers each entry by itself, for every law on the ball from which the
+        records are drawn independently, with sampling, noise, and rounding. About the data it
+        covers the covariance of the clipped records, with the divisor n - 1 if centered, else n.
+        The noise error is one to first order, and the standard error adds a bound on sampling.
+        Under add-remove both are estimates, and the interval is infinite where there may be fewer
+        than 2 records. There is no gap, because no lower bound is proven for this problem.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
+        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
+            of these cases nothing is charged.
+        ChargedError: the computation failed after its charge, which stands.
+
+    Examples:
+        >>> import neyman as ny
+        >>> rows = [(0.6, 0.5), (-0.6, -0.5), (0.6, -0.5), (-0.6, 0.5)] * 5000
+        >>> estimate = ny.estimate.covariance(rows, radius=1, budget=ny.gdp(1), dimension=2)
+        >>> [round(float(x), 1) for x in estimate.value.diagonal() - (0.06, 0.05)]
+        [0.3, 0.2]
+
+    Source: [EM-1], [EM-2], [EM-3], [EM-4], [EM-10], [EM-13].
+    """
+    relation = relation_of(neighboring)
+    array = vectors("rows", rows, relation=relation, dimension=dimension)
+    n, size = array.shape
+    if size > MOST_DIMENSION:
+        raise ValueError(f"rows has {size} columns; it must have at most {MOST_DIMENSION}")
+    exact = radius_of(radius)
+    if relation == "add-remove":
+        return _unknown_size(array, exact, budget, centered, (ledger, dataset, account))
+    if n < 2:
+        raise ValueError(f"rows has {n} record; a covariance needs at least 2")
+    plan = _plan(budget, n, size, centered)
+    noise, grid, weight = plan.noise, plan.grid, plan.weight
+    arguments = {
+        "radius": str(exact),
+        "records": n,
+        "dimension": size,
+        "centered": centered,
+        "grid": grid,
+        "weight": weight,
+    }
+    release = Release.of("covariance", arguments, noise, relation, ledger, dataset, account)
+    real = float(exact)
+
+    def compute(bits: Bits) -> tuple[Lanes, Lanes]:
+        squares, total = moments(array, real, grid)
+        squares += symmetric_noise(noise.sigma_squared, size, bits)
+        if weight:
+            total += rounded_gaussian(noise.sigma_squared / (2 * weight**2), size, bits)
+        else:
+            total[:] = 0
+        return squares, total
+
+    (squares, total), receipt = release.draw(
+        compute, lambda v: {"squares": v[0].tolist(), "total": v[1].tolist() if weight else None}
+    )
+    unit = real / grid
+    second, mean = squares * (unit * unit / n), total * (unit / n)
+    diagonal = np.eye(size, dtype=bool)
+    sigma = noise.sigma * unit * unit / n
+    deviations = np.where(diagonal, sigma, sigma / math.sqrt(2))
+    of_mean = noise.sigma / (math.sqrt(2) * weight) * unit / n if weight else 0.0
+    raw = second - np.outer(mean, mean)
+    scale = n / (n - 1) if centered else 1.0
+    value = (raw + of_mean**2 * np.eye(size)) * scale
+    off = careful_error(size, grid)
+    off_square = (2 * grid * off + off * off) * unit * unit + unit * unit / n
+    off_mean = off * unit + unit / n
+
+    def limits(miss: float, about: About) -> tuple[Number, Number]:
+        share = miss / 3 if centered else miss
+        if about == "data":
+            entry = [normal_half_width(s, share) for s in (sigma, sigma / math.sqrt(2))]
+            around = normal_half_width(of_mean, share) + off_mean if centered else 0.0
+        else:
+            half = real * real / 2
+            entry = [bounded_half_width(half, n, s, share) for s in (sigma, sigma / math.sqrt(2))]
+            around = bounded_half_width(real, n, of_mean, share) + off_mean if centered else 0.0
+        width = np.where(diagonal, entry[0], entry[1]) + off_square
+        width = width + around * np.add.outer(np.abs(mean), np.abs(mean)) + around**2
+        times = scale if about == "data" else 1.0
+        return shaped((raw - width) * times, flat=False), shaped((raw + width) * times, flat=False)
+
+    squared = np.add.outer(mean**2, mean**2) * np.where(diagonal, 2.0, 1.0) * of_mean**2
+    noise_error = np.sqrt(deviations**2 + squared) * scale
+    error = np.hypot(noise_error, _sampling(diagonal, centered, real) / math.sqrt(n) * scale)
+    entries = shaped(value, flat=False), shaped(error, flat=False), shaped(noise_error, flat=False)
+    return Estimate("covariance", *entries, receipt, noise, _ABOUT, limits)
+
+
+def _unknown_size(
+    array: NDArray[Any],
+    exact: Fraction,
+    budget: Budget,
+    centered: bool,
+    paid: tuple[Ledger | str | Path | None, str | None, str | None],
+) -> Estimate:
+    """The moments and the number of records in one release [EM-13]."""
+    size, radius = array.shape[1], float(exact)
+    noise, grid = _noise_beside_a_number(budget, centered)
+    weight = grid // 2 if centered else 0
+    of_number = grid * grid // 2  # units of one record in the number
+    arguments = {
+        "radius": str(exact),
+        "dimension": size,
+        "centered": centered,
+        "grid": grid,
+        "weight": weight,
+        "weight_of_number": of_number,
+    }
+    release = Release.of("covariance", arguments, noise, "add-remove", *paid)
+
+    def compute(bits: Bits) -> tuple[Lanes, Lanes, int]:
+        squares, total = moments(array, radius, grid)
+        squares += symmetric_noise(noise.sigma_squared, size, bits)
+        if weight:
+            total += rounded_gaussian(noise.sigma_squared / (2 * weight**2), size, bits)
+        else:
+            total[:] = 0
+        extra = rounded_gaussian(noise.sigma_squared / of_number**2, 1, bits)
+        return squares, total, len(array) + int(extra[0])
+
+    (squares, total, records), receipt = release.draw(
+        compute,
+        lambda v: {
+            "squares": v[0].tolist(),
+            "total": v[1].tolist() if weight else None,
+            "records": v[2],
+        },
+    )
+    unit = radius / grid
+    count = max(float(records), 2.0)
+    second, mean = squares * (unit * unit / count), total * (unit / count)
+    diagonal = np.eye(size, dtype=bool)
+    sigmas = np.where(diagonal, noise.sigma, noise.sigma / math.sqrt(2))
+    of_total = noise.sigma / (math.sqrt(2) * weight) if weight else 0.0
+    of_mean = of_total * unit / count
+    scale = count / (count - 1) if centered else 1.0
+    outer = np.outer(mean, mean)
+    value = (second - outer + of_mean**2 * np.eye(size)) * scale
+    off = careful_error(size, grid)
+
+    def limits(miss: float, about: About) -> tuple[Number, Number]:
+        sampled = about == "population"
+        # Noise in a square, in two means, and in the number; sampling in the first three.
+        share = miss / ((7 if sampled else 4) if centered else (3 if sampled else 2))
+        margin = normal_half_width(noise.sigma / of_number, share) + 0.5
+        least, most = math.ceil(records - margin), math.floor(records + margin)
+        if least < 2:
+            unknown = np.full((size, size), math.inf)
+            return shaped(-unknown, flat=False), shaped(unknown, flat=False)
+        deviation = math.sqrt(2 * math.log(2 / share) / least) * SLACK if sampled else 0.0
+        around = np.where(
+            diagonal, *(normal_half_width(noise.sigma / r, share) for r in (1.0, math.sqrt(2)))
+        )
+        beyond = (2 * grid * off + off * off) * unit * unit + deviation * radius * radius / 2
+        low, high = _over(squares, around + 0.5, least, most, unit * unit, beyond)
+        if not centered:
+            return shaped(low, flat=False), shaped(high, flat=False)
+        of_sum = np.asarray(normal_half_width(of_total, share) + 0.5)
+        ends = _over(total, of_sum, least, most, unit, off * unit + deviation * radius)
+        products = [np.outer(one, other) for one in ends for other in ends]
+        low, high = low - np.max(products, axis=0), high - np.min(products, axis=0)
+        if not sampled:
+            factors = [n / (n - 1) for n in (least, most)]
+            low = np.min([low * f for f in factors], axis=0)
+            high = np.max([high * f for f in factors], axis=0)
+        return shaped(low, flat=False), shaped(high, flat=False)
+
+    squared = np.add.outer(mean**2, mean**2) * np.where(diagonal, 2.0, 1.0) * of_mean**2
+    by_number = (second - 2 * outer) * (noise.sigma / of_number / count)
+    noise_error = np.sqrt((sigmas * unit * unit / count) ** 2 + squared + by_number**2) * scale
+    error = np.hypot(noise_error, _sampling(diagonal, centered, radius) / math.sqrt(count) * scale)
+    entries = shaped(value, flat=False), shaped(error, flat=False), shaped(noise_error, flat=False)
+    return Estimate("covariance", *entries, receipt, noise, _ABOUT, limits)
+
+
+def _sampling(diagonal: NDArray[Any], centered: bool, radius: float) -> Floats:
+    """Return what sampling adds to the error of each entry, times the root of the number."""
+    part = np.where(diagonal, 2.0, 1.0) if centered else np.full(diagonal.shape, 0.5)
+    return part * radius * radius
+
+
+def _over(
+    sums: Lanes, around: Floats, least: int, most: int, unit: float, beyond: float
+) -> tuple[Floats, Floats]:
+    """Return the ends of sums, each within a distance, over a number from least to most."""
+    ends = [(sums + side * around) * (unit / n) for side in (-1, 1) for n in (least, most)]
+    return np.min(ends, axis=0) - beyond, np.max(ends, axis=0) + beyond
+
+
+def moments(array: NDArray[Any], radius: float, grid: int) -> tuple[Lanes, Lanes]:
+    """Return the sums of v v^T and of v, exact, for records clipped and rounded to v [EM-2].
+
+    Products of doubles are exact here: in a block of 2^13 rows with squared norms up to 2^40 all
+    partial sums are whole numbers of at most 2^53, in any order.
+    """
+    size = array.shape[1]
+    squares, total = np.zeros((size, size), np.int64), np.zeros(size, np.int64)
+    step = max(1, PIECE // size)
+    for start in range(0, len(array), step):
+        rows = grid_rows(as_floats(array[start : start + step]), radius, grid, careful=True)
+        total += rows.sum(axis=0)
+        for first in range(0, len(rows), EXACT_ROWS):
+            block = rows[first : first + EXACT_ROWS].astype(np.float64)
+            squares += (block.T @ block).astype(np.int64)
+    return squares, total
+
+
+def _noise_beside_a_number(budget: Budget, centered: bool) -> tuple[RoundedGaussian, int]:
+    """Return the noise and the grid, without the number of records [EM-13]."""
+    for grid in GRIDS[1:]:
+        # 4 times the squared shift: of the squares, of the sum twice its weight, of the number.
+        squared = grid**4 * (4 + (2 if centered else 0) + 1) // 4
+        try:
+            return least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2), grid
+        except TooMuchNoise:
+            continue
+    raise TooMuchNoise(TOO_MUCH)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    noise: RoundedGaussian
+    grid: int
+    weight: int
+
+
+def _plan(budget: Budget, n: int, size: int, centered: bool) -> _Plan:
+    """Return the noise on the finest grid that the sampler and 64 bits allow [EM-10]."""
+    for grid in GRIDS:
+        if n * grid * grid > MOST_SUM:
+            continue
+        weight = grid // 2 if centered else 0
+        # A record with one more coordinate, the weight, has this squared norm at most.
+        longest = grid * grid + weight * weight
+        squared = longest**2 if size == 1 and not centered else 2 * longest**2
+        try:
+            # A whole norm, a little above the shift's, so that one coordinate describes the pair.
+            return _Plan(least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2), grid, weight)
+        except TooMuchNoise:
+            continue
+    raise TooMuchNoise(TOO_MUCH)

@@ -1,0 +1,192 @@
+"""The mean of normal records without a bound on it: a noisy location, then a clipped mean."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from neyman.accounting.calibrate import Budget
+from neyman.analysis.estimators.estimate import About, Estimate, Number
+from neyman.analysis.estimators.normal_noise import least_noise, normal_half_width
+from neyman.analysis.estimators.payment import Release, relation_of
+from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
+from neyman.noise import Bits, rounded_gaussian
+from neyman.noise.quantile_draw import draw_sorted_quantile
+from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats, one_per_record
+
+__all__ = ["normal_mean"]
+
+GRID = 1 << 24  # units in the clipping bound
+REACH = 1 << 50  # sigmas on each side of 0; a double has no more than 2^53
+POINTS = 2 * REACH + 1
+FAILURE = 1e-4  # chance that the location is too far, or that a record is clipped
+RANKS = Fraction(1, 8)  # of all records: how far the location may be from the median
+MOST_SHARE = 0.47  # of the records beyond the location, before it says nothing
+LEAST_SIGMA, MOST_SIGMA = Fraction(1, 10**100), Fraction(10**100)
+KNOWN_SIZE = (
+    "The clipping bound and the interval need a public number of records; register the dataset "
+    'under "replace-one"'
+)
+
+
+def normal_mean(
+    values: object,
+    *,
+    sigma: float | Fraction | str,
+    budget: Budget,
+    neighboring: str = "replace-one",
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+    account: str | None = None,
+) -> Estimate:
+    """Estimate the mean of normal records, without a bound on the mean.
+
+    The first step draws a location near the median by inverse sensitivity, from a grid with step
+    sigma. The second step clips the records around the location and adds rounded Gaussian noise to
+    their sum. Both draws are exact. The clipping bound follows from n and sigma, so that with
+    probability at least 0.9999 no record is clipped. No release without a delta can search an
+    infinite range [OP-11]. The grid reaches 2^50 sigma on both sides of 0, where doubles end to
+    resolve sigma.
+
+    Args:
+        values: real numbers, one per record. What is not finite, or is no number, counts as a
+            value at an end: NaN as the lower one.
+        sigma: standard deviation of a record, or an upper bound on it, from 1e-100 to 1e100,
+            chosen without the data.
+        budget: as for `ny.estimate.mean`. The first step needs epsilon = 735 / n.
+        neighboring: "replace-one" only: the number of records is public.
+        ledger, dataset, account: as for `ny.estimate.mean`.
+
+    Returns:
+        `Estimate`. If the records are independent and normal with a standard deviation of at most
+        sigma and a mean within 2^50 sigma of 0, its interval about the population covers the mean,
+        with sampling, noise, clipping, and rounding. It is at most 0.9999. About the data it covers
+        the mean of the records under the same model. The standard error is an upper bound if no
+        record is clipped. ``.least`` is the least error for "normal-mean"; there is no gap, because
+        a mean squared error is not bounded by what holds with probability 0.9999.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong, or there are too few records for the budget.
+            No content of the data raises an error.
+        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
+            of these cases nothing is charged.
+        ChargedError: the computation failed after its charge, which stands.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import numpy as np
+        >>> heights = np.random.default_rng(3).normal(1e6, 2, size=5000)
+        >>> estimate = ny.estimate.normal_mean(heights, sigma=2, budget=ny.gdp(1))
+        >>> bool(abs(estimate.value - 1e6) < 0.2)
+        True
+
+    Source: Karwa and Vadhan 2018, for the two steps; [EM-1], [EM-3], [EM-11].
+    """
+    relation = relation_of(neighboring, valid=("replace-one",), why=KNOWN_SIZE)
+    array = one_per_record("values", values, relation=relation)
+    n = len(array)
+    exact = check.exact("sigma", sigma)
+    if not LEAST_SIGMA <= exact <= MOST_SIGMA:
+        raise ValueError(
+            f"sigma = {sigma!r} must be from 1e-100 to 1e100; state the values in another unit"
+        )
+    if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
+        raise TypeError(f"budget = {budget!r} must be a budget, such as ny.gdp(1) or ny.zcdp(0.5)")
+    wide = _reach(n)
+    ranks = math.log(4 * POINTS / FAILURE)
+    rate = Fraction(math.ceil(ranks * (1 + 1e-9) * 2**20), 2**20) / (RANKS * n)
+    location = InverseSensitivity(rate)
+    if not budget.admits(location):
+        raise ValueError(
+            f"values has {n} records, too few for this budget: the location needs epsilon = "
+            f"{float(2 * rate):.3g}, which falls as 1 / n; give more records, a larger budget, or "
+            "ny.estimate.mean with a radius"
+        )
+    noise = least_noise(budget, (2 * GRID) ** 2, location)
+    released = noise + location
+    scale = float(exact)
+    bound = scale * wide
+    arguments = {
+        "sigma": str(exact),
+        "records": n,
+        "rate": str(rate),
+        "reach": REACH,
+        "bound": bound,
+        "grid": GRID,
+    }
+    release = Release.of("normal_mean", arguments, released, relation, ledger, dataset, account)
+
+    def compute(bits: Bits) -> tuple[float, int]:
+        numbers = as_floats(array)
+        ranked = np.sort(_places(numbers, scale))
+        place = draw_sorted_quantile(ranked, (-REACH, REACH), Fraction(1, 2), rate, bits)
+        center = place * scale
+        total = int(_around(numbers, center, bound).sum())
+        return center, total + int(rounded_gaussian(noise.sigma_squared, 1, bits)[0])
+
+    (center, total), receipt = release.draw(
+        compute,
+        lambda v: {"location": v[0], "total": v[1]},
+    )
+    unit = bound / GRID
+    value = center + total * unit / n
+    deviation = noise.sigma * unit / n
+    error = math.hypot(scale / math.sqrt(n), deviation)
+    off = unit + abs(value) * 2.0**-50  # rounding to the grid, of the noise, and of the sum
+
+    def limits(miss: float, about: About) -> tuple[Number, Number]:
+        left = miss - FAILURE * (1 + 1e-9)
+        if left <= 0:
+            raise ValueError(
+                f"level must be below {1 - FAILURE:g}: clipping may fail with chance {FAILURE:g}"
+            )
+        width = normal_half_width(deviation if about == "data" else error, left) + off
+        return value - width, value + width
+
+    return Estimate(
+        "normal_mean",
+        value,
+        error,
+        deviation,
+        receipt,
+        released,
+        "The mean of the normal law of the records.",
+        limits,
+        None,
+        {"problem": "normal-mean", "n": n, "sigma": scale},
+    )
+
+
+def _reach(n: int) -> float:
+    """Return the clipping bound in sigmas: to the location, and the farthest record [EM-11]."""
+    sampling = math.sqrt(math.log(8 / FAILURE) / (2 * n))
+    share = float(RANKS) + sampling
+    if share > MOST_SHARE:
+        least = math.ceil(math.log(8 / FAILURE) / (2 * (MOST_SHARE - float(RANKS)) ** 2))
+        raise ValueError(
+            f"values has {n} records; without a bound on the mean at least {least} are needed; "
+            "with one, use ny.estimate.mean"
+        )
+    return (float(ndtri(0.5 + share)) + 1 - float(ndtri(FAILURE / (4 * n)))) * (1 + 1e-9)
+
+
+def _places(numbers: NDArray[Any], scale: float) -> NDArray[np.int64]:
+    """Return the nearest point of the location's grid for each number, by itself."""
+    with np.errstate(all="ignore"):
+        places = np.clip(np.rint(numbers / scale), -REACH, REACH)
+    return np.nan_to_num(places, nan=-REACH).astype(np.int64)
+
+
+def _around(numbers: NDArray[Any], center: float, bound: float) -> NDArray[np.int64]:
+    """Return each number's distance from the center in whole units, at most the grid."""
+    with np.errstate(all="ignore"):
+        units = np.clip(np.rint((numbers - center) / bound * GRID), -GRID, GRID)
+    return np.nan_to_num(units, nan=-GRID).astype(np.int64)

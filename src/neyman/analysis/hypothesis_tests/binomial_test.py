@@ -1,0 +1,276 @@
+"""The private binomial test: canonical noise on a count, and its exact p-value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+
+from neyman.analysis.estimators.payment import Release
+from neyman.analysis.hypothesis_tests.arguments import (
+    Alternative,
+    alternative_of,
+    clipped_count,
+    inside,
+    noise_of,
+    records,
+    released_number,
+    tested_level,
+)
+from neyman.analysis.hypothesis_tests.binomial_sums import Interval, count, tail
+from neyman.analysis.hypothesis_tests.released_test import TestResult
+from neyman.curves.tradeoff.curve import Described
+from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
+from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
+from neyman.noise import Bits
+from neyman.numerics.bound import Bound
+
+__all__ = ["PARTS", "BinomialTest", "NoisyCount"]
+
+PARTS = 1 << 32  # grid points per record: a p-value steps by at most 2^-32
+STEP = Fraction(1, PARTS)
+SURE = 1 + 1e-9, 1e-10  # relative and absolute: more than the width of a p-value [PT-6]
+BISECTIONS = 50
+METHOD = "binomial sums with canonical noise"
+
+
+@dataclass(frozen=True)
+class NoisyCount:
+    """A count of n records with canonical noise, and what follows from its noisy value.
+
+    Args:
+        n: number of records, public.
+        mechanism: the noise.
+    """
+
+    n: int
+    mechanism: CanonicalNoise
+
+    @cached_property
+    def noise(self) -> PolygonNoise:
+        """Return the noise that is drawn: that of a polygon below the curve's power [PT-1]."""
+        return PolygonNoise(polygons(self.mechanism.curve)[0])
+
+    def draw(self, successes: object, bits: Bits) -> Fraction:
+        """Return the count with noise, on the grid of 1 / PARTS."""
+        return clipped_count(successes, self.n) + Fraction(self.noise.draw(bits, PARTS), PARTS)
+
+    def greater(self, place: Fraction, share: Fraction | float) -> Interval:
+        """Return bounds on P(noisy count >= place) at a probability of success."""
+        return tail(self.noise, count(self.n, share), place)
+
+    def less(self, place: Fraction, share: Fraction | float) -> Interval:
+        """Return bounds on P(noisy count <= place)."""
+        low, high = tail(self.noise, count(self.n, share), place + STEP)
+        return max(1 - high - 1e-15, 0.0), min(1 - low + 1e-15, 1.0)
+
+    def ends(self, place: Fraction, coverage: float) -> tuple[float, float]:
+        """Return a confidence interval for the probability of success, by inversion [PT-7]."""
+        miss = (1 - coverage) / 2 * (1 - 1e-12)
+        lower, upper = 0.0, 1.0
+        if self.greater(place, 0.0)[1] <= miss:
+            lower = _last(lambda p: self.greater(place, p)[1] <= miss, 0.0, 1.0)
+        if self.less(place, 1.0)[1] <= miss:
+            upper = _last(lambda p: self.less(place, p)[1] <= miss, 1.0, 0.0)
+        return lower, upper
+
+
+def _last(holds: Callable[[float], bool], inner: float, outer: float) -> float:
+    """Return a point at which a monotone condition holds, near the last one; it holds at inner."""
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (inner + outer)
+        if middle in (inner, outer):
+            break
+        inner, outer = (middle, outer) if holds(middle) else (inner, middle)
+    return inner
+
+
+@dataclass(frozen=True)
+class BinomialTest:
+    """Test the probability of success in n records, under any symmetric trade-off curve.
+
+    The release is Z = X + N: the number of successes with canonical noise. Its p-value under a
+    null probability p0 is P(X' + N' >= Z) with X' ~ Bin(n, p0), computed with the noise ("less":
+    P(X' + N' <= Z), "two-sided": twice the smaller of the two). The size is at most the level, for
+    every n. No other test with this privacy guarantee and level has more power in a one-sided
+    problem, up to a difference that `power` states.
+
+    Args:
+        n: number of records, from 1 to 10^9; public. Neighbors replace one record.
+        null: p0, in (0, 1), exact.
+        alternative: "greater", "less", or "two-sided".
+        budget: a curve that is its own inverse (``ny.gdp``, ``ny.pure``, ``ny.approximate``, or
+            ``f.symmetric()``), ``ny.zcdp``, or ``ny.at_most``.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong, the curve is not its own inverse, or it is
+            nearly perfect privacy.
+
+    Examples:
+        >>> import neyman as ny
+        >>> test = ny.BinomialTest(n=50, null="1/2", alternative="greater",
+        ...                        budget=ny.approximate(1, "0.01"))
+        >>> print(f"{test.power(truth=0.65, level=0.05):.4f}")
+        0.6455
+        >>> result = test.release(successes=41)
+        >>> 0 < float(result.p_value) <= 1, len(result.interval)
+        (True, 2)
+
+    Source: Awan and Slavkovic 2018; Awan and Vadhan 2023; [PT-1] to [PT-7].
+    """
+
+    n: int
+    null: Fraction
+    alternative: Alternative
+    budget: Described
+
+    def __init__(
+        self, *, n: int, null: float | Fraction | str, alternative: Alternative, budget: Described
+    ) -> None:
+        object.__setattr__(self, "n", records("n", n))
+        object.__setattr__(self, "null", inside("null", null))
+        object.__setattr__(self, "alternative", alternative_of(alternative))
+        object.__setattr__(self, "budget", budget)
+        _ = self.mechanism
+
+    @cached_property
+    def mechanism(self) -> CanonicalNoise:
+        """Return the canonical noise that meets the budget."""
+        return noise_of(self.budget)
+
+    @cached_property
+    def _count(self) -> NoisyCount:
+        return NoisyCount(self.n, self.mechanism)
+
+    def power(self, *, truth: float | Fraction | str, level: float | Fraction | str) -> Bound:
+        """Return the chance that the test rejects at a level, before there are any data.
+
+        Args:
+            truth: the true probability of success, in (0, 1).
+            level: in (0, 1).
+
+        Returns:
+            The power; lower is safe. In a one-sided problem no test with the privacy guarantee and
+            the level has more than the upper end, if the truth lies in the alternative.
+        """
+        share, most = inside("truth", truth), tested_level(level)
+        sides = {"greater": (1,), "less": (-1,), "two-sided": (1, -1)}[self.alternative]
+        each = most / len(sides)
+        low = high = 0.0
+        for side in sides:
+            # "less" is "greater" for the failures: the noise is symmetric.
+            null, true = (self.null, share) if side > 0 else (1 - self.null, 1 - share)
+            least, best = self._one_sided(null, true, each)
+            low, high = low + least, high + best
+        best = "; upper end: of any test as private" if len(sides) == 1 else ""
+        return Bound(max(low - 1e-15, 0.0), min(high + 1e-15, 1.0), "lower", METHOD + best)
+
+    def _one_sided(self, null: Fraction, truth: Fraction, level: Fraction) -> Interval:
+        """Return the power of this test, and the largest of any as private [PT-3]."""
+        most, relative, absolute = float(level), *SURE
+        law, true = count(self.n, null), count(self.n, truth)
+        inner, outer = self._count.noise, PolygonNoise(polygons(self.mechanism.curve)[1])
+
+        def rejected(place: Fraction) -> bool:
+            return tail(inner, law, place)[1] * relative + absolute <= most
+
+        def permitted(place: Fraction) -> bool:
+            return tail(outer, law, place)[0] >= most * (1 + 1e-15)
+
+        least = tail(inner, true, self._first(rejected) + STEP)[0]
+        best = tail(outer, true, self._first(lambda place: not permitted(place)) - STEP)[1]
+        return least, best
+
+    def _first(self, holds: Callable[[Fraction], bool]) -> Fraction:
+        """Return the first grid point, or one next to it, at which a rising condition holds."""
+        low, high = -1, self.n + 1
+        step = 1
+        while holds(Fraction(low)):
+            low, step = low - step, 2 * step
+        step = 1
+        while not holds(Fraction(high)):
+            high, step = high + step, 2 * step
+        first, last = low * PARTS, high * PARTS
+        while last - first > 1:
+            middle = (first + last) // 2
+            if holds(Fraction(middle, PARTS)):
+                last = middle
+            else:
+                first = middle
+        return Fraction(last, PARTS)
+
+    def p_value(self, released: Fraction) -> Bound:
+        """Return the p-value of a noisy count, from a receipt.
+
+        Args:
+            released: the noisy count, exact.
+
+        Returns:
+            Upper is safe.
+        """
+        place = released_number(released)
+        greater = self._count.greater(place, self.null)
+        less = self._count.less(place, self.null)
+        if self.alternative == "two-sided":
+            low = min(2 * min(greater[0], less[0]), 1.0)
+            high = min(2 * min(greater[1], less[1]), 1.0)
+        else:
+            low, high = greater if self.alternative == "greater" else less
+        return Bound(low, high, "upper", METHOD)
+
+    def release(
+        self,
+        successes: float,
+        *,
+        coverage: float = 0.95,
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+        account: str | None = None,
+    ) -> TestResult:
+        """Release the noisy count, with its p-value and an interval for the probability.
+
+        Args:
+            successes: number of records that are successes. It is rounded down and clipped to
+                0, ..., n, and what is no number counts as 0: no value raises an error.
+            coverage: of the interval, in (0, 1); its two ends miss equally often.
+            ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says
+                so.
+            dataset: "name@version" in the ledger, registered under replace-one, one row per unit.
+            account: the allocation of the dataset's account that pays.
+
+        Returns:
+            `TestResult`.
+
+        Raises:
+            ValueError: an argument is wrong.
+            LedgerError, BudgetRefused: the dataset is not registered so, or too little is left;
+                nothing is charged.
+            ChargedError: the computation failed after its charge, which stands.
+        """
+        covers = float(inside("coverage", coverage))
+        noisy = self._count
+        arguments = {
+            "n": self.n,
+            "null": str(self.null),
+            "alternative": self.alternative,
+            "grid": PARTS,
+            "coverage": covers,
+        }
+        paid = ledger, dataset, account
+        release = Release.of_test("binomial-test", arguments, self.mechanism, *paid)
+        _ = noisy.noise
+
+        def published(place: Fraction) -> dict[str, object]:
+            p, ends = self.p_value(place), noisy.ends(place, covers)
+            return {
+                "noisy_count": str(place),
+                "p_value": {"lower": p.lower, "upper": p.upper},
+                "estimate": float(place) / self.n,
+                "interval": list(ends),
+            }
+
+        _, receipt = release.draw(lambda bits: noisy.draw(successes, bits), published)
+        return TestResult.of(receipt, METHOD, covers, self.mechanism)

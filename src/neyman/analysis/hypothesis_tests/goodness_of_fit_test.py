@@ -1,0 +1,200 @@
+"""The private goodness-of-fit test: noisy counts against their law under the null, with noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.accounting.calibrate import Budget
+from neyman.analysis.estimators.normal_noise import least_noise
+from neyman.analysis.estimators.payment import Release
+from neyman.analysis.hypothesis_tests.arguments import (
+    clipped_count,
+    inside,
+    records,
+    released_integer,
+)
+from neyman.analysis.hypothesis_tests.released_test import TestResult
+from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.noise import Bits, SecureBits, rounded_gaussian
+from neyman.numerics import check
+from neyman.numerics.bound import Bound
+from neyman.numerics.raw_values import in_order
+
+__all__ = ["GoodnessOfFitTest"]
+
+Lanes = NDArray[np.int64]
+MOST_CATEGORIES = 10_000
+MOST_SIMULATIONS = 10**6
+PIECE = 1 << 22  # simulated counts at a time
+NEAR = 1e-9  # relative: statistics that differ by less count as equal, against the test [PT-10]
+METHOD = "simulated noisy counts: a valid p-value for any number of simulations"
+
+
+@dataclass(frozen=True)
+class GoodnessOfFitTest:
+    """Test whether categories have given shares, from noisy counts.
+
+    The release is the count of each category with rounded Gaussian noise, in which one record moves
+    two counts by 1. With r_i = Y_i - n p_i, centered to have sum 0, the statistic is
+    sum_i r_i^2 / (n p_i + sigma^2). The null law is that of the same statistic of multinomial
+    counts with the same integer noise. It is simulated: with B simulations of which m are at least
+    as large, the p-value is (1 + m) / (1 + B). Its size is at most the level for every n, every
+    sigma, and every B. The chi-square table plays no part.
+
+    Args:
+        shares: p_i, at least 2 numbers above 0 with sum 1, exact ("1/3" is); at most 10^4.
+        n: number of records, from 1 to 10^9; public. Neighbors replace one record.
+        budget: a curve such as ``ny.gdp(1)``, ``ny.zcdp``, ``ny.approximate`` with a delta, or
+            ``ny.at_most``.
+        simulations: B, from 99 to 10^6. The p-value is at least 1 / (1 + B).
+
+    Raises:
+        TypeError, ValueError: an argument is wrong, or no Gaussian noise meets the budget.
+
+    Examples:
+        >>> import neyman as ny
+        >>> test = ny.GoodnessOfFitTest(["1/2", "1/4", "1/4"], n=1000, budget=ny.gdp(1))
+        >>> result = test.release(counts=[350, 300, 350])
+        >>> result.rejects(level=0.01), result.p_value.lower == result.p_value.upper
+        (True, True)
+
+    Source: Gaboardi, Lim, Rogers and Vadhan 2016 (noisy counts and simulated null laws); Barnard
+    1963 (the p-value); [PT-10].
+    """
+
+    shares: tuple[Fraction, ...]
+    n: int
+    budget: Budget
+    simulations: int
+
+    def __init__(
+        self,
+        shares: Iterable[float | Fraction | str],
+        *,
+        n: int,
+        budget: Budget,
+        simulations: int = 9999,
+    ) -> None:
+        listed = check.several("shares", shares, "['1/2', '1/2']")
+        exact = tuple(inside(f"shares[{i}]", share) for i, share in enumerate(listed))
+        if not 2 <= len(exact) <= MOST_CATEGORIES:
+            raise ValueError(f"shares has {len(exact)} numbers; it must have 2 to 10000")
+        if sum(exact) != 1:
+            raise ValueError(
+                f"shares have the sum {float(sum(exact)):.12g}, exactly {sum(exact)}; it must be 1."
+                " Write them as fractions, such as '1/3'"
+            )
+        number = check.integer("simulations", simulations, 99)
+        if number > MOST_SIMULATIONS:
+            raise ValueError(f"simulations = {number} must be at most {MOST_SIMULATIONS}")
+        object.__setattr__(self, "shares", exact)
+        object.__setattr__(self, "n", records("n", n))
+        object.__setattr__(self, "budget", budget)
+        object.__setattr__(self, "simulations", number)
+        _ = self.mechanism
+
+    @cached_property
+    def mechanism(self) -> RoundedGaussian:
+        """Return the noise of the counts: a record that is replaced moves two of them by 1."""
+        return least_noise(self.budget, 2)
+
+    def p_value(self, released: Iterable[int]) -> Bound:
+        """Return a p-value of noisy counts, from new simulations.
+
+        Args:
+            released: the noisy counts, as a receipt has them.
+
+        Returns:
+            (1 + m) / (1 + B); both ends are the same number. It differs from call to call.
+        """
+        listed = check.several("released", released, "[480, 520]")
+        if len(listed) != len(self.shares):
+            raise ValueError(
+                f"released has {len(listed)} numbers; it must have {len(self.shares)}, one per "
+                "category"
+            )
+        noisy = np.array([released_integer(x) for x in listed], np.int64)
+        bits = SecureBits()
+        # Not on the path of the release: simulated counts need no secrecy, and take no seed.
+        rng = np.random.default_rng()
+        shares = np.array([float(share) for share in self.shares])
+        shares /= shares.sum()
+        size = len(shares)
+        least = self._statistic(noisy[None, :])[0] * (1 - NEAR)
+        larger, left = 0, self.simulations
+        while left:
+            some = min(left, max(1, PIECE // size))
+            counts = rng.multinomial(self.n, shares, some)
+            noise = rounded_gaussian(self.mechanism.sigma_squared, some * size, bits)
+            larger += int(np.sum(self._statistic(counts + noise.reshape(some, size)) >= least))
+            left -= some
+        p = (1 + larger) / (1 + self.simulations)
+        return Bound(p, p, "upper", METHOD)
+
+    def _statistic(self, counts: Lanes) -> NDArray[np.float64]:
+        """Return the statistic of each row of counts."""
+        expected = np.array([float(self.n * share) for share in self.shares])
+        rest = counts - expected
+        rest -= rest.mean(axis=1, keepdims=True)
+        return np.sum(rest * rest / (expected + float(self.mechanism.sigma_squared)), axis=1)
+
+    def release(
+        self,
+        counts: Iterable[float],
+        *,
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+        account: str | None = None,
+    ) -> TestResult:
+        """Release the noisy counts and their p-value.
+
+        Args:
+            counts: number of records in each category, in the order of ``shares``. Each is rounded
+                down and clipped to 0, ..., n, and what is no number counts as 0.
+            ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says
+                so.
+            dataset: "name@version" in the ledger, registered under replace-one, one row per unit.
+            account: the allocation of the dataset's account that pays.
+
+        Returns:
+            `TestResult`, without an estimate or an interval. The receipt has the noisy counts.
+
+        Raises:
+            ValueError: an argument is wrong.
+            LedgerError, BudgetRefused: the dataset is not registered so, or too little is left;
+                nothing is charged.
+            ChargedError: the computation failed after its charge, which stands.
+        """
+        listed = in_order("counts", counts)
+        if len(listed) != len(self.shares):
+            raise ValueError(
+                f"counts has {len(listed)} numbers; it must have {len(self.shares)}, one per "
+                "category"
+            )
+        arguments = {
+            "n": self.n,
+            "shares": [str(share) for share in self.shares],
+            "simulations": self.simulations,
+        }
+        paid = ledger, dataset, account
+        release = Release.of_test("goodness-of-fit-test", arguments, self.mechanism, *paid)
+
+        def noisy(bits: Bits) -> list[int]:
+            exact = np.array([clipped_count(x, self.n) for x in listed], np.int64)
+            exact += rounded_gaussian(self.mechanism.sigma_squared, len(exact), bits)
+            return [int(x) for x in exact]
+
+        def published(values: list[int]) -> dict[str, object]:
+            p = self.p_value(values)
+            return {"noisy_counts": values, "p_value": {"lower": p.lower, "upper": p.upper}}
+
+        _, receipt = release.draw(noisy, published)
+        return TestResult.of(receipt, METHOD, None, self.mechanism)

@@ -1,0 +1,214 @@
+"""The private t-test of clipped records: valid for every n and every symmetric law."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtri
+
+from neyman.accounting.calibrate import Budget
+from neyman.analysis.estimators.normal_noise import least_noise
+from neyman.analysis.estimators.payment import Release
+from neyman.analysis.hypothesis_tests.arguments import (
+    Alternative,
+    alternative_of,
+    records,
+    released_integer,
+)
+from neyman.analysis.hypothesis_tests.released_test import TestResult
+from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.noise import Bits, rounded_gaussian
+from neyman.numerics import check
+from neyman.numerics.bound import Bound
+from neyman.numerics.raw_values import as_floats, one_per_record
+
+__all__ = ["MeanTest"]
+
+GRID = 1 << 20  # units in the clipping distance
+SQUARED_NORM = 4 * GRID**2 + 2 * GRID + 1  # of a record's two numbers [PT-11]
+MISS = 1e-4  # chance that the sum of squares lies outside its bounds, each side half
+BERRY_ESSEEN = 0.56  # Shevtsova 2010, for independent summands of any laws [PT-12]
+SLACK = 1e-9  # relative: more than the rounding of each formula here
+METHOD = "tail of a sum with random signs, the lesser of two bounds"
+
+
+@dataclass(frozen=True)
+class MeanTest:
+    """Test the center of a law from clipped records: a private t-test.
+
+    Each record is clipped to the distance ``clip`` from the null value and enters as
+    y = (x - null) / clip, in [-1, 1]. The release is the sum S of y and the sum Q of y^2, with
+    rounded Gaussian noise of standard deviation s (in these units). Given the distances of all
+    records from the null value, S is a sum with random signs under the null hypothesis, and has the
+    variance Q. So P(S + noise >= t) is at most exp(-t^2 / 2 V), and at most
+    Phi(-t / sqrt(V)) + 0.56 Q / V^(3/2), with V = Q + s^2. The p-value is the lesser of the two at
+    the worst Q in its confidence interval, plus the chance that the interval misses Q. The size is
+    at most the level for every n, with clipping.
+
+    The null hypothesis "greater" rejects is that, at each distance from the null value, a record is
+    no likelier above it than below. A symmetric law with a center at most the null value, whose
+    density falls from its center, obeys it: a normal law, a t law, a Laplace law. A skewed law with
+    this mean may not, and is not covered.
+
+    Args:
+        null: the center under the null hypothesis, a finite number.
+        n: number of records, from 1 to 10^9; public. Neighbors replace one record.
+        clip: the distance from the null value at which records are clipped, above 0. Choose it
+            without the data: two to four standard deviations.
+        alternative: "greater", "less", or "two-sided".
+        budget: a curve such as ``ny.gdp(1)``, ``ny.zcdp``, ``ny.approximate`` with a delta, or
+            ``ny.at_most``.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong, or no Gaussian noise meets the budget.
+
+    Examples:
+        >>> import neyman as ny
+        >>> test = ny.MeanTest(null=0, n=3000, clip=3, alternative="greater", budget=ny.gdp(1))
+        >>> result = test.release([-0.5, 1.0, 0.5] * 1000)
+        >>> result.rejects(level=0.01)
+        True
+
+    Source: Hoeffding 1963; Shevtsova 2010; [PT-11], [PT-12].
+    """
+
+    null: Fraction
+    n: int
+    clip: Fraction
+    alternative: Alternative
+    budget: Budget
+
+    def __init__(
+        self,
+        *,
+        null: float | Fraction | str,
+        n: int,
+        clip: float | Fraction | str,
+        alternative: Alternative,
+        budget: Budget,
+    ) -> None:
+        object.__setattr__(self, "null", check.exact("null", null))
+        object.__setattr__(self, "n", records("n", n))
+        distance = check.exact("clip", clip)
+        if distance <= 0:
+            raise ValueError(f"clip = {clip!r} must be above 0")
+        object.__setattr__(self, "clip", distance)
+        object.__setattr__(self, "alternative", alternative_of(alternative))
+        object.__setattr__(self, "budget", budget)
+        _ = self.mechanism
+
+    @cached_property
+    def mechanism(self) -> RoundedGaussian:
+        """Return the noise of both sums, on the grid of 1 / 2^20."""
+        return least_noise(self.budget, SQUARED_NORM)
+
+    def p_value(self, released: tuple[int, int]) -> Bound:
+        """Return the p-value of the two noisy sums, from a receipt.
+
+        Args:
+            released: the noisy sums of y and of y^2, in units of 1 / 2^20.
+
+        Returns:
+            Upper is safe: it is the test's p-value, and both ends are the same number.
+        """
+        listed = check.several("released", released, "(1024, 2048)")
+        if len(listed) != 2:
+            raise ValueError(f"released has {len(listed)} numbers; it must have 2, both noisy sums")
+        total, squares = map(released_integer, listed)
+        greater, less = self._tail(total, squares), self._tail(-total, squares)
+        if self.alternative == "two-sided":
+            p = min(2 * min(greater, less), 1.0)
+        else:
+            p = greater if self.alternative == "greater" else less
+        return Bound(p, p, "upper", METHOD)
+
+    def _tail(self, total: int, squares: int) -> float:
+        """Return the p-value against a larger center [PT-12]."""
+        variance = float(self.mechanism.sigma_squared)
+        away = (total - 0.5) * (1 - SLACK)  # noise is rounded by at most half a unit
+        if away <= 0:
+            return 1.0
+        reach = -float(ndtri(MISS / 2)) * math.sqrt(variance) * (1 + SLACK) + 0.5
+        # A square is rounded up by less than a unit.
+        most = GRID * (squares + reach) * (1 + SLACK)
+        least = max(GRID * (squares - reach - self.n) * (1 - SLACK), 0.0)
+        if most < 0:
+            return MISS
+        bound = math.exp(-(away**2) / (2 * (most + variance)) * (1 - SLACK))
+        normal = math.exp(float(log_ndtr(-away / math.sqrt(most + variance))))
+        worst = min(max(2 * variance, least), most)
+        third = BERRY_ESSEEN * GRID * worst / (worst + variance) ** 1.5
+        return min(min(bound, normal + third) * (1 + SLACK) + MISS, 1.0)
+
+    def release(
+        self,
+        values: object,
+        *,
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+        account: str | None = None,
+    ) -> TestResult:
+        """Release both noisy sums, with their p-value.
+
+        Args:
+            values: n real numbers, one per record. What is no number counts as the null value.
+            ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says
+                so.
+            dataset: "name@version" in the ledger, registered under replace-one, one row per unit.
+            account: the allocation of the dataset's account that pays.
+
+        Returns:
+            `TestResult`. Its estimate is of the mean of the clipped records, null + clip E[y].
+
+        Raises:
+            ValueError: an argument is wrong, or there are not n values.
+            LedgerError, BudgetRefused: the dataset is not registered so, or too little is left;
+                nothing is charged.
+            ChargedError: the computation failed after its charge, which stands.
+        """
+        array = one_per_record("values", values, relation="replace-one")
+        if len(array) != self.n:
+            raise ValueError(f"values has {len(array)} numbers; it must have n = {self.n}")
+        arguments = {
+            "null": str(self.null),
+            "n": self.n,
+            "clip": str(self.clip),
+            "alternative": self.alternative,
+            "grid": GRID,
+        }
+        paid = ledger, dataset, account
+        release = Release.of_test("mean-test", arguments, self.mechanism, *paid)
+
+        def noisy(bits: Bits) -> tuple[int, int]:
+            first, second = self._sums(array)
+            noise = rounded_gaussian(self.mechanism.sigma_squared, 2, bits)
+            return first + int(noise[0]), second + int(noise[1])
+
+        def published(sums: tuple[int, int]) -> dict[str, object]:
+            p = self.p_value(sums)
+            estimate = float(self.null) + float(self.clip) * sums[0] / (self.n * GRID)
+            return {
+                "noisy_sums": list(sums),
+                "p_value": {"lower": p.lower, "upper": p.upper},
+                "estimate": estimate,
+            }
+
+        _, receipt = release.draw(noisy, published)
+        return TestResult.of(receipt, METHOD, None, self.mechanism)
+
+    def _sums(self, array: NDArray[Any]) -> tuple[int, int]:
+        """Return the sums of y and of y^2 in units of the grid, each record alone [PT-11]."""
+        with np.errstate(all="ignore"):
+            scaled = (as_floats(array) - float(self.null)) / float(self.clip)
+        scaled = np.clip(np.nan_to_num(scaled, nan=0.0, posinf=1.0, neginf=-1.0), -1.0, 1.0)
+        units = np.rint(scaled * GRID).astype(np.int64)
+        squares = -(-(units * units) // GRID)
+        return int(units.sum()), int(squares.sum())

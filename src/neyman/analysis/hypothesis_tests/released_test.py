@@ -1,0 +1,84 @@
+"""What a private test releases: a p-value, a decision, an interval, and a receipt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neyman.analysis.hypothesis_tests.arguments import inside
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics.bound import Bound
+
+__all__ = ["TestResult"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TestResult:
+    """The result of a private test: a function of the noisy numbers and public arguments alone.
+
+    Args:
+        p_value: of the null hypothesis; upper is safe.
+        estimate: of the parameter, or None.
+        interval: both ends of a confidence interval for the parameter, or None.
+        coverage: chance that the interval covers the parameter, at least; None without one.
+        receipt: what was released, under which guarantee, and what was charged.
+        mechanism: what the guarantee follows from.
+
+    Examples:
+        >>> import neyman as ny
+        >>> test = ny.BinomialTest(n=500, null="1/2", alternative="greater", budget=ny.gdp(1))
+        >>> result = test.release(successes=320)
+        >>> result.rejects(level=0.05), result.receipt["ledger"]["charged"]
+        (True, 'nothing')
+    """
+
+    __test__ = False  # it is no test of pytest's
+
+    p_value: Bound
+    estimate: float | None
+    interval: tuple[float, float] | None
+    coverage: float | None
+    receipt: Mapping[str, Any]
+    mechanism: Mechanism
+
+    @classmethod
+    def of(
+        cls,
+        receipt: Mapping[str, Any],
+        method: str,
+        coverage: float | None,
+        mechanism: Mechanism,
+    ) -> TestResult:
+        """Return the result that a receipt states."""
+        result = receipt["result"]
+        p = Bound(result["p_value"]["lower"], result["p_value"]["upper"], "upper", method)
+        ends = result.get("interval")
+        interval = None if ends is None else (float(ends[0]), float(ends[1]))
+        return cls(p, result.get("estimate"), interval, coverage, receipt, mechanism)
+
+    def rejects(self, level: object) -> bool:
+        """Return True if the upper end of the p-value is at most the level.
+
+        Under the null hypothesis this has a chance of at most the level.
+
+        Args:
+            level: in (0, 1).
+        """
+        return self.p_value.upper <= inside("level", level)
+
+    def tradeoff(self) -> Tradeoff:
+        """Return the trade-off curve of this release."""
+        return self.mechanism.tradeoff()
+
+    def to_json(self) -> str:
+        """Return the receipt as JSON text."""
+        return json.dumps(self.receipt, indent=2, sort_keys=True) + "\n"
+
+    def __repr__(self) -> str:
+        ledger = self.receipt["ledger"]
+        paid = ledger["charged"]
+        charged = paid if paid == "nothing" else f"{paid} in {ledger['currency']}"
+        return f"<{self.receipt['test']}: p-value at most {self.p_value:.3g}; charged {charged}>"

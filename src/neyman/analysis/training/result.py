@@ -1,0 +1,270 @@
+"""A finished run on disk: parameters, a receipt, and a report that need no data to check."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.accounting.charge import charge
+from neyman.accounting.semantics import digits
+from neyman.analysis.training.checkpoint import CheckpointError
+from neyman.analysis.training.terms import Terms, key_of, noise_variance, price
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.ledger.throwaway import NOTICE
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.dp_sgd import DPSGD
+from neyman.publishing.release.field_comparison import Differs, intervals
+from neyman.publishing.release.receipt import versions
+from neyman.storage.reading import read_file
+
+__all__ = ["PARAMETERS", "RECEIPT", "REPORT", "Trained", "draft", "report"]
+
+RECEIPT, REPORT, PARAMETERS = "receipt.json", "report.md", "parameters.npy"
+SCHEMA = "neyman-training-receipt/1"
+DELTAS = (1e-5, 1e-6, 1e-9)
+LEVELS = (0.001, 0.01, 0.05, 0.1)
+_MOST = 1 << 40
+
+CONDITIONS = (
+    "The gradient of a row is a function of that row, of the parameters, and of nothing else: no "
+    "other row, no count of rows, no earlier call.",
+    "The gradient raises an error for no row, and stores nothing.",
+    "The first parameters, the terms, and the code are chosen without the data, or are paid for.",
+    "Each person has at most one row.",
+    "Nobody restores an older copy of the ledger, which counts the steps that have begun.",
+    "Nobody sees the batches, the exact sums, or the times of the steps.",
+)
+TOGETHER = (
+    "One call computed the gradients of up to {piece} rows. That a row's gradient does not depend "
+    "on the other rows of a call, in any bit that changes its rounded value, is assumed. With "
+    "piece=1 it is not needed."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model with the receipt of its guarantee.
+
+    Args:
+        parameters: the last parameters.
+        receipt: what ``receipt.json`` says.
+        report: what ``report.md`` says.
+        folder: where the files are.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ledger = ny.throwaway(5, currency="renyi:8")
+        >>> account = ledger.register(
+        ...     "toy@1", protects="person", neighboring="add-remove", rows=1
+        ... )
+        >>> trained = ny.train(
+        ...     lambda w, rows: w - rows[:, None], start=[0.0], rows=4,
+        ...     mechanism=ny.DPSGD(n=4, batch=2, sigma=3, epochs=2), clip=2, step_size=0.1,
+        ...     ledger=ledger, dataset="toy@1", out="trained-model",
+        ... )
+        >>> again = ny.Trained.load("trained-model")
+        >>> bool((again.parameters == trained.parameters).all()), again.problems()
+        (True, [])
+        >>> round(float(again.tradeoff().power(level=0.05)), 3)
+        0.098
+    """
+
+    parameters: NDArray[np.float64]
+    receipt: Mapping[str, Any]
+    report: str
+    folder: Path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Trained:
+        """Load a finished run.
+
+        Raises:
+            CheckpointError: the folder holds none, or its parameters are not the receipt's.
+        """
+        folder = Path(folder)
+        try:
+            receipt = json.loads(read_file(folder / RECEIPT))
+            text = read_file(folder / REPORT).decode()
+            content = read_file(folder / PARAMETERS, _MOST)
+            listed = receipt["parameters"]["sha256"]
+            parameters = np.load(io.BytesIO(content), allow_pickle=False)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"folder = {str(folder)!r} holds no finished run that can be read ({error})"
+            ) from None
+        if hashlib.sha256(content).hexdigest() != listed:
+            raise CheckpointError(
+                f"folder = {str(folder)!r}: {PARAMETERS} has another hash than its receipt states"
+            )
+        return cls(parameters, receipt, text, folder)
+
+    @property
+    def mechanism(self) -> DPSGD:
+        """Return the mechanism that the receipt states."""
+        mechanism = Mechanism.from_dict(self.receipt["terms"]["mechanism"])
+        if not isinstance(mechanism, DPSGD):
+            raise CheckpointError("the receipt's mechanism is no training run")
+        return mechanism
+
+    def tradeoff(self) -> Tradeoff:
+        """Recompute the trade-off curve from the receipt's mechanism."""
+        return self.mechanism.tradeoff()
+
+    def problems(self) -> list[str]:
+        """Return each statement of the receipt that does not follow from its terms.
+
+        The check needs no data: it computes the guarantee, the noise, and the charge again. It
+        cannot show that the run took place as stated.
+        """
+        receipt, terms = self.receipt, self.receipt["terms"]
+        mechanism = self.mechanism
+        wrong: list[str] = []
+        try:
+            # Another version may enclose the same numbers in other intervals.
+            list(intervals("guarantee", json.loads(_guarantee(mechanism)), receipt["guarantee"]))
+        except Differs as error:
+            wrong.append(f"guarantee: {error}")
+        variance = noise_variance(mechanism, terms["grid"])
+        if Fraction(terms["noise"]["sigma_squared"]) != variance:
+            wrong.append("noise: its variance is not (sigma grid)^2, or (2 sigma grid)^2")
+        if terms["divisor"] != mechanism.batch:
+            wrong.append("divisor: it is not the declared batch size")
+        ledger = receipt["ledger"]
+        delta = Fraction(ledger["charged_delta"])
+        if ledger["currency"] == "pure":
+            owed = price(mechanism, "pure", delta)
+        else:
+            owed = charge(mechanism, ledger["currency"])
+        if Fraction(ledger["charged"]) < owed[0] or delta < owed[1]:
+            wrong.append(f"ledger: the charge is below {owed[0]}")
+        if key_of(terms) != receipt["key"]:
+            wrong.append("key: it is not the hash of the terms")
+        if receipt["steps"]["run"] + receipt["steps"]["lost"] != mechanism.steps:
+            wrong.append("steps: those run and those lost are not those of the mechanism")
+        return wrong
+
+
+def draft(
+    terms: Terms,
+    lost: int,
+    protects: str,
+    ledger: Mapping[str, Any],
+    content: bytes,
+) -> dict[str, Any]:
+    """Return the receipt of a run.
+
+    Args:
+        terms: what was run.
+        lost: number of steps that were charged and have no result.
+        protects: what one record is about.
+        ledger: the charge.
+        content: the bytes of the file of parameters.
+    """
+    conditions: list[str] = [*CONDITIONS]
+    if terms.piece > 1:
+        conditions.append(TOGETHER.format(piece=terms.piece))
+    return {
+        "schema": SCHEMA,
+        "terms": json.loads(terms.to_json()),
+        "key": terms.key,
+        "unit": {"protects": protects, "rows": 1},
+        "neighboring": terms.mechanism.neighboring,
+        "guarantee": json.loads(_guarantee(terms.mechanism)),
+        "proof": "TR-1 to TR-4 of docs/certificates/training.md",
+        "conditions": conditions,
+        "steps": {"run": terms.mechanism.steps - lost, "lost": lost},
+        "ledger": dict(ledger),
+        "parameters": {
+            "path": PARAMETERS,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "shape": list(terms.start.shape),
+        },
+        "seeds": None,
+        "versions": versions(),
+    }
+
+
+@lru_cache(maxsize=16)
+def _guarantee(mechanism: DPSGD) -> str:
+    """Return what the whole run reveals as JSON, each number with both ends."""
+    curve = mechanism.tradeoff()
+    epsilons = [(d, curve.epsilon(delta=d)) for d in DELTAS]
+    powers = [(a, curve.power(level=a)) for a in LEVELS]
+    guarantee = {
+        "epsilon": [{"delta": d, "lower": e.lower, "upper": e.upper} for d, e in epsilons],
+        "power": [{"level": a, "lower": b.lower, "upper": b.upper} for a, b in powers],
+    }
+    return json.dumps(guarantee)
+
+
+def report(receipt: Mapping[str, Any]) -> str:
+    """Return the report of a run as Markdown, from its receipt."""
+    terms, guarantee = receipt["terms"], receipt["guarantee"]
+    mechanism = terms["mechanism"]
+    power = next(p for p in guarantee["power"] if p["level"] == 0.05)
+    most = digits.percent(power["upper"])
+    if receipt["neighboring"] == "add-remove":
+        sentence = (
+            "An attacker who sees every training step and wrongly flags a non-member 5% of the "
+            f"time can correctly flag a training record at most {most} of the time. Guessing "
+            "would flag it 5% of the time."
+        )
+    else:
+        sentence = (
+            "An attacker who sees every training step and wrongly confirms a false claim about a "
+            f"training record 5% of the time can correctly confirm a true claim at most {most} of "
+            "the time. Guessing would confirm it 5% of the time."
+        )
+    steps, ledger = receipt["steps"], receipt["ledger"]
+    lines = [
+        f"# Training run {terms['name']}",
+        "",
+        *([f"**{NOTICE}**", ""] if ledger.get("throwaway") else []),
+        f"Dataset {terms['dataset']}. Each record is about one {receipt['unit']['protects']}. "
+        f"Neighboring datasets: {receipt['neighboring']}.",
+        "",
+        "## Disclosure risk for one record",
+        "",
+        sentence,
+        "",
+        "|False positive rate|True positive rate (at most)|",
+        "|---:|---:|",
+        *(
+            f"|{digits.percent(p['level'])}|{digits.percent(p['upper'])}|"
+            for p in guarantee["power"]
+        ),
+        "",
+        "|Delta|Epsilon (at most)|",
+        "|---:|---:|",
+        *(f"|{p['delta']:g}|{digits.number(p['upper'])}|" for p in guarantee["epsilon"]),
+        "",
+        "## What ran",
+        "",
+        f"- {steps['run']} steps with {mechanism['sampling']} batches of {mechanism['batch']} "
+        f"records in expectation, of {mechanism['n']} declared records.",
+        f"- {steps['lost']} more steps were charged, and a stopped process lost their results.",
+        f"- Gradients were clipped to norm {terms['clip']} and rounded to 1/{terms['grid']} of it.",
+        "- Rounded Gaussian noise with sigma "
+        f"{mechanism['sigma']} times the largest change of a sum, drawn exactly.",
+        f"- Sums were divided by {terms['divisor']}, the declared batch size.",
+        f"- Ledger entry {ledger['entry']}: {digits.number(Fraction(ledger['charged']))} in "
+        f"{ledger['currency']}, delta {ledger['charged_delta']}.",
+        "",
+        "## Conditions",
+        "",
+        "The guarantee includes floating-point arithmetic. It holds under these conditions:",
+        "",
+        *(f"- {text}" for text in receipt["conditions"]),
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,202 @@
+"""What a run is, as everyone may know it: its terms, their hash, and their price."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.accounting.charge import charge
+from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
+from neyman.mechanisms.dp_sgd import DPSGD
+from neyman.numerics import check
+from neyman.numerics.rounding import below
+
+__all__ = ["Terms", "key_of", "noise_variance", "price"]
+
+MOST_STEPS = 10**7
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The public description of a run; nothing in it depends on the data.
+
+    Args:
+        name: what the run is called; another model or gradient needs another name.
+        dataset: "name@version" in the ledger.
+        mechanism: what is accounted.
+        clip: the largest l2 norm of a record's gradient, exact.
+        grid: number of units in ``clip``.
+        step_size: one per step, or one for all.
+        start: the first parameters.
+        piece: number of rows that one call of the gradient gets.
+    """
+
+    name: str
+    dataset: str
+    mechanism: DPSGD
+    clip: Fraction
+    grid: int
+    step_size: float | tuple[float, ...]
+    start: NDArray[np.float64]
+    piece: int
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        dataset: str,
+        mechanism: object,
+        clip: object,
+        grid: object,
+        step_size: float | Sequence[float],
+        start: object,
+        piece: object,
+    ) -> Terms:
+        """Check each argument of `ny.train`."""
+        if not isinstance(mechanism, DPSGD):
+            raise TypeError(
+                f"mechanism = {mechanism!r} must be a ny.DPSGD: it draws the batches, so that what "
+                "is accounted is what the loop does"
+            )
+        if mechanism.steps > MOST_STEPS:
+            raise ValueError(f"mechanism has {mechanism.steps} steps; at most {MOST_STEPS:g} run")
+        if not name or not isinstance(name, str):
+            raise TypeError(f"name = {name!r} must be text that names the model and its gradient")
+        exact = check.exact("clip", clip)
+        if exact <= 0:
+            raise ValueError(f"clip = {clip!r} must be above 0")
+        parameters = np.array(start, np.float64)
+        units = check.integer("grid", grid, 1)
+        least = 16 * max(1, int(parameters.size**0.5))
+        if not least <= units <= MOST_GRID:
+            raise ValueError(
+                f"grid = {units} must be between {least} and {MOST_GRID}: with {parameters.size} "
+                "parameters a coarser grid loses the gradient to rounding"
+            )
+        if not 0 < parameters.size <= MOST_SIZE:
+            raise ValueError(f"start has {parameters.size} numbers; it must have 1 to {MOST_SIZE}")
+        if not np.isfinite(parameters).all():
+            raise ValueError("start must be finite in every entry")
+        steps = _step_sizes(step_size, mechanism.steps)
+        rows = check.integer("piece", piece, 1)
+        return cls(name, dataset, mechanism, exact, units, steps, parameters, rows)
+
+    @property
+    def unit(self) -> float:
+        """Return the size of one unit of the grid, about: it scales the result alone."""
+        return float(self.clip) / self.grid
+
+    @property
+    def sigma_squared(self) -> Fraction:
+        """Return the variance of the noise before rounding, in squared units, exact."""
+        return noise_variance(self.mechanism, self.grid)
+
+    def at(self, step: int) -> float:
+        """Return the step size of a step."""
+        return self.step_size[step] if isinstance(self.step_size, tuple) else self.step_size
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the terms as JSON types."""
+        content = np.ascontiguousarray(self.start, "<f8").tobytes()
+        return {
+            "schema": "neyman-training/1",
+            "name": self.name,
+            "dataset": self.dataset,
+            "mechanism": self.mechanism.to_dict(),
+            "clip": str(self.clip),
+            "grid": self.grid,
+            "noise": {"law": "rounded-gaussian", "sigma_squared": str(self.sigma_squared)},
+            "divisor": self.mechanism.batch,
+            "step_size": self.step_size,
+            "start": {"shape": self.start.shape, "sha256": hashlib.sha256(content).hexdigest()},
+            "piece": self.piece,
+        }
+
+    def to_json(self) -> str:
+        """Return the terms as text that is the same for the same terms."""
+        return _json(self.to_dict())
+
+    @property
+    def key(self) -> str:
+        """Return the hash of the terms, by which the ledger knows the run."""
+        return key_of(self.to_dict())
+
+
+def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
+    """Return (sigma grid)^2 under add-remove, and (2 sigma grid)^2 under replace-one, exact.
+
+    Args:
+        mechanism: the run; its sigma is over the largest change of a sum.
+        grid: number of units in the clipping norm.
+    """
+    sigma = check.exact("sigma", mechanism.sigma)
+    times = 1 if mechanism.neighboring == "add-remove" else 2
+    return (times * sigma * grid) ** 2
+
+
+def key_of(terms: Mapping[str, Any]) -> str:
+    """Return the hash of terms as JSON types, by which the ledger knows the run."""
+    return hashlib.sha256(_json(terms).encode()).hexdigest()
+
+
+def _json(terms: Mapping[str, Any]) -> str:
+    return json.dumps(terms, sort_keys=True)
+
+
+def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, Fraction]:
+    """Return what a run is charged: the amount in the currency, and the delta beside it.
+
+    Args:
+        mechanism: the run.
+        currency: "pure", "zcdp", "gdp", or "renyi:ORDER".
+        delta: the delta of a charge in "pure", above 0: epsilon(delta) is charged beside it.
+
+    Raises:
+        ValueError: no finite amount pays for the run.
+    """
+    if currency == "pure":
+        if not 0 < delta < 1:
+            raise ValueError(
+                f"delta = {delta} must be between 0 and 1: the account's currency is pure epsilon, "
+                "and normal noise has a finite epsilon at a delta above 0 only, such as 1e-6"
+            )
+        # (epsilon, delta) laws are (1 - delta) laws that keep epsilon, and a rest [CH-3].
+        epsilon = mechanism.tradeoff().epsilon(below(delta)).upper
+        if not math.isfinite(epsilon):
+            raise ValueError(
+                f"delta = {delta}: no finite epsilon pays for {mechanism!r}; give a larger delta, "
+                "or more noise"
+            )
+        return Fraction(epsilon), delta
+    if currency == "zcdp" and mechanism.sampling != "shuffled":
+        warnings.warn(
+            "the account is in zCDP, which has no amplification by sampling: the charge is that of "
+            "a run whose batches everyone sees, often 30 times what is needed. Register the "
+            "dataset in 'renyi:ORDER', or in 'pure' with a delta_cap",
+            stacklevel=4,
+        )
+    if currency.startswith("renyi") and mechanism.sampling in ("allocated", "k-of-t"):
+        raise ValueError(
+            f"the account is in {currency!r}, and no finite Renyi divergence is proven for "
+            f"sampling={mechanism.sampling!r}; register the dataset in 'pure' with a delta_cap, "
+            "and give delta="
+        )
+    return charge(mechanism, currency)
+
+
+def _step_sizes(step_size: float | Sequence[float], steps: int) -> float | tuple[float, ...]:
+    if isinstance(step_size, (int, float)):
+        return check.positive("step_size", step_size)
+    sizes = tuple(check.positive("step_size", x) for x in check.several("step_size", step_size))
+    if len(sizes) != steps:
+        raise ValueError(f"step_size has {len(sizes)} numbers; the run has {steps} steps")
+    return sizes

@@ -1,0 +1,527 @@
+"""Covariance, histogram, quantile, and normal mean: shifts, laws, intervals, and refusals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction as F
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+import neyman as ny
+from neyman.analysis.estimators import (
+    density,
+    grid_quantile,
+    normal_noise,
+    second_moments,
+    unbounded_mean,
+)
+from neyman.noise import SecureBits
+from neyman.noise.quantile_draw import _rings, draw_sorted_quantile, runs
+
+pytestmark = pytest.mark.needs("release")
+RHO = ny.zcdp("1/2")
+MESS = [None, "x", 0.5, float("nan"), float("inf"), -float("inf"), 10**400, object(), 1e308, -3, 2]
+FALSE_ALARM = 1e-6  # of each coverage test below
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_no_pair_of_records_moves_the_moments_by_more_than_the_stated_norm(centered):
+    """All pairs of vectors of a small grid, in exact integers; orthogonal ones attain it."""
+    grid = 8
+    weight = grid // 2 if centered else 0
+    lattice = [v for v in itertools.product(range(-8, 9, 2), repeat=3) if np.dot(v, v) <= grid**2]
+    # The whole matrix counts an entry off the diagonal twice, as half the noise variance does.
+    images = np.array([np.outer(v, v).ravel() for v in lattice])
+    sums = weight * np.array(lattice)
+    apart = ((images[:, None] - images) ** 2).sum(axis=-1)
+    worst = (apart + 2 * ((sums[:, None] - sums) ** 2).sum(axis=-1)).max()
+    assert worst <= 2 * (grid**2 + weight**2) ** 2
+    assert worst >= 2 * (grid**2 + weight**2) ** 2 * 0.9
+    estimate = ny.estimate.covariance(np.zeros((3, 3)), radius=1, budget=RHO, centered=centered)
+    arguments = estimate.receipt["arguments"]
+    limit = 2 * (arguments["grid"] ** 2 + arguments["weight"] ** 2) ** 2
+    assert limit <= estimate.mechanism.squared <= limit * (1 + 1e-9)
+    assert RHO.admits(estimate.mechanism)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_no_record_that_comes_or_goes_moves_the_moments_by_more_than_the_stated_norm(centered):
+    """Sums with and without each vector of a small grid, in exact integers; the longest attains it.
+
+    The squares count off the diagonal twice, as half the noise variance does.
+    """
+    grid = 8
+    weight, of_number = (grid // 2 if centered else 0), grid * grid // 2
+    rest = np.array([(3, -5, 1), (0, 0, 8)])
+    worst = 0
+    for v in itertools.product(range(-8, 9, 2), repeat=3):
+        if np.dot(v, v) > grid**2:
+            continue
+        rows = np.vstack([rest, v])
+        moved = (rows.T @ rows - rest.T @ rest, rows.sum(axis=0) - rest.sum(axis=0))
+        norm = (moved[0] ** 2).sum() + 2 * weight**2 * (moved[1] ** 2).sum() + of_number**2
+        worst = max(worst, int(norm))
+    assert worst == grid**4 * (7 if centered else 5) // 4
+    for rows in (np.zeros((3, 3)), np.zeros((0, 3))):
+        estimate = ny.estimate.covariance(
+            rows, radius=1, budget=RHO, centered=centered, neighboring="add-remove"
+        )
+        arguments = estimate.receipt["arguments"]
+        own = arguments["grid"]
+        assert arguments["weight"] == (own // 2 if centered else 0)
+        assert arguments["weight_of_number"] == own * own // 2
+        limit = own**4 * (7 if centered else 5) // 4
+        assert limit <= estimate.mechanism.squared <= limit * (1 + 1e-9)
+        assert RHO.admits(estimate.mechanism)
+        assert np.isfinite(estimate.value).all()
+        # The number has a deviation below 3, so this fails in one of 10^10 calls.
+        assert estimate.interval("0.999999999999")[1].max() == math.inf
+    assert estimate.receipt["arguments"].keys().isdisjoint({"records"})
+
+
+def test_second_moments_are_exact_integers():
+    """Against Python's integers, with rows as long as the radius."""
+    random = np.random.default_rng(2)
+    rows = random.normal(size=(9000, 3))
+    squares, total = second_moments.moments(rows, 1.0, 1 << 20)
+    units = second_moments.grid_rows(rows, 1.0, 1 << 20, careful=True).astype(object)
+    assert (squares == (units.T @ units)).all()
+    assert (total == units.sum(axis=0)).all()
+
+
+def test_off_diagonal_noise_has_half_the_variance_and_is_symmetric():
+    """False-alarm rate below 1e-6: 2,000 draws of each of six entries, five and a half sigmas."""
+    bits = SecureBits()
+    draws = np.array([normal_noise.symmetric_noise(F(10**6), 3, bits) for _ in range(2000)])
+    assert (draws == draws.transpose(0, 2, 1)).all()
+    ratio = (draws.astype(float) ** 2).mean(axis=0) / 1e6
+    assert np.abs(ratio / np.where(np.eye(3) == 1, 1.0, 0.5) - 1).max() < 5.5 * math.sqrt(2 / 2000)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.integers(0, 12), max_size=12),
+    st.sampled_from([F(1, 2), F(1, 8), F(9, 10)]),
+    st.integers(1, 30),
+)
+def test_rings_have_each_point_once_with_its_distance_and_bound_the_rest(table, q, cut):
+    values, ends = np.sort(np.array(table, np.int64)), (0, 12)
+    held = sorted(Counter(table).items())
+    expected = {
+        t: score
+        for first, n, score in runs([v for v, _ in held], [c for _, c in held], ends, q)
+        for t in range(first, first + n)
+    }
+    cells, points = [], {}
+    for ring in _rings(values, ends, q, cut, cells):
+        new = cells[len(cells) - len(ring.scores) :]
+        for (first, n), score in zip(new, ring.scores, strict=True):
+            assert not points.keys() & set(range(first, first + n))
+            points |= dict.fromkeys(range(first, first + n), score)
+        rest = expected.keys() - points.keys()
+        assert len(rest) == ring.beyond
+        assert all(expected[t] >= ring.least for t in rest)
+    assert points == expected
+
+
+def test_quantiles_follow_the_law_of_the_exponential_mechanism():
+    """3,000 draws, chi-square on 4 degrees: a false alarm below 1e-6 (36.2)."""
+    values, size, bits = np.array([0, 1, 1, 4]), 3000, SecureBits()
+    draws = Counter(draw_sorted_quantile(values, (0, 4), F(1, 2), F(1), bits) for _ in range(size))
+    distance = {0: 1, 1: 0, 2: 1, 3: 1, 4: 1}
+    total = sum(math.exp(-d) for d in distance.values())
+    expected = {t: size * math.exp(-d) / total for t, d in distance.items()}
+    assert sum((draws[t] - e) ** 2 / e for t, e in expected.items()) < 36.2
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+def test_a_quantile_meets_its_budget_and_states_its_rate(relation):
+    for budget in (ny.pure(1), RHO, ny.gdp(1), ny.approximate(1, 1e-6)):
+        estimate = ny.estimate.quantile(
+            [1, 2, 3],
+            "3/4",
+            lower=0,
+            upper=4,
+            step="1/2",
+            budget=budget,
+            confidence=None,
+            neighboring=relation,
+        )
+        assert budget.admits(estimate.mechanism)
+    assert ny.estimate.quantile(
+        [1, 2], "1/2", lower=0, upper=4, step=1, budget=ny.pure(1), confidence=None
+    ).mechanism.rate == F(1, 2)
+
+
+@pytest.mark.parametrize("law", ["continuous", "ties"])
+def test_the_interval_of_a_quantile_covers_at_the_stated_rate(law):
+    """False-alarm rate 1e-6: misses are at most binomial with chance 0.5, and it is not vacuous."""
+    random = np.random.default_rng(3)
+    repeats, misses, widths = 25, 0, []
+    for _ in range(repeats):
+        values = random.normal(size=800)
+        values, truth = (
+            (values, 0.6744897501960817) if law == "continuous" else (np.rint(values), 1)
+        )
+        estimate = ny.estimate.quantile(
+            values, "3/4", lower=-10, upper=10, step="1/100", budget=ny.zcdp(2), confidence="1/2"
+        )
+        low, high = estimate.interval("1/2")
+        misses += not low <= truth <= high
+        widths.append(high - low)
+    assert misses <= binom.ppf(1 - FALSE_ALARM, repeats, 0.5)
+    assert max(widths) < 4
+
+
+def test_few_records_have_an_infinite_end_and_no_draw_for_it():
+    """The value gets the whole budget: the rate of one draw."""
+    for confidence in (0.95, None):
+        estimate = ny.estimate.quantile(
+            [1, 2], "1/2", lower=0, upper=4, step=1, budget=ny.pure(1), confidence=confidence
+        )
+        assert estimate.mechanism == ny.InverseSensitivity("1/2")
+        if confidence:
+            assert estimate.interval() == (-math.inf, math.inf)
+        else:
+            with pytest.raises(ValueError, match="call it with confidence"):
+                estimate.interval()
+
+
+def test_an_end_that_few_records_leave_infinite_gives_its_share_to_the_other_draws():
+    """The median of nine in ten of 300 records has a lower end and no upper one."""
+    estimate = ny.estimate.quantile(
+        np.arange(300) % 100, "9/10", lower=0, upper=120, step="1/10", budget=ny.pure(1),
+        confidence=0.95,
+    )  # fmt: skip
+    assert estimate.mechanism == ny.InverseSensitivity("1/4", draws=2)
+    assert estimate.interval()[1] == math.inf
+    assert len(estimate.receipt["result"]["points"]) == 3
+
+
+def test_several_quantiles_rise_with_their_levels_and_share_the_budget():
+    """Fifty calls with little budget, where the points points cross in at least one."""
+    values, crossed = np.arange(40), 0
+    levels = ["3/4", 0.25, F(1, 2), "1/2"]
+    for _ in range(50):
+        estimate = ny.estimate.quantile(
+            values, levels, lower=0, upper=40, step=1, budget=ny.pure(1)
+        )
+        high, low, one, other = estimate.value.tolist()
+        assert low <= one <= other <= high
+        points = [float(own[0]) for own in estimate.receipt["result"]["points"]]
+        assert sorted(points) == sorted(estimate.value.tolist())
+        crossed += points != estimate.value.tolist()
+    assert crossed  # all fifty in order by chance: below 1e-12, two are alike
+    assert estimate.mechanism == ny.InverseSensitivity("1/8", draws=4)
+    assert np.isnan(estimate.standard_error).all()
+    assert estimate.gap is None
+    one = ny.estimate.quantile(values, ["1/2"], lower=0, upper=40, step=1, budget=ny.pure(1))
+    assert (one.value.shape, one.mechanism.rate) == ((1,), F(1, 2))
+
+
+def test_intervals_of_several_quantiles_cover_each_one():
+    """False-alarm rate 1e-6 for each of three: misses are at most binomial with chance 0.5."""
+    random, repeats, misses = np.random.default_rng(5), 25, np.zeros(3)
+    truth = np.array([-0.6744897501960817, 0.0, 0.6744897501960817])
+    for _ in range(repeats):
+        estimate = ny.estimate.quantile(
+            random.normal(size=800), ["1/4", "1/2", "3/4"], lower=-10, upper=10, step="1/100",
+            budget=ny.zcdp(4), confidence="1/2",
+        )  # fmt: skip
+        low, high = estimate.interval("1/2")
+        misses += ~((low <= truth) & (truth <= high))
+        assert (high - low).max() < 4
+    assert (misses <= binom.ppf(1 - FALSE_ALARM / 3, repeats, 0.5)).all()
+    assert estimate.mechanism.draws == 9
+
+
+def _law(values, ends, draws):
+    """Return the law of independent draws by its definition, without the sampler's code."""
+    laws = []
+    for level, rate in draws:
+        weights = {}
+        for t in range(ends[0], ends[1] + 1):
+            below, upto = sum(v < t for v in values), sum(v <= t for v in values)
+            distance = max(0, below - level * len(values), level * len(values) - upto)
+            weights[t] = math.exp(-float(rate * distance))
+        total = sum(weights.values())
+        laws.append({t: w / total for t, w in weights.items()})
+    return {
+        points: math.prod(law[t] for law, t in zip(laws, points, strict=True))
+        for points in itertools.product(*laws)
+    }
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("levels", [["1/2"], ["1/4", "9/10"]])
+def test_the_law_of_quantiles_obeys_its_curve_for_all_small_neighbors(
+    monkeypatch, relation, levels
+):
+    """All pairs of data sets of up to three records on four points, by enumeration.
+
+    The levels and rates are those that the estimator passes to the sampler. They must not depend on
+    the data. The stated deltas must hold in both orders, and pure epsilon must be nearly attained.
+    """
+    calls = []
+
+    def spy(values, ends, level, rate, bits):
+        calls.append((level, rate))
+        return draw_sorted_quantile(values, ends, level, rate, bits)
+
+    monkeypatch.setattr(grid_quantile, "draw_sorted_quantile", spy)
+    sizes = (3,) if relation == "replace-one" else (0, 1, 2, 3)
+    tables = [t for n in sizes for t in itertools.combinations_with_replacement(range(4), n)]
+    laws, plans = {}, set()
+    for table in tables:
+        calls.clear()
+        estimate = ny.estimate.quantile(
+            list(table), levels, lower=0, upper=3, step=1, budget=ny.pure(1), neighboring=relation
+        )
+        plans.add(tuple(calls))
+        laws[table] = _law(table, (0, 3), calls)
+    assert len(plans) == 1
+    curve, worst = estimate.mechanism.tradeoff(), 0.0
+    deltas = {e: curve.delta(epsilon=e).upper for e in (0.0, 0.25, 0.5, 0.9)}
+    for one, two in itertools.permutations(tables, 2):
+        apart = (Counter(one) - Counter(two)).total(), (Counter(two) - Counter(one)).total()
+        if apart != (1, 1) if relation == "replace-one" else sum(apart) != 1:
+            continue
+        p, q = laws[one], laws[two]
+        worst = max(worst, *(abs(math.log(p[o] / q[o])) for o in p))
+        for epsilon, delta in deltas.items():
+            assert sum(max(p[o] - math.exp(epsilon) * q[o], 0) for o in p) <= delta + 1e-12
+    assert 0.4 < worst <= 1 + 1e-12
+
+
+def test_the_grid_of_a_quantile_has_both_ends():
+    first, step, points = grid_quantile.grid_points(-1, 2, "1/4")
+    assert first == -1
+    assert first + (points - 1) * step == 2
+
+
+@pytest.mark.parametrize("n", [4, 5])
+def test_the_error_on_evenly_spaced_values_counts_the_gaps_beyond_both_ends(n):
+    """Against the exact law where both outer gaps are as wide as the others, by enumeration."""
+    rate, middle = 0.7, -(-n // 2)
+    values = [200 * i - 1 for i in range(1, n + 1)]
+    held = runs(values, [1] * n, (0, 200 * (n + 1) - 2), F(1, 2))
+    laws = [(t, math.exp(-rate * s / 2)) for first, k, s in held for t in range(first, first + k)]
+    square = sum(w * ((t - values[middle - 1]) / 200) ** 2 for t, w in laws)
+    exact = math.sqrt(square / sum(w for _, w in laws))
+    near = grid_quantile._reference_error(n, F(1, 2), n * 200, rate)
+    assert near == pytest.approx(exact, rel=1e-3)
+
+
+def test_the_gap_of_a_quantile_is_that_of_evenly_spaced_values():
+    """The reference's error against the exact law on a small table, by enumeration."""
+    n, points, rate = 5, 5 * 200, 0.7
+    values = [100 + 200 * i for i in range(n)]
+    held = runs(values, [1] * n, (0, points - 1), F(1, 2))
+    laws = [(t, math.exp(-rate * s / 2)) for first, k, s in held for t in range(first, first + k)]
+    exact = sum(w * ((t - values[2]) / 200) ** 2 for t, w in laws) / sum(w for _, w in laws)
+    near = grid_quantile._reference_error(n, F(1, 2), points, rate)
+    # The gaps at the ends of the grid are half as wide as the reference takes them to be.
+    assert exact <= near**2 <= exact * 1.6
+    estimate = ny.estimate.quantile(
+        np.zeros(1001),
+        "1/2",
+        lower=0,
+        upper=1,
+        step="1/1000000",
+        budget=ny.pure(1),
+        confidence=None,
+    )
+    assert 1 < estimate.gap < 10
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+def test_a_record_moves_the_counts_by_the_stated_norm(relation):
+    """All data sets of up to two records among the edges, the middles, and beyond them."""
+    cuts = np.array([0.0, 1.0, 2.0, 4.0])
+    places = [-1.0, 0.0, 0.5, 1.0, 3.0, 4.0, 9.0, math.nan]
+    moved = 0
+    for rest in ([], [0.5]):
+        tables = [density._counts(np.array([*rest, x]), cuts) for x in places]
+        assert all(t.sum() == len(rest) + 1 for t in tables)
+        if relation == "add-remove":
+            tables = [*tables, density._counts(np.array(rest, float), cuts)]
+            pairs = [(t, tables[-1]) for t in tables]
+        else:
+            pairs = itertools.product(tables, repeat=2)
+        moved = max([moved, *(int(((a - b) ** 2).sum()) for a, b in pairs)])
+    estimate = ny.estimate.histogram([0.5], edges=cuts, budget=RHO, neighboring=relation)
+    assert moved == estimate.mechanism.squared
+    assert RHO.admits(estimate.mechanism)
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("about", ["population", "data"])
+def test_intervals_of_a_histogram_cover_at_the_stated_rate(relation, about):
+    """False-alarm rate 1e-6 for each of three bins, of which one is rare."""
+    random = np.random.default_rng(4)
+    shares, repeats = np.array([0.7, 0.28, 0.02]), 50
+    misses = np.zeros(3)
+    for _ in range(repeats):
+        values = random.choice([0.5, 1.5, 3.0], size=60, p=shares)
+        estimate = ny.estimate.histogram(
+            values, edges=[0, 1, 2, 4], budget=RHO, neighboring=relation
+        )
+        low, high = estimate.interval("4/5", about=about)
+        widths = np.array([1, 1, 2])
+        truth = (
+            shares
+            if about == "population"
+            else np.bincount(np.searchsorted([0, 1, 2], values, "right") - 1, minlength=3)
+            / len(values)
+        )
+        misses += ~((low * widths <= truth + 1e-12) & (truth <= high * widths + 1e-12))
+    assert (misses <= binom.ppf(1 - FALSE_ALARM / 3, repeats, 0.2)).all()
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("about", ["population", "data"])
+@pytest.mark.parametrize("centered", [True, False])
+def test_intervals_of_a_covariance_cover_each_entry(about, centered, relation):
+    """False-alarm rate 1e-6 for each of three entries."""
+    random = np.random.default_rng(6)
+    corners = np.array([(0.9, 0.1), (-0.1, 0.8), (-0.5, -0.5), (0.4, 0.4)])
+    mean, repeats = corners.mean(axis=0) * centered, 80
+    truth = (corners - mean).T @ (corners - mean) / 4
+    misses = np.zeros((2, 2))
+    for _ in range(repeats):
+        rows = corners[random.integers(0, 4, size=30)]
+        if about == "data":
+            truth = np.cov(rows.T) if centered else rows.T @ rows / 30
+        estimate = ny.estimate.covariance(
+            rows, radius=1, budget=RHO, centered=centered, neighboring=relation
+        )
+        low, high = estimate.interval("4/5", about=about)
+        misses += ~((low <= truth) & (truth <= high))
+        assert (estimate.value == estimate.value.T).all()
+    assert (misses <= binom.ppf(1 - FALSE_ALARM / 3, repeats, 0.2)).all()
+    if (about, centered, relation) == ("data", False, "replace-one"):
+        assert (misses >= binom.ppf(FALSE_ALARM / 3, repeats, 0.19)).all()  # exact here
+
+
+def test_intervals_of_a_normal_mean_cover_wherever_the_mean_is():
+    """False-alarm rate 1e-6; the mean is anywhere up to 10^12, and sigma is an upper bound."""
+    random = np.random.default_rng(7)
+    repeats, misses = 25, 0
+    for i in range(repeats):
+        mean = float(random.choice([-1, 1]) * 10.0 ** random.uniform(-3, 12))
+        values = mean + random.normal(size=600) * (1 if i % 2 else 0.5)
+        estimate = ny.estimate.normal_mean(values, sigma=1, budget=RHO)
+        low, high = estimate.interval("4/5")
+        misses += not low <= mean <= high
+        assert high - low < 0.3
+    assert misses <= binom.ppf(1 - FALSE_ALARM, repeats, 0.2)
+
+
+def test_the_clipping_bound_of_a_normal_mean_is_that_of_its_proof():
+    """Chances in mpmath: the farthest record and the location fail with at most 0.0001."""
+    for n in (60, 1000, 10**6):
+        wide = unbounded_mean._reach(n)
+        y = wide - 1
+        shares = np.linspace(0, y, 4000)
+        # Some split of the bound serves both: the location takes one part, the records the other.
+        phi = np.array([0.5 * math.erfc(s / math.sqrt(2)) for s in shares])
+        far = n * 2 * np.array([0.5 * math.erfc((y - s) / math.sqrt(2)) for s in shares])
+        excess = np.maximum(0.5 - phi - 0.125, 0)
+        away = 2 * np.exp(-2 * n * excess**2)
+        assert min(far + away) <= unbounded_mean.FAILURE * 0.75 * 1.05
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda data: ny.estimate.histogram(data, edges=[0, 1, 2], budget=RHO),
+        lambda data: ny.estimate.quantile(data, "1/2", lower=0, upper=1, step="1/4", budget=RHO),
+        lambda data: ny.estimate.normal_mean(data, sigma=1, budget=RHO),
+        lambda data: ny.estimate.covariance(
+            [[x, 1.0] for x in data], radius=1, budget=RHO, dimension=2
+        ),
+    ],
+)
+def test_no_content_of_the_data_raises_an_error(make):
+    for data in (MESS * 60, [float("nan")] * 600, [1e308] * 600, [True] * 600):
+        assert np.isfinite(np.asarray(make(data).value)).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ny.estimate.histogram([1], edges=[0, 1], budget=RHO), "edges has 2"),
+        (lambda: ny.estimate.histogram([1], edges=[0, 2, 1], budget=RHO), "edges must rise"),
+        (lambda: ny.estimate.histogram([1], edges=[0, 1, math.nan], budget=RHO), "edges"),
+        (
+            lambda: ny.estimate.quantile([1], 0, lower=0, upper=1, step=1, budget=RHO),
+            "q = 0 must be between",
+        ),
+        (
+            lambda: ny.estimate.quantile([1], [0.5, 2], lower=0, upper=1, step=1, budget=RHO),
+            "q = 2 must be between",
+        ),
+        (
+            lambda: ny.estimate.quantile([1], [], lower=0, upper=1, step=1, budget=RHO),
+            "q has 0 numbers",
+        ),
+        (
+            lambda: ny.estimate.quantile([1], 0.5, lower=0, upper=1, step=0.3, budget=RHO),
+            "whole number of them",
+        ),
+        (
+            lambda: ny.estimate.quantile([1], 0.5, lower=1, upper=0, step=1, budget=RHO),
+            "must be above lower",
+        ),
+        (
+            lambda: ny.estimate.quantile(
+                [1],
+                0.5,
+                lower=0,
+                upper=1,
+                step=1,
+                budget=RHO,
+                confidence=0.95,
+                neighboring="add-remove",
+            ),
+            "give confidence=None",
+        ),
+        (
+            lambda: ny.estimate.covariance(np.ones((1, 1)), radius=1, budget=RHO),
+            "at least 2",
+        ),
+        (lambda: ny.estimate.normal_mean([1] * 9, sigma=1, budget=RHO), "at least"),
+        (lambda: ny.estimate.normal_mean([1] * 99, sigma=1, budget=ny.gdp(0.1)), "too few"),
+        (lambda: ny.estimate.normal_mean([1] * 99, sigma=0, budget=RHO), "sigma = 0"),
+        (
+            lambda: ny.estimate.normal_mean([1] * 999, sigma=1, budget=RHO).interval(0.99999),
+            "level must be below",
+        ),
+    ],
+)
+def test_a_wrong_argument_is_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_a_full_ledger_draws_no_quantile(monkeypatch):
+    calls = []
+    monkeypatch.setattr(grid_quantile, "draw_sorted_quantile", lambda *_: calls.append(1))
+    with pytest.raises(Exception, match="asked for"):
+        ny.estimate.quantile(
+            [1, 2],
+            0.5,
+            lower=0,
+            upper=4,
+            step=1,
+            budget=RHO,
+            ledger=ny.throwaway("1/100"),
+            dataset="toy@1",
+        )
+    assert not calls

@@ -1,0 +1,767 @@
+"""The training loop does what is accounted, and a run that stops is never drawn twice."""
+
+import json
+import math
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import traceback
+import warnings
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+import neyman as ny
+from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
+from neyman.analysis.training.clipping import clipped_sum, grid_rows
+from neyman.analysis.training.result import report
+from neyman.analysis.training.terms import price
+from neyman.analysis.training.train import MixedRows
+from neyman.ledger.records import LedgerError
+from random_laws import examples
+
+pytestmark = pytest.mark.needs("release")
+ROWS = np.random.default_rng(0).normal(size=(60, 3))
+
+
+def gradient(parameters, rows):
+    return parameters - ROWS[rows]
+
+
+def books(tmp_path, relation="add-remove", currency="renyi:8", **more):
+    ledger = ny.Ledger(tmp_path / "ledger.db")
+    terms = {"currency": currency, "cap": 1000, **more}
+    ledger.create("toy@1", protects="person", neighboring=relation, **terms)
+    return ledger
+
+
+def call(tmp_path, ledger, out="out", function=gradient, **change):
+    terms = {
+        "start": np.zeros(3),
+        "rows": 60,
+        "mechanism": ny.DPSGD(60, 12, 4, 2),
+        "clip": 1,
+        "step_size": 0.5,
+        "dataset": "toy@1",
+    }
+    return ny.train(function, ledger=ledger, out=tmp_path / out, **{**terms, **change})
+
+
+# Clipping.
+
+floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
+
+
+@settings(max_examples=examples(600))
+@given(
+    arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=9), elements=floats),
+    st.sampled_from([1e-300, 1e-3, 1.0, 7.5, 1e300]),
+    st.sampled_from([64, 1000, 1 << 20, 1 << 24]),
+)
+def test_no_row_is_longer_than_the_grid_and_none_depends_on_the_others(values, clip, grid):
+    """Any floats at all; each row alone, and at another place, is bit by bit the same."""
+    rows = grid_rows(values, clip, grid)
+    for i, row in enumerate(rows):
+        assert sum(int(x) ** 2 for x in row) <= grid**2
+        assert np.array_equal(grid_rows(values[i : i + 1].copy(), clip, grid)[0], row)
+    backward = np.ascontiguousarray(values[::-1])
+    assert np.array_equal(grid_rows(backward, clip, grid)[::-1], rows)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 650, 40_000])
+def test_long_rows_end_at_the_clipping_norm_and_short_ones_are_only_rounded(size):
+    generator = np.random.default_rng(size)
+    values = generator.normal(size=(20, size)) / math.sqrt(size)
+    grid = 1 << 20
+    rows = grid_rows(values * 5, 2.0, grid) * (2.0 / grid)
+    lengths = np.linalg.norm(values * 5, axis=1)
+    expected = values * 5 * np.minimum(1, 2 / lengths)[:, None]
+    assert np.linalg.norm(rows - expected, axis=1).max() < 2 * (5 + math.sqrt(size)) / grid
+    assert np.linalg.norm(rows, axis=1).max() <= 2.0
+
+
+def test_many_small_rounding_errors_do_not_make_a_row_too_long():
+    """All entries round up: the length would be 1 and a half times the norm."""
+    grid, size = 64, 4096
+    values = np.full((1, size), 0.6 / grid)
+    assert int((grid_rows(values, 1.0, grid) ** 2).sum()) <= grid**2
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_sums_of_neighbors_differ_by_at_most_what_the_noise_is_for(relation):
+    """Random rows of any length, one of them hostile, in pieces or together."""
+    generator = np.random.default_rng(1)
+    values = generator.normal(size=(30, 50)) * generator.exponential(size=(30, 1)) * 10
+    values[3], values[4, 5] = 1e308, np.nan
+    total = clipped_sum(values, 1.0, 1 << 20)
+    for i in range(30):
+        other = np.delete(values, i, axis=0)
+        if relation == "replace-one":
+            other = np.concatenate([other, -values[i : i + 1]])
+        moved = sum(int(x) ** 2 for x in total - clipped_sum(other, 1.0, 1 << 20))
+        assert moved <= (1 if relation == "add-remove" else 4) * (1 << 40)
+    parts = sum(clipped_sum(part, 1.0, 1 << 20) for part in np.array_split(values, 7))
+    assert np.array_equal(parts, total)
+
+
+# What a run is.
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t", "fixed", "shuffled"])
+def test_the_noise_is_that_of_the_relation_and_the_divisor_is_declared(tmp_path, sampling):
+    """20,000 parameters, no gradient: the spread of one run; alarm below 1e-6."""
+    mechanism = ny.DPSGD(10, 5, 3, 1, sampling)
+    size, clip = 20_000, Fraction(7, 2)
+    ledger, paid = books_for(tmp_path, mechanism)
+    trained = call(
+        tmp_path,
+        ledger,
+        **paid,
+        function=lambda w, rows: np.zeros((rows.size, size)),
+        start=np.zeros(size),
+        rows=10,
+        mechanism=mechanism,
+        clip=clip,
+        step_size=2,
+        grid=1 << 12,
+    )
+    expected = 2 * mechanism.noise(3.5) / 5 * math.sqrt(mechanism.steps)
+    share = np.mean(trained.parameters**2) / expected**2
+    # Laurent and Massart: a chi-square over its degrees leaves this with chance 2 e^-15.
+    assert abs(share - 1) < 2 * math.sqrt(15 / size) + 2 * 15 / size
+    assert trained.problems() == []
+    assert trained.receipt["neighboring"] == mechanism.neighboring
+
+
+def test_without_noise_to_speak_of_it_is_gradient_descent(tmp_path):
+    """Against a for-loop on all rows; the noise of a mean is 0.017."""
+    ledger = books(tmp_path, "replace-one", "zcdp", cap=10**6)
+    sizes = [0.5, 0.25, 0.5, 1.0, 0.125]
+    mechanism = ny.DPSGD(60, 60, 0.01, 5, "fixed")
+    with pytest.warns(UserWarning, match="no amplification"):
+        trained = call(tmp_path, ledger, mechanism=mechanism, step_size=sizes, clip=50)
+    parameters = np.zeros(3)
+    for size in sizes:
+        parameters = parameters - size * (parameters - ROWS).mean(axis=0)
+    assert np.abs(trained.parameters - parameters).max() < 0.2
+
+
+def test_the_number_of_rows_is_secret_and_no_error(tmp_path):
+    """Under add-remove 0, 59 or 90 rows run alike, and no output has the number."""
+    for rows in (0, 41, 60):
+        folder = tmp_path / str(rows)
+        folder.mkdir()
+        trained = call(folder, books(folder), rows=rows)
+        text = json.dumps(trained.receipt) + trained.report
+        assert '"rows": 1' in text
+        assert "41" not in json.dumps(trained.receipt["steps"])
+        assert trained.receipt["steps"] == {"run": 10, "lost": 0}
+        assert trained.receipt["terms"]["divisor"] == 12
+
+
+def test_the_charge_counts_the_sampling(tmp_path):
+    """In renyi:8 and in pure with a delta; in zCDP it does not, and says so."""
+    mechanism = ny.DPSGD(60, 12, 4, 2)
+    ledger = books(tmp_path)
+    entry = call(tmp_path, ledger).receipt["ledger"]
+    assert float(Fraction(entry["charged"])) == mechanism.tradeoff().renyi(8).upper
+    pure, delta = price(mechanism, "pure", Fraction(1, 10**5))
+    assert float(pure) >= mechanism.tradeoff().epsilon(1e-5).lower
+    assert delta == Fraction(1, 10**5)
+    with pytest.raises(ValueError, match="delta = 0 must be between 0 and 1"):
+        price(mechanism, "pure", Fraction(0))
+    with pytest.warns(UserWarning, match="no amplification"):
+        assert price(mechanism, "zcdp", Fraction(0))[0] == mechanism.rho() > 3 * pure**2 / 8
+
+
+def test_an_account_that_cannot_pay_for_allocated_batches_is_refused_with_advice(tmp_path):
+    with pytest.raises(ValueError, match="register the dataset in 'pure'"):
+        call(tmp_path, books(tmp_path), mechanism=ny.DPSGD(60, 12, 4, 2, "allocated"))
+
+
+def test_a_pure_account_pays_with_its_delta(tmp_path):
+    ledger = books(tmp_path, currency="pure", delta_cap="1e-4")
+    trained = call(tmp_path, ledger, delta="1e-5")
+    assert ledger.account("toy@1").spent_delta == Fraction(1, 10**5)
+    assert trained.problems() == []
+    with pytest.raises(ValueError, match="goes with a dataset in 'pure'"):
+        call(tmp_path, books_at(tmp_path / "b"), "other", delta="1e-5")
+
+
+def books_at(folder):
+    folder.mkdir()
+    return books(folder)
+
+
+def test_the_result_is_checked_without_data(tmp_path):
+    """Each lie about the guarantee, the noise, the charge, or the steps is a problem."""
+    trained = call(tmp_path, books(tmp_path))
+    assert ny.Trained.load(trained.folder).problems() == []
+    assert "at most" in trained.report
+    changes = {
+        "guarantee": lambda r: r["guarantee"]["power"][0].update(upper=0.001),
+        "noise": lambda r: r["terms"]["noise"].update(sigma_squared="1"),
+        "divisor": lambda r: r["terms"].update(divisor=13),
+        "ledger": lambda r: r["ledger"].update(charged="0"),
+        "steps": lambda r: r["steps"].update(run=9),
+        "key": lambda r: r["terms"].update(name="other"),
+    }
+    for name, change in changes.items():
+        receipt = json.loads(json.dumps(trained.receipt))
+        change(receipt)
+        (trained.folder / "receipt.json").write_text(json.dumps(receipt))
+        problems = ny.Trained.load(trained.folder).problems()
+        assert any(p.startswith(name) for p in problems), name
+    (trained.folder / "parameters.npy").write_bytes(b"x")
+    with pytest.raises(CheckpointError):
+        ny.Trained.load(trained.folder)
+
+
+def test_bounds_of_another_version_pass_where_they_meet_ours(tmp_path):
+    """Wider bounds, and bounds that differ in late digits, follow from the terms."""
+    trained = call(tmp_path, books(tmp_path))
+    for low, high in ((1 - 1e-9, 1 - 1e-9), (1 - 1e-3, 1 + 1e-3)):
+        receipt = json.loads(json.dumps(trained.receipt))
+        for bound in (*receipt["guarantee"]["epsilon"], *receipt["guarantee"]["power"]):
+            bound.update(lower=bound["lower"] * low, upper=bound["upper"] * high)
+        (trained.folder / "receipt.json").write_text(json.dumps(receipt))
+        assert ny.Trained.load(trained.folder).problems() == []
+
+
+# Bad input.
+
+
+def test_a_gradient_that_mixes_rows_is_refused(tmp_path):
+    """Batch normalization, and a loss divided by the number of rows of a call."""
+
+    def normalized(parameters, rows):
+        x = ROWS[rows]
+        return parameters - (x - x.mean(axis=0))
+
+    def divided(parameters, rows):
+        return gradient(parameters, rows) / rows.size
+
+    for i, function in enumerate((normalized, divided)):
+        ledger = books_at(tmp_path / str(i))
+        with pytest.raises(MixedRows, match="depends on the other rows"):
+            call(tmp_path / str(i), ledger, function=function, piece=60)
+        assert ledger.account("toy@1").spent > 0
+    ledger = books_at(tmp_path / "fine")
+    trained = call(tmp_path / "fine", ledger, piece=2)
+    assert any("is assumed" in text for text in trained.receipt["conditions"])
+    alone = call(tmp_path / "fine", ledger, "alone")
+    assert not any("is assumed" in text for text in alone.receipt["conditions"])
+
+
+def test_a_gradient_gets_one_row_per_call_unless_more_are_asked_for(tmp_path):
+    sizes = set()
+
+    def function(parameters, rows):
+        sizes.add(rows.size)
+        parameters[:] = 7.0  # changes a copy
+        return np.zeros((rows.size, 3))
+
+    assert np.abs(call(tmp_path, books(tmp_path), function=function).parameters).max() < 7
+    assert sizes == {1}
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"mechanism": ny.Gaussian(1)}, "must be a ny.DPSGD"),
+        ({"mechanism": ny.DPSGD(60, 12, 4, 2, "fixed")}, "sigma of one relation is not that"),
+        ({"mechanism": ny.DPSGD(60, 12, 4, 2, "shuffled"), "rows": 59}, "rows = 59 must be n = 60"),
+        ({"clip": 0}, "clip = 0 must be above 0"),
+        ({"mechanism": ny.DPSGD(60, 12, 1e12, 2)}, "sigma_squared"),
+        ({"grid": 3}, "grid = 3 must be between 16"),
+        ({"grid": 1 << 30}, "must be between"),
+        ({"step_size": [0.1]}, "step_size has 1 numbers; the run has 10 steps"),
+        ({"step_size": -1}, "step_size = -1 must be above 0"),
+        ({"start": [np.nan]}, "start must be finite"),
+        ({"rows": -1}, "rows = -1"),
+        ({"name": ""}, "name = ''"),
+        ({"piece": 0}, "piece = 0"),
+    ],
+)
+def test_bad_arguments_are_refused_before_any_charge(tmp_path, change, match):
+    ledger = books(tmp_path)
+    with pytest.raises((TypeError, ValueError), match=match):
+        call(tmp_path, ledger, **change)
+    assert ledger.account("toy@1").entries == 0
+
+
+def test_a_unit_of_several_rows_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="up to 5 rows per person"):
+        call(tmp_path, books(tmp_path, rows=5))
+
+
+def test_a_wrong_shape_is_refused_and_charged(tmp_path):
+    ledger = books(tmp_path)
+    wrong = {"sum": lambda w, rows: w, "complex": lambda w, rows: np.ones((rows.size, 3)) * 1j}
+    for name, function in wrong.items():
+        with pytest.raises(ny_charged(), match="gradient returned"):
+            call(tmp_path, ledger, name, function=function, name=name)
+    assert ledger.account("toy@1").entries == 2
+
+
+def ny_charged():
+    from neyman.ledger.records import ChargedError
+
+    return ChargedError
+
+
+def test_a_refused_budget_leaves_nothing(tmp_path):
+    from neyman.ledger.records import BudgetRefused
+
+    ledger = books(tmp_path, cap="1/1000")
+    with pytest.raises(BudgetRefused):
+        call(tmp_path, ledger)
+    assert load(tmp_path / "out") is None
+
+
+# Runs that stop.
+
+
+def test_the_same_call_after_the_end_returns_the_same_result_at_no_charge(tmp_path):
+    ledger = books(tmp_path)
+    first, again = call(tmp_path, ledger), call(tmp_path, ledger)
+    assert np.array_equal(first.parameters, again.parameters)
+    assert ledger.account("toy@1").entries == 1
+    assert not (tmp_path / "out" / CHECKPOINT).exists()
+    with pytest.raises(Exception, match="does not hold its result"):
+        call(tmp_path, ledger, "elsewhere")
+    other = call(tmp_path, ledger, "elsewhere", name="second")
+    assert not np.array_equal(first.parameters, other.parameters)
+    assert ledger.account("toy@1").entries == 2
+
+
+class Stop(BaseException):
+    """What a kill is: nothing in the code under test catches it."""
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t", "fixed", "shuffled"])
+@pytest.mark.parametrize("every", [1, 3])
+def test_steps_over_all_processes_are_those_that_were_charged(
+    tmp_path, monkeypatch, sampling, every
+):
+    """Killed at each write, and between noise and checkpoint: noise is drawn at most 10 times.
+
+    And no batch of a step is drawn in two processes: steps of the noise are strictly rising.
+    """
+    from neyman.analysis.training import train as module
+
+    mechanism = ny.DPSGD(60, 12, 4, 2, sampling)
+    real, real_save = module.rounded_gaussian, module.save
+    for stop in (1, 2, 3, 5, 11 // every + 1):
+        folder = tmp_path / f"{stop}"
+        folder.mkdir()
+        ledger, paid = books_for(folder, mechanism)
+        draws = saves = 0
+
+        def noise(*arguments):
+            nonlocal draws
+            draws += arguments[1] > 1  # a run first draws one number, of which nothing is used
+            return real(*arguments)
+
+        def stopping(*arguments, stop=stop):
+            nonlocal saves
+            saves += 1
+            if saves == stop:
+                raise Stop
+            real_save(*arguments)
+
+        monkeypatch.setattr(module, "rounded_gaussian", noise)
+        monkeypatch.setattr(module, "save", stopping)
+        for _ in range(2):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    trained = call(folder, ledger, mechanism=mechanism, save_every=every, **paid)
+                break
+            except Stop:
+                continue
+        assert draws <= mechanism.steps == 10
+        assert ledger.account("toy@1").entries == 1
+        assert trained.receipt["steps"]["run"] <= draws
+        assert sum(trained.receipt["steps"].values()) == 10
+        assert trained.problems() == []
+
+
+def books_for(folder, mechanism):
+    """A ledger that can pay for a mechanism, and the arguments that it needs."""
+    if mechanism.sampling in ("allocated", "k-of-t"):
+        return books(folder, currency="pure", delta_cap="1e-4"), {"delta": "1e-5"}
+    return books(folder, mechanism.neighboring), {}
+
+
+def test_a_lost_step_is_counted_and_not_drawn_again(tmp_path, monkeypatch):
+    """Stopped after the noise of step 3 and before its checkpoint: 9 of 10 steps remain."""
+    from neyman.analysis.training import train as module
+
+    ledger, real = books(tmp_path), module.save
+
+    def stopping(folder, state, parameters):
+        if state.done == 4:
+            raise Stop
+        real(folder, state, parameters)
+
+    monkeypatch.setattr(module, "save", stopping)
+    with pytest.raises(Stop):
+        call(tmp_path, ledger)
+    state, parameters = load(tmp_path / "out")
+    assert (state.done, state.begun) == (3, 4)
+    monkeypatch.setattr(module, "save", real)
+    with pytest.warns(UserWarning, match="1 of 10 steps are charged and have no result"):
+        trained = call(tmp_path, ledger)
+    assert trained.receipt["steps"] == {"run": 9, "lost": 1}
+    assert "1 more steps were charged" in trained.report
+    assert parameters.shape == (3,)
+
+
+def test_a_broken_pass_is_over(tmp_path):
+    """With allocated batches the rest of a pass is lost; with k of T the rest of the run."""
+    for sampling, first in (("allocated", 5), ("k-of-t", 10), ("poisson", 1)):
+        folder = tmp_path / sampling
+        folder.mkdir()
+        mechanism = ny.DPSGD(60, 12, 4, 2, sampling)
+        ledger, paid = books_for(folder, mechanism)
+        calls = []
+
+        def failing(parameters, rows, calls=calls):
+            calls.append(rows)
+            if len(calls) > 15:
+                raise Stop
+            return gradient(parameters, rows)
+
+        with pytest.raises(Stop):
+            call(folder, ledger, function=failing, mechanism=mechanism, **paid)
+        state, _ = load(folder / "out")
+        with pytest.warns(UserWarning, match=f"goes on with step {max(first, state.begun)}"):
+            call(folder, ledger, mechanism=mechanism, **paid)
+
+
+SCRIPT = """
+import os, signal, sys
+import numpy as np
+import neyman as ny
+from neyman.analysis.training import train as module
+point, real, count = sys.argv[1], module.save, 0
+def save(folder, state, parameters):
+    global count
+    count += 1
+    if point == "before" and count == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(folder, state, parameters)
+    if point == "after" and count == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+module.save = save
+ny.train(lambda w, rows: np.zeros((len(rows), 2)), start=[0, 0], rows=60,
+    mechanism=ny.DPSGD(60, 12, 4, 2), clip=1, step_size=1, ledger="ledger.db",
+    dataset="toy@1", out="out")
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
+@pytest.mark.parametrize(("point", "lost"), [("before", 1), ("after", 1)])
+def test_a_killed_process_is_charged_and_goes_on(tmp_path, point, lost):
+    """SIGKILL in a process of its own, before or after a checkpoint is in place."""
+    ledger = books(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(Path(ny.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, point], cwd=tmp_path, env=environment, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert ledger.account("toy@1").entries == 1
+    zero = {"function": lambda w, rows: np.zeros((rows.size, 2)), "start": [0, 0], "step_size": 1}
+    with pytest.warns(UserWarning, match="1 of 10 steps"):
+        trained = call(tmp_path, ledger, **zero)
+    assert trained.receipt["steps"] == {"run": 10 - lost, "lost": lost}
+    assert ledger.account("toy@1").entries == 1
+
+
+def test_a_run_without_its_folder_is_refused_and_a_second_charge_is_asked_for(tmp_path):
+    """The noise of the first may be known: it is not drawn again at the same price."""
+    ledger = books(tmp_path)
+
+    def failing(parameters, rows):
+        raise ArithmeticError("of the user")
+
+    with pytest.raises(ny_charged(), match=r"ArithmeticError.*goes on"):
+        call(tmp_path, ledger, function=failing)
+    with pytest.raises(Exception, match="unfinished"):
+        call(tmp_path, ledger, "elsewhere")
+    call(tmp_path, ledger, "elsewhere", charge_again=True)
+    assert ledger.account("toy@1").entries == 2
+
+
+@pytest.mark.parametrize(
+    "kind", [ValueError, LedgerError, CheckpointError, OSError, "ChargedError"]
+)
+@pytest.mark.parametrize("where", ["call", "array"])
+def test_an_error_of_a_gradient_is_not_shown(tmp_path, kind, where):
+    """Its message may hold a row: neither the error nor what it leads back to has it."""
+    ledger = books(tmp_path)
+    kind = ny_charged() if kind == "ChargedError" else kind
+
+    class Later:
+        def __array__(self, dtype=None, copy=None):
+            raise kind("row 2 holds secret 777")
+
+    def failing(parameters, rows):
+        if where == "array":
+            return Later()
+        raise kind("row 2 holds secret 777")
+
+    with pytest.raises(ny_charged(), match=f"raised {kind.__name__}, and the charge st") as caught:
+        call(tmp_path, ledger, function=failing)
+    assert caught.value.__context__ is caught.value.__cause__ is None
+    assert "777" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_checkpoints_of_other_terms_other_ledgers_or_with_damage_are_refused(tmp_path):
+    ledger = books(tmp_path)
+    with pytest.raises(Stop):
+        call(tmp_path, ledger, function=stop)
+    with pytest.raises(CheckpointError, match="a run of other terms"):
+        call(tmp_path, ledger, clip=2)
+    other = ny.throwaway(5, currency="renyi:8")
+    other.register("toy@1", protects="person", neighboring="add-remove", rows=1)
+    with pytest.raises(Exception, match=r"(?i)no entry|entry 1"):
+        call(tmp_path, other)
+    path = tmp_path / "out" / CHECKPOINT
+    content = path.read_bytes()
+    for damage in (content[:-1], content.replace(b'"begun": 1', b'"begun": -9'), b"", b"{}\n"):
+        path.write_bytes(damage)
+        with pytest.raises(CheckpointError, match="damaged"):
+            call(tmp_path, ledger)
+    path.unlink()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"holds notes\.txt"):
+        call(tmp_path, ledger)
+
+
+def stop(parameters, rows):
+    raise Stop
+
+
+def stopped_at(tmp_path, step, ledger):
+    """A run whose process ends in its gradient of a step; the steps before it are done."""
+    steps = []
+
+    def failing(parameters, rows):
+        state, _ = load(tmp_path / "out")
+        steps.append(state.begun)
+        if state.begun > step:
+            raise Stop
+        return gradient(parameters, rows)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(Stop):
+            call(tmp_path, ledger, function=failing)
+    assert load(tmp_path / "out")[0].begun == step + 1 == steps[-1]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_books(request, tmp_path):
+    """A ledger in a file, and one on a server."""
+    if request.param == "sqlite":
+        return books(tmp_path)
+    server = request.getfixturevalue("postgres")
+    ledger = ny.Ledger(server.url("steps_" + os.urandom(4).hex()))
+    terms = {"currency": "renyi:8", "cap": 1000}
+    ledger.create("toy@1", protects="person", neighboring="add-remove", **terms)
+    return ledger
+
+
+@pytest.mark.parametrize("how", ["copy", "renamed", "in place", "hard link"])
+def test_an_older_copy_of_a_folder_draws_no_step_again(tmp_path, any_books, how):
+    """Whichever way it comes back, the ledger has counted the steps that the run began since."""
+    out, copy = tmp_path / "out", tmp_path / "copy"
+    stopped_at(tmp_path, 3, any_books)
+    shutil.copytree(out, copy, copy_function=os.link if how == "hard link" else shutil.copy2)
+    stopped_at(tmp_path, 6, any_books)
+    name = "out"
+    if how == "copy":
+        name = "copy"
+    elif how == "renamed":
+        out.rename(tmp_path / "gone")
+        copy.rename(out)
+    else:
+        older = (copy / CHECKPOINT).read_bytes()
+        if how == "hard link":
+            os.replace(copy / CHECKPOINT, out / CHECKPOINT)
+        else:
+            with open(out / CHECKPOINT, "r+b") as file:
+                file.write(older)
+                file.truncate()
+    batches = []
+
+    def watched(parameters, rows):
+        batches.append(rows)
+        return gradient(parameters, rows)
+
+    with pytest.raises(LedgerError, match="holds step 4 of a run that has begun step 7"):
+        call(tmp_path, any_books, name, function=watched)
+    assert not batches
+    assert any_books.verify().problems == ()
+    call(tmp_path, any_books, "new", charge_again=True)
+    assert any_books.verify().problems == ()
+
+
+def test_a_folder_that_is_a_link_to_another_disk_is_followed(tmp_path, any_books):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (tmp_path / "out").symlink_to(disk)
+    stopped_at(tmp_path, 3, any_books)
+    with pytest.warns(UserWarning, match="1 of 10 steps"):
+        call(tmp_path, any_books, "disk")
+    assert (tmp_path / "out").is_symlink()
+    assert call(tmp_path, any_books).problems() == []
+
+
+def test_one_of_two_equal_copies_goes_on_and_the_other_is_refused(tmp_path, any_books):
+    """So a folder may be moved, also to another disk, and the run that went on ends as usual."""
+    stopped_at(tmp_path, 3, any_books)
+    shutil.copytree(tmp_path / "out", tmp_path / "moved")
+    with pytest.warns(UserWarning, match="1 of 10 steps"):
+        trained = call(tmp_path, any_books, "moved")
+    assert trained.receipt["steps"] == {"run": 9, "lost": 1}
+    assert any_books.verify().problems == ()
+    with pytest.raises(LedgerError, match="does not hold its result"):
+        call(tmp_path, any_books)
+
+
+def test_a_copy_that_draws_at_the_same_time_is_found_out_at_its_next_step(tmp_path):
+    """The count is a comparison with what the process has seen, in one transaction."""
+    ledger = books(tmp_path)
+    calls = []
+
+    def beside(parameters, rows):
+        calls.append(rows)
+        if len(calls) == 1:
+            (entry,) = ledger.entries("toy@1")
+            ledger.count_steps(entry, 1, 2)
+        return gradient(parameters, rows)
+
+    with pytest.raises(LedgerError, match="another process has begun steps"):
+        call(tmp_path, ledger, function=beside)
+    assert load(tmp_path / "out")[0].begun == 2 == ledger.steps(1)
+
+
+def test_a_publication_that_fails_leaves_the_count(tmp_path, monkeypatch):
+    """Killed after its files are stored and before they count: an older copy is refused."""
+    from neyman.ledger.events import Writer
+
+    ledger, real = books(tmp_path), Writer.finish
+    stopped_at(tmp_path, 3, ledger)
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+
+    def killed(*arguments, **more):
+        raise Stop
+
+    monkeypatch.setattr(Writer, "finish", killed)
+    with pytest.warns(UserWarning, match="1 of 10 steps"), pytest.raises(Stop):
+        call(tmp_path, ledger)
+    monkeypatch.setattr(Writer, "finish", real)
+    assert ledger.steps(1) == 10
+    with pytest.raises(LedgerError, match="begun step 10"):
+        call(tmp_path, ledger, "copy")
+    assert call(tmp_path, ledger).receipt["steps"] == {"run": 9, "lost": 1}
+    assert ledger.verify().problems == ()
+    assert ledger.steps(1) is None
+
+
+def test_a_folder_of_before_the_count_goes_on(tmp_path):
+    """A run that an earlier version began has no count in the ledger: its first step makes one."""
+    ledger = books(tmp_path)
+    with pytest.raises(Stop):
+        call(tmp_path, ledger, function=stop)
+    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        connection.execute("DELETE FROM piece")
+    connection.close()
+    assert ledger.steps(1) is None
+    with pytest.warns(UserWarning, match="1 of 10 steps"):
+        assert call(tmp_path, ledger).receipt["steps"] == {"run": 9, "lost": 1}
+
+
+def test_nobody_else_can_read_a_run(tmp_path):
+    """The folder is for its owner, and so is each file, whatever the umask is."""
+    ledger = books(tmp_path)
+    before = os.umask(0)
+    try:
+        stopped_at(tmp_path, 3, ledger)
+        half = [tmp_path / "out", *(tmp_path / "out").iterdir()]
+        modes = [path.stat().st_mode & 0o777 for path in half]
+        with pytest.warns(UserWarning, match="1 of 10 steps"):
+            call(tmp_path, ledger)
+    finally:
+        os.umask(before)
+    assert modes == [0o700, 0o600]
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o600}
+
+
+def test_a_checkpoint_holds_no_state_of_randomness(tmp_path):
+    state, parameters = State("k", 1, 2, 3, 1), np.arange(6.0).reshape(2, 3)
+    save(tmp_path, state, parameters)
+    again, values = load(tmp_path)
+    assert again == state
+    assert np.array_equal(values, parameters)
+    head = json.loads((tmp_path / CHECKPOINT).read_bytes().split(b"\n")[0])
+    assert sorted(head) == [
+        "begun",
+        "done",
+        "entry",
+        "key",
+        "lost",
+        "schema",
+        "sha256",
+        "shape",
+    ]
+
+
+def test_two_processes_do_not_run_in_one_folder(tmp_path):
+    from neyman.storage.locks import lock
+
+    ledger = books(tmp_path)
+    (tmp_path / "out").mkdir()
+    handle = lock(tmp_path / "out")
+    try:
+        with pytest.raises(CheckpointError, match="in use by another process"):
+            call(tmp_path, ledger)
+    finally:
+        os.close(handle)
+
+
+def test_a_throwaway_ledger_is_named_in_the_report(tmp_path):
+    ledger = ny.throwaway(5, currency="renyi:8")
+    ledger.register("toy@1", protects="person", neighboring="add-remove", rows=1)
+    trained = call(tmp_path, ledger)
+    assert "THROWAWAY LEDGER" in trained.report
+    assert trained.receipt["ledger"]["throwaway"] is True
+
+
+def test_a_receipt_is_signed(tmp_path):
+    from neyman.publishing.release.signing import create_key
+
+    create_key(tmp_path / "key")
+    trained = call(tmp_path, books(tmp_path), sign=tmp_path / "key")
+    assert (trained.folder / "receipt.sig").is_file()
+
+
+def test_the_report_speaks_of_members_where_records_are_added_or_removed(tmp_path):
+    """And of claims about a record where records are replaced."""
+    receipt = call(tmp_path, books(tmp_path)).receipt
+    added, replaced = (
+        report(receipt | {"neighboring": relation}) for relation in ("add-remove", "replace-one")
+    )
+    assert "wrongly flags a non-member 5% of the time" in added
+    assert "wrongly confirms a false claim" in replaced
