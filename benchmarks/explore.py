@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from neyman.demo.midwest import write_plan
-from neyman.explorer.plan_desk import PlanDesk, opened_from
+from neyman.display.explorer.plan_desk import PlanDesk, opened_from
 
 GOAL = 100  # milliseconds
 PLACES = 12

@@ -507,8 +507,8 @@ def cells(size: int) -> list[ROW]:
 
 def verified(folder: Path) -> None:
     """Refuse a release that does not stand."""
+    from neyman.display.report.report import page
     from neyman.publishing.release.verify.verification import verify
-    from neyman.report.report import page
 
     failed = [check for check in verify(folder, {"report.html": page}) if not check.ok]
     if failed:

@@ -130,7 +130,7 @@ ATTACKS = {
             "publishing/engines/test_databases.py::test_no_code_of_*",
             "publishing/engines/test_databases.py::test_a_domain_of_*",
             "ledger/test_ledger_attack.py::test_whatever_is_named_*",
-            "show/test_hostile_texts.py::*",
+            "display/test_hostile_texts.py::*",
             "browser/test_hostile_pages.py::*",
         ),
     ),

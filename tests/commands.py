@@ -19,7 +19,7 @@ from neyman.cli.main import app
 NEYMAN = [sys.executable, "-m", "neyman"]
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-    ["neyman.cli.main", "neyman.publishing.release.run", "neyman.report.report"]
+    ["neyman.cli.main", "neyman.publishing.release.run", "neyman.display.report.report"]
 )
 
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 import neyman as ny
-from neyman.plots import figures as plots
+from neyman.display.plots import figures as plots
 from reproductions.shuffling import page as shuffle
 
 ROOT = Path(__file__).parents[1]
@@ -180,7 +180,7 @@ def test_every_public_method_is_in_the_reference():
 
 
 def test_the_reference_of_figures_lists_every_public_figure():
-    assert "automodule:: neyman.plots.figures" in (DOCS / "api" / "figures.md").read_text()
+    assert "automodule:: neyman.display.plots.figures" in (DOCS / "api" / "figures.md").read_text()
     assert all(getattr(plots, name).__doc__ for name in plots.__all__)
 
 

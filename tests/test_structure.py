@@ -94,7 +94,7 @@ def test_markup_is_written_in_one_place():
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Element"):
                 results["Element"].add(name)
     assert results == {
-        "tags": {"elements.py", "report/html.py", "explorer/widget.py"},
+        "tags": {"elements.py", "display/report/html.py", "display/explorer/widget.py"},
         "escape": {"elements.py"},
         "Element": {"elements.py"},
     }

@@ -147,7 +147,7 @@ from neyman.curves.tradeoff.order import (
 from neyman.curves.tradeoff.tradeoff import (
     Tradeoff as Tradeoff,
 )
-from neyman.explorer.notebook_explorer import (
+from neyman.display.explorer.notebook_explorer import (
     explore as explore,
 )
 from neyman.ledger import (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from neyman import notebook
+from neyman.display.report.report import page
 from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.plan.plan import Plan
@@ -22,7 +23,6 @@ from neyman.publishing.release.run import (
     check_key,
     copy_published,
 )
-from neyman.report.report import page
 
 __all__ = ["run"]
 

@@ -137,7 +137,7 @@ class Served:
     queries = 0
 
     def __init__(self, path: Path | None, **more) -> None:
-        from neyman.explorer.server import Explorer
+        from neyman.display.explorer.server import Explorer
 
         self.explorer = Explorer(None if path is None else str(path), port=0, **more)
         self.thread = threading.Thread(target=self.explorer.server.serve_forever, daemon=True)

@@ -10,8 +10,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from neyman.accounting.semantics import sentences as words
+from neyman.display.report import report
 from neyman.publishing.release.folder import Release
-from neyman.report import report
 from random_laws import is_small
 
 OPEN_ALL = "document.querySelectorAll('.fold > details').forEach(fold => (fold.open = true))"

@@ -26,11 +26,11 @@ from typer.testing import CliRunner
 
 from neyman.api import run
 from neyman.cli.main import app
+from neyman.display.report.report import page
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.release.verify.verification import verify
-from neyman.report.report import page
 from plans import SMALL
 
 UNIT = {"protects": "person", "neighboring": "replace-one"}

@@ -15,13 +15,13 @@ from scipy.special import ndtri
 
 from neyman.auditing.one_run_bounds import Guesses, polygon_level
 from neyman.curves.tradeoff.tradeoff import Tradeoff, unified
+from neyman.display.plots.direct_labels import COLORS, PALE, fresh
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import directed
 from neyman.numerics.rounding import below
-from neyman.plots.direct_labels import COLORS, PALE, fresh
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -171,7 +171,7 @@ def figure(calibrated: Calibration) -> str:
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-    from neyman.plots.direct_labels import COLORS, fresh
+    from neyman.display.plots.direct_labels import COLORS, fresh
 
     picture, here = Figure(figsize=(7.2, 4.4), layout="constrained"), calibrated.point
     axes = fresh(picture.subplots())

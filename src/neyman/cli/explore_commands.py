@@ -36,7 +36,7 @@ def explore(
     ] = None,
 ) -> None:
     """Open a mechanism, plan, or receipt in the browser."""
-    from neyman.explorer.server import Explorer
+    from neyman.display.explorer.server import Explorer
 
     with failing(False, "the explorer was stopped; nothing was charged"):
         given = {"key": key, "ledger": ledger, "checkpoint": checkpoint}

@@ -401,8 +401,8 @@ def verify(
     charged for the release.
     """
     from neyman.cli.memory_limit import at_most
+    from neyman.display.report.report import page
     from neyman.publishing.release.verify.verification import verify as check
-    from neyman.report.report import page
 
     with failing(as_json):
         if not receipt.exists():
@@ -449,9 +449,9 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Rebuild a release's report."""
+    from neyman.display.report.deployment_record import registry_text
+    from neyman.display.report.report import page
     from neyman.publishing.release.folder import Release
-    from neyman.report.deployment_record import registry_text
-    from neyman.report.report import page
 
     with failing(as_json):
         path = into or Path("registry.yaml" if registry else "report.html")

@@ -486,7 +486,7 @@ def _range(ends: tuple[float, float] | None) -> str:
 def _show_scenario(asked: Scenario, protects: str) -> None:
     """Print the risk for some attributes, in a table and sentences."""
     from neyman.accounting.semantics import sentences as words
-    from neyman.report.attribute_sections import belief_sentences, name, power_points
+    from neyman.display.report.attribute_sections import belief_sentences, name, power_points
 
     table = columns("false positive rate", "true positive rate, at most")
     for level, power in power_points(asked.power, asked.rho):

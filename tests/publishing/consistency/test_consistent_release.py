@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import neyman as ny
+from neyman.display.report.report import page
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.release.verify.verification import verify
-from neyman.report.report import page
 
 METHODS = ("least-squares", "nonnegative", "integer")
 

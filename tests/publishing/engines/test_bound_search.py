@@ -18,6 +18,7 @@ from scipy.special import ndtr
 
 import neyman as ny
 from neyman.accounting.charge import charge
+from neyman.display.report.report import page
 from neyman.publishing.engines.aggregate import tables_of
 from neyman.publishing.engines.source import close_table, open_table
 from neyman.publishing.plan.clip_search import ClipSearch, chosen_clip, edges_of
@@ -28,7 +29,6 @@ from neyman.publishing.planning.bound_search import search_notes
 from neyman.publishing.release.clip_tables import chosen_clips, forms_with, searches
 from neyman.publishing.release.verify import verify
 from neyman.publishing.tables.forms import forms
-from neyman.report.report import page
 from plain_engine import KEY
 
 SEX = {"sex": ny.keys(["f", "m"])}

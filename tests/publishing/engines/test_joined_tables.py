@@ -282,7 +282,7 @@ def test_a_release_of_several_tables_is_published_verified_and_not_charged_twice
 
 
 def test_the_page_of_a_release_says_what_is_joined_and_bounded(tmp_path):
-    from neyman.report.report import page
+    from neyman.display.report.report import page
 
     book = a_ledger(tmp_path / "ledger.db")
     text = page(release(Plan.from_dict(DOCUMENT), data(), book, tmp_path / "out"))

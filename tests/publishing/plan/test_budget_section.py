@@ -10,12 +10,12 @@ from fractions import Fraction
 import pytest
 
 from neyman.cli.calibrate_command import at_promise
-from neyman.explorer.plan_desk import Opened, PlanDesk
+from neyman.display.explorer.plan_desk import Opened, PlanDesk
+from neyman.display.report.risk_section import vocabularies
 from neyman.numerics.bound import Bound
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.promise import Promise
 from neyman.publishing.release.receipt import draft, guarantee
-from neyman.report.risk_section import vocabularies
 
 BUDGETS = [
     ({"epsilon": 3, "delta": Decimal("1e-6")}, "epsilon, delta 10⁻⁶", "3"),

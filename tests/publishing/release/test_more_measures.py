@@ -7,11 +7,11 @@ from fractions import Fraction
 import pyarrow as pa
 import pytest
 
+from neyman.display.report.report import page
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.plan.plan import Plan, PlanError
 from neyman.publishing.planning.accuracy import errors
 from neyman.publishing.release.verify.verification import verify
-from neyman.report.report import page
 from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from neyman.display.report.report import page
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
 from neyman.publishing.engines.cells import Cells
@@ -20,7 +21,6 @@ from neyman.publishing.release.add_noise import noisy_part
 from neyman.publishing.release.receipt import draft
 from neyman.publishing.release.verify.verification import verify
 from neyman.publishing.tables.forms import forms
-from neyman.report.report import page
 from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -19,13 +19,13 @@ import pytest
 
 import neyman as ny
 from kill_points import forked
+from neyman.display.report.report import page
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.release.folder import Release
 from neyman.publishing.release.verify import verify
-from neyman.report.report import page
 
 PEOPLE = pa.table({"sex": ["f", "m", "f"] * 500, "age": [i % 90 for i in range(1500)]})
 PERSON = ny.Unit("person", neighboring="replace-one", rows=1)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from neyman.display.report.report import page
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.release import table_files
@@ -20,7 +21,6 @@ from neyman.publishing.release.folder import OutputError, Release, staging
 from neyman.publishing.release.table_files import csv_form, listing, parts
 from neyman.publishing.release.verify.verification import verify
 from neyman.publishing.tables.forms import forms
-from neyman.report.report import page
 from plans import release
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.

@@ -726,7 +726,7 @@ class Tradeoff:
         yield notebook.table(["Question", "At least", "At most"], rows)
 
     def plot(self, *, axes: Axes | None = None) -> Axes:
-        """Draw the curve with `neyman.plots.figures.tradeoff`.
+        """Draw the curve with `neyman.display.plots.figures.tradeoff`.
 
         Args:
             axes: where to draw; a new figure if left out.
@@ -737,7 +737,7 @@ class Tradeoff:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        return import_module("neyman.plots.figures").tradeoff(self, axes=axes)
+        return import_module("neyman.display.plots.figures").tradeoff(self, axes=axes)
 
 
 def unified(a: str, b: str) -> str:

@@ -191,7 +191,7 @@ class Release:
         )
 
     def plot(self, *, axes: Axes | None = None) -> Axes:
-        """Draw the trade-off curve with `neyman.plots.figures.tradeoff`.
+        """Draw the trade-off curve with `neyman.display.plots.figures.tradeoff`.
 
         Args:
             axes: where to draw; a new figure if left out.

@@ -1,0 +1,501 @@
+"""Answer what the explorer's page asks: certified numbers, sentences, and data of charts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from neyman.accounting.semantics import sentences as words
+from neyman.curves.losses.composition import Composition
+from neyman.curves.profiles.profile import Engine
+from neyman.curves.tradeoff import guarantees
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.display.explorer.curve_outline import outline
+from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.randomized_response import RandomizedResponse
+from neyman.numerics.bound import Bound
+
+if TYPE_CHECKING:
+    from neyman.publishing.plan.promise import Promise
+
+__all__ = [
+    "Desk",
+    "Guarantee",
+    "MarkedCurve",
+    "NamedCurve",
+    "OpenedPlan",
+    "Opening",
+    "Point",
+    "Profile",
+    "Question",
+    "Risk",
+    "Scenarios",
+    "Tables",
+    "number_in",
+]
+
+Task = Literal["opening", "answer", "checks"]
+Json = dict[str, Any] | list[dict[str, Any]]
+Question = Mapping[str, object]
+Point = tuple[float, float]
+
+LEVELS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 36) for k in range(1, 36))
+PRIORS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 60) for k in range(61))
+EPSILONS = 28
+MOST_SUMMARIZED = 4  # ordered pairs whose nearest Gaussian curve is worth the wait
+_RANGES = {
+    "sigma": (1e-2, 1e4),
+    "scale": (1e-2, 1e4),
+    "loss": (1e-3, 50.0),
+    "rate": (1e-6, 1.0),
+    "rho": (1e-9, 1e3),
+    "mu": (1e-4, 100.0),
+    "epsilon": (0.0, 50.0),
+    "chance": (0.0, 0.999),
+    "level": (1e-12, 0.999),
+    "prior": (1e-6, 0.999999),
+    "delta": (1e-300, 0.999),
+}
+_STEPS, _CATEGORIES = (1, 10**6), (2, 10**6)
+_SUBJECT = (
+    "about",
+    "kind",
+    "promise",
+    "sigma",
+    "scale",
+    "loss",
+    "categories",
+    "rate",
+    "steps",
+    "epsilon",
+    "chance",
+    "mu",
+    "rho",
+    "weights",
+)
+_CERTIFIED = "Certified upper bounds."
+
+
+@dataclass(frozen=True)
+class OpenedPlan:
+    """What the page's controls need to know about the plan."""
+
+    name: str
+    rho: float
+    queries: list[str]
+    weights: list[int]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What the page has to know before it asks anything."""
+
+    file: str
+    receipt: bool
+    problem: str
+    plan: OpenedPlan | None
+
+
+@dataclass(frozen=True)
+class MarkedCurve:
+    """A curve of a chart and the point that is marked on it, as numbers and as text."""
+
+    points: list[Point]
+    x: float
+    y: float
+    x_text: str
+    y_text: str
+
+
+@dataclass(frozen=True)
+class Risk:
+    """What an attacker can learn, in sentences, numbers, and two charts.
+
+    Args:
+        exact: False where a closer power is worth asking for.
+        before: power against level of the plan as it was opened, where the settings differ.
+        figures: name, value, and note of each number.
+    """
+
+    exact: bool
+    sentence: str
+    finding: str
+    how: str
+    figures: list[tuple[str, str, str]]
+    tradeoff: MarkedCurve
+    before: list[Point]
+    posterior: MarkedCurve
+    python: str
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Delta against epsilon."""
+
+    curve: MarkedCurve
+    least: float
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The errors of a plan's tables, and the plan with the settings of the screen as TOML."""
+
+    head: list[str]
+    rows: list[list[str]]
+    note: str
+    toml: str
+
+
+@dataclass(frozen=True)
+class NamedCurve:
+    """A curve of a chart that has its name beside it."""
+
+    name: str
+    kind: str
+    points: list[Point]
+
+
+@dataclass(frozen=True)
+class Scenarios:
+    """What an attacker can learn about single attributes."""
+
+    head: list[str]
+    rows: list[list[str]]
+    curves: list[NamedCurve]
+    last: float
+
+
+Answer = Risk | Profile | Tables | Scenarios
+
+
+class Guarantee:
+    """A trade-off function with the numbers that a page shows, each computed once.
+
+    Args:
+        tradeoff: of what is released.
+        promise: what a budget proves about it.
+        python: the code that makes it, as ``curve``.
+        subject: who is protected.
+        claim: what a claim is about, in a sentence.
+        more: further figures.
+        training: whether it is a training run on random batches of records.
+    """
+
+    def __init__(
+        self,
+        tradeoff: Tradeoff,
+        promise: Promise | None,
+        python: str,
+        subject: str = "person",
+        claim: str = "",
+        more: Sequence[tuple[str, str, str]] = (),
+        training: bool = False,
+    ) -> None:
+        self.tradeoff, self.promise, self.python = tradeoff, promise, python
+        self.subject, self.claim, self.more = subject, claim, more
+        self.training = training
+        # Where every power is a search, tangents bound all of them at once; see `outline`.
+        self.search = tradeoff.profiles[0].engine == Engine.CONTOUR
+        self.powers = lru_cache(4)(self._powers)
+        self.epsilon = lru_cache(4)(self._epsilon)
+        self.profile = lru_cache(4)(self._profile)
+        self.closest: dict[float, float] = {}
+
+    def sentence(self, level: float, power: float) -> str:
+        """Return the headline: who attacks, and how often they are wrong and right."""
+        if self.training:
+            return words.training(level, power)
+        return words.power(level, power, self.subject, self.tradeoff.neighboring)
+
+    def summarized(self, answer: Risk) -> Risk:
+        """Return an answer with the nearest Gaussian curve among its figures."""
+        return replace(answer, figures=[*answer.figures, *self._summary])
+
+    @cached_property
+    def _summary(self) -> list[tuple[str, str, str]]:
+        if self.more or len(self.tradeoff.profiles) > MOST_SUMMARIZED:
+            return []
+        # On a copy: what a contour was asked before moves the last digits of its next answers.
+        fresh = tuple(Composition(c.parts) for c in self.tradeoff.alternatives)
+        nearest = replace(self.tradeoff, alternatives=fresh).nearest_gaussian()
+        if not math.isfinite(nearest.mu.upper):
+            return []
+        mu, gap = words.number(nearest.mu.upper), words.percent(nearest.distance.upper)
+        return [("Mu of the nearest Gaussian", mu, f"powers differ by at most {gap}")]
+
+    def _powers(self, level: float) -> tuple[list[Point], float]:
+        """Upper bounds of power at many levels, and at one level."""
+        if self.search:
+            powers, power = outline(self.tradeoff, LEVELS, level)
+        else:
+            powers, power = self._all_powers, self.closer(level)
+        return list(zip(LEVELS, powers, strict=True)), power
+
+    @cached_property
+    def _all_powers(self) -> list[float]:
+        return [bound.upper for bound in self.tradeoff.powers(LEVELS)]
+
+    def closer(self, level: float) -> float:
+        """Return the closest upper bound of the power at a level."""
+        if level not in self.closest:
+            bound = self.tradeoff.power(level)
+            if self.promise is not None:
+                bound = self.promise.power(level, bound)
+            self.closest[level] = max(level, bound.upper)
+        return self.closest[level]
+
+    def power(self, level: float) -> float:
+        """Return the closest upper bound of the power that is known without a search."""
+        return self.closest.get(level) or self.powers(level)[1]
+
+    def _epsilon(self, delta: float) -> float:
+        bound = self.tradeoff.epsilon(delta)
+        return (self.promise.epsilon(delta, bound) if self.promise is not None else bound).upper
+
+    def _profile(self, upto: float) -> list[Point]:
+        """Upper bounds of delta at epsilons up to one."""
+        epsilons = [upto * k / (EPSILONS - 1) for k in range(EPSILONS)]
+        deltas = self.tradeoff.deltas_above(np.array(epsilons))
+        return [(e, float(delta)) for e, delta in zip(epsilons, deltas, strict=True)]
+
+
+class Desk:
+    """Answers questions about mechanisms and guarantees. The newest numbers stay for the next."""
+
+    def __init__(self) -> None:
+        self._newest: tuple[str, Guarantee] | None = None
+        self.asked: dict[str, Callable[[Question], Answer]] = {
+            "risk": self.risk,
+            "closer": self.closer,
+            "profile": self.profile,
+        }
+
+    def done(self, task: Task, content: Any) -> Json:
+        """Do what the server wants, and return the result in JSON types.
+
+        Args:
+            task: what it wants.
+            content: the question of "answer"; how to check the receipt for "checks".
+        """
+        if task == "opening":
+            return asdict(self.opening())
+        if task == "answer":
+            return asdict(self.answer(content))
+        return self.checks(content)
+
+    def opening(self) -> Opening:
+        """Return what the page has to know before it asks anything."""
+        return Opening("", False, "", None)
+
+    def checks(self, witness: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Check the receipt, if one is open."""
+        return []
+
+    def answer(self, question: Question) -> Answer:
+        """Answer what a page asks.
+
+        Args:
+            question: ``ask`` ("risk", "closer", "profile"; of a plan also "tables", "scenarios"),
+                ``about`` ("mechanism", "guarantee", "plan") with its parameters, and ``level``,
+                ``prior``, or ``delta`` where it needs them.
+
+        Raises:
+            ValueError: there is no such question, or a number is out of its range.
+        """
+        return self.asked[_among(question, "ask", self.asked)](question)
+
+    def risk(self, question: Question) -> Risk:
+        """Bound power at all levels at once, and epsilon at the delta."""
+        guarantee, level = self.guarantee(question), number_in(question, "level")
+        answer = self._risk(question, guarantee.powers(level)[1])
+        return answer if guarantee.search else guarantee.summarized(answer)
+
+    def closer(self, question: Question) -> Risk:
+        """Return the same answer with the closest bound of the power at the level."""
+        guarantee = self.guarantee(question)
+        answer = self._risk(question, guarantee.closer(number_in(question, "level")))
+        return guarantee.summarized(answer)
+
+    def _risk(self, question: Question, power: float) -> Risk:
+        guarantee = self.guarantee(question)
+        level, prior, delta = (number_in(question, name) for name in ("level", "prior", "delta"))
+        curve, epsilon = guarantee.powers(level)[0], guarantee.epsilon(delta)
+        pure = _shortest(guarantee.tradeoff.pure())
+        right = words.posterior(level, power, prior)
+        figures = [
+            (
+                "True positive rate (at most)",
+                words.percent(power),
+                f"guessing: {words.percent(level, up=False)}",
+            ),
+            (
+                "Correct positive results (at most)",
+                words.percent(right),
+                f"prior: {words.percent(prior, up=False)}",
+            ),
+            (
+                f"Epsilon at delta {words.delta(delta)}",
+                words.number(epsilon),
+                f"at delta 0: {words.number(pure)}" if math.isfinite(pure) else "",
+            ),
+            *guarantee.more,
+        ]
+        code = [
+            "import neyman as ny",
+            "",
+            guarantee.python,
+            f"print(curve.power(level={question['level']}))",
+            f"print(curve.epsilon(delta={question['delta']}))",
+            "",
+        ]
+        after = [(p, p * power / (p * power + level * (1 - p))) for p in PRIORS]
+        return Risk(
+            exact=not guarantee.search or power in (1, guarantee.closest.get(level)),
+            sentence=guarantee.sentence(level, power),
+            finding=words.finding(level, power, prior),
+            how=f"{_CERTIFIED} {guarantee.claim}".strip(),
+            figures=figures,
+            tradeoff=MarkedCurve(
+                curve, level, power, words.percent(level, up=False), words.percent(power)
+            ),
+            before=self.before(question),
+            posterior=MarkedCurve(
+                after, prior, float(right), words.percent(prior, up=False), words.percent(right)
+            ),
+            python="\n".join(code),
+        )
+
+    def before(self, question: Question) -> list[Point]:
+        """Bound the power of the plan as it was opened, where the question has other settings."""
+        return []
+
+    def profile(self, question: Question) -> Profile:
+        """Bound delta over epsilons, beyond the epsilon at the delta."""
+        guarantee, delta = self.guarantee(question), number_in(question, "delta")
+        epsilon = guarantee.epsilon(delta)
+        upto = max(0.05, float(f"{1.5 * (epsilon if math.isfinite(epsilon) else 8):.2g}"))
+        points = guarantee.profile(upto)
+        if epsilon < upto:
+            points = sorted([*points, (epsilon, delta)], key=lambda point: (point[0], -point[1]))
+        # Down to 0 no sooner than it is 0.
+        outline_points = points[:1]
+        for (_, d0), (e, d) in pairwise(points):
+            outline_points += [(e, d0), (e, d)] if d == 0 and d0 > 0 else [(e, d)]
+        shown = MarkedCurve(
+            outline_points, min(epsilon, 2 * upto), delta, words.number(epsilon), words.delta(delta)
+        )
+        return Profile(shown, min(1e-12, delta / 100))
+
+    def guarantee(self, question: Question) -> Guarantee:
+        """Return the guarantee that a question is about."""
+        key = json.dumps([question.get(name) for name in _SUBJECT])
+        if self._newest is None or self._newest[0] != key:
+            self._newest = key, self._build_curve(question)
+        return self._newest[1]
+
+    def _build_curve(self, question: Question) -> Guarantee:
+        match _among(question, "about", ("mechanism", "guarantee", "plan")):
+            case "mechanism":
+                mechanism, code = _mechanism(question)
+                python = f"release = {code}\ncurve = release.tradeoff()"
+                curve = mechanism.tradeoff()
+                claim = "" if curve.neighboring == "any" else words.claim(curve.neighboring)
+                normal = _normal(curve) if question["kind"] == "gaussian" else ()
+                sampled = question["kind"] == "sampled"
+                return Guarantee(curve, None, python, claim=claim, more=normal, training=sampled)
+            case "guarantee":
+                curve, code = _promised(question)
+                normal = _normal(curve) if question["promise"] == "gdp" else ()
+                return Guarantee(curve, None, f"curve = {code}", more=normal)
+            case _:
+                return self.of_plan(question)
+
+    def of_plan(self, question: Question) -> Guarantee:
+        """Return the guarantee of the open plan with the settings of a question."""
+        raise ValueError("No plan is open. Start with: neyman explore plan.toml")
+
+
+# ---- mechanisms and guarantees, and the Python that makes them ----------------------------------
+
+
+def _mechanism(question: Question) -> tuple[Mechanism, str]:
+    steps = _integer(question, "steps", *_STEPS)
+    kinds = ("gaussian", "laplace", "discrete", "response", "sampled")
+    kind = _among(question, "kind", kinds)
+    name = {"laplace": "scale", "response": "loss"}.get(kind, "sigma")
+    size, text = number_in(question, name), str(question[name])
+    match kind:
+        case "gaussian":
+            mechanism, code = Gaussian(sigma=size), f"ny.Gaussian(sigma={text})"
+        case "laplace":
+            mechanism, code = Laplace(scale=size), f"ny.Laplace(scale={text})"
+        case "discrete":
+            mechanism, code = DiscreteGaussian(sigma=size), f"ny.DiscreteGaussian(sigma={text})"
+        case "response":
+            categories = _integer(question, "categories", *_CATEGORIES)
+            mechanism = RandomizedResponse(size, categories=categories)
+            code = f"ny.RandomizedResponse({text}, categories={categories})"
+        case _:
+            rate = number_in(question, "rate")
+            mechanism = Gaussian(sigma=size).subsample(rate=rate)
+            code = f"ny.Gaussian(sigma={text}).subsample(rate={question['rate']})"
+    return mechanism * steps, code if steps == 1 else f"{code} * {steps}"
+
+
+def _promised(question: Question) -> tuple[Tradeoff, str]:
+    match _among(question, "promise", ("approximate", "gdp", "zcdp")):
+        case "approximate":
+            curve = guarantees.approximate(
+                number_in(question, "epsilon"), number_in(question, "chance")
+            )
+            return curve, f"ny.approximate({question['epsilon']}, {question['chance']})"
+        case "gdp":
+            return guarantees.gdp(number_in(question, "mu")), f"ny.gdp({question['mu']})"
+        case _:
+            return guarantees.zcdp(number_in(question, "rho")), f"ny.zcdp({question['rho']})"
+
+
+def _normal(curve: Tradeoff) -> list[tuple[str, str, str]]:
+    """Mu and rho of a curve that has both in closed form."""
+    mu, rho = _shortest(curve.gdp()), _shortest(curve.zcdp())
+    return [("Mu (Gaussian)", words.number(mu), f"rho (zCDP): {words.number(rho)}")]
+
+
+# ---- numbers and text ---------------------------------------------------------------------------
+
+
+def _shortest(bound: Bound) -> float:
+    """The upper end, or a number of 12 digits inside the interval: 1 is not to become 1.01."""
+    short = float(f"{bound.upper:.12g}")
+    return short if bound.lower <= short <= bound.upper else bound.upper
+
+
+def number_in(question: Question, name: str) -> float:
+    """Return a number of a question. Raise ValueError if it is out of its range."""
+    low, high = _RANGES[name]
+    given = question.get(name)
+    if not isinstance(given, int | float) or isinstance(given, bool) or not low <= given <= high:
+        raise ValueError(f"{name} = {given!r} must be a number from {low:g} to {high:g}")
+    return float(given)
+
+
+def _integer(question: Question, name: str, low: int, high: int) -> int:
+    given = question.get(name)
+    if not isinstance(given, int) or isinstance(given, bool) or not low <= given <= high:
+        raise ValueError(f"{name} = {given!r} must be a whole number from {low:,} to {high:,}")
+    return given
+
+
+def _among(question: Question, name: str, known: Sequence[str] | Mapping[str, object]) -> str:
+    given = question.get(name)
+    if not isinstance(given, str) or given not in known:
+        raise ValueError(f"{name} = {str(given)[:40]!r} must be one of {', '.join(known)}")
+    return given

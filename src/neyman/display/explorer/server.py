@@ -1,0 +1,370 @@
+"""Serves the explorer to one browser on this machine, and to nobody else.
+
+It listens on 127.0.0.1 alone. The address that is printed holds a random token that is exchanged
+once for a cookie that scripts cannot read; every other request needs that cookie. A request by
+another name than 127.0.0.1 or localhost (DNS rebinding), or from another page, is refused. Work is
+done in a process of its own, for a few seconds at most.
+
+Any process of this machine can connect, and say as little and as slowly as it likes. So there are
+few connections at a time, a request has to come as a whole within a time limit, and where there is
+no room for a new connection, the oldest one that has not shown the cookie is closed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import io
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from neyman.display.explorer.answering import ANSWER_SECONDS, Answering
+
+__all__ = ["PORT", "Explorer"]
+
+PORT = 8421
+MOST_BYTES = 64 * 1024
+_TRIED = 20  # ports, from the first one on
+_MOST_CONNECTIONS = 24  # connections, each with a thread
+_ROOM_SECONDS = 0.5  # for the thread of a connection that was closed to make room
+_REQUEST_SECONDS = 20.0  # from when a connection is free until a whole request has come
+_SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
+_ASSETS = {
+    "/": ("display/explorer/static/explore.html", "text/html; charset=utf-8"),
+    "/page.css": ("display/report/static/page.css", _STYLE),
+    "/explore.css": ("display/explorer/static/explore.css", _STYLE),
+    "/http_link.js": ("display/explorer/static/http_link.js", _SCRIPT),
+    "/charts.js": ("display/explorer/static/charts.js", _SCRIPT),
+    "/controls.js": ("display/explorer/static/controls.js", _SCRIPT),
+    "/notices.js": ("display/explorer/static/notices.js", _SCRIPT),
+    "/shares.js": ("display/explorer/static/shares.js", _SCRIPT),
+    "/explore.js": ("display/explorer/static/explore.js", _SCRIPT),
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Explorer:
+    """A server for one plan, one receipt, or nothing but mechanisms.
+
+    Args:
+        path: a plan (.toml) or a receipt (.json, or the folder that holds it).
+        port: where to listen; None takes `PORT` or the next one that is free.
+        witness: how a receipt is checked: ``key``, ``ledger``, ``checkpoint`` as for `verify`.
+        seconds: how long an answer may take.
+
+    Raises:
+        ValueError: the file will not do, or the port is taken.
+    """
+
+    def __init__(
+        self,
+        path: str | None = None,
+        *,
+        port: int | None = None,
+        witness: dict[str, str] | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self.answering = Answering(path, witness, seconds)
+        try:
+            self.server = _listening(port)
+        except BaseException:
+            self.answering.close()
+            raise
+        self.server.explorer = self
+        self.token = secrets.token_urlsafe(24)
+        self.session = secrets.token_urlsafe(24)
+        # Cookies are shared between ports: two explorers at once need two names.
+        self.cookie = f"neyman-{self.port}"
+        self._exchange = threading.Lock()
+        self._spent = False
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self.server.server_address[1]
+
+    @property
+    def address(self) -> str:
+        """The address to open, once."""
+        return f"http://127.0.0.1:{self.port}/?token={self.token}"
+
+    def serve(self) -> None:
+        """Answer until `close` or an interrupt."""
+        try:
+            self.server.serve_forever(poll_interval=0.2)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop listening, and end the process that works."""
+        self.server.server_close()
+        self.answering.close()
+
+    def exchanged(self, token: str) -> bool:
+        """Whether a token is the right one, the first time that it comes."""
+        with self._exchange:
+            good = not self._spent and hmac.compare_digest(token.encode(), self.token.encode())
+            self._spent = self._spent or good
+            return good
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = os.name != "nt"  # on Windows that would share the port
+    explorer: Explorer
+
+    def __init__(self, port: int) -> None:
+        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._guard = threading.Lock()
+        self._strangers: dict[socket.socket, None] = {}  # the oldest first
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self._make_room()
+            if not self._places.acquire(timeout=_ROOM_SECONDS):
+                self.shutdown_request(request)
+                return
+        with self._guard:
+            self._strangers[request] = None
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be started
+            self._leave(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._leave(request)
+
+    def trust(self, request: Any) -> None:
+        """Keep a connection that has shown the cookie, or the token, when there is no room."""
+        with self._guard:
+            self._strangers.pop(request, None)
+
+    def _leave(self, request: Any) -> None:
+        with self._guard:
+            self._strangers.pop(request, None)
+        self._places.release()
+
+    def _make_room(self) -> None:
+        """Close the oldest connection that nobody has shown the cookie on; its thread then ends."""
+        with self._guard:
+            oldest = next(iter(self._strangers), None)
+            if oldest is not None:
+                del self._strangers[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away is no news."""
+
+
+def _listening(port: int | None) -> _Server:
+    ports = range(PORT, PORT + _TRIED) if port is None else [port]
+    for each in ports:
+        try:
+            return _Server(each)
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+    if port is None:
+        raise ValueError(f"ports {PORT} to {PORT + _TRIED - 1} are all in use; name a free one")
+    raise ValueError(f"port = {port} is in use; name another, or leave --port out for a free one")
+
+
+class _Received(io.RawIOBase):
+    """What comes on a connection; all that belongs to one request within a time limit.
+
+    A limit for each piece alone would let a request last for as long as it has bytes.
+
+    Args:
+        connection: where it comes from.
+        seconds: the limit of a request.
+    """
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self._connection, self._seconds = connection, seconds
+        self.start()
+
+    def start(self) -> None:
+        """Begin the time of a request."""
+        self._deadline = time.monotonic() + self._seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(self._seconds)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "neyman", ""
+    timeout = _REQUEST_SECONDS
+
+    def setup(self) -> None:
+        super().setup()
+        self._received = _Received(self.connection, self.timeout or _REQUEST_SECONDS)
+        self.rfile = io.BufferedReader(self._received)
+
+    def handle_one_request(self) -> None:
+        self._received.start()
+        super().handle_one_request()
+
+    @property
+    def explorer(self) -> Explorer:
+        """Whose server this is."""
+        assert isinstance(self.server, _Server)
+        return self.server.explorer
+
+    def do_GET(self) -> None:
+        explorer = self.explorer
+        if not self._from_here():
+            return
+        where = urlsplit(self.path)
+        token = parse_qs(where.query).get("token", [""])[0]
+        if where.path == "/" and token:
+            # A second visit by who has the cookie already is as good as the first.
+            if explorer.exchanged(token) or self._known():
+                self._respond(
+                    303,
+                    b"",
+                    "text/plain",
+                    {
+                        "Location": "/",
+                        "Set-Cookie": f"{explorer.cookie}={explorer.session}; HttpOnly; "
+                        "SameSite=Strict; Path=/",
+                    },
+                )
+            else:
+                self._refused(403, "This address was used before. Start the explorer again.")
+        elif not self._known():
+            self._refused(403, "Open the address that neyman explore printed.")
+        elif where.path in _ASSETS:
+            name, kind = _ASSETS[where.path]
+            content = resources.files("neyman").joinpath(name).read_bytes()
+            self._respond(200, content, kind)
+        elif where.path == "/opening":
+            self._json(200, explorer.answering.opening)
+        elif where.path == "/checks":
+            self._json(200, explorer.answering.checks)
+        elif where.path == "/alive":
+            self._json(200, {})
+        else:
+            self._refused(404, "There is nothing here.")
+
+    def do_POST(self) -> None:
+        explorer = self.explorer
+        if not self._from_here():
+            return None
+        if self.headers.get("Origin") not in self._names("http://"):
+            return self._refused(403, "Only the explorer's own page may ask.")
+        if not self._known():
+            return self._refused(403, "Open the address that neyman explore printed.")
+        if self.path != "/answer":
+            return self._refused(404, "There is nothing here.")
+        if self.headers.get("Content-Type", "").split(";")[0] != "application/json":
+            return self._refused(415, "Ask in JSON.")
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdigit() or len(length) > 9:
+            return self._refused(411, "Say how long the question is.")
+        if int(length) > MOST_BYTES:
+            return self._refused(413, "The question is too long.")
+        try:
+            asked = json.loads(self.rfile.read(int(length)), parse_constant=_never)
+            page, number, question = asked["page"], asked["number"], asked["question"]
+            good = isinstance(page, str) and len(page) <= 40 and type(number) is int
+            if not good or not isinstance(question, dict):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return self._refused(400, "The question cannot be read.")
+        # A question without an answer is no failure of the page's: 200, and the reason in words.
+        self._json(200, explorer.answering.reply(page, number, question))
+        return None
+
+    def _from_here(self) -> bool:
+        """Whether the request names this machine, and no other page sent it."""
+        site = self.headers.get("Sec-Fetch-Site", "none")
+        if self.headers.get("Host") not in self._names(""):
+            self._refused(421, "Open this page by the address that neyman explore printed.")
+        elif site not in ("none", "same-origin") and self.path.partition("?")[0] != "/":
+            self._refused(403, "Only the explorer's own page may ask.")
+        else:
+            return True
+        return False
+
+    def _names(self, scheme: str) -> tuple[str, str]:
+        port = self.explorer.port
+        return f"{scheme}127.0.0.1:{port}", f"{scheme}localhost:{port}"
+
+    def _known(self) -> bool:
+        explorer = self.explorer
+        try:
+            cookie = SimpleCookie(self.headers.get("Cookie", "")[:4096]).get(explorer.cookie)
+        except CookieError:
+            return False
+        value = cookie.value if cookie else ""
+        good = hmac.compare_digest(value.encode(), explorer.session.encode())
+        if good:
+            explorer.server.trust(self.request)
+        return good
+
+    def _json(self, code: int, content: Any) -> None:
+        body = json.dumps(content, ensure_ascii=True, allow_nan=False).encode()
+        self._respond(code, body, "application/json")
+
+    def _refused(self, code: int, why: str) -> None:
+        self.close_connection = True  # whatever else was sent is not read
+        self._respond(
+            code, f"{why}\n".encode(), "text/plain; charset=utf-8", {"Connection": "close"}
+        )
+
+    def _respond(
+        self, code: int, body: bytes, kind: str, more: dict[str, str] | None = None
+    ) -> None:
+        self.send_response(code)
+        for name, value in {**_HEADERS, **(more or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class has it
+        """Nothing is logged: an address holds a token."""
+
+
+def _never(name: str) -> None:
+    raise ValueError(name)

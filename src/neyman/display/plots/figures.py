@@ -1,0 +1,345 @@
+"""Figures for a slide or a paper, one function each: what is asked goes in, axes come out.
+
+What is drawn is the certified side: type II error down, the rest up. Lines carry their names, in
+colors that stay apart for everyone (Okabe and Ito's). Sizes follow matplotlib's ``font.size``.
+Needs matplotlib (``pip install 'neyman[release]'``), which is imported when a figure is drawn.
+"""
+
+# Some methods of matplotlib have no types.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from neyman.accounting.semantics.testing import positive_predictive_value
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.display.plots.direct_labels import COLORS, PALE, Line, draw, fresh, name_lines, percent
+from neyman.mechanisms.base import Composed, Mechanism
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["budget", "composition", "posterior", "power", "profile", "tradeoff"]
+
+LEAST = 1e-300  # what a logarithmic axis takes for zero
+
+
+def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
+    """The trade-off curve: the least type II error at each type I error.
+
+    Args:
+        of: a mechanism, curve, plan or release; several in a list, or in a mapping from the names
+            that they shall carry. A list names them as they print.
+        axes: where to draw; a new figure if left out.
+
+    Returns:
+        The axes. Drawn is the lower end of each `Bound`, the safe side, at 240 levels; the straight
+        lines between them run above a convex curve by less than a line's width.
+
+    Raises:
+        TypeError: ``of`` has no trade-off curve.
+        ImportError: matplotlib is not installed.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.display.plots import figures as plots
+        >>> axes = plots.tradeoff({"once": ny.Gaussian(2), "ten times": ny.Gaussian(2) * 10})
+        >>> axes.figure.savefig("tradeoff.svg")
+    """
+    levels = np.concatenate([np.geomspace(1e-6, 0.05, 80), np.linspace(0.055, 1.0, 160)])
+    asked = _each(of)
+    axes = fresh(axes)
+    lines: list[Line] = []
+    for name, curve, color in asked:
+        errors = [1.0 - curve.power(0.0).upper, *(1 - b.upper for b in curve.powers(levels))]
+        lines.append(draw(axes, name, [0.0, *levels], errors, color))
+    lines.append(draw(axes, "perfect privacy", [0, 1], [1, 0], PALE, linewidth=1, dashes=(4, 3)))
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set_xlabel("type I error (false positive rate)")
+    axes.set_ylabel("type II error: true claims missed, at least")
+    name_lines(axes, lines)
+    return axes
+
+
+def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
+    """The power of the best test at each level, both on logarithmic axes.
+
+    Args:
+        of, axes: as for `tradeoff`.
+        least: the smallest level, in (0, 0.1].
+
+    Returns:
+        The axes. Drawn is the upper end of each `Bound`, the safe side. A curve's height above the
+        line of guessing is the factor by which a positive test multiplies odds.
+
+    Raises:
+        ValueError: ``least`` is out of range.
+        TypeError, ImportError: as for `tradeoff`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.display.plots import figures as plots
+        >>> axes = plots.power(ny.Laplace(1), least=1e-6)
+        >>> axes.figure.savefig("power.svg")
+    """
+    if not 0 < check.number("least", least) <= 0.1:
+        raise ValueError(f"least = {least!r} must be above 0 and at most 0.1")
+    levels = np.geomspace(least, 1.0, 160)
+    asked = _each(of)
+    axes = fresh(axes)
+    lines: list[Line] = []
+    for name, curve, color in asked:
+        powers = [bound.upper for bound in curve.powers(levels)]
+        lines.append(draw(axes, name, levels, powers, color))
+    axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
+    lines.append(draw(axes, "guessing", [least, 1], [least, 1], PALE, linewidth=1, dashes=(4, 3)))
+    axes.set_xlabel("false positive rate (level)")
+    axes.set_ylabel("true positive rate (power), at most")
+    name_lines(axes, lines)
+    return axes
+
+
+def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
+    """The privacy profile: delta at each epsilon.
+
+    Args:
+        of, axes: as for `tradeoff`.
+        least: the smallest delta that is drawn, in (0, 0.1].
+
+    Returns:
+        The axes, from epsilon 0 to where the last curve falls below ``least``. Drawn is the upper
+        end of each `Bound`, the safe side, at 160 epsilons.
+
+    Raises:
+        ValueError: ``least`` is out of range, or no curve ever falls so low.
+        TypeError, ImportError: as for `tradeoff`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.display.plots import figures as plots
+        >>> axes = plots.profile([ny.Laplace(1), ny.Gaussian(2)])
+        >>> axes.figure.savefig("profile.svg")
+    """
+    if not 0 < check.number("least", least) <= 0.1:
+        raise ValueError(f"least = {least!r} must be above 0 and at most 0.1")
+    curves = list(_each(of))
+    ends = [curve.epsilon(least).upper for _, curve, _ in curves]
+    finite = [end for end in ends if math.isfinite(end) and end > 0]
+    if not finite:
+        raise ValueError(
+            f"of = {of!r}: no epsilon above 0 has a delta of {least:g}; give least = a larger delta"
+        )
+    last = max(finite)
+    axes = fresh(axes)
+    lines: list[Line] = []
+    for name, curve, color in curves:
+        epsilons: Array = np.linspace(0.0, float(last), 160)
+        deltas = [max(curve.delta(float(e)).upper, LEAST) for e in epsilons]
+        lines.append(draw(axes, name, epsilons, deltas, color))
+    axes.set(yscale="log", xlim=(0, last), ylim=(least, 1))
+    axes.set_xlabel("epsilon")
+    axes.set_ylabel("delta, at most")
+    name_lines(axes, lines)
+    return axes
+
+
+def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes:
+    """Draw the posterior of a claim after the best test confirms it, against its prior.
+
+    after = prior power / (prior power + (1 - prior) level)
+
+    Args:
+        of, axes: as for `tradeoff`.
+        level: how often the test says yes to a false claim, in (0, 1).
+
+    Returns:
+        The axes. Drawn is what the upper end of the power gives, the safe side. It speaks of tests
+        at this level, and of an attacker for whom the others' records say nothing of the person.
+
+    Raises:
+        ValueError: ``level`` is out of range.
+        TypeError, ImportError: as for `tradeoff`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.display.plots import figures as plots
+        >>> axes = plots.posterior(ny.Gaussian(2), level=0.01)
+        >>> axes.figure.savefig("posterior.svg")
+    """
+    if not 0 < check.number("level", level) < 1:
+        raise ValueError(f"level = {level!r} must be above 0 and below 1")
+    priors = np.linspace(0.0, 1.0, 121)
+    asked = _each(of)
+    axes = fresh(axes)
+    lines: list[Line] = []
+    for name, curve, color in asked:
+        most = min(curve.power(level).upper, 1.0)
+        after = [positive_predictive_value(most, level, float(p)) for p in priors]
+        lines.append(draw(axes, name, priors, after, color))
+    lines.append(draw(axes, "nothing learned", [0, 1], [0, 1], PALE, linewidth=1, dashes=(4, 3)))
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set_xlabel(f"prior probability of the claim (test at level {level:g})")
+    axes.set_ylabel("posterior after a positive result, at most")
+    percent(axes.xaxis, axes.yaxis)
+    name_lines(axes, lines)
+    return axes
+
+
+def composition(
+    of: Any, *, most: int = 1000, delta: float = 1e-6, axes: Axes | None = None
+) -> Axes:
+    """Epsilon at a delta, against how many times something is released.
+
+    Args:
+        of, axes: as for `tradeoff`. Mechanisms compose by their losses, bare guarantees in their
+            own currency.
+        most: the largest number of releases, at least 2.
+        delta: in (0, 1).
+
+    Returns:
+        The axes, both logarithmic. Drawn is the upper end of each `Bound`, the safe side, at up to
+        16 numbers of releases. What is infinite is not drawn.
+
+    Raises:
+        ValueError: an argument is out of range.
+        TypeError, ImportError: as for `tradeoff`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.display.plots import figures as plots
+        >>> axes = plots.composition(ny.Gaussian(10), most=100)
+        >>> axes.figure.savefig("composition.svg")
+    """
+    most = check.integer("most", most, 2)
+    if not 0 < check.number("delta", delta) < 1:
+        raise ValueError(f"delta = {delta!r} must be above 0 and below 1")
+    counts = sorted({round(c) for c in np.geomspace(1, most, 16)})
+    asked = _each(of, _composable)
+    axes = fresh(axes)
+    lines: list[Line] = []
+    for name, given, color in asked:
+        curves = [given * n if isinstance(given, Mechanism) else given**n for n in counts]
+        epsilons = [_curve(curve).epsilon(delta).upper for curve in curves]
+        lines.append(draw(axes, name, counts, epsilons, color))
+    axes.set(xscale="log", yscale="log", xlim=(1, most))
+    axes.set_xlabel("releases")
+    axes.set_ylabel(f"epsilon at delta {delta:g}, at most")
+    name_lines(axes, lines)
+    return axes
+
+
+def budget(of: Any, *, axes: Axes | None = None) -> Axes:
+    """Where a budget goes: the part that each table of a plan, or each part of a sum, takes.
+
+    Args:
+        of: a plan, or a mechanism.
+        axes: as for `tradeoff`.
+
+    Returns:
+        The axes: a bar for each part, as long as its share of rho (zCDP), in the order of the plan.
+        A table's bar also says its noise's standard deviation.
+
+    Raises:
+        TypeError: ``of`` is neither.
+        ValueError: a part has no rho above 0 and below infinity to divide by.
+        ImportError: matplotlib is not installed.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.display.plots import figures as plots
+        >>> axes = plots.budget(ny.Gaussian(5) * 10 + ny.DiscreteGaussian(3))
+        >>> axes.figure.savefig("budget.svg")
+    """
+    parts = _parts(of)
+    total = sum(rho for _, rho, _ in parts)
+    if not 0 < total < math.inf:
+        raise ValueError(f"of = {of!r}: its rho is {total}, which has no shares; leave out what is")
+    alone, axes = axes is None, fresh(axes)
+    if alone:
+        cast("Figure", axes.figure).set_figheight(1.0 + 0.65 * len(parts))
+    places = range(len(parts))
+    shares = [float(rho / total) for _, rho, _ in parts]
+    axes.barh(places, shares, color=COLORS[0], height=0.36)
+    beside: dict[str, Any] = {"textcoords": "offset fontsize", "va": "center"}
+    for place, share, (name, _, said) in zip(places, shares, parts, strict=True):
+        axes.annotate(name, (0, place - 0.36), xytext=(0, 0), **beside)
+        text = f"{share:.0%}" + (f", {said}" if said else "")
+        axes.annotate(text, (share, place), xytext=(0.4, 0), **beside)
+    axes.set(ylim=(len(parts) - 0.6, -0.7), xlim=(0, max(shares) * 1.45))
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.set(xticks=[], yticks=[])
+    axes.set_xlabel(f"share of the budget (all: rho = {float(total):.3g})")
+    return axes
+
+
+# ---- what is asked -----------------------------------------------------------------------------
+
+
+def _curve(of: Any) -> Tradeoff:
+    """The trade-off curve of a mechanism, curve, plan or release."""
+    if isinstance(of, Tradeoff):
+        return of
+    described = _composable(of)
+    return described if isinstance(described, Tradeoff) else described.tradeoff()
+
+
+def _composable(of: Any) -> Mechanism | Tradeoff:
+    """What can be released many times."""
+    if isinstance(of, (Mechanism, Tradeoff)):
+        return of
+    for name in ("mechanism", "tradeoff"):  # of a plan; of a release or a budget
+        ask = getattr(of, name, None)
+        if callable(ask):
+            answer = ask()
+            if isinstance(answer, (Mechanism, Tradeoff)):
+                return answer
+    raise TypeError(
+        f"of = {of!r} must be a mechanism, a curve, a plan or a release, several of them in a list "
+        "or a mapping from names"
+    )
+
+
+def _each(of: Any, read: Callable[[Any], Any] = _curve) -> list[tuple[str, Any, str]]:
+    """Name, what is to be drawn, and color of each."""
+    if isinstance(of, Mapping):
+        items = [(str(name), one) for name, one in cast(Mapping[Any, Any], of).items()]
+    elif isinstance(of, (list, tuple)):
+        items = [(_label(one), one) for one in cast(Sequence[Any], of)]
+    else:
+        items = [("", of)]
+    if not items or len(items) > len(COLORS):
+        raise ValueError(f"of has {len(items)} curves: give 1 to {len(COLORS)} in one figure")
+    return [(name, read(one), COLORS[i]) for i, (name, one) in enumerate(items)]
+
+
+def _label(one: Any) -> str:
+    return str(getattr(one, "name", "") or repr(one))
+
+
+def _parts(of: Any) -> list[tuple[str, Fraction, str]]:
+    """Name, rho and words for each part of a plan or a mechanism."""
+    if hasattr(of, "calibrated"):
+        by_name: dict[str, tuple[Fraction, str]] = {}
+        for entry, squared in of.calibrated():
+            if squared:
+                name = (
+                    entry.query if entry.level in ("", "all") else f"{entry.query} by {entry.level}"
+                )
+                rho = entry.squared / (2 * squared)
+                before, words = by_name.get(name, (Fraction(0), ""))
+                deviation = f"noise ± {math.sqrt(squared):.3g}"
+                by_name[name] = (before + rho, words if before else deviation)
+        return [(name, rho, words) for name, (rho, words) in by_name.items()]
+    if isinstance(of, Mechanism):
+        parts = of.parts if isinstance(of, Composed) else ((of, 1),)
+        return [(f"{m!r} × {n:,}" if n > 1 else repr(m), n * m.rho(), "") for m, n in parts]
+    raise TypeError(f"of = {of!r} must be a plan or a mechanism")

@@ -1,0 +1,215 @@
+"""The sections of a report that state margins of error and the tables that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from neyman.accounting.optimality.table_gap import GAP, cell_gap
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import many
+from neyman.display.report import html as markup
+from neyman.display.report.measurement_units import unit_of_values
+from neyman.display.report.receipt_view import Entries, name, place, size, tables_of
+from neyman.display.report.table_accuracy import Accuracy, Table
+from neyman.display.report.table_accuracy import accuracy as accuracy_of
+from neyman.elements import Node
+from neyman.publishing.release.receipt_format import Receipt, TableName
+
+__all__ = ["TableError", "accuracy", "adding_up", "every_error", "table_errors"]
+
+_MOST_TABLES = 6  # that two printed pages have room for
+_CLOSE = (0.01, 0.05)  # parts of a cell's own value
+
+
+@dataclass(frozen=True)
+class TableError:
+    """The error of a published table.
+
+    Args:
+        entries: of the receipt, which the table is made of.
+        accuracy: read from the published table; None if it is missing or empty.
+    """
+
+    entries: Entries
+    accuracy: Accuracy | None
+
+
+def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[TableError]:
+    """The error of each noisy table, in the order of the plan."""
+    errors: list[TableError] = []
+    for entries in tables_of(receipt):
+        table = tables.get(f"{entries[0].query}.{entries[0].level}")
+        known = accuracy_of(table, _CLOSE) if table is not None else None
+        errors.append(TableError(entries, known))
+    return errors
+
+
+def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
+    """The margins of error, of the least accurate tables if there are many."""
+    if not errors:
+        return ""
+    shown, left = list(errors), ""
+    if len(errors) > _MOST_TABLES:
+        # A reader who sees some tables alone must not take the others to be worse.
+        shown.sort(key=lambda error: error.accuracy.within[1] if error.accuracy else Fraction(2))
+        shown = shown[:_MOST_TABLES]
+        left = markup.paragraph(
+            f"These are the {_MOST_TABLES} of {many(len(errors), 'table')} with the smallest share "
+            "of cells within 5%. ",
+            markup.link("errors", "See all tables"),
+            ".",
+        )
+    rows = [
+        [_named(receipt, error.entries), *(_fit(error)[i] for i in (0, 1, 3))] for error in shown
+    ]
+    table = markup.table(
+        ["Table", "Median value", "Margin of error (90%)", "Cells within 5%"],
+        rows,
+        key=2,
+        kind="accuracy",
+    )
+    return markup.section(
+        "accuracy",
+        "Accuracy",
+        table,
+        left,
+        markup.paragraph(
+            markup.strong("Published values are noisy."),
+            " Counts can be negative and need not add up. ",
+            _consistent_place(receipt),
+        ),
+        markup.note(
+            "A published value is within its margin of error of the value computed from the rows "
+            "that count, after clipping, with probability at least 90%, except for ratios and "
+            "quantiles of no rows. Each row gives the table’s median margin. It covers noise only. "
+            "It does not cover rows that do not count, or errors in the data. “Cells within 5%” "
+            "counts cells whose margin is below 5% of the published value."
+        ),
+    )
+
+
+def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold | None:
+    """The margins of error of every table, with the least error that any release can have."""
+    if not errors:
+        return None
+    rows = [
+        [
+            _named(receipt, error.entries),
+            size(error.entries),
+            *_fit(error),
+            _gap(receipt, error.entries),
+        ]
+        for error in errors
+    ]
+    head = [
+        "Table",
+        "Cells",
+        "Median value",
+        "Margin of error (90%)",
+        "Cells within 1%",
+        "Cells within 5%",
+        "Times the least error",
+    ]
+    table = markup.table(head, rows, key=3, kind="errors")
+    named = [" ", markup.link("contents", "What each table contains"), " gives it."]
+    note = markup.note(
+        "Values and margins are in the unit of the table.",
+        named if receipt.plan.get("query") else "",
+        " For means, variances, and quantiles the probability can be larger than 90%. “Cells "
+        "within 1%” counts cells whose margin is below 1% of the published value.",
+    )
+    last = markup.note(
+        f"Last column: {GAP.format('this many')} It compares standard errors on the worst data, "
+        "for releases with the zCDP guarantee of that table alone. A dash means that no bound is "
+        "proven."
+    )
+    title, about = "Accuracy of every table", "Cells, margins, and the least error"
+    return markup.Fold("errors", title, about, markup.blocks(table, note, last))
+
+
+def _named(receipt: Receipt, entries: Entries) -> Node:
+    """A table's name, with the declared unit of its values."""
+    measured = unit_of_values(receipt, entries[0].query, declared=True)
+    return markup.below(name(entries), f"in {measured}" if measured else "")
+
+
+def _fit(error: TableError) -> list[str]:
+    """Median value, margin, and the share of cells within 1% and 5%."""
+    accuracy, entries = error.accuracy, error.entries
+    if accuracy is None:
+        # A mean is made of two noisy integers, and neither's margin is its own.
+        margin = words.number(entries[0].half_width_90) if len(entries) == 1 else None
+        return ["–", f"± {margin}" if margin else "–", "–", "–"]
+    return [
+        words.number(accuracy.value, up=False),
+        f"± {words.number(accuracy.margin)}",
+        *(words.percent(share, up=False) for share in accuracy.within),
+    ]
+
+
+def _gap(receipt: Receipt, entries: Entries) -> str:
+    """Times the least error of a table; a dash where the receipt alone proves none."""
+    (part, *others) = entries
+    mechanism = part.mechanism or {}
+    if others or part.measure == "rank" or part.delta is not None:
+        return "–"
+    vectors = mechanism.get("sensitivity")
+    one = [[vectors]] if isinstance(vectors, int) else vectors
+    rho = words.value("zcdp", part.zcdp)
+    if not one or receipt.clips or not isinstance(rho, Fraction):
+        return "–"
+    error = float(words.value("standard_error", part.standard_error))
+    gap = cell_gap(
+        error,
+        rho,
+        [[abs(int(v)) for v in vector] for vector in one],
+        part.cells,
+        receipt.neighboring,
+    )
+    return "–" if gap is None else words.number(gap)
+
+
+def _consistent_place(receipt: Receipt) -> Node:
+    """Where tables that add up are; "" if there are none."""
+    if receipt.consistency is None:
+        return "This release has no consistent tables."
+    nonnegative = receipt.consistency.method != "least-squares"
+    also = ", without negative counts" if nonnegative else ""
+    return [f"Tables that add up{also} are in ", markup.code("tables/consistent/"), "."]
+
+
+_METHODS = {
+    "least-squares": "The adjustment is weighted least squares. It is unbiased, and no table "
+    "becomes less accurate.",
+    "nonnegative": "The adjustment is weighted least squares with values of at least 0. On "
+    "average, small cells are too large, and large cells beside them are too small.",
+    "integer": "The adjustment is weighted least squares with whole numbers of at least 0. On "
+    "average, small cells are too large, and large cells beside them are too small.",
+}
+
+
+def adding_up(receipt: Receipt) -> markup.Fold | None:
+    """The consistent tables, if there are any."""
+    consistency = receipt.consistency
+    if consistency is None:
+        return None
+
+    def listed(tables: Sequence[TableName]) -> str:
+        return "; ".join(f"{t.query}, {place(t.level)}" for t in tables)
+
+    exact, out = consistency.invariants, consistency.left_out
+    what = markup.paragraph(
+        markup.code("tables/consistent/"),
+        " holds the same tables, adjusted so that places and keys add up to their totals. "
+        f"{_METHODS[consistency.method]} The adjustment uses only published numbers, so it reveals "
+        "nothing more.",
+    )
+    totals = markup.paragraph(
+        f"Invariants: {listed(exact)}. These totals were declared public. The guarantee does not "
+        "cover them, or what follows from them alone."
+    )
+    left = markup.paragraph(f"Left out: {listed(out)}.")
+    body = markup.blocks(what, totals if exact else "", left if out else "")
+    return markup.Fold("adding", "Consistent tables", "The same tables, which add up", body)

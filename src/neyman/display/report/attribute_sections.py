@@ -1,0 +1,293 @@
+"""The sections of a report that go attribute by attribute: risk and beliefs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import factor_of
+from neyman.display.report import html as markup
+from neyman.display.report.receipt_view import chosen, number, place, proportion, unit
+from neyman.elements import Node, element
+from neyman.publishing.release.receipt_format import (
+    Ends,
+    PosteriorPoint,
+    PowerPoint,
+    Receipt,
+    Scenario,
+)
+
+Points: TypeAlias = tuple[tuple[float, float], ...]
+
+__all__ = ["belief_sentences", "beliefs", "name", "power_points", "section"]
+
+_MOST = 6  # curves that a small figure can hold
+_LONG = 22  # letters of a label beside it
+_RARE = Fraction(1, 100_000)  # what is rarer has more zeros than anyone counts
+_HERE = Fraction(1, 20)  # the level of the sentence, where the one chosen was not asked
+_SAME_LINE = 0.0005  # of power: less than half the width of a line in the figure
+_TENFOLD = Fraction("2.302")  # the epsilon of the sentences
+
+
+def section(receipt: Receipt) -> markup.Fold | None:
+    """Risk for single attributes of a record, side by side; None if unasked.
+
+    A receipt of before there were scenarios has none, and its page no such section.
+    """
+    scenarios = receipt.guarantee.scenarios
+    if not scenarios:
+        return None
+    subject, _ = unit(receipt)
+    levels = [proportion(point.level) for point in scenarios[0].power]
+    rows = [_row(name(each), each.power, each.rho, _tables(each.tables)) for each in scenarios]
+    all_powers = {proportion(p.level): p for p in receipt.guarantee.power}
+    if _comparable(receipt) and all(level in all_powers for level in levels):
+        powers = [all_powers[level] for level in levels]
+        rows.append(_row("whole record", powers, receipt.guarantee.rho, "all"))
+    table = markup.table(
+        [
+            f"One {subject}’s",
+            *(f"True positive rate at {words.percent(level, up=False)}" for level in levels),
+            "rho",
+            "From tables of",
+        ],
+        rows,
+        key=1 + _asked(receipt, levels),
+        left=(2 + len(levels),),
+        kind="scenarios",
+    )
+    covered = (
+        "presence in the data"
+        if receipt.neighboring == "add-remove"
+        else "claims about anything in a record"
+    )
+    body = markup.blocks(
+        markup.paragraph(
+            f"The limits above cover {covered}. These cover one attribute, so they count only the "
+            "tables that it can change."
+        ),
+        markup.paragraph(_sentence(receipt, scenarios, levels)),
+        table,
+        element("figure", "\n", _figure(receipt, scenarios), "\n"),
+        markup.note(_notes(receipt)),
+    )
+    title = f"Risk for one {_heading(subject, scenarios)}"
+    return markup.Fold("attributes", title, "Claims about one attribute alone", body)
+
+
+def beliefs(receipt: Receipt) -> markup.Fold | None:
+    """Effect on beliefs about single attributes, side by side; None if unasked."""
+    scenarios = receipt.guarantee.scenarios
+    if not scenarios or any(not each.posterior for each in scenarios):
+        return None
+    subject, _ = unit(receipt)
+    labeled = [(name(each), each.posterior) for each in scenarios]
+    if receipt.guarantee.posterior:
+        labeled.append(("whole record", receipt.guarantee.posterior))
+    uncertain = [p for p in scenarios[0].posterior if p.attacker == "arbitrary-prior"]
+    factors = [_epsilon(point) for point in uncertain]
+    rows: list[list[str]] = []
+    for label, posterior in labeled:
+        points = {(p.attacker, _epsilon(p)): p.upper for p in posterior}
+        asked = [("arbitrary-prior", factor) for factor in factors]
+        asked.append(("knows-the-rest", _TENFOLD))
+        rows.append([label, *(_often(proportion(points[a])) for a in asked)])
+    table = markup.table(
+        [
+            f"One {subject}’s",
+            *(f"True value, over {factor_of(factor)}×" for factor in factors),
+            "Given statement, over 10×",
+        ],
+        rows,
+        key=1 + factors.index(_TENFOLD),
+        caption=f"Upper bound on the chance that the {subject}’s own data multiply a belief by "
+        "more than the stated factor.",
+        kind="scenarios",
+    )
+    worst = max(scenarios, key=_tenfold)
+    body = markup.blocks(
+        markup.paragraph(
+            "This section compares an attacker’s belief after the release with the belief they "
+            "would hold if this value had been left out and predicted from the rest. Both include "
+            "group patterns: what the tables say about everyone, including this "
+            f"{subject}."
+        ),
+        [markup.paragraph(text) for text in belief_sentences(worst, subject)],
+        table,
+        markup.note(
+            f"For a true value, the attacker may be uncertain about other {words.plural(subject)}. "
+            "For a given statement, true or false, they know every other record. Chances are "
+            "averages over a calibrated prior: one whose probabilities are right on average. A "
+            "wrong prior can mislead an attacker more often."
+        ),
+    )
+    title = "Effect on an attacker’s beliefs"
+    return markup.Fold("beliefs", title, "How much a belief can grow", body)
+
+
+def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
+    """How often a belief grows tenfold, a sentence for each kind of attacker."""
+    about = " and ".join(scenario.attributes)
+    return [
+        words.belief_sentence(p.attacker, p.epsilon, p.upper, subject, about, scenario.within)
+        for p in scenario.posterior
+        if _epsilon(p) == _TENFOLD
+    ]
+
+
+def _often(chance: Fraction) -> str:
+    """A chance in percent, rounded up."""
+    return f"under {words.percent(_RARE)}" if 0 < chance < _RARE else words.percent(chance)
+
+
+def _tenfold(scenario: Scenario) -> Fraction:
+    """The largest chance of that."""
+    points = scenario.posterior
+    return max(proportion(p.upper) for p in points if _epsilon(p) == _TENFOLD)
+
+
+def _epsilon(point: PosteriorPoint) -> Fraction:
+    exact = words.value("epsilon", point.epsilon)
+    if not isinstance(exact, Fraction):
+        raise ValueError(f"epsilon in the receipt = {exact!r} must be finite")
+    return exact
+
+
+def name(scenario: Scenario) -> str:
+    """What a scenario is about: "county within a known state"."""
+    names = " and ".join(scenario.attributes)
+    within = scenario.within
+    return names if within is None else f"{names} within a known {within}"
+
+
+def power_points(powers: Iterable[PowerPoint], rho: Ends) -> list[tuple[Fraction, Fraction]]:
+    """Levels, each with the most power at it; the level itself if nothing is revealed."""
+    nothing = words.value("rho", rho.upper) == 0
+    points = [(proportion(p.level), proportion(p.upper)) for p in powers]
+    return [(level, level if nothing else max(level, power)) for level, power in points]
+
+
+def _row(label: str, points: Iterable[PowerPoint], rho: Ends, tables: str) -> list[str]:
+    powers = [words.percent(power) for _, power in power_points(points, rho)]
+    return [label, *powers, words.number(rho.upper), tables]
+
+
+def _tables(listed: Sequence[str]) -> str:
+    """As "race by region, by state"; a level of "all" stands for the table of everything."""
+    if not listed:
+        return "none: no risk"
+    queries: dict[str, list[str]] = {}
+    for each in listed:
+        query, _, level = each.partition(".")
+        queries.setdefault(query, []).append(place(level))
+    return "; ".join(f"{query} {', '.join(places)}" for query, places in queries.items())
+
+
+def _heading(subject: str, scenarios: Sequence[Scenario]) -> str:
+    names = list(dict.fromkeys(a for each in scenarios for a in each.attributes))
+    if len(names) > 4:
+        return f"{subject}’s attributes"
+    *others, last = names
+    return f"{subject}’s {', '.join(others)}{' or ' if others else ''}{last}"
+
+
+def _asked(receipt: Receipt, levels: Sequence[Fraction]) -> int:
+    """Which of the levels the sentence is at: the one chosen, 5%, or the last."""
+    for level in (chosen(receipt)[0], _HERE):
+        if level in levels:
+            return levels.index(level)
+    return len(levels) - 1
+
+
+def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[Fraction]) -> str:
+    """The scenario with the largest risk, in words."""
+    at = _asked(receipt, levels)
+    worst = max(scenarios, key=lambda each: power_points(each.power, each.rho)[at][1])
+    level, power = power_points(worst.power, worst.rho)[at]
+    return words.concerning(worst.attributes, level, power, unit(receipt)[0], worst.within)
+
+
+def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
+    """The whole release and the scenarios with the largest risk; equal curves share a line."""
+    merged: list[tuple[Points, list[str]]] = []
+    known = [(_points(each.curve), name(each)) for each in scenarios]
+    for points, label in sorted(known, key=lambda item: -item[0][-1][1]):
+        # The larger curve comes first, and its line stands for those that it covers.
+        same = next((names for curve, names in merged if _one_line(curve, points)), None)
+        if same is None:
+            merged.append((points, [label]))
+        else:
+            same.append(label)
+    most = merged[:_MOST]
+    last = most[0][0][-1][0]
+    curve_points = sorted((number(p.level), number(p.upper)) for p in receipt.guarantee.curve)
+    inside = [point for point in curve_points if point[0] < last]
+    beyond = [point for point in curve_points if point[0] >= last]
+    curves = [(_short(names), "scenario", points) for points, names in most]
+    groups = [names for _, names in most]
+    if _comparable(receipt) and inside and beyond:
+        (x, y), (x2, y2) = inside[-1], beyond[0]
+        edge = (last, y + (y2 - y) * (last - x) / (x2 - x))
+        record_curve = (*inside, edge)
+        first = most[0]
+        if _one_line(record_curve, first[0]):
+            groups[0] = ["whole record", *first[1]]
+            curves[0] = (_short(groups[0]), "release", record_curve)
+        else:
+            curves.insert(0, ("whole record", "release", record_curve))
+    shown = [{"name": name, "kind": kind, "points": points} for name, kind, points in curves]
+    alike = "; ".join(", ".join(names) for names in groups if len(names) > 1)
+    same = element("figcaption", f"These share a line: {alike}.", class_="note") if alike else ""
+    return [markup.chart("beside", {"curves": shown, "last": last}), same]
+
+
+def _points(powers: Iterable[PowerPoint]) -> Points:
+    return tuple((number(p.level), number(p.upper)) for p in powers)
+
+
+def _one_line(larger: Points, points: Points) -> bool:
+    """Return True if a curve hides another: both are one line in the figure."""
+    levels, powers = (np.array(part) for part in zip(*points, strict=True))
+    known, bounds = (np.array(part) for part in zip(*larger, strict=True))
+    above = np.interp(levels, known, bounds)
+    return bool(np.all(np.abs(above - powers) < _SAME_LINE))
+
+
+def _short(names: Sequence[str]) -> str:
+    """The first name, cut to fit, and how many others share its line."""
+    more = f" +{len(names) - 1}" if len(names) > 1 else ""
+    text = names[0].replace(" within a known ", " in ")
+    return (text if len(text) <= _LONG else text[: _LONG - 1] + "…") + more
+
+
+def _comparable(receipt: Receipt) -> bool:
+    """Whether the guarantee is about a changed record, as scenarios are."""
+    return receipt.neighboring == "replace-one"
+
+
+def _notes(receipt: Receipt) -> str:
+    subject, _ = unit(receipt)
+    text = "All numbers are upper bounds, each for one claim by itself."
+    if _comparable(receipt):
+        text += (
+            " The last row bounds all attributes together: it is for records that may differ in "
+            "everything."
+        )
+    else:
+        text += (
+            f" Here the {subject} is in the data, and the claim is about their record. These "
+            "limits can exceed those above, which are about presence in the data."
+        )
+    if any(number(each.rho.upper) == math.inf for each in receipt.guarantee.scenarios):
+        text += " Tables with discovered keys have no finite rho."
+    if receipt.plan.get("unit", {}).get("id") is not None:
+        text += (
+            f" Which of one {subject}’s records count may depend on everything in them. So one "
+            "attribute can change every table."
+        )
+    return text

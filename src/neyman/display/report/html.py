@@ -1,0 +1,241 @@
+"""HTML from parts: tables, bars, and the document that loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from importlib import resources
+from typing import Any
+from urllib.parse import quote
+
+from neyman.elements import Element, Node, element, joined
+from neyman.ledger.published_files import inside
+
+__all__ = [
+    "Fold",
+    "bar",
+    "below",
+    "blocks",
+    "chart",
+    "code",
+    "document",
+    "facts",
+    "file_link",
+    "key",
+    "lines",
+    "link",
+    "note",
+    "paragraph",
+    "scroll",
+    "section",
+    "strong",
+    "table",
+    "with_last_line",
+]
+
+paragraph, strong = partial(element, "p"), partial(element, "strong")
+note = partial(element, "p", class_="note")  # in small letters
+
+_SCRIPTS = ("display/explorer/static/charts.js", "display/report/static/page.js")
+
+
+def document(title: str, *parts: Element) -> str:
+    """A whole page with its style and script inside, forbidden to load anything else."""
+    style, script = _asset("display/report/static/page.css"), "\n".join(map(_asset, _SCRIPTS))
+    body = "\n".join(map(str, parts))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # Only the script with this hash may run: not even markup that slipped in could start one.
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"{element('title', title)}\n<style>{style}</style>\n</head>\n<body>\n"
+        f"{body}\n<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def code(text: Any) -> Element:
+    """Text as code."""
+    return element("code", str(text))
+
+
+def link(ident: str, text: str) -> Element:
+    """A link to a section of the page."""
+    return element("a", text, href=f"#{ident}")
+
+
+def lines(parts: Iterable[Node]) -> Node:
+    """The parts, one a line."""
+    return joined(element("br"), parts)
+
+
+def with_last_line(parts: Sequence[Node], last: str) -> Node:
+    """The parts, one a line, with a period, and a line after them; nothing if there are none."""
+    return [lines(parts), ".", element("br"), last] if parts else ""
+
+
+def blocks(*parts: Node) -> Node:
+    """Parts that follow one another, apart in the file, too."""
+    return joined("\n", parts)
+
+
+def section(ident: str, title: str, *parts: Node) -> Element:
+    """A section with its heading, which has the id."""
+    heading = element("h2", title, id=ident)
+    return element("section", "\n", blocks(heading, *parts), "\n", aria_labelledby=ident)
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[Node]],
+    *,
+    caption: str = "",
+    key: int | None = None,
+    left: Sequence[int] = (),
+    here: Sequence[bool] = (),
+    kind: str = "",
+) -> Element:
+    """A table that scrolls by itself where the page is narrow.
+
+    Args:
+        head: "" over a column of bars.
+        rows: cells; the first one heads its row.
+        caption: text over the table.
+        key: the column that matters most.
+        left: columns of text.
+        here: rows to mark.
+        kind: a class of the table's own.
+    """
+
+    def classes(column: int) -> str | bool:
+        names = ["key"] * (column == key) + ["left"] * (column in left)
+        names += ["drawn"] * (not head[column])
+        return " ".join(names) or False
+
+    columns = [
+        element("th", text, scope="col", class_=classes(i))
+        if text
+        else element("td", class_=classes(i))
+        for i, text in enumerate(head)
+    ]
+    body: list[Node] = []
+    for number, row in enumerate(rows):
+        cells = [element("td", cell, class_=classes(i)) for i, cell in enumerate(row) if i]
+        marked = "here" if number < len(here) and here[number] else False
+        body.append(element("tr", element("th", row[0], scope="row"), *cells, class_=marked))
+    content = element(
+        "table",
+        element("caption", caption) if caption else "",
+        element("thead", element("tr", *columns)),
+        element("tbody", *body),
+        class_=kind,
+    )
+    # Two tables with one label would be one place to who hears the page.
+    return scroll(caption or f"{head[0]}: {head[-1]}", content)
+
+
+def scroll(label: str, content: Node) -> Element:
+    """A part of the page that scrolls by itself, with a name for who hears it."""
+    return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A section that opens when a reader asks for it. Only an open one is printed.
+
+    Args:
+        ident: the id of its heading.
+        title: of the section.
+        about: what it contains.
+        body: the rest.
+    """
+
+    ident: str
+    title: str
+    about: str
+    body: Node
+
+    @property
+    def element(self) -> Element:
+        """The section on the page."""
+        summary = element(
+            "summary",
+            blocks(
+                element("h2", self.title, id=self.ident),
+                element("span", self.about, class_="note"),
+            ),
+        )
+        details = element("details", "\n", blocks(summary, self.body), "\n")
+        return element("section", details, class_="fold", aria_labelledby=self.ident)
+
+    def __str__(self) -> str:
+        return str(self.element)
+
+
+def facts(pairs: Sequence[tuple[str, Node]]) -> Node:
+    """A list of terms. Empty ones are left out."""
+    parts = [(element("dt", term), element("dd", text)) for term, text in pairs if text]
+    return element("dl", *parts) if parts else ""
+
+
+def file_link(path: str, folder: str = "") -> Element:
+    """A link to a file of a release; the path alone if it leads out of the release's folder.
+
+    Args:
+        path: in the folder.
+        folder: of the release, seen from the page, such as "../release/"; "" beside the page.
+    """
+    text = code(path)
+    return element("a", text, href=quote(folder + path, errors="replace")) if inside(path) else text
+
+
+def below(text: Node, more: str) -> Node:
+    """A text, and another one in small letters on the next line, if there is one."""
+    return lines([text, element("span", more, class_="note") if more else ""])
+
+
+def bar(part: Fraction, mark: Fraction | None = None) -> Element:
+    """A bar for a share that is written beside it, so hidden from screen readers."""
+    tick = "" if mark is None else element("b", style=f"left:{float(mark):.2%}")
+    return element(
+        "span",
+        element("i", style=f"width:{float(part):.2%}"),
+        tick,
+        class_="bar",
+        aria_hidden="true",
+    )
+
+
+def chart(kind: str, content: Any) -> Node:
+    """A place for a figure that the page's script draws.
+
+    Args:
+        kind: which: "tradeoff" or "beside".
+        content: what it is drawn from, in JSON types.
+    """
+    payload = json.dumps(content, ensure_ascii=True, allow_nan=False)
+    without = "The figure is drawn by this page’s own script, which is turned off here."
+    return [
+        element("div", class_="chart", **{f"data-{kind}": payload}),
+        element("noscript", note(without)),
+    ]
+
+
+def key(kind: str, text: str) -> Element:
+    """An entry of a figure's legend: the line of that kind, and its name."""
+    line = element("path", class_=kind, d="M0 5H30")
+    return element("li", element("svg", line, viewBox="0 0 30 10", aria_hidden="true"), text)
+
+
+def _asset(name: str) -> str:
+    return resources.files("neyman").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,51 @@
+"""The unit of the values of a table: that of its column, as the plan declares it, or rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neyman.accounting.semantics import sentences as words
+from neyman.display.report.receipt_view import unit
+from neyman.publishing.release.receipt_format import Receipt
+
+__all__ = ["declared_columns", "unit_of_values"]
+
+_UNDECLARED = "not declared; values are as the column has them"
+
+
+def declared_columns(receipt: Receipt) -> dict[str, Mapping[str, Any]]:
+    """The columns that a plan declares, by name."""
+    parts = (receipt.plan.get(part, {}) for part in ("lookup", "derive", "columns"))
+    return {name: column for part in parts for name, column in part.items()}
+
+
+def unit_of_values(receipt: Receipt, query: str, *, declared: bool = False) -> str:
+    """The unit of the values that a query publishes, plain text.
+
+    Args:
+        receipt: of the release.
+        query: its name.
+        declared: give the unit only if the plan declares one; "" if it does not.
+    """
+    parts = [part for part in receipt.plan.get("query", ()) if part["name"] == query]
+    if not parts:
+        return ""
+    part: Mapping[str, Any] = parts[0]
+    measure = str(part["measure"])
+    if measure in ("count", "histogram", "units", "distinct"):
+        subject, _ = unit(receipt)
+        people = words.plural(subject)
+        counted = {"units": people, "distinct": "distinct values"}.get(measure, "rows")
+        return "" if declared else counted
+    columns = declared_columns(receipt)
+    units = [
+        str(columns.get(str(part[name]), {}).get("measurement_unit", ""))
+        for name in ("column", "over")
+        if part.get(name)
+    ]
+    if not units or not all(units):
+        return "" if declared else _UNDECLARED
+    if measure == "variance":
+        return f"the square of {units[0]}"
+    return " per ".join(units)

@@ -1,0 +1,141 @@
+"""The first and the last words of a report's two printed pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neyman.accounting.semantics import unchecked_claims as unchecked
+from neyman.accounting.semantics.digits import many
+from neyman.display.report import html as markup
+from neyman.display.report.receipt_view import listing, tables_of, unit
+from neyman.elements import Element, Node, element
+from neyman.ledger.throwaway import NOTICE
+from neyman.publishing.plan.clip_search import ROWS_TABLE
+from neyman.publishing.plan.expression_words import words as expression_words
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import ALL
+from neyman.publishing.planning.counted_rows import counted_rows
+from neyman.publishing.planning.missing_values import missing_by_sentence
+from neyman.publishing.release.receipt_format import Receipt
+
+__all__ = ["caveats", "contents_line", "opening"]
+
+_MOST_LISTED = 4  # queries, and tables of each, that two printed pages have room for
+_MOST_LETTERS = 160  # of a filter
+
+
+def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
+    """What was released, by whom and when, who is protected, and which rows count.
+
+    Args:
+        receipt: of the release.
+        plan: the receipt's; None leaves out which rows count.
+    """
+    subject, rows = unit(receipt)
+    noisy, public = tables_of(receipt), tables_of(receipt, public=True)
+    each = "one record each" if rows == 1 else f"up to {rows:,} records each"
+    date = receipt.ledger.date
+    exact = (
+        "Declared public: exact totals that are not protected. They include rows dropped elsewhere."
+    )
+    facts: list[tuple[str, Node]] = [
+        ("Warning", markup.strong(NOTICE) if receipt.ledger.throwaway else ""),
+        ("Publisher", str(receipt.plan.get("publisher") or "not declared in the plan")),
+        (
+            "Date",
+            f"{date} (UTC), the day of the charge in the ledger" if date else "not in the receipt",
+        ),
+        ("Privacy unit", f"every {subject} in the data, {each}"),
+        ("Noisy tables", listing(noisy, _MOST_LISTED) or "none"),
+        (
+            "Invariants",
+            markup.lines([listing(public, _MOST_LISTED), exact]) if public else "",
+        ),
+        ("Filter", _filter(receipt)),
+        ("Rows that count", _counted(receipt, plan) if noisy else ""),
+        ("Missing values", _missing(plan)),
+    ]
+    limits = markup.paragraph(
+        f"{many(len(noisy), 'noisy table')} from dataset ",
+        markup.code(receipt.dataset),
+        f". This report limits what they can reveal about any one {subject}.",
+    )
+    content = markup.blocks(
+        markup.paragraph("Privacy report", class_="eyebrow"),
+        element("h1", str(receipt.plan.get("name", "A release"))),
+        limits,
+        markup.facts(facts),
+    )
+    return element("header", "\n", content, "\n")
+
+
+def _counted(receipt: Receipt, plan: Plan | None) -> str:
+    """Which rows count, and what it does to the tables that the others do not."""
+    if plan is None:
+        return ""
+    bounds = [part.clip[-1] for part in receipt.clips if part.histogram == f"{ROWS_TABLE}.{ALL}"]
+    return " ".join(filter(None, counted_rows(plan, int(bounds[0]) if bounds else None)))
+
+
+def _missing(plan: Plan | None) -> Node:
+    """What happens to rows without a number, a line per sentence."""
+    sentences = {} if plan is None else missing_by_sentence(plan)
+    lines: list[Node] = [
+        [markup.strong(", ".join(names)), f": {sentence}"]
+        for sentence, names in [*sentences.items()][:_MOST_LISTED]
+    ]
+    if len(sentences) > _MOST_LISTED:
+        lines.append(markup.link("contents", "see all tables"))
+    return markup.lines(lines)
+
+
+def _filter(receipt: Receipt) -> Node:
+    """Which rows take part, in short."""
+    texts: list[str] = []
+    if receipt.plan.get("where") is not None:
+        text = expression_words(str(receipt.plan["where"]))
+        short = f"only rows where {text}" if len(text) <= _MOST_LETTERS else "a filter on all rows"
+        texts.append(short)
+    own = sum(query.get("where") is not None for query in receipt.plan.get("query", ()))
+    if own:
+        texts.append(f"{many(own, 'query filter')}")
+    if not texts:
+        return ""
+    return [f"{'; '.join(texts)} (", markup.link("method", "see the filters"), ")"]
+
+
+def caveats(receipt: Receipt) -> Element:
+    """What the limits do not cover, and what nothing checks."""
+    subject, rows = unit(receipt)
+    lines = [
+        f"The limits are for this release alone. Each other release about the same {subject} adds "
+        "to the risk.",
+    ]
+    column = receipt.plan.get("unit", {}).get("id")
+    if unchecked.one_row_each(subject, column):
+        most = "one row" if rows == 1 else f"{rows:,} rows"
+        lines.append(
+            f"They hold if no {subject} has more than {most} in the data. Nothing checks that."
+        )
+    elif column is not None:
+        lines.append(
+            f"They hold if every row of one {subject} has the same id. Nothing checks that."
+        )
+    if tables_of(receipt, public=True):
+        lines.append("They do not cover the invariants, which are exact.")
+    if receipt.plan.get("part"):
+        lines.append(unchecked.disjoint_parts(receipt.dataset, subject))
+    lines.append(unchecked.dataset_names(subject))
+    items = element("ul", *(element("li", line) for line in lines))
+    return markup.section("caveats", "What the limits do not cover", items)
+
+
+def contents_line(folds: Sequence[markup.Fold]) -> Element:
+    """Where the rest of the report is: shown where the page is printed."""
+    titles = "; ".join(fold.title for fold in folds)
+    return markup.paragraph(
+        "More is in ",
+        markup.code("report.html"),
+        f": {titles}. A section that is open there is printed after these pages.",
+        class_="printed note",
+    )

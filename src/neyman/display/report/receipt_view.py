@@ -1,0 +1,173 @@
+"""What a receipt says, read for the page: numbers that are none are refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
+
+from neyman.accounting.semantics import digits
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import many
+from neyman.display.report import html as markup
+from neyman.elements import Node
+from neyman.publishing.release.receipt_format import Budget, MechanismPart, Receipt
+
+__all__ = [
+    "Entries",
+    "Powers",
+    "Receipt",
+    "chosen",
+    "limit_curve",
+    "limit_power",
+    "listing",
+    "name",
+    "number",
+    "place",
+    "proportion",
+    "size",
+    "tables_of",
+    "unit",
+]
+
+Entries = Sequence[MechanismPart]
+Powers = NDArray[np.float64]
+
+
+def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
+    """The level and the certified power that the page puts first."""
+    budget = receipt.budget
+    at_most = budget.kind == "at_most"
+    level = proportion(budget.level) if at_most else Fraction(1, 20)
+    known: dict[Fraction, Fraction] = {}
+    for point in receipt.guarantee.power:
+        at, upper = proportion(point.level), proportion(point.upper)
+        known[at] = max(upper, known.get(at, upper))
+    if not at_most and level not in known and known:
+        level = min(known)
+    # Both the budget that was met and the computed power are upper bounds.
+    powers = [proportion(budget.power)] if at_most else []
+    if level in known:
+        powers.append(known[level])
+    if not powers:
+        raise ValueError("receipt's guarantee.power is empty: it must give the power at a level")
+    return level, max(level, min(powers))
+
+
+def limit_power(budget: Budget) -> Callable[[Powers], Powers] | None:
+    """Power against level of the curve that a budget draws as the limit; None if it draws none.
+
+    Args:
+        budget: as in a receipt: "at_most" (the Gaussian curve through its point), "gdp",
+            "approximate" (power <= min(1, e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a))).
+
+    Returns:
+        A function of levels in [0, 1]. Other kinds (zCDP) are functionals, not curves.
+    """
+    if budget.kind == "at_most":
+        level, power = float(Fraction(budget.level)), float(Fraction(budget.power))
+        if not (0 < level < 1 and 0 < power < 1):
+            return None
+        return partial(_gaussian, float(ndtri(power) - ndtri(level)))
+    if budget.kind == "gdp":
+        return partial(_gaussian, float(Fraction(budget.mu)))
+    if budget.kind == "approximate":
+        return partial(_linear, float(Fraction(budget.epsilon)), float(Fraction(budget.delta)))
+    return None
+
+
+def _gaussian(mu: float, levels: Powers) -> Powers:
+    return np.where(levels < 1, ndtr(ndtri(levels) + mu), 1.0)
+
+
+def _linear(epsilon: float, delta: float, levels: Powers) -> Powers:
+    factor = math.exp(min(epsilon, 700.0))
+    powers = np.minimum(factor * levels + delta, 1 - (1 - delta - levels) / factor)
+    return np.where(levels < 1, np.clip(powers, 0, 1), 1.0)
+
+
+def limit_curve(budget: Budget) -> list[tuple[float, float]] | None:
+    """Points (level, power) of the limit that a budget draws, from level 0 to 1."""
+    power = limit_power(budget)
+    if power is None:
+        return None
+    levels = np.linspace(0.0, 1.0, 161) ** 2
+    if budget.kind == "approximate":
+        # Its two lines meet at (1 - delta) / (1 + e^epsilon).
+        epsilon = min(float(Fraction(budget.epsilon)), 700.0)
+        kink = (1 - float(Fraction(budget.delta))) / (1 + math.exp(epsilon))
+        levels = np.union1d(levels, [kink])
+    return list(zip(levels.tolist(), power(levels).tolist(), strict=True))
+
+
+def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
+    """The entries of each table, in order: one for a count or a sum, two for a mean."""
+    tables: dict[tuple[str, str], list[MechanismPart]] = {}
+    for entry in receipt.mechanisms:
+        if entry.public is public:
+            tables.setdefault((entry.query, entry.level), []).append(entry)
+    return list(tables.values())
+
+
+def place(level: str) -> str:
+    """The level of a table in words."""
+    return "overall" if level == "all" else f"by {level}"
+
+
+def name(entries: Entries) -> str:
+    """The name of a table."""
+    return f"{entries[0].query}, {place(entries[0].level)}"
+
+
+def size(entries: Entries) -> str:
+    """How many cells a table has; a dash where its keys are found in the data."""
+    cells = entries[0].cells
+    return "–" if cells is None else words.number(cells)
+
+
+def listing(tables: Iterable[Entries], most: int | None = None) -> Node:
+    """Tables by query, one a line: "total by state (5 cells), by county (437 cells)".
+
+    Args:
+        tables: entries of each.
+        most: list at most so many queries, and so many tables of each, and count the others.
+    """
+    queries: dict[str, list[str]] = {}
+    for entries in tables:
+        number = entries[0].cells
+        cells = "discovered keys" if number is None else many(number, "cell")
+        listed = queries.setdefault(entries[0].query, [])
+        listed.append(f"{place(entries[0].level)} ({cells})")
+    lines: list[Node] = []
+    for query, places in list(queries.items())[:most]:
+        more = f", and {len(places[most:]):,} more" if most and len(places) > most else ""
+        lines.append([markup.strong(query), f" {', '.join(places[:most])}{more}"])
+    if most and len(queries) > most:
+        left = sum(len(places) for places in list(queries.values())[most:])
+        lines.append(f"and {many(left, 'more table')}")
+    return markup.lines(lines)
+
+
+def unit(receipt: Receipt) -> tuple[str, int]:
+    """Who is protected, and how many records of each, in all tables together."""
+    tables: Mapping[str, Any] = receipt.plan.get("tables", {})
+    if not tables:
+        return receipt.unit.protects, receipt.unit.rows
+    own = int(receipt.plan["unit"].get("rows", 1))
+    return receipt.unit.protects, own + sum(int(part["rows"]) for part in tables.values())
+
+
+def number(x: Any) -> float:
+    """A number of a receipt, as a float."""
+    return float(words.value("number in the receipt", x))
+
+
+def proportion(x: Any) -> Fraction:
+    """A number of a receipt that must be in [0, 1], exactly as it is written."""
+    return digits.proportion("number in the receipt", x)

@@ -1,0 +1,116 @@
+"""The sections of a report that state its cost, and how to check it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import plain
+from neyman.display.report import html as markup
+from neyman.display.report.receipt_view import Entries, name, place, size, tables_of, unit
+from neyman.elements import Element, Node, element, joined
+from neyman.publishing.planning.allocation import Split
+from neyman.publishing.release.receipt_format import Receipt
+from neyman.publishing.release.table_files import MOST_CSV_CELLS
+
+__all__ = ["checking", "footer", "spending"]
+
+
+def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
+    """The share of the budget of each table.
+
+    Args:
+        receipt: of the release.
+        split: of its plan, where that says how much each table's error counts.
+    """
+    spent = tables_of(receipt)
+    costs = _costs(spent, "zcdp") or _costs(spent, "share")
+    total = sum(costs, Fraction(0))
+    if total == 0:
+        text = markup.paragraph("The cost is zero: no table depends on the data.")
+    else:
+        printed = words.shares([cost / total for cost in costs])
+        head = ["Table", "Cells", "", "Share of the budget"]
+        rows: list[list[Node]] = [
+            [name(entries), size(entries), markup.bar(cost / total), f"{share}%"]
+            for entries, cost, share in zip(spent, costs, printed, strict=True)
+        ]
+        sizes = [entries[0].cells for entries in spent]
+        known = [size for size in sizes if size is not None]
+        every = words.number(sum(known)) if known == sizes else "–"
+        rows.append(["All", every, "", "100%"])
+        reasons: Node = ""
+        measured = ""
+        if split is not None:
+            weights = {(part.query, part.level): plain(part.weight) for part in split.parts}
+            texts = [weights[e[0].query, e[0].level] for e in spent]
+            for row, weight in zip([head, *rows], ["Weight", *texts, ""], strict=True):
+                row.insert(2, weight)
+            command = "neyman plan split"
+            parts = " ".join(split.standing()).split(command)
+            reasons = markup.paragraph(joined(markup.code(command), parts))
+            measured = f" {split.measured(unit(receipt)[0])}"
+        text = [
+            markup.table(head, rows, key=len(head) - 1),
+            reasons,
+            markup.note(
+                "A larger share means less noise. Shares of the zCDP cost are rounded to 0.1% and "
+                f"sum to 100%.{measured}"
+            ),
+        ]
+    title = "Privacy budget by table"
+    return markup.Fold("budget", title, "Share of the budget that each table takes", text)
+
+
+def checking(receipt: Receipt) -> markup.Fold:
+    """What identifies the release, and the command that recomputes its guarantee."""
+    ledger = receipt.ledger
+    charged = f"{words.number(ledger.charged)} ({ledger.currency})"
+    if words.value("charged_delta", ledger.charged_delta):
+        charged += f", with delta {words.delta(ledger.charged_delta)}"
+    facts = [
+        ("Plan", markup.code(receipt.plan_hash)),
+        ("Dataset", markup.code(receipt.dataset)),
+        ("Part", markup.code(str(part)) if (part := receipt.plan.get("part")) else ""),
+        (
+            "Ledger",
+            ["account ", markup.code(ledger.account), ", entry ", markup.code(ledger.entry)],
+        ),
+        ("Charged", charged),
+    ]
+    large = [f"{one.query}, {place(one.level)}" for one in receipt.tables if one.without_csv]
+    left = markup.paragraph(
+        f"Tables of more than {MOST_CSV_CELLS:,} cells ({'; '.join(large)}) are published as "
+        "Parquet only. They are too large for a spreadsheet."
+    )
+    body = markup.blocks(
+        markup.paragraph(
+            "Anyone can recompute the guarantee from ",
+            markup.code("receipt.json"),
+            " without the data, and check that the tables are the published ones. Verification "
+            "cannot show that the numbers come from the data.",
+        ),
+        markup.paragraph(markup.code("neyman verify receipt.json")),
+        left if large else "",
+        markup.facts(facts),
+    )
+    return markup.Fold("check", "Verify this release", "Plan, dataset, and ledger entry", body)
+
+
+def footer(receipt: Receipt) -> Element:
+    """How numbers are rounded, and what they were made with."""
+    versions = ", ".join(f"{name} {version}" for name, version in receipt.versions.items())
+    rounded = (
+        "Risks are rounded up. Accuracy is rounded down. The receipt has every digit, with a "
+        "proven lower and upper bound."
+    )
+    software = markup.paragraph(f"Made with {versions}.")
+    return element("footer", markup.paragraph(rounded), software)
+
+
+def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
+    """What each table cost; nothing where a cost has no finite number."""
+    costs = [[words.value(field, getattr(entry, field)) for entry in entries] for entries in tables]
+    finite = [[cost for cost in each if isinstance(cost, Fraction)] for each in costs]
+    return [sum(each, Fraction(0)) for each in finite] if finite == costs else []

@@ -1,0 +1,129 @@
+"""The report of a release: one self-contained HTML file for a policy maker.
+
+Everything on the page follows from the receipt and the published tables. The page loads nothing
+(its content security policy forbids it), and its few lines of script only repeat what it already
+says. Numbers are rounded by `neyman.accounting.semantics.sentences`, never in the release's favor.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from neyman.display.report import (
+    accuracy_section,
+    method_section,
+    opening_section,
+    release_section,
+    risk_section,
+    table_section,
+)
+from neyman.display.report import html as markup
+from neyman.display.report.attribute_sections import beliefs, section
+from neyman.display.report.table_accuracy import Table
+from neyman.elements import element
+from neyman.publishing.plan.plan import Plan, PlanError
+from neyman.publishing.planning.allocation import MOMENT, best_split
+from neyman.publishing.release.receipt_format import Receipt
+
+if TYPE_CHECKING:
+    from neyman.publishing.release.folder import Release
+
+__all__ = ["page", "page_from"]
+
+
+def page(release: Release, into: Path | None = None) -> str:
+    """The report of a release as one self-contained HTML document.
+
+    Args:
+        release: a `Release`: its receipt, and its tables read a part at a time.
+        into: the file that the page is for, whose links lead to the release; if left out, one in
+            the folder of the release.
+
+    Raises:
+        ValueError: see `page_from`.
+    """
+    names = cast(Iterable[str], release.tables)  # pyright: ignore[reportUnknownMemberType]
+    tables: dict[str, Table] = {name: release.parquet(name) for name in names}
+    return page_from(release.receipt, tables, None, _folder_link(into, release.folder))
+
+
+def _folder_link(into: Path | None, folder: Path) -> str:
+    """The folder as a link from the page has to begin; "" for a page in it."""
+    if into is None:
+        return ""
+    path = Path(os.path.relpath(folder.resolve(), into.resolve().parent)).as_posix()
+    return "" if path == "." else f"{path}/"
+
+
+def page_from(
+    receipt: Receipt | Mapping[str, Any],
+    tables: Mapping[str, Table],
+    plan: Plan | None = None,
+    folder: str = "",
+) -> str:
+    """The report as one self-contained HTML document, from a receipt and the published tables.
+
+    Args:
+        receipt: the content of ``receipt.json``, schema "neyman-receipt/1".
+        tables: "query.level" to a table, or to the open Parquet file of one, with columns value,
+            lower, upper among others; those that are missing or empty leave their accuracy out.
+        plan: the receipt's, if it has been read.
+        folder: what a link to a file of the release begins with, such as "release/".
+
+    Returns:
+        HTML text, the same for the same input.
+
+    Raises:
+        ValueError: the receipt has another schema, lacks a field, or a number in it is none.
+    """
+    receipt = Receipt.read(receipt)
+    split = None
+    if plan is None:
+        plan = Plan.from_dict(receipt.plan) if _weighed(receipt) else _plan_of(receipt)
+    if _weighed(receipt) and plan is not None:
+        split = best_split(plan, work=MOMENT)
+    errors = accuracy_section.table_errors(receipt, tables)
+    folds = [
+        table_section.contents(receipt, tables, folder, plan),
+        method_section.method(receipt),
+        accuracy_section.every_error(receipt, errors),
+        accuracy_section.adding_up(receipt),
+        risk_section.figure(receipt),
+        risk_section.levels(receipt),
+        # Older receipts have no scenarios.
+        section(receipt),
+        beliefs(receipt),
+        release_section.spending(receipt, split),
+        risk_section.vocabularies(receipt),
+        release_section.checking(receipt),
+    ]
+    rest = [fold for fold in folds if fold]
+    more = markup.blocks(*(fold.element for fold in rest))
+    body = markup.blocks(
+        opening_section.opening(receipt, plan),
+        risk_section.headline(receipt),
+        accuracy_section.accuracy(receipt, errors),
+        risk_section.findings(receipt),
+        opening_section.caveats(receipt),
+        opening_section.contents_line(rest),
+        element("div", "\n", more, "\n", class_="rest"),
+    )
+    title = f"Privacy report: {receipt.plan.get('name', 'a release')}"
+    main = element("main", "\n", body, "\n")
+    return markup.document(title, main, release_section.footer(receipt))
+
+
+def _plan_of(receipt: Receipt) -> Plan | None:
+    """The receipt's plan, or None if the receipt has only a part of it."""
+    try:
+        return Plan.from_dict(receipt.plan)
+    except PlanError:
+        return None
+
+
+def _weighed(receipt: Receipt) -> bool:
+    """Whether the plan says how much the errors of its tables count."""
+    return any("weight" in query for query in receipt.plan.get("query", ()))

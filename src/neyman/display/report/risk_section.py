@@ -1,0 +1,326 @@
+"""The sections of a report that say what could be learned about one person."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.budget_warnings import budget_warnings
+from neyman.accounting.semantics.unchecked_claims import one_row_each
+from neyman.display.report import html as markup
+from neyman.display.report.receipt_view import chosen, limit_curve, number, proportion, unit
+from neyman.display.report.receipt_view import limit_power as limit_power_of
+from neyman.display.report.same_line import one_line
+from neyman.elements import Element, Node, element
+from neyman.publishing.release.receipt_format import (
+    Ends,
+    EpsilonPoint,
+    OutrightPart,
+    Receipt,
+    RoutePart,
+)
+
+__all__ = ["figure", "findings", "headline", "levels", "vocabularies"]
+
+_PRIORS = tuple(
+    Fraction(n, 1000)
+    for n in (1, 10, 20, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 950, 990, 999)
+)  # the places of the slider
+
+
+def headline(receipt: Receipt) -> Element:
+    """The one sentence that matters, and what it is about."""
+    subject, rows = unit(receipt)
+    level, power = chosen(receipt)
+    adds = receipt.neighboring == "add-remove"
+    confirm = "" if adds else "To confirm a claim is to report it as true. "
+    sentence = words.power(level, power, subject, receipt.neighboring)
+    assumed = one_row_each(receipt.unit.protects, receipt.plan.get("unit", {}).get("id"))
+    return markup.section(
+        "reveals",
+        f"Disclosure risk for one {subject}",
+        markup.paragraph(sentence, class_="sentence"),
+        markup.paragraph(markup.strong(assumed)) if assumed else "",
+        markup.note(
+            f"{confirm}{words.claim(receipt.neighboring, subject, rows)} The limit covers "
+            "attackers with unlimited computing power who know the plan and everyone else’s "
+            f"records. It excludes group patterns that appear without this {subject}."
+        ),
+        markup.note(
+            "Disclosure has three kinds. Identity disclosure: an attacker recognizes a person in "
+            "the release. Attribute disclosure: they learn a value in a person’s record. "
+            "Inferential disclosure: they infer either one with high probability. "
+            f"{_kinds(adds)}"
+        ),
+        markup.note(f"Chosen limit: {words.budget(receipt.budget.to_dict())}."),
+        *_budget_warnings(receipt),
+    )
+
+
+def _kinds(adds: bool) -> str:
+    """Return which kinds of disclosure the headline limits [docs/semantics.md]."""
+    if adds:
+        return (
+            "The limit above covers presence in the data. A value of someone known to be present "
+            "has a limit of its own: the one for single attributes, or for a group of 2."
+        )
+    return (
+        "The limit above covers them as claims about the record. Presence in the data is not "
+        "protected."
+    )
+
+
+def _budget_warnings(receipt: Receipt) -> list[Element]:
+    """A paragraph for each way in which the budget protects almost nothing."""
+    budget = receipt.budget
+    fields = {
+        "zcdp": budget.rho,
+        "gdp": budget.mu,
+        "power": budget.power,
+        "level": budget.level,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+    }
+    numbers = {name: Fraction(text) for name, text in fields.items() if text}
+    return [markup.paragraph(warning, class_="warning") for warning in budget_warnings(numbers)]
+
+
+def findings(receipt: Receipt) -> Element:
+    """How often a positive result is correct, by how likely the claim was before."""
+    level, power = chosen(receipt)
+    claims = 10_000
+    while level * claims < 20 and claims < 10**12:
+        claims *= 10
+    rows: list[list[Node]] = []
+    for prior in words.PRIORS:
+        true = prior * claims
+        right = words.posterior(level, power, prior)
+        rows.append(
+            [
+                f"1 in {prior.denominator}" + (" (even odds)" if prior.denominator == 2 else ""),
+                words.number(true),
+                words.number(true * power),
+                words.number((claims - true) * level, up=False),
+                markup.bar(right, mark=prior),
+                f"{words.percent(right)}",
+            ]
+        )
+    table = markup.table(
+        [
+            "Prior",
+            f"True claims of {words.number(claims)}",
+            "True positives (at most)",
+            "False positives",
+            "",
+            "Correct positive results (at most)",
+        ],
+        rows,
+        caption="Bar: share of positive results that are correct. Upright mark: the prior.",
+        key=5,
+        kind="findings",
+    )
+    even = words.finding(level, power, Fraction(1, 2))
+    share = words.percent(power)
+    return markup.section(
+        "findings",
+        "Reading a positive result",
+        markup.paragraph(
+            markup.strong(f"{share} is not the chance that a positive result is correct."),
+            " It bounds the share of true claims that the test confirms. Correctness also depends "
+            f"on the prior: how likely the claim was before the test. {even}",
+            class_="warning",
+        ),
+        table,
+        markup.note(
+            "This is for a test with a false positive rate of "
+            f"{words.percent(level, up=False)}. A stricter test confirms fewer claims, but its "
+            "positive results can be correct more often: ",
+            markup.link("levels", "see other false positive rates"),
+            ".",
+        ),
+    )
+
+
+def figure(receipt: Receipt) -> markup.Fold:
+    """True positive rate against false positive rate, with the numbers behind it."""
+    level, power = chosen(receipt)
+    subject, _ = unit(receipt)
+    budget = receipt.budget
+    guarantee = receipt.guarantee
+    known = {number(p.level): number(p.upper) for p in guarantee.curve}
+    known |= {number(p.level): number(p.upper) for p in guarantee.power}
+    curve = sorted((known | {float(level): float(power)}).items())
+    limit, limit_power = limit_curve(budget), limit_power_of(budget)
+    priors = [
+        {"text": words.percent(prior), "finding": words.finding_right(prior, "{right}")}
+        for prior in _PRIORS
+    ]
+    keys = [
+        markup.key("release", "this release: a certified upper bound"),
+        markup.key("guessing", "guessing: perfect privacy"),
+    ]
+    beside: Node = ""
+    if limit_power and one_line(limit_power, curve):
+        limit = None
+        beside = markup.paragraph(
+            "The chosen limit and the blue curve are one line here. No point of one is farther "
+            "from the other than half a percent of the figure’s width and height."
+        )
+    if limit:
+        through = ", through the chosen point" if budget.kind == "at_most" else ""
+        keys.insert(1, markup.key("limit", f"the chosen limit{through}"))
+    chart = markup.chart("tradeoff", {"level": float(level), "limit": limit or []})
+    head = ("False positive rate", "True positive rate (at most)")
+    numbers = element(
+        "table",
+        element("thead", element("tr", *(element("th", text, scope="col") for text in head))),
+        element("tbody", *(_curve_row(x, y, subject, receipt.neighboring) for x, y in curve)),
+    )
+    reading = markup.blocks(
+        *_slider("walk", "False positive rate (level)"),
+        *_slider("prior", "Prior probability of the claim"),
+        element("output", for_="walk prior", aria_live="polite"),
+    )
+    parts = markup.blocks(
+        chart,
+        element("ul", *keys, class_="legend"),
+        element("div", reading, class_="reading", hidden=True, data_priors=json.dumps(priors)),
+        element(
+            "details",
+            element("summary", "The numbers behind the curve"),
+            markup.scroll("Numbers behind the curve", numbers),
+        ),
+    )
+    said = markup.paragraph(
+        "An attacker can choose a strict or a lenient test. The blue curve bounds the true "
+        "positive rate at each false positive rate. The diagonal is guessing (perfect privacy). A "
+        "curve nearer the upper left corner reveals more."
+    )
+    body = markup.blocks(said, beside, element("figure", parts))
+    about = "The limit at every false positive rate, with your own prior"
+    return markup.Fold("curve", "Trade-off curve", about, body)
+
+
+def _slider(ident: str, label: str) -> tuple[Element, Element]:
+    ends = {"min": "0", "max": "1", "step": "1", "value": "0"}
+    return element("label", label, for_=ident), element("input", id=ident, type="range", **ends)
+
+
+def levels(receipt: Receipt) -> markup.Fold:
+    """Power at a few levels."""
+    rows: list[list[str]] = []
+    for point in receipt.guarantee.power:
+        level = proportion(point.level)
+        power = max(level, proportion(point.upper))
+        rows.append(
+            [
+                words.percent(level, up=False),
+                words.percent(level, up=False),
+                words.percent(power),
+                words.percent(words.posterior(level, power, Fraction(1, 2))),
+            ]
+        )
+    first = chosen(receipt)[0]
+    here = [proportion(p.level) == first for p in receipt.guarantee.power]
+    table = markup.table(
+        [
+            "False positive rate",
+            "Guessing",
+            "True positive rate (at most)",
+            "Correct positive results at even odds (at most)",
+        ],
+        rows,
+        key=2,
+        here=here,
+    )
+    said = markup.paragraph(
+        "A stricter test confirms fewer claims, but its positive results can be correct more often."
+    )
+    body = markup.blocks(said, table)
+    title = "Risk at other false positive rates"
+    return markup.Fold("levels", title, "Stricter and more lenient tests", body)
+
+
+def vocabularies(receipt: Receipt) -> markup.Fold:
+    """The guarantee in experts' terms."""
+    guarantee = receipt.guarantee
+    subject, rows_each = unit(receipt)
+    change = words.change(receipt.neighboring, subject, rows_each)
+    rows: list[list[Node]] = []
+    for index, point in enumerate(guarantee.epsilon):
+        delta = point.delta
+        text = words.epsilon(point.upper, delta, change)
+        said = text.replace(f", {change}.", ".") if index else text
+        rows.append([f"epsilon, delta {words.delta(delta)}", _value(point), said])
+    rows += [
+        ["mu (Gaussian)", _value(guarantee.mu), words.gdp(guarantee.mu.upper)],
+        ["rho (zCDP)", _value(guarantee.rho), words.zcdp(guarantee.rho.upper)],
+        [
+            "total variation",
+            _value(guarantee.total_variation),
+            words.total_variation(guarantee.total_variation.upper),
+        ],
+    ]
+    table = markup.table(
+        ["Measure", "At most", "In words"], rows, key=1, left=(2,), kind="vocabulary"
+    )
+    body = markup.blocks(
+        markup.paragraph("All rows describe this one release. Do not add them up."),
+        table,
+        _outright(guarantee.outright, subject),
+        _route(guarantee.zcdp_route),
+    )
+    title = "Guarantee in standard definitions"
+    return markup.Fold("vocabulary", title, "Epsilon and delta, mu, rho, and total variation", body)
+
+
+def _outright(failing: OutrightPart | None, subject: str) -> Node:
+    """What discovered keys add: a chance that a key reveals its only owner outright."""
+    if not failing:
+        return ""
+    return markup.paragraph(
+        f"A discovered key is published if enough {words.plural(subject)} have it. A key that "
+        f"only one {subject} has is still published with probability at most "
+        f"{words.chance(failing.delta)}, for all the keys and tables of one {subject} "
+        "together. That would reveal it outright. All numbers in this report include this "
+        "probability. Because of it, no finite rho or mu describes the whole release. Without it, "
+        f"rho is {words.number(failing.rho)}."
+    )
+
+
+def _route(route: RoutePart | None) -> Node:
+    if not route:
+        return ""
+    ratio = words.value("variance_ratio", route.variance_ratio)
+    if ratio <= 1:
+        return ""
+    return markup.paragraph(
+        "The noise was calibrated to the exact guarantee. Accounting with zCDP alone needs "
+        f"{words.number(ratio, up=False)} times the noise variance for the same guarantee "
+        f"({route.promise})."
+    )
+
+
+def _curve_row(level: float, power: float, subject: str, neighboring: str) -> Element:
+    """A row of the numbers behind the curve, with what the page's script says of it."""
+    shown, share = words.percent(level, up=False), words.percent(power)
+    if 0 < level < 1:
+        says = words.power(level, power, subject, neighboring)
+        right = [words.percent(words.posterior(level, power, prior)) for prior in _PRIORS]
+    else:
+        says = f"At a false positive rate of {shown}, the true positive rate is at most {share}."
+        right = []
+    cells = element("td", shown), element("td", share)
+    data = {"data-level": repr(level), "data-power": repr(power)}
+    return element("tr", *cells, **data, data_says=says, data_right=" ".join(right))
+
+
+def _value(bound: Ends | EpsilonPoint) -> Node:
+    """A bound's upper end; both ends where they differ by more than a hundredth."""
+    lower = words.value("lower", bound.lower)
+    upper = words.value("upper", bound.upper)
+    text = words.number(upper)
+    if upper == lower or (isinstance(upper, Fraction) and upper - lower <= upper / 100):
+        return text
+    return markup.below(text, f"at least {words.number(lower, up=False)}")

@@ -1,0 +1,209 @@
+"""The section of a report that states what each table measures, and shows its first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import many
+from neyman.display.report import html as markup
+from neyman.display.report.first_rows import first_rows
+from neyman.display.report.measurement_units import declared_columns, unit_of_values
+from neyman.display.report.receipt_view import Entries, place, tables_of, unit
+from neyman.display.report.table_accuracy import Table
+from neyman.elements import Node, element, joined
+from neyman.publishing.plan.expression_words import words as expression_words
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.planning.missing_values import missing_by_sentence
+from neyman.publishing.release.receipt_format import Receipt
+
+__all__ = ["contents"]
+
+_MOST_EDGES = 12  # bin edges that are listed one by one
+_MOST_SHOWN = 200  # tables whose first rows are shown
+
+_MEASURES = {
+    "count": "Number of rows",
+    "distinct": "Number of distinct values",
+    "histogram": "Number of rows per bin",
+    "mean": "Mean",
+    "median": "Median",
+    "max": "99% quantile",
+    "min": "1% quantile",
+    "quantiles": "Quantiles",
+    "ratio": "Ratio of sums",
+    "standard_deviation": "Standard deviation",
+    "sum": "Sum",
+    "variance": "Variance",
+}
+
+
+def contents(
+    receipt: Receipt, tables: Mapping[str, Table], folder: str = "", plan: Plan | None = None
+) -> markup.Fold | None:
+    """What each query measures, with the files and the first rows of its tables."""
+    by_sentence = missing_by_sentence(plan) if plan else {}
+    missing = {name: sentence for sentence, names in by_sentence.items() for name in names}
+    queries: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
+    if not queries:
+        return None
+    room = _MOST_SHOWN
+    blocks: list[Node] = []
+    for query in queries:
+        name = str(query["name"])
+        levels = [e[0].level for e in _entries(receipt) if e[0].query == name]
+        rows = [first_rows(f"{name}.{level}", tables) for level in levels[:room]]
+        room -= len(levels[:room])
+        facts = markup.facts(
+            [
+                ("Measure", _measure(receipt, query)),
+                *_details(receipt, query, folder, missing.get(name)),
+            ]
+        )
+        blocks.append(markup.blocks(element("h3", name), facts, rows))
+    return markup.Fold(
+        "contents",
+        "What each table contains",
+        "Measure, unit, groups, bounds, missing values, files, and first rows",
+        markup.blocks(*blocks),
+    )
+
+
+def _entries(receipt: Receipt) -> Sequence[Entries]:
+    return [*tables_of(receipt, public=True), *tables_of(receipt)]
+
+
+def _measure(receipt: Receipt, query: Mapping[str, Any]) -> Node:
+    """What is measured, of which column, and for which groups."""
+    subject, _ = unit(receipt)
+    measure = str(query["measure"])
+    text = _MEASURES.get(measure, measure)
+    if measure == "units":
+        text = f"Number of {words.plural(subject)}"
+    said: list[Node] = [text]
+    for link, name in (("of", "column"), ("over", "over")):
+        if query.get(name):
+            said += [f" {link} ", markup.code(query[name])]
+    if query.get("quantiles"):
+        said.append(f" at {', '.join(map(str, query['quantiles']))}")
+    groups = [markup.code(name) for name in query.get("by", ())]
+    if groups:
+        said += [", by ", joined(", ", groups)]
+    levels = query.get("at", ())
+    if levels:
+        said.append(f", {', '.join(place(str(level)) for level in levels)}")
+    return said
+
+
+def _details(
+    receipt: Receipt, query: Mapping[str, Any], folder: str, missing: str | None
+) -> list[tuple[str, Node]]:
+    """Terms; "" for what the query does not have."""
+    clips = [
+        [markup.code(query[name]), f" {clip}"]
+        for name, field in (("column", "clip"), ("over", "clip_over"))
+        if query.get(name) and (clip := _clip(receipt, query, field)) is not None
+    ]
+    edges: Any = query.get("edges")
+    bins = ""
+    if edges is not None:
+        listed = isinstance(edges, Sequence) and not isinstance(edges, str)
+        bins = _edges(_values(edges)) if listed else f"{edges}"
+    conditions = [text for text in (receipt.plan.get("where"), query.get("where")) if text]
+    bounds = [("groups", "cells"), ("rows_per_group", "rows in each cell")]
+    most = [f"at most {query[f]:,} {what}" for f, what in bounds if query.get(f) is not None]
+    thresholds = [
+        f"{place(part.level)}: a noisy count of {part.threshold:,}"
+        for part in receipt.mechanisms
+        if part.query == query["name"] and part.threshold is not None
+    ]
+    files = [markup.file_link(t.path, folder) for t in receipt.tables if t.query == query["name"]]
+    return [
+        ("Unit of the values", unit_of_values(receipt, str(query["name"]))),
+        ("Privacy unit", "; ".join([_protected(receipt, query), *most])),
+        ("Coverage", markup.lines(_coverage(receipt, query))),
+        ("Clip", markup.lines(clips)),
+        ("Bins", bins),
+        ("Filter", " and ".join(expression_words(str(text)) for text in conditions)),
+        ("Missing values", missing or markup.lines(_missing(receipt, query))),
+        ("Threshold of discovered keys", markup.lines(thresholds)),
+        ("Files", joined(", ", files)),
+    ]
+
+
+def _protected(receipt: Receipt, query: Mapping[str, Any]) -> str:
+    """The privacy unit, with the most of its rows that count in the query's table."""
+    tables: Mapping[str, Any] = receipt.plan.get("tables", {})
+    own = receipt.plan.get("unit", {}).get("rows", receipt.unit.rows)
+    rows = tables.get(str(query.get("table")), {}).get("rows", own)
+    count = receipt.unit.rows if isinstance(rows, str) else int(rows)
+    return f"one {receipt.unit.protects}, with at most {many(count, 'row')} in this table"
+
+
+def _clip(receipt: Receipt, query: Mapping[str, Any], field: str) -> str | None:
+    clip: Any = query.get(field)
+    if isinstance(clip, Sequence) and not isinstance(clip, str) and len(_values(clip)) == 2:
+        return " to ".join(map(str, _values(clip)))
+    for part in receipt.clips:
+        if part.bounds == query["name"] and len(part.clip) == 2:
+            return f"{part.clip[0]} to {part.clip[-1]}, from a noisy histogram"
+    return None
+
+
+def _edges(edges: Sequence[Any]) -> str:
+    if len(edges) <= _MOST_EDGES:
+        return ", ".join(map(str, edges))
+    return f"{many(len(edges) - 1, 'bin')} from {edges[0]} to {edges[-1]}"
+
+
+def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
+    """Which keys a table covers, and what happens to the other values."""
+    columns = declared_columns(receipt)
+    lines: list[Node] = []
+    for name in query.get("by", ()):
+        column = columns.get(name, {})
+        if column.get("discover"):
+            lines.append([markup.code(name), ": discovered keys; missing values are dropped"])
+            continue
+        keys = column.get("keys")
+        size = (
+            f"{many(len(_values(keys)), 'listed key')}"
+            if isinstance(keys, Sequence)
+            else "listed keys"
+        )
+        lines.append([markup.code(name), f": {size}", _others(column)])
+    hierarchy: Mapping[str, Any] = receipt.plan.get("hierarchy", {})
+    for name, part in hierarchy.items():
+        if set(query.get("at", ())) & set(part.get("levels", ())):
+            lines.append([markup.code(name), ": listed places", _others(part)])
+    return lines
+
+
+def _missing(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
+    """What a missing value of each measured column counts as, from a part of a plan."""
+    columns = declared_columns(receipt)
+    return [
+        [markup.code(name), ": ", _replacement(columns[name]["unknown"])]
+        for name in filter(None, (query.get("column"), query.get("over")))
+        if "unknown" in columns.get(name, {})
+    ]
+
+
+def _others(column: Mapping[str, Any]) -> Node:
+    """What a value that is not listed counts as."""
+    return ["; other values: ", _replacement(value)] if (value := column.get("unknown")) else ""
+
+
+def _replacement(value: Any) -> Node:
+    """What a missing or unlisted value counts as."""
+    if value == "drop":
+        return "the row is dropped"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = " / ".join(map(str, _values(value)))
+    return ["counted as ", markup.code(value)]
+
+
+def _values(values: Any) -> list[Any]:
+    """The values of a list in a receipt."""
+    return list(cast(Sequence[Any], values))

@@ -1,0 +1,140 @@
+"""Hostile texts in plans, keys, columns, and receipts are texts on every page."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+import neyman as ny
+from hostile_pages import BENIGN, HOSTILE, Structure, poisoned, poisoned_tables, published
+from neyman import notebook
+from neyman.display.report import report
+from neyman.elements import element
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.release.verify.verification import verify
+
+# DuckDB's own Arrow reader calls a method that it has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+TEXT = '"><img src=x onerror=hit()></title>&lt;'  # with no quote that an expression could not have
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    """A release of a benign plan, and one of the same plan with a hostile text in each place."""
+    return [published(tmp_path_factory.mktemp("hostile"), text) for text in (BENIGN, TEXT)]
+
+
+def test_the_page_of_a_hostile_plan_has_the_elements_of_a_benign_one(releases):
+    """Names, columns, keys, a discovered key, and the unit are on the page as texts."""
+    benign, hostile = (
+        Structure((each.folder / "report.html").read_text("utf-8")) for each in releases
+    )
+    assert hostile.tags == benign.tags
+    assert hostile.links == benign.links
+    for said in ("only one patient {} has", "office {}", "kg {}", "visits{}", "case{}", "look{}"):
+        assert said.format(BENIGN) in benign.text
+        assert said.format(TEXT) in hostile.text
+    assert f"key {TEXT}"[:39] in hostile.text
+    checks = verify(releases[1].folder, {"report.html": report.page})
+    assert [check for check in checks if not check.ok] == []
+
+
+def test_the_notebook_views_of_hostile_results_have_the_elements_of_benign_ones(releases):
+    """Of a release, a plan, an answer, and an error."""
+
+    def views(release, text):
+        unit = ny.Unit(f"patient {text}", neighboring="replace-one", rows=1)
+        ledger = ny.throwaway(1)
+        ledger.register("a@1", protects=unit.protects, neighboring="replace-one", rows=1)
+        asking = ny.Session(
+            ledger=ledger,
+            dataset="a@1",
+            data=pa.table({f"c{text}": [text, "b"]}),
+            unit=unit,
+            columns={f"c{text}": ny.keys([text, "b"], unknown="drop")},
+        )
+
+        def failed():
+            raise ValueError(text)
+
+        return [
+            release._repr_html_(),
+            Plan.from_dict(release.receipt.plan)._repr_html_(),
+            asking.ask(ny.count(by=f"c{text}"), zcdp="1/100")._repr_html_(),
+            notebook.safe_html(failed, text),
+        ]
+
+    pairs = zip(views(releases[0], BENIGN), views(releases[1], TEXT), strict=True)
+    for benign, hostile in pairs:
+        assert Structure(hostile).tags == Structure(benign).tags
+        assert "img" in hostile
+
+
+def test_each_hostile_text_in_every_place_of_a_receipt_stays_text(releases, attempts):
+    """The page is the benign one, element by element, and only files of the release are links."""
+    receipt = json.loads((releases[0].folder / "receipt.json").read_text("utf-8"))
+
+    def structure(text):
+        tables = poisoned_tables(releases[0].tables, text)
+        return Structure(report.page_from(poisoned(receipt, text), tables))
+
+    def elements(page):
+        # A path that leads out of the folder is no link.
+        return [tag for tag in page.tags if tag[0] not in ("a", "/a")]
+
+    benign = structure(" \n")  # which no name of a plan can have
+    for text in HOSTILE:
+        page = structure(f" {text}")
+        assert elements(page) == elements(benign), text
+        assert all(link.startswith(("#", "tables/")) and ":" not in link for link in page.links)
+        attempts(1)
+
+
+def test_what_could_not_be_seen_is_a_code():
+    """A mark cannot turn the digits after it, and a page is always UTF-8."""
+    page = str(element("p", "at most \u202e52\u2066%\x00\x1b\u2028\ud800", title="\u202e"))
+    said = r"at most \u202e52\u2066%\x00\x1b\u2028\ud800"
+    assert page == rf'<p title="\u202e">{said}</p>'
+    assert page.encode("utf-8")
+    assert (
+        Structure(str(element("p", "שלום \u200e25% 👩\u200d🔬\n"))).text
+        == "שלום \u200e25% 👩\u200d🔬\n"
+    )
+
+
+def test_texts_are_read_back_as_they_were_written():
+    """Between tags, and in an attribute."""
+    for text in filter(str.isprintable, HOSTILE):
+        page = Structure(str(element("p", text, title=text)))
+        assert page.tags == [("p", "title"), ("/p",)]
+        assert page.text == page.values[0] == text
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("script", {}),
+        ("style", {}),
+        ("p><b", {}),
+        ("", {}),
+        ("p", {"title x": "y"}),
+        ("p", {"title=''><b": "y"}),
+        ("p", {"onclick": "hit()"}),
+        ("a", {"href": "javascript:hit()"}),
+        ("a", {"href": "https://e.example"}),
+        ("a", {"href": "//e.example"}),
+        ("a", {"href": "\\\\e.example"}),
+        ("a", {"HREF": "https://e.example"}),
+        ("p", {"ONCLICK": "hit()"}),
+        ("SCRIPT", {}),
+        ("img", {"src": "//e.example"}),
+        ("iframe", {"srcdoc": "<b>"}),
+        ("button", {"formaction": "//e.example"}),
+        ("meta", {"http_equiv": "refresh"}),
+    ],
+)
+def test_no_element_is_made_that_holds_code_or_leads_away(name, attributes):
+    with pytest.raises(ValueError, match="element"):
+        element(name, **attributes)
