@@ -27,7 +27,7 @@ import duckdb
 import psycopg
 import pyarrow as pa
 
-from neyman.demo.midwest import counted, write_people, write_plan
+from neyman.cli.demo.midwest import counted, write_people, write_plan
 from neyman.publishing.engines.aggregate import aggregate_cells, buckets_of, listed, rehearse
 from neyman.publishing.engines.backend_tables import fetched, fresh_key, secret_table
 from neyman.publishing.engines.bounding import first_rows

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from neyman.demo.midwest import write_plan
+from neyman.cli.demo.midwest import write_plan
 from neyman.display.explorer.plan_desk import PlanDesk, opened_from
 
 GOAL = 100  # milliseconds

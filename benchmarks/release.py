@@ -82,7 +82,7 @@ def demo() -> list[ROW]:
     """Counting and noise of the demo beside the same groups in plain SQL."""
     import duckdb
 
-    from neyman.demo.midwest import write_people, write_plan
+    from neyman.cli.demo.midwest import write_people, write_plan
     from neyman.noise import SecureBits
     from neyman.publishing.engines.aggregate import aggregate_cells
     from neyman.publishing.engines.data_schema import columns_needed
@@ -134,7 +134,7 @@ def expressions() -> list[ROW]:
     """A filter, two derived columns, and a lookup on the demo's people, beside plain SQL."""
     import duckdb
 
-    from neyman.demo.midwest import counted, write_people
+    from neyman.cli.demo.midwest import counted, write_people
     from neyman.publishing.engines.aggregate import aggregate_cells
     from neyman.publishing.engines.data_schema import columns_read
     from neyman.publishing.engines.row_values import prepared
@@ -206,7 +206,7 @@ def expressions() -> list[ROW]:
 
 def process() -> list[ROW]:
     """The demo as `neyman run`, from the start of the process to its end."""
-    from neyman.demo.midwest import write_people, write_plan
+    from neyman.cli.demo.midwest import write_people, write_plan
     from neyman.ledger.ledger import Ledger
 
     with tempfile.TemporaryDirectory() as name:

@@ -121,7 +121,7 @@ ATTACKS = {
         "inputs",
         (
             "publishing/release/test_table_files.py::test_what_csv_shows_*",
-            "show/test_cli.py::test_no_text_of_others_*",
+            "cli/test_cli.py::test_no_text_of_others_*",
             "publishing/engines/test_data_files.py::*",
             "publishing/plan/test_key_files.py::*",
             "publishing/engines/test_spill.py::*",

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.demo.midwest import PEOPLE, RACES, counted, write_plan
+from neyman.cli.demo.midwest import PEOPLE, RACES, counted, write_plan
 from neyman.publishing.consistency.adjusted_tables import METHODS, Consistent, consistent_tables
 from neyman.publishing.plan.plan import Plan
 from reproductions.markdown import Tell, main, table
@@ -181,7 +181,7 @@ left apart rather than forced together, which would move both away from the trut
 places: a declared total counts every row, and tables by place add up to it where the hierarchy's
 `unknown` is one of its places.
 
-Below: the demo's {PEOPLE:,} people ([studies/midwest.py](../src/neyman/demo/midwest.py)) with
+Below: the demo's {PEOPLE:,} people ([studies/midwest.py](../src/neyman/cli/demo/midwest.py)) with
 its plan and such an `unknown` for races and places; errors are from {RELEASES} simulated releases.
 Everything on this page is computed anew by a test."""
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.demo.midwest import RACES, counted, write_plan
+from neyman.cli.demo.midwest import RACES, counted, write_plan
 from neyman.noise import SecureBits, discrete_gaussian
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from neyman.accounting.semantics import sentences as words
 from neyman.cli.calibrate_command import at_error
-from neyman.demo.midwest import write_plan
+from neyman.cli.demo.midwest import write_plan
 from neyman.mechanisms.optimal_marginals import MarginalStrategy, optimal_marginals
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.allocation import best_split

@@ -190,7 +190,7 @@ def several(request, tmp_path_factory) -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def midwest(tmp_path_factory) -> Iterator[Served]:
     """An explorer of the demo's plan, for the screenshots."""
-    from neyman.demo.midwest import write_plan
+    from neyman.cli.demo.midwest import write_plan
 
     serving = Served(write_plan(tmp_path_factory.mktemp("midwest")))
     yield serving

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.demo.midwest import PEOPLE
+from neyman.cli.demo.midwest import PEOPLE
 from neyman.noise import Bits
 from neyman.publishing.plan.plan import Plan
 from reproductions.linkage import attack as linkage

@@ -471,7 +471,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Run the whole workflow on 42,008,942 records, rebuilt from published county counts."""
-    from neyman.demo.demonstration import demonstrate, edited
+    from neyman.cli.demo.demonstration import demonstrate, edited
 
     with failing(as_json, CHARGED):
         with progress() as tell:

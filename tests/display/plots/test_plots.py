@@ -15,7 +15,7 @@ from matplotlib.colors import to_rgb
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
-from neyman.demo.midwest import write_plan
+from neyman.cli.demo.midwest import write_plan
 from neyman.display.plots import direct_labels as lines
 from neyman.display.plots import figures as plots
 

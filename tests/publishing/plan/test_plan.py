@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.demo.midwest import write_plan
+from neyman.cli.demo.midwest import write_plan
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.resolve import exact_text

@@ -13,9 +13,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from neyman.demo import demonstration as demo
-from neyman.demo import midwest
-from neyman.demo.midwest import PEOPLE
+from neyman.cli.demo import demonstration as demo
+from neyman.cli.demo import midwest
+from neyman.cli.demo.midwest import PEOPLE
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.release.folder import OutputError
 

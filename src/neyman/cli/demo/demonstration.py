@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from neyman.api import run
-from neyman.demo.midwest import PLAN, write_people, write_plan
+from neyman.cli.demo.midwest import PLAN, write_people, write_plan
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.engines.duckdb import OFFLINE
 from neyman.publishing.release.folder import Release
