@@ -336,10 +336,11 @@ Noise is alike on all cells of a table, so the problem splits into parts that do
 set of columns, what cells by these columns say beyond their margins. For each of them the places
 are a tree, where two passes, up and down, are least squares exactly
 ([tree.py](../src/neyman/publishing/consistency/tree.py),
-[margins.py](../src/neyman/publishing/consistency/margins.py)). So time grows with the number of cells
-alone, also for tables by race and by sex that share no finer one. For linear constraints of your
-own there is `least_squares` ([constraints.py](../src/neyman/publishing/consistency/constraints.py)),
-which is iterative where the problem is large. The derivation is in
+[margins.py](../src/neyman/publishing/consistency/margins.py)). So time grows with the number of
+cells alone, also for tables by race and by sex that share no finer one. For linear constraints of
+your own there is `least_squares`
+([constraints.py](../src/neyman/publishing/consistency/constraints.py)), which is iterative where
+the problem is large. The derivation is in
 [the certificates](certificates/consistency.md)."""
 
 

@@ -157,7 +157,8 @@ def needed(
     Every point holds. Without any one slack of these places at least one point fails.
 
     Args:
-        places: a file and a function, class, or constant in it, as "curves/profiles/duality.py:chord".
+        places: a file and a function, class, or constant in it, as
+            "curves/profiles/duality.py:chord".
         together: groups of slacks, numbered from 0 over all places. Any one of a group covers for
             the others: with it every point holds, and without all of them at least one fails.
         but: numbers of slacks that no point needs: the source says which roundings they cover.

@@ -1,0 +1,1 @@
+"""Private estimates, tests of hypotheses, and training."""

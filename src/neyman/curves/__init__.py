@@ -1,0 +1,1 @@
+"""The trade-off curve of a composition, from its privacy losses."""

@@ -1,0 +1,1 @@
+"""What people read: the page of a release, figures, and the explorer."""

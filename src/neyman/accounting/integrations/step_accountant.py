@@ -25,9 +25,10 @@ class StepAccountant:
     """An accountant with the interface of Opacus that returns Neyman's certified upper bounds.
 
     A step is Gaussian noise of the noise multiplier on a Poisson sample, under add-remove. This is
-    what Opacus does under the settings that `neyman.accounting.integrations.opacus.check_batches` accepts,
-    where the number of rows is public. All steps are accounted as one composition, also
-    where the noise or the rate changes between them.
+    what Opacus does under the settings that
+    `neyman.accounting.integrations.opacus.check_batches` accepts, where the number of rows is
+    public. All steps are accounted as one composition, also where the noise or the rate changes
+    between them.
 
     Examples:
         >>> from neyman.accounting.integrations.step_accountant import StepAccountant

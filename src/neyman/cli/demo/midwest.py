@@ -21,7 +21,7 @@ __all__ = ["PEOPLE", "PLAN", "RACES", "counted", "write_people", "write_plan"]
 
 PEOPLE = 42_008_942
 RACES = ("white", "black", "american_indian", "asian", "other")
-_COUNTS = files("neyman") / "demo" / "midwest_1990_county_race.csv"
+_COUNTS = files("neyman.cli.demo") / "midwest_1990_county_race.csv"
 
 PLAN = f"""\
 schema = 2

@@ -61,10 +61,11 @@ def _style() -> str:
 
 
 def _module() -> str:
-    scripts = "\n".join(_static(f"explorer/static/{name}.js") for name in _SCRIPTS)
+    scripts = "\n".join(_static(f"display/explorer/static/{name}.js") for name in _SCRIPTS)
+    start = _static("display/explorer/static/widget.js")
     return (
         f"const PAGE = {json.dumps(_page())};\nconst STYLE = {json.dumps(_style())};\n"
-        f"const begin = (root, link) => {{\n{scripts}\n}};\n{_static('display/explorer/static/widget.js')}"
+        f"const begin = (root, link) => {{\n{scripts}\n}};\n{start}"
     )
 
 

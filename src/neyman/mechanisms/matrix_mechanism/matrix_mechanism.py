@@ -1,8 +1,8 @@
 """The matrix mechanism: sums over a stream, with noise that is correlated so as to cancel.
 
 Prefix sums of n steps released one by one would need noise of order sqrt(n); measured through a
-strategy C (`neyman.mechanisms.matrix_mechanism.strategy`) they need order log n. What goes out is C x with
-integer noise; every sum is read from that.
+strategy C (`neyman.mechanisms.matrix_mechanism.strategy`) they need order log n. What goes out is
+C x with integer noise; every sum is read from that.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ number:
 - standard deviation: the root of the variance's, which is what it is at most;
 - ratio of sums: sqrt(S^2 + r^2 T^2) / b, S and T the standard errors of both sums, b the sum below
   if its values average the middle of their clip, r the largest ratio then;
-- quantile that is drawn by inverse sensitivity: by rank, see `neyman.publishing.tables.estimates.rank_error`;
+- quantile that is drawn by inverse sensitivity: by rank, see
+  `neyman.publishing.tables.estimates.rank_error`;
 - quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of
   what decides on which side of bin j it lies (`neyman.publishing.tables.estimates.quantiles`).
 

@@ -1,0 +1,1 @@
+"""Privacy profiles that have a formula."""

@@ -1,0 +1,1 @@
+"""Privacy profiles by integrals along a line in the complex plane."""

@@ -1,0 +1,1 @@
+"""Privacy profiles of losses on a grid."""

@@ -1,0 +1,1 @@
+"""Privacy profiles of steps on samples."""
