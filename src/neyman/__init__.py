@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from functools import cache
 
+from neyman.former_modules import add_former_modules
+
 __version__ = "0.2.0"
+
+add_former_modules()
 
 
 @cache

@@ -1,5 +1,7 @@
 """The accountant in Opacus, and the batches in torch, with the real libraries."""
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -180,3 +182,12 @@ def test_torch_gradients_by_vmap_train(tmp_path):
     accuracy = np.mean((X.numpy() @ trained.parameters).argmax(axis=1) == Y.numpy())
     assert accuracy > 0.8
     assert trained.problems() == []
+
+
+def test_the_accountant_registers_at_the_path_that_pages_have_shown():
+    program = (
+        "import neyman.integrations.opacus; from opacus.accountants import create_accountant; "
+        "print(type(create_accountant('neyman')).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "NeymanOpacusAccountant\n", done.stderr

@@ -1,0 +1,109 @@
+"""Former paths of modules, which keep working.
+
+`import neyman.plots.figures` gives the module `neyman.display.plots.figures` itself, not a copy of
+it, and warns with the new path.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+__all__ = ["FORMER_MODULES", "add_former_modules", "current_module"]
+
+_PROFILE_FAMILIES = {
+    "closed_forms": ("bounded_range_releases", "closed_form"),
+    "contour": ("complement_line", "contour", "contour_line"),
+    "lattice": ("continuous_parts", "convolution", "lattice"),
+    "sampled_steps": (
+        "bracket_sum",
+        "few_steps",
+        "largest_step",
+        "log_sum_density",
+        "one_subsampled_step",
+        "real_sums",
+        "step_grid",
+        "step_nodes",
+    ),
+}
+_WINGS = {
+    "accounting": ("integrations", "optimality", "semantics"),
+    "analysis": ("estimators", "hypothesis_tests", "training"),
+    "cli": ("demo",),
+    "curves": ("divergences", "losses", "profiles", "tradeoff"),
+    "display": ("explorer", "plots", "report"),
+    "mechanisms": ("canonical", "matrix_mechanism", "shuffling", "stability", "tuning"),
+    "publishing": (
+        "consistency",
+        "engines",
+        "plan",
+        "planning",
+        "release",
+        "synthetic",
+        "tables",
+    ),
+}
+FORMER_MODULES: dict[str, str] = {
+    f"neyman.{name}": f"neyman.{wing}.{name}" for wing, names in _WINGS.items() for name in names
+} | {
+    f"neyman.profiles.{name}": f"neyman.curves.profiles.{family}.{name}"
+    for family, names in _PROFILE_FAMILIES.items()
+    for name in names
+}
+"""The new path of each package or file that moved; what lies below a package moved with it."""
+
+
+def current_module(path: str) -> str | None:
+    """Return the new path of a module that moved, or None if none did.
+
+    Args:
+        path: a dotted path, such as "neyman.plots.figures".
+    """
+    former = path
+    while former not in FORMER_MODULES:
+        former = former.rpartition(".")[0]
+        if not former:
+            return None
+    return FORMER_MODULES[former] + path[len(former) :]
+
+
+class _CurrentModule:
+    """A loader that gives the module at the new path."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        from importlib import import_module
+
+        path = current_module(spec.name)
+        assert path is not None
+        module = import_module(path)
+        self.spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec  # in place of that of the former path
+
+
+class _FormerModules:
+    """A finder of modules at their former paths."""
+
+    def find_spec(
+        self, fullname: str, path: object = None, target: object = None
+    ) -> ModuleSpec | None:
+        current = current_module(fullname) if fullname.startswith("neyman.") else None
+        if current is None or find_spec(current) is None:
+            return None
+        import warnings
+
+        warnings.warn(f"{fullname} moved to {current}", DeprecationWarning, stacklevel=2)
+        return ModuleSpec(fullname, _CurrentModule())
+
+
+def add_former_modules() -> None:
+    """Let imports find former paths.
+
+    This finder comes first: another would load a second copy of a file below a moved package.
+    """
+    if not any(isinstance(finder, _FormerModules) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _FormerModules())
