@@ -15,8 +15,8 @@ __all__ = ["FORMER_MODULES", "add_former_modules", "current_module"]
 
 _PROFILE_FAMILIES = {
     "closed_forms": ("bounded_range_releases", "closed_form"),
-    "contour": ("complement_line", "contour", "contour_line"),
-    "lattice": ("continuous_parts", "convolution", "lattice"),
+    "contour": ("complement_line", "continuous_parts", "contour"),
+    "lattice": ("convolution", "lattice"),
     "sampled_steps": (
         "bracket_sum",
         "few_steps",

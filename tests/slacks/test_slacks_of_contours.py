@@ -15,7 +15,7 @@ import numpy as np
 from mpmath import mpf
 
 from neyman.curves.profiles.contour.contour import ContourProfile, _plus
-from neyman.curves.profiles.contour.contour_line import (
+from neyman.curves.profiles.contour_line import (
     Line,
     Sum,
     least_log_powers,
@@ -131,7 +131,7 @@ def test_a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss() -> I
         yield low <= mpmath.log(infinite) <= high
 
 
-@needed("curves/profiles/contour/contour_line.py:Line.log_delta")
+@needed("curves/profiles/contour_line.py:Line.log_delta")
 def test_a_line_of_one_node() -> Iterator[bool]:
     far = np.array([[2.0], [-1e9], [1.0]])
     for c, top, epsilon, weight in numbers(7, 60, (0.1, 9.0), (0.1, 90), (100.0, 900.0), (0.1, 1)):
@@ -147,7 +147,7 @@ def test_a_line_of_one_node() -> Iterator[bool]:
         yield min(alias, 0) <= line.log_delta(np.zeros(1))[1][0]
 
 
-@needed("curves/profiles/contour/contour_line.py:log_chernoff")
+@needed("curves/profiles/contour_line.py:log_chernoff")
 def test_chernoff_far_out() -> Iterator[bool]:
     c = mpf(5e8)
     for (epsilon,) in numbers(8, 60, (0.0, 3.0)):
@@ -157,7 +157,7 @@ def test_chernoff_far_out() -> Iterator[bool]:
         yield log_chernoff(Sure(0.0), epsilon) >= log_kernel(c) - c * epsilon
 
 
-@needed("curves/profiles/contour/contour_line.py:mgf_below")
+@needed("curves/profiles/contour_line.py:mgf_below")
 def test_the_error_of_k_is_added() -> Iterator[bool]:
     for loss, error in numbers(10, 60, (0.0, 20.0), (0.0, 1.0)):
         most = mgf_below(Sure(loss, error), np.array([0.5]))
@@ -165,7 +165,7 @@ def test_the_error_of_k_is_added() -> Iterator[bool]:
 
 
 @needed(
-    "curves/profiles/contour/contour_line.py:least_log_powers",
+    "curves/profiles/contour_line.py:least_log_powers",
     together=[(0, 2), (1, 2)],
 )
 def test_a_miss_by_chernoff() -> Iterator[bool]:

@@ -33,7 +33,7 @@ from neyman.curves.profiles.contour.complement_line import (
     _gain,
     _largest,
 )
-from neyman.curves.profiles.contour.contour_line import Line
+from neyman.curves.profiles.contour_line import Line
 from neyman.curves.profiles.duality import Conjugate, log_power_by_duality
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side
 from neyman.curves.profiles.profile import Interval, log_delta_below_zero

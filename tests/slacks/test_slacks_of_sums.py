@@ -20,7 +20,7 @@ from mpmath import mpf
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.closed_forms.bounded_range_releases import BoundedRangeProfile
 from neyman.curves.profiles.contour.complement_line import ComplementLine, _on_line
-from neyman.curves.profiles.lattice.continuous_parts import (
+from neyman.curves.profiles.contour.continuous_parts import (
     ContinuousPartsProfile,
     _added,
     _FewFromDensity,
@@ -183,8 +183,8 @@ def near(sums: Atoms, exact: list[Fraction]) -> Iterator[bool]:
 
 
 @needed(
-    "curves/profiles/lattice/continuous_parts.py:_added",
-    "curves/profiles/lattice/continuous_parts.py:_moved",
+    "curves/profiles/contour/continuous_parts.py:_added",
+    "curves/profiles/contour/continuous_parts.py:_moved",
 )
 def test_sums_of_measures_on_two_lattices() -> Iterator[bool]:
     for seed in range(20):
@@ -201,7 +201,7 @@ def test_sums_of_measures_on_two_lattices() -> Iterator[bool]:
         yield from near(_moved(fine, coarse), product)
 
 
-@needed("curves/profiles/lattice/continuous_parts.py:ContinuousPartsProfile._above_zero")
+@needed("curves/profiles/contour/continuous_parts.py:ContinuousPartsProfile._above_zero")
 def test_terms_with_few_and_with_many_parts_from_the_density() -> Iterator[bool]:
     for x, y in numbers(10, 60, (-900.0, -90.0), (-2.0, 2.0)):
         few, many = ((np.array([v]), np.array([v])) for v in (x, x + y))
@@ -218,7 +218,7 @@ def test_terms_with_few_and_with_many_parts_from_the_density() -> Iterator[bool]
         yield low[0] <= exact <= high[0]
 
 
-@needed("curves/profiles/lattice/continuous_parts.py:_FewFromDensity.log_deltas")
+@needed("curves/profiles/contour/continuous_parts.py:_FewFromDensity.log_deltas")
 def test_terms_with_one_part_from_the_density() -> Iterator[bool]:
     # Of the density's own part the delta is e^{start - slope x}; x is at least about 0.5.
     deep = numbers(11, 20, (2, 3), (-1000.0, -600.0), (0.0, 1.0))

@@ -18,13 +18,13 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.losses.subsampled import FixedSizeLoss, ReplaceOneSubsampledLoss, SubsampledLoss
-from neyman.curves.profiles.duality import log_power_by_duality, log_power_near
-from neyman.curves.profiles.lattice.continuous_parts import (
+from neyman.curves.profiles.contour.continuous_parts import (
     SHARED,
     ContinuousPartsProfile,
     ManyFromDensity,
     parts_lattice,
 )
+from neyman.curves.profiles.duality import log_power_by_duality, log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import tilt_of_level
 from random_laws import examples

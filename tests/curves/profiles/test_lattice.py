@@ -22,7 +22,7 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.rounded_gaussian import rounded_gaussian_loss
 from neyman.curves.profiles.contour.contour import contour_profile
-from neyman.curves.profiles.contour.contour_line import least_log_powers, mgf_below
+from neyman.curves.profiles.contour_line import least_log_powers, mgf_below
 from neyman.curves.profiles.lattice.convolution import dots_profile, exact_profile
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side
 from neyman.numerics import theta

@@ -5,8 +5,8 @@
 
 from neyman.curves.profiles import combination
 from neyman.curves.profiles.closed_forms import bounded_range_releases, closed_form
-from neyman.curves.profiles.contour import contour
-from neyman.curves.profiles.lattice import continuous_parts, convolution
+from neyman.curves.profiles.contour import continuous_parts, contour
+from neyman.curves.profiles.lattice import convolution
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.curves.profiles.sampled_steps import largest_step, one_subsampled_step
 from neyman.curves.profiles.selection import Rule, register, rules, select

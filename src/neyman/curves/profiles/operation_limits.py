@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.profiles.contour.contour_line import (
+from neyman.curves.profiles.contour_line import (
     BELOW,
     least_log_powers,
     log_kernel,

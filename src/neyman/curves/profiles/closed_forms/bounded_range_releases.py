@@ -18,7 +18,7 @@ from neyman.curves.losses.bounded_range import (
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import response_mu
 from neyman.curves.profiles.closed_forms.closed_form import ACCURACY, value_interval
-from neyman.curves.profiles.contour.contour_line import log_kernel
+from neyman.curves.profiles.contour_line import log_kernel
 from neyman.curves.profiles.profile import Engine, Interval, Profile
 from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.numerics.arrays import Array

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neyman.curves.profiles.contour.contour_line import DIGITS, MOST_PLACES, SOME_WORK, Sum, end_of
+from neyman.curves.profiles.contour_line import DIGITS, MOST_PLACES, SOME_WORK, Sum, end_of
 from neyman.curves.profiles.duality import chord_ratio
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.numerics.arrays import Array

@@ -19,7 +19,7 @@ from neyman.curves.profiles.combination import (
     group_profile,
 )
 from neyman.curves.profiles.contour.complement_line import HIGH, ComplementLine, log_type_two_error
-from neyman.curves.profiles.contour.contour_line import (
+from neyman.curves.profiles.contour_line import (
     BELOW,
     LEAST_MISS,
     MANY_PLACES,

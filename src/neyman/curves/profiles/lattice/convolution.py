@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.profiles.contour.contour_line import saddle
+from neyman.curves.profiles.contour_line import saddle
 from neyman.curves.profiles.lattice.lattice import LatticeProfile
 from neyman.curves.profiles.profile import Engine, Profile
 from neyman.curves.profiles.selection import register

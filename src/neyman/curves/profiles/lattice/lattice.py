@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, ndtri
 
-from neyman.curves.profiles.contour.contour_line import (
+from neyman.curves.profiles.contour_line import (
     LEAST_MISS,
     Sum,
     least_log_powers,

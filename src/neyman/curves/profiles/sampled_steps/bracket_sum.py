@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neyman.curves.profiles.contour.contour_line import Line, log_kernel
+from neyman.curves.profiles.contour_line import Line, log_kernel
 from neyman.curves.profiles.sampled_steps.real_sums import log_expm1, log_gain
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
 from neyman.numerics.arrays import Array

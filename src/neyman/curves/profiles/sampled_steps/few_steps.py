@@ -22,7 +22,7 @@ from scipy.special import gammaln, log_ndtr, logsumexp
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.contour.contour import MOST_LOG_LEVEL, ContourProfile
-from neyman.curves.profiles.contour.contour_line import rough, rough_epsilon
+from neyman.curves.profiles.contour_line import rough, rough_epsilon
 from neyman.curves.profiles.profile import Engine, Interval
 from neyman.curves.profiles.sampled_steps.log_sum_density import (
     ANGLE,

@@ -26,7 +26,7 @@ from neyman.curves.profiles.combination import (
     group_profile,
 )
 from neyman.curves.profiles.contour.contour import GOOD, WIDE, ContourProfile, Lines
-from neyman.curves.profiles.contour.contour_line import Line, line_at, line_for, log_kernel
+from neyman.curves.profiles.contour_line import Line, line_at, line_for, log_kernel
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import Engine, Profile, log_delta_below_zero

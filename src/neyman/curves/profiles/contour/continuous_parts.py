@@ -28,7 +28,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss, PointMasses, Shares
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, contour_profile
-from neyman.curves.profiles.contour.contour_line import Sum, log_kernel, rough_epsilon, saddle
+from neyman.curves.profiles.contour_line import Sum, log_kernel, rough_epsilon, saddle
 from neyman.curves.profiles.duality import ENOUGH, Conjugate, log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side, tilt_of_level
