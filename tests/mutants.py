@@ -42,10 +42,12 @@ SOURCE = ROOT / "src" / "neyman"
 BUILD = ROOT / "build" / "mutants"
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 PACKAGES = (
-    "accounting", "auditing", "canonical", "consistency", "divergences", "engines", "estimators",
-    "hypothesis_tests", "ledger", "losses", "matrix_mechanism", "mechanisms", "noise", "numerics",
-    "optimality", "plan", "profiles", "release", "semantics", "shuffling", "stability", "storage",
-    "tables", "tradeoff", "training", "tuning",
+    "accounting", "accounting/optimality", "accounting/semantics", "analysis/estimators",
+    "analysis/hypothesis_tests", "analysis/training", "auditing", "curves/divergences",
+    "curves/losses", "curves/profiles", "curves/tradeoff", "ledger", "mechanisms",
+    "mechanisms/canonical", "mechanisms/matrix_mechanism", "mechanisms/shuffling",
+    "mechanisms/stability", "mechanisms/tuning", "noise", "numerics", "publishing/consistency",
+    "publishing/engines", "publishing/plan", "publishing/release", "publishing/tables", "storage",
 )  # fmt: skip
 """The certified core, the noise, the ledger, and the release."""
 CPU_SECONDS = 60
@@ -76,6 +78,12 @@ NAMES = {
 }  # fmt: skip
 """Names of directions, and their opposites."""
 
+
+def _package(file: str) -> str:
+    """Return the package of a file: the innermost one that is listed."""
+    return max((name for name in PACKAGES if file.startswith(f"{name}/")), key=len)
+
+
 State = Literal["killed", "survived", "undecided", "equivalent"]
 
 
@@ -90,7 +98,7 @@ class Mutant(NamedTuple):
 
     @property
     def package(self) -> str:
-        return self.file.partition("/")[0]
+        return _package(self.file)
 
     def applied(self, source: str) -> str:
         """Return the source with the change."""
@@ -180,7 +188,8 @@ def sample(seed: int, number: int) -> list[Mutant]:
     draw = random.Random(seed)
     result: list[Mutant] = []
     for index, package in enumerate(PACKAGES):
-        files = sorted(str(path.relative_to(SOURCE)) for path in (SOURCE / package).rglob("*.py"))
+        paths = (str(path.relative_to(SOURCE)) for path in (SOURCE / package).rglob("*.py"))
+        files = sorted(path for path in paths if _package(path) == package)
         every = sorted({mutant for file in files for mutant in mutants(file)})
         share = number // len(PACKAGES) + (index < number % len(PACKAGES))
         result += draw.sample(every, min(share, len(every)))

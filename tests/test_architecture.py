@@ -29,16 +29,24 @@ def test_the_layers_of_the_contract_are_those_that_the_linter_checks():
     """In the same order, from the top."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
-    checked = [sorted(re.findall(r"neyman\.(\w+)", layer)) for layer in layers]
+    checked = [sorted(re.findall(r"\w+", layer)) for layer in layers]
     block = DESIGN.partition("## Layers")[2].partition("```\n")[2].partition("```")[0]
     columns = [re.split(r"\s{3,}", line)[0] for line in block.splitlines()]
     references = [sorted(re.findall(r"(\w+)(?:/|\.py)", column)) for column in columns]
-    assert references == [layer for layer in checked if layer != ["extras"]]
+    assert references == [layer for layer in checked if not {"__main__", "extras"} & {*layer}]
 
 
 def test_each_package_has_a_paragraph_and_no_other_has():
     """On the page of the architecture, by its name in bold."""
-    assert set(re.findall(r"\*\*`(\w+)`\*\*", ARCHITECTURE)) - {"api"} == CODE
+    assert set(re.findall(r"\*\*`(\w+)`\*\*", ARCHITECTURE)) == CODE
+
+
+def test_each_part_of_a_package_is_named_in_its_paragraph():
+    """The folders below a package, by their names."""
+    for package in CODE - {"ledger"}:
+        paragraph = re.split(r"\n\*\*`", ARCHITECTURE.partition(f"**`{package}`**")[2])[0]
+        folders = {path.parent.name for path in (SOURCE / package).glob("*/__init__.py")}
+        assert folders <= {*re.findall(r"`(\w+)`", paragraph)}, package
 
 
 def test_each_file_that_the_architecture_names_is_there():

@@ -10,6 +10,10 @@ import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 __all__ = ["FORMER_MODULES", "add_former_modules", "current_module"]
 
@@ -97,7 +101,7 @@ class _FormerModules:
         import warnings
 
         warnings.warn(f"{fullname} moved to {current}", DeprecationWarning, stacklevel=2)
-        return ModuleSpec(fullname, _CurrentModule())
+        return ModuleSpec(fullname, cast("Loader", _CurrentModule()))
 
 
 def add_former_modules() -> None:
