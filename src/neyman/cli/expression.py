@@ -7,7 +7,6 @@ import operator
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from fractions import Fraction
-from importlib import import_module
 from typing import Any, cast
 
 import neyman
@@ -29,10 +28,8 @@ CURVES = frozenset(
 )
 """The public names that a text may call for a curve, which canonical noise takes."""
 
-STRATEGIES = {
-    "square_root": "neyman.mechanisms.matrix_mechanism.strategy",
-}
-"""The functions that a text may call for the strategy of a matrix mechanism, and their modules."""
+STRATEGIES = ("square_root",)
+"""The functions of `matrix_mechanism.strategy` that a text may call."""
 
 _KNOWN = MECHANISMS | CURVES
 _LONGEST = 10_000
@@ -181,7 +178,9 @@ def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., An
         case ast.Name(id="Fraction"):
             return _fraction
         case ast.Name(id=name) if name in STRATEGIES:
-            return getattr(import_module(STRATEGIES[name]), name)
+            from neyman.mechanisms.matrix_mechanism import strategy
+
+            return getattr(strategy, name)
         case ast.Name(id=name) if name in _KNOWN:
             return getattr(neyman, name)
         case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in _KNOWN:

@@ -5,12 +5,12 @@ values; what differs (places, locks, triggers, errors in words) is in the file o
 
 The tables, which `TABLES` makes:
 
-- ``event``: the chain. Each line is JSON and holds the SHA-256 of the line before it (see chain);
+- ``event``: the chain. Each line is JSON and holds the SHA-256 of the line before it (see `chain`);
   ``hash`` is the line's own. Everything else in the ledger follows from these lines, and is there
   so that nothing needs to be added up when someone asks.
 - ``account``: a registered dataset version.
-- ``purse``: how much may be spent, and has been, in whole units (see amounts): one row for each
-  holder of a dataset (the account itself is the holder '') and each declared part (a dataset
+- ``purse``: how much may be spent, and has been, in whole units (see `ledger.units`): one row for
+  each holder of a dataset (the account itself is the holder '') and each declared part (a dataset
   without parts has the part ''). No row can have more spent than its cap.
 - ``above``: each holder's ancestors, itself and '' included.
 - ``entry``: a spend. ``event`` is the number of the line that reserved it, ``ended`` of the line
@@ -19,7 +19,7 @@ The tables, which `TABLES` makes:
 - ``piece``: a file's contents, at most 1 MiB each; ``zipped`` is 1 where zlib made it smaller.
   Until an entry is released, an empty piece may count its steps; see `Ledger.count_steps`.
 
-The rules, which triggers keep (`sqlite_rules` has them in SQLite's words):
+The rules, which triggers keep (`sqlite.schema` has them in SQLite's words):
 
 1. Events follow one another from 1 without a gap, and are never changed or deleted; accounts,
    ancestors and publications are never changed or deleted.

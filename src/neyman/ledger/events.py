@@ -46,7 +46,7 @@ class Writer:
         return self.number
 
     def account(self, terms: Mapping[str, Any]) -> None:
-        """Register a dataset version; ``told`` as by `account_terms`."""
+        """Register a dataset version; ``terms`` as by `account_terms`."""
         event = self.append("account", terms)
         words = ("dataset", "protects", "neighboring", "rows", "currency")
         self.db.run(
@@ -59,7 +59,7 @@ class Writer:
         self._holder(terms, "", None, tuple(terms["parts"]) or ("",), event)
 
     def allocation(self, terms: Mapping[str, Any]) -> None:
-        """Make an allocation; ``told`` as by `allocation_terms`."""
+        """Make an allocation; ``terms`` as by `allocation_terms`."""
         event = self.append("allocation", terms)
         query = "SELECT part FROM purse WHERE dataset = ? AND holder = ? ORDER BY part"
         rows = typed_rows(self.db, (str,), query, terms["dataset"], terms["of"])
@@ -87,7 +87,7 @@ class Writer:
             )
 
     def reserve(self, entry: int, terms: Mapping[str, Any]) -> None:
-        """A new entry; ``told`` has its dataset, to, part, key, units and delta_units, and more."""
+        """Add an entry; ``terms`` has its dataset, to, part, key, units, and delta_units."""
         event = self.append("reserve", {"entry": entry, **terms})
         self.db.run(
             "INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)"

@@ -149,7 +149,7 @@ class Ledger:
             currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:<order>"
                 (epsilon at that order).
             cap: the most that all charges may add up to; above 0, at most a million, rounded down
-                to a multiple of 1/720,720,000,000 (see amounts).
+                to a multiple of 1/720,720,000,000 (`ledger.units`).
             delta_cap: the same for delta, in [0, 1), of 1/720,720,000,000,000,000.
             parts: names of disjoint parts of the data, each of which may be spent on up to the
                 cap. Changing one unit must change one part only: under replace-one, a record's

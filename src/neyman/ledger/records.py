@@ -102,7 +102,7 @@ class Part:
 class Account:
     """A registered dataset version, or an allocation of one: what may be spent, and has been.
 
-    Amounts are whole multiples of the ledger's unit (see amounts): caps rounded down, spends up.
+    Amounts are whole multiples of the ledger's unit (`ledger.units`): caps rounded down, spends up.
 
     Args:
         dataset: "name@version".

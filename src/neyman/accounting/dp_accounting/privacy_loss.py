@@ -63,7 +63,9 @@ def package(module: str = "dp_accounting") -> Any:
 def __getattr__(name: str) -> Any:
     if name == "NeymanAccountant":
         package()
-        return import_module("neyman.accounting.dp_accounting.accountant").NeymanAccountant
+        from neyman.accounting.dp_accounting.accountant import NeymanAccountant
+
+        return NeymanAccountant
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

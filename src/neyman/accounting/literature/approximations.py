@@ -6,9 +6,9 @@ they can be far too low where few large losses decide, and nothing here keeps a 
 of `Mechanism.tradeoff` are certified: compare with them.
 
 How far the law of the loss is from its expansion is proven all the same, and is `within` on the
-estimate: from the characteristic function (`smoothing`), or by Berry and Esseen where that says
-more. On a lattice, such as that of randomized response, a smooth correction never catches up with
-the steps of the law.
+estimate: from the characteristic function (`edgeworth_error`), or by Berry and Esseen where that
+says more. On a lattice, such as that of randomized response, a smooth correction never catches up
+with the steps of the law.
 """
 
 from __future__ import annotations

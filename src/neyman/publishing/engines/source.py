@@ -66,7 +66,7 @@ def open_table(
             table in a database (``postgresql://role@host/db?table=people``,
             ``duckdb://people.db?table=people``, ``sqlite://people.db?table=people``); an Ibis table
             on the engine, on PostgreSQL, or in memory; an Arrow table, Dataset or stream, a DuckDB
-            relation, or a pandas, polars or narwhals frame, see ``frames``. The rows that a unit
+            relation, or a pandas, polars or narwhals frame, see `data_frames`. The rows that a unit
             changes are those of this table: an expression or a query that mixes rows, or that fails
             for what a row holds, is the caller's to account for.
         engine: "duckdb" or "spark".

@@ -642,7 +642,7 @@ class Plan:
         Returns:
             A data frame with a row per table: query, level, measure, cells, share, standard_error,
             and half_width_90, in the plan's units. The last two are missing where the error depends
-            on the number of rows in a cell; then ``standard_error_at_1000`` bounds it for 1,000.
+            on the number of rows in a cell; then a last column bounds it for 1,000.
         """
         return import_module("neyman.publishing.planning.error_frame").error_frame(self)
 
