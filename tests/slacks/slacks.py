@@ -24,7 +24,9 @@ import mpmath
 import neyman
 
 SOURCE = Path(neyman.__file__).parent
-CORE = ("accounting", "analysis/hypothesis_tests", "auditing", "curves", "mechanisms", "numerics")  # fmt: skip
+CORE = (
+    "accounting", "analysis/hypothesis_tests", "auditing", "curves", "mechanisms", "numerics",
+)  # fmt: skip
 
 
 class Slack(NamedTuple):
