@@ -105,12 +105,6 @@ from neyman.mechanisms.federated import (
 from neyman.mechanisms.gaussian_mixture import (
     GaussianMixture as GaussianMixture,
 )
-from neyman.mechanisms.gaussian_mixture import (
-    NonPrivate as NonPrivate,
-)
-from neyman.mechanisms.gaussian_mixture import (
-    RandomSubset as RandomSubset,
-)
 from neyman.mechanisms.inverse_sensitivity import (
     InverseSensitivity as InverseSensitivity,
 )
@@ -134,6 +128,12 @@ from neyman.mechanisms.local_randomizers import (
 )
 from neyman.mechanisms.marginals import (
     Marginals as Marginals,
+)
+from neyman.mechanisms.non_private import (
+    NonPrivate as NonPrivate,
+)
+from neyman.mechanisms.non_private import (
+    RandomSubset as RandomSubset,
 )
 from neyman.mechanisms.optimal_marginals import (
     optimal_marginals as optimal_marginals,

@@ -15,7 +15,9 @@ import neyman as ny
 from neyman.losses.composition import Composition
 from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.gaussian_mixture import Choice, GaussianMixture, NonPrivate
+from neyman.mechanisms.choice import Choice
+from neyman.mechanisms.gaussian_mixture import GaussianMixture
+from neyman.mechanisms.non_private import NonPrivate
 from neyman.profiles.closed_form import GaussianMixtureProfile
 
 mp.mp.dps = 30

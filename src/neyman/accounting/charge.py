@@ -17,7 +17,6 @@ from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics.rounding import up
-from neyman.tuning.winner import divergence
 
 __all__ = ["charge"]
 
@@ -81,7 +80,7 @@ def _amount(mechanism: Mechanism, currency: str) -> Fraction | float:
     if kind == "renyi":
         try:
             amount = mechanism.tradeoff().renyi(float(order)).upper
-            return amount if amount < math.inf else divergence(mechanism, float(order))
+            return amount if amount < math.inf else mechanism.renyi(float(order)).upper
         except ValueError:
             pass
     raise ValueError(

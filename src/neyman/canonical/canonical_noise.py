@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache, singledispatch
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,8 @@ from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.loss import Part
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.losses.zcdp_parameters import laplace_rho
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import POSITIVE, from_json_number, to_json
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -95,17 +96,17 @@ class CanonicalNoise(Mechanism):
     Slavkovic 2018 (Tulap, tests for (epsilon, delta)).
     """
 
+    RELATION = "any"
+
     given: Tradeoff | Mechanism
-    sensitivity: float | Fraction
+    sensitivity: float | Fraction = field(metadata=POSITIVE)
 
     def __init__(self, tradeoff: Tradeoff | Mechanism, sensitivity: float | Fraction = 1) -> None:
         if not isinstance(tradeoff, (Tradeoff, Mechanism)):
             raise TypeError(
                 f"tradeoff = {tradeoff!r} must be a Tradeoff, such as ny.gdp(1), or a mechanism"
             )
-        check.positive("sensitivity", sensitivity)
-        object.__setattr__(self, "given", tradeoff)
-        object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
+        self._keep(given=tradeoff, sensitivity=sensitivity)
         _ = self.law
 
     @property
@@ -225,11 +226,6 @@ class CanonicalNoise(Mechanism):
 
     # The mechanism
 
-    @property
-    def neighboring(self) -> str:
-        """ "any": it is a shift alone, whatever relation the curve was stated under."""
-        return "any"
-
     def losses(self) -> tuple[Composition, ...]:
         """Return the loss of the curve; where it has none of its own, one between two polygons.
 
@@ -266,8 +262,8 @@ class CanonicalNoise(Mechanism):
         return {"of": _described(self.given), "sensitivity": to_json(self.sensitivity)}
 
     @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> CanonicalNoise:
-        return cls(_read(fields["of"]), from_json_number(fields["sensitivity"]))
+    def _from_fields(cls, given: Mapping[str, Any]) -> Self:
+        return cls(_read(given["of"]), from_json_number(given["sensitivity"]))
 
     def __repr__(self) -> str:
         scaled = "" if self.sensitivity == 1 else f", sensitivity={self.sensitivity!r}"
