@@ -11,9 +11,8 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import norm
 
-from neyman.accounting.alike import alike
+from neyman.accounting.alike import Options, alike
 from neyman.accounting.calibrate import calibrate
-from neyman.accounting.options import Options
 from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.optimality.least_error import least_error

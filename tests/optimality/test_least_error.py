@@ -14,11 +14,18 @@ from scipy.stats import binom
 import neyman as ny
 from neyman.optimality.guarantee import Guarantee, normal_affinity
 from neyman.optimality.least_error import _endless_histogram
-from neyman.optimality.local_reports import largest_variance
-from neyman.optimality.moved_record import bayes_risk, many_spread, moved_error, two_spread
-from neyman.optimality.packing import ball_packing, packing_success
-from neyman.optimality.two_points import best_pair, mean_affinity
-from neyman.optimality.van_trees import mean_information
+from neyman.optimality.lower_bounds import (
+    ball_packing,
+    bayes_risk,
+    best_pair,
+    largest_variance,
+    many_spread,
+    mean_affinity,
+    mean_information,
+    moved_error,
+    packing_success,
+    two_spread,
+)
 from neyman.tradeoff.tradeoff import Tradeoff
 
 GUARANTEES = {

@@ -44,7 +44,7 @@ DERIVED = (
     "losses/subsampled.py:_inverse",
     "matrix_mechanism/strategy.py:Strategy.reading",
     "numerics/discretization.py:contract_dense",
-    "optimality/moved_record.py:two_spread",
+    "optimality/lower_bounds.py:two_spread",
     "profiles/bracket_sum.py:BracketSum._transform",
     "profiles/bracket_sum.py:BracketSum.built",
     "profiles/complement_line.py:_built",

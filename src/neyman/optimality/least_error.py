@@ -12,11 +12,18 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 from neyman.optimality.guarantee import SLACK, Guarantee
-from neyman.optimality.local_reports import category_risk, information_of_a_bit
-from neyman.optimality.moved_record import bayes_risk, moved_error, priors
-from neyman.optimality.packing import ball_packing
-from neyman.optimality.two_points import best_pair, data_pair
-from neyman.optimality.van_trees import cosine_risk, mean_information
+from neyman.optimality.lower_bounds import (
+    ball_packing,
+    bayes_risk,
+    best_pair,
+    category_risk,
+    cosine_risk,
+    data_pair,
+    information_of_a_bit,
+    mean_information,
+    moved_error,
+    priors,
+)
 from neyman.tradeoff.curve import Described
 
 __all__ = ["PROBLEMS", "least_error"]
