@@ -102,6 +102,12 @@ from neyman.mechanisms.dp_sgd import (
 from neyman.mechanisms.federated import (
     Federated as Federated,
 )
+from neyman.mechanisms.full_disclosure import (
+    NonPrivate as NonPrivate,
+)
+from neyman.mechanisms.full_disclosure import (
+    RandomSubset as RandomSubset,
+)
 from neyman.mechanisms.gaussian_mixture import (
     GaussianMixture as GaussianMixture,
 )
@@ -128,12 +134,6 @@ from neyman.mechanisms.local_randomizers import (
 )
 from neyman.mechanisms.marginals import (
     Marginals as Marginals,
-)
-from neyman.mechanisms.non_private import (
-    NonPrivate as NonPrivate,
-)
-from neyman.mechanisms.non_private import (
-    RandomSubset as RandomSubset,
 )
 from neyman.mechanisms.optimal_marginals import (
     optimal_marginals as optimal_marginals,

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 import neyman as ny
 from neyman.accounting.filters import Filter, Odometer
-from neyman.mechanisms.non_private import RandomSubset
+from neyman.mechanisms.full_disclosure import RandomSubset
 from neyman.tradeoff.guarantees import renyi as renyi_curve
 
 STRATEGIES = 1500  # of each currency

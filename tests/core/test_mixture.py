@@ -16,8 +16,8 @@ from neyman.losses.composition import Composition
 from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.choice import Choice
+from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.mechanisms.gaussian_mixture import GaussianMixture
-from neyman.mechanisms.non_private import NonPrivate
 from neyman.profiles.closed_form import GaussianMixtureProfile
 
 mp.mp.dps = 30

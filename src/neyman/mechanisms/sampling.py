@@ -30,7 +30,7 @@ from neyman.losses.subsampled import (
 from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.base import MOST_COUNT, Composed, Mechanism
 from neyman.mechanisms.description import PROBABILITY, form, probability, rational, whole
-from neyman.mechanisms.non_private import RandomSubset
+from neyman.mechanisms.full_disclosure import RandomSubset
 
 __all__ = ["FixedSize", "ShuffledBatches", "Subsampled", "product"]
 

@@ -11,8 +11,8 @@ from math import isqrt
 
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
-from neyman.mechanisms.non_private import NonPrivate
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.plan.shifts import Shifts
 from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES

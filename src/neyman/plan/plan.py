@@ -26,7 +26,7 @@ from neyman.accounting.target import PowerBudget, at_most
 from neyman.elements import Node
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.non_private import NonPrivate
+from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.numerics.rounding import below
 from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.derived import NO_ROWS, Rows

@@ -13,8 +13,8 @@ from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussi
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.mechanisms.choice import Choice
 from neyman.mechanisms.description import LEAST_SHARE, MOST_COUNT, probability
+from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.mechanisms.gaussian_mixture import GaussianMixture
-from neyman.mechanisms.non_private import NonPrivate
 from neyman.mechanisms.private_selection import ExponentialMechanism, ReportNoisyMax
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.mechanisms.sampling import Subsampled, product
