@@ -121,7 +121,7 @@ class CanonicalNoise(Mechanism):
 
     # The distribution
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> float | Array:
         """Return F(x), the probability that the noise is at most x.
 
         Args:
@@ -137,7 +137,7 @@ class CanonicalNoise(Mechanism):
 
         return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 1.0)))
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> float | Array:
         """Return the density: 1 - 2c in the middle, falling from unit to unit.
 
         Where it jumps it is one of its two values or between them.
@@ -155,7 +155,7 @@ class CanonicalNoise(Mechanism):
 
         return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 0.0)))
 
-    def ppf(self, u: ArrayLike) -> Any:
+    def ppf(self, u: ArrayLike) -> float | Array:
         """Return the quantile: the x with F(x) = u. Bounded noise has its ends at u = 0 and 1.
 
         Args:
@@ -163,7 +163,7 @@ class CanonicalNoise(Mechanism):
         """
         return _each("u", u, lambda v: np.where(v <= 0.5, -1.0, 1.0) * self._isf(_beyond(v)) + 0.0)
 
-    def isf(self, u: ArrayLike) -> Any:
+    def isf(self, u: ArrayLike) -> float | Array:
         """Return the x with upper tail probability u: -ppf(u), accurate for small u.
 
         Args:
@@ -287,7 +287,7 @@ def _most(value: float) -> float:
     return up(value * (1 + 1e-15), 1)
 
 
-def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> Any:
+def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> float | Array:
     """A question about an array of any shape, or about a number."""
     given = np.asarray(value)
     if given.dtype.kind not in "iuf" and not isinstance(value, Fraction):

@@ -428,5 +428,5 @@ def small(steps: int) -> None:
         raise ValueError(f"steps = {steps} must be at most {MOST_DENSE} for a matrix to be made")
 
 
-def _digest(weights: Sequence[Any]) -> str:
+def _digest(weights: Sequence[object]) -> str:
     return "sha256=" + hashlib.sha256(repr(weights).encode()).hexdigest()[:16]

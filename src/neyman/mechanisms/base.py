@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from inspect import Parameter, signature
 from itertools import combinations_with_replacement, product
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, cast
 
 from neyman.losses.composition import Composition
 from neyman.losses.renyi_bound import RenyiBound
@@ -27,7 +27,7 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.canonical_order import order_key
 from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff
 
-__all__ = ["RELATIONS", "Composed", "Mechanism"]
+__all__ = ["RELATIONS", "Composed", "Mechanism", "StandIn", "bracketed"]
 
 RELATIONS = ("any", "add-remove", "replace-one")
 # Fields whose text is no number.
@@ -77,7 +77,7 @@ class Mechanism(Description):
                     raise TypeError(f"{cls.__name__} has no argument {name!r}; {_hint(cls, name)}")
             return object.__new__(cls)
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> NoReturn:
             """Say where a question about the curve is asked."""
             kind, hint = type(self).__name__, ""
             if not name.startswith("_") and hasattr(Tradeoff, name):
@@ -384,6 +384,28 @@ class Composed(Mechanism):
         if not self.parts:
             return "Mechanism.nothing()"
         return " + ".join(f"{m!r} * {n}" if n > 1 else repr(m) for m, n in self.parts)
+
+
+class StandIn(Mechanism):
+    """A mechanism that stands for the composition `made_of`."""
+
+    @abstractmethod
+    def made_of(self) -> Mechanism:
+        """Return the composition whose curve is that of this mechanism, or bounds it."""
+
+    def losses(self) -> tuple[Composition, ...]:
+        """Return the losses of `made_of`."""
+        return self.made_of().losses()
+
+    def rho(self) -> Fraction:
+        """Return the rho of `made_of`."""
+        return self.made_of().rho()
+
+
+def bracketed(mechanism: Mechanism) -> str:
+    """Return the repr of a mechanism, in brackets where a method is called on a sum."""
+    text = repr(mechanism)
+    return f"({text})" if isinstance(mechanism, Composed) else text
 
 
 @cache

@@ -231,7 +231,7 @@ def from_json_number(value: T) -> T | Fraction:
     return check.exact("number", value) if isinstance(value, str) else value
 
 
-def from_json(kind: str, value: Any) -> object:
+def from_json(kind: str, value: object) -> object:
     """Return the value that `to_json` wrote, for a field whose annotation is ``kind``."""
     first = kind.partition(" | ")[0]
     for name, family in Description._families.items():
@@ -239,4 +239,6 @@ def from_json(kind: str, value: Any) -> object:
             return cast(Any, family).from_dict(value)
     if "Fraction" not in kind:
         return value
-    return [from_json_number(x) for x in value] if "tuple" in kind else from_json_number(value)
+    if "tuple" not in kind:
+        return from_json_number(value)
+    return [from_json_number(x) for x in cast("list[object]", value)]

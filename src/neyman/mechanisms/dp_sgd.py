@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from neyman.losses.composition import Composition
 from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.batches import Batches, draws
 from neyman.mechanisms.description import COUNT, POSITIVE, rational
 from neyman.noise.bits import SecureBits
@@ -28,7 +27,7 @@ UNBROKEN = ("allocated", "k-of-t", "shuffled")  # passes that are not broken off
 
 
 @dataclass(frozen=True)
-class DPSGD(Mechanism):
+class DPSGD(StandIn):
     """DP-SGD: clipped gradients with Gaussian noise; the attacker sees every step.
 
     A step takes the sum of the clipped gradients of a batch, adds normal noise to it, and moves.
@@ -173,11 +172,3 @@ class DPSGD(Mechanism):
         if self.sampling == "allocated":
             return step.random_allocation(batches) * int(self.epochs)
         return step.shuffled_batches(batches) * int(self.epochs)
-
-    def losses(self) -> tuple[Composition, ...]:
-        """Return the losses of `made_of`."""
-        return self.made_of().losses()
-
-    def rho(self) -> Fraction:
-        """Return the rho of `made_of`."""
-        return self.made_of().rho()

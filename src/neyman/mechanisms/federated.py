@@ -9,9 +9,8 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from neyman.losses.composition import Composition
 from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.description import COUNT, POSITIVE, PROBABILITY, TRUTH, rational, whole
 from neyman.numerics.rounding import below
 
@@ -22,7 +21,7 @@ AGAINST = ("server", "clients", "public")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Federated(Mechanism):
+class Federated(StandIn):
     """Federated learning: each client adds its own noise, and the server sums the updates.
 
     In each round the server draws clients and sends them the model. Each of them trains on its
@@ -234,14 +233,6 @@ class Federated(Mechanism):
         if self.client_rate == 1 or sampled >= others:
             return last * self.rounds
         return last.subsample(size=sampled, population=others) * self.rounds  # [FE-4]
-
-    def losses(self) -> tuple[Composition, ...]:
-        """Return the losses of `made_of`."""
-        return self.made_of().losses()
-
-    def rho(self) -> Fraction:
-        """Return the rho of `made_of`."""
-        return self.made_of().rho()
 
     def _sampled(self) -> Fraction:
         """How many clients a round draws."""

@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
 from neyman.numerics import check
 from neyman.numerics.rounding import below, down, up
@@ -296,7 +296,7 @@ class NoisyCyclicGradientDescent(_Gaussian):
 
 
 @dataclass(frozen=True)
-class NoisyStochasticGradientDescent(LastIterate):
+class NoisyStochasticGradientDescent(StandIn, LastIterate):
     """Batches drawn afresh at each step, of fixed size, without replacement: p = b / n.
 
     f = G(2 sqrt(2) s c^(v+1) / (1 - c)) (x) C_p(G(2 s))^(v+1), s = L / (b sigma), for whichever
@@ -334,14 +334,6 @@ class NoisyStochasticGradientDescent(LastIterate):
         super().__post_init__()
         if self.batch > self.n:
             raise ValueError(f"batch = {self.batch} must be at most n = {self.n}")
-
-    def losses(self) -> tuple[Composition, ...]:
-        """Return the losses of `made_of`."""
-        return self.made_of().losses()
-
-    def rho(self) -> Fraction:
-        """Return the rho of `made_of`."""
-        return self.made_of().rho()
 
     def made_of(self) -> Mechanism:
         """Return the composition whose curve bounds this mechanism."""

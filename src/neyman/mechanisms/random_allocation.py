@@ -9,7 +9,7 @@ from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.random_allocation import MOST_MU, allocated
-from neyman.mechanisms.base import Composed, Mechanism
+from neyman.mechanisms.base import Mechanism, bracketed
 from neyman.mechanisms.description import form, whole
 from neyman.numerics.rounding import below
 
@@ -105,7 +105,5 @@ class RandomAllocation(Mechanism):
         return self.mechanism.rho() * self.times
 
     def __repr__(self) -> str:
-        text = repr(self.mechanism)
-        inner = f"({text})" if isinstance(self.mechanism, Composed) else text
         times = f", times={self.times}" if self.times > 1 else ""
-        return f"{inner}.random_allocation(batches={self.batches}{times})"
+        return f"{bracketed(self.mechanism)}.random_allocation(batches={self.batches}{times})"

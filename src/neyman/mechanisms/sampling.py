@@ -28,7 +28,7 @@ from neyman.losses.subsampled import (
     SubsampledLoss,
 )
 from neyman.mechanisms.additive import Gaussian, Laplace
-from neyman.mechanisms.base import MOST_COUNT, Composed, Mechanism
+from neyman.mechanisms.base import MOST_COUNT, Composed, Mechanism, bracketed
 from neyman.mechanisms.description import PROBABILITY, form, probability, rational, whole
 from neyman.mechanisms.full_disclosure import RandomSubset
 
@@ -107,7 +107,7 @@ class Subsampled(Mechanism):
 
     def __repr__(self) -> str:
         asked = "" if self.neighboring == "add-remove" else f", neighboring={self.neighboring!r}"
-        return f"{_bracketed(self.mechanism)}.subsample(rate={self.rate!r}{asked})"
+        return f"{bracketed(self.mechanism)}.subsample(rate={self.rate!r}{asked})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,7 +178,7 @@ class FixedSize(Mechanism):
         return self.mechanism.rho() if self.size else Fraction(0)
 
     def __repr__(self) -> str:
-        inner = _bracketed(self.mechanism)
+        inner = bracketed(self.mechanism)
         return f"{inner}.subsample(size={self.size}, population={self.population})"
 
 
@@ -221,7 +221,7 @@ class ShuffledBatches(Mechanism):
         return self.mechanism.rho()
 
     def __repr__(self) -> str:
-        return f"{_bracketed(self.mechanism)}.shuffled_batches(batches={self.batches})"
+        return f"{bracketed(self.mechanism)}.shuffled_batches(batches={self.batches})"
 
 
 def subsampled(
@@ -375,8 +375,3 @@ def product(a: float | Fraction, b: float | Fraction) -> float | Fraction:
     exact = rational(a) * rational(b)
     probability("rate", exact)
     return exact if any(isinstance(x, Fraction) for x in (a, b)) else float(exact)
-
-
-def _bracketed(mechanism: Mechanism) -> str:
-    text = repr(mechanism)
-    return f"({text})" if isinstance(mechanism, Composed) else text

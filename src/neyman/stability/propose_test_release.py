@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import SupportsIndex, TypeVar, cast
 
 from neyman.losses.composition import Composition
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Laplace
@@ -30,6 +30,8 @@ from neyman.tradeoff.piecewise_linear import (
 )
 
 __all__ = ["ProposeTestRelease"]
+
+T = TypeVar("T")
 
 LEAST_DELTA, MOST_DELTA = Fraction(1, 10**100), Fraction(1, 4)
 MOST_DISTANCE = 10**15
@@ -204,7 +206,7 @@ class ProposeTestRelease(Mechanism):
             "it has no zCDP parameter; use its curve, or charge epsilon and delta"
         )
 
-    def draw(self, distance: int, value: Any, *, bits: Bits | None = None) -> Any:
+    def draw(self, distance: int, value: T, *, bits: Bits | None = None) -> T | int | None:
         """Run the test and return the noisy value, or None for "no answer".
 
         It reads private data and charges no ledger: charge the mechanism before.
@@ -284,10 +286,10 @@ def _after_test(
     return corners
 
 
-def _private_integer(name: str, value: Any) -> int:
+def _private_integer(name: str, value: object) -> int:
     """Return a private whole number; an error has its type alone."""
     try:
-        return operator.index(value)
+        return operator.index(cast(SupportsIndex, value))
     except TypeError:
         pass  # raised out here, the error leads back to nothing
     raise TypeError(
