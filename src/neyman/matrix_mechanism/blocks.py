@@ -21,7 +21,7 @@ from neyman.matrix_mechanism.strategy import (
     root_weights,
     small,
 )
-from neyman.mechanisms.description import TRUTH, whole
+from neyman.mechanisms.description import TRUTH, integer
 from neyman.noise.bits import Bits
 
 __all__ = ["Binned", "Tree"]
@@ -99,7 +99,7 @@ class Binned(Strategy):
     """
 
     steps: int = field(metadata=STEPS)
-    fine: int = field(default=4, metadata=whole(1))
+    fine: int = field(default=4, metadata=integer(1))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,7 @@ from neyman.matrix_mechanism.factorization import LEAST_ENTRY, prefix_bound
 from neyman.matrix_mechanism.noise_stream import Stream
 from neyman.matrix_mechanism.strategy import SCALE, Strategy, floats
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import NON_NEGATIVE, rational, whole
+from neyman.mechanisms.description import NON_NEGATIVE, integer, rational
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 
@@ -67,8 +67,8 @@ class MatrixMechanism(Mechanism):
 
     strategy: Strategy
     sigma_squared: Fraction
-    participations: int = field(metadata=whole(1))
-    separation: int = field(metadata=whole(1))
+    participations: int = field(metadata=integer(1))
+    separation: int = field(metadata=integer(1))
     sensitivity: float | Fraction = field(metadata=NON_NEGATIVE)
 
     def __init__(

@@ -26,8 +26,8 @@ from neyman.mechanisms.description import (
     POSITIVE,
     UNLESS_NORM,
     exact_above_zero,
+    integer,
     rational,
-    whole,
 )
 from neyman.numerics import check
 from neyman.numerics.whitening import Matrix, whitened_norm
@@ -194,7 +194,7 @@ class DiscreteGaussian(Mechanism):
 
     sigma_squared: Fraction
     sensitivity: tuple[tuple[int, ...], ...] = field(metadata=UNLESS_NORM)
-    squared_norm: int | None = field(default=None, metadata=whole(1))
+    squared_norm: int | None = field(default=None, metadata=integer(1))
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class DiscreteLaplace(Mechanism):
     RELATION = "any"
 
     scale: Fraction = field(metadata=EXACT_POSITIVE)
-    sensitivity: int = field(metadata=whole())
+    sensitivity: int = field(metadata=integer())
 
     def __init__(self, scale: float | Fraction | str, sensitivity: int = 1) -> None:
         self._keep(scale=scale, sensitivity=sensitivity)

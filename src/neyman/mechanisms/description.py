@@ -28,11 +28,11 @@ __all__ = [
     "exact_above_zero",
     "form",
     "from_json_number",
+    "integer",
     "probability",
     "pure_epsilon",
     "rational",
     "to_json",
-    "whole",
 ]
 
 MOST_COUNT = 10**18  # of releases, and of records
@@ -64,7 +64,7 @@ def form(
     return {name: value for name, value in given.items() if value} | {"optional": optional}
 
 
-def whole(least: int = 0, most: int | None = None) -> dict[str, Any]:
+def integer(least: int = 0, most: int | None = None) -> dict[str, Any]:
     """Return the metadata of a whole number."""
 
     def keep(name: str, value: object) -> int:
@@ -128,15 +128,15 @@ NON_NEGATIVE = form(_non_negative)
 EXACT_POSITIVE = form(exact_above_zero)
 PROBABILITY = form(probability)
 EPSILON = form(pure_epsilon)
-COUNT = whole(1, MOST_COUNT)
+COUNT = integer(1, MOST_COUNT)
 TRUTH = form(_truth)
 UNLESS_NORM = form(shown=lambda described: described.squared_norm is None)
 """Shifts: JSON has them unless their largest squared norm stands for them."""
 
 
-def rational(kept: float | Fraction) -> Fraction:
+def rational(number: float | Fraction) -> Fraction:
     """Return the exact value of a number that was checked: a float is the decimal it prints."""
-    return Fraction(repr(kept)) if isinstance(kept, float) else Fraction(kept)
+    return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
 
 
 class Description(ABC):
@@ -188,11 +188,11 @@ class Description(ABC):
                 lacking[name] = metadata["shown"]
             elif not (kind.endswith("| None") or metadata.get("optional")):
                 raise KeyError(name)
-        made = cls(**values)
+        description = cls(**values)
         for name, shown in lacking.items():
-            if shown(made):
+            if shown(description):
                 raise KeyError(name)
-        return made
+        return description
 
 
 @cache

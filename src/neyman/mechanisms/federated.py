@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism, StandIn
-from neyman.mechanisms.description import COUNT, POSITIVE, PROBABILITY, TRUTH, rational, whole
+from neyman.mechanisms.description import COUNT, POSITIVE, PROBABILITY, TRUTH, integer, rational
 from neyman.numerics.rounding import below
 
 __all__ = ["Federated"]
@@ -112,7 +112,7 @@ class Federated(StandIn):
     local_steps: int = field(default=1, metadata=COUNT)
     secure_aggregation: bool = field(default=False, metadata=TRUTH)
     least_participants: int | None = field(default=None, metadata=COUNT)
-    colluding: int = field(default=0, metadata=whole())
+    colluding: int = field(default=0, metadata=integer())
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,7 +10,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.mechanisms.base import MOST_COUNT, RELATIONS, Mechanism
-from neyman.mechanisms.description import PROBABILITY, rational, whole
+from neyman.mechanisms.description import PROBABILITY, integer, rational
 
 __all__ = ["NonPrivate", "RandomSubset"]
 
@@ -96,8 +96,8 @@ class RandomSubset(Mechanism):
 
     RELATION = "replace-one"
 
-    size: int = field(metadata=whole())
-    population: int = field(metadata=whole(1, MOST_COUNT))
+    size: int = field(metadata=integer())
+    population: int = field(metadata=integer(1, MOST_COUNT))
 
     def __post_init__(self) -> None:
         super().__post_init__()

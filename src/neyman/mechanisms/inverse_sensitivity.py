@@ -13,7 +13,7 @@ from neyman.losses.renyi_bound import RenyiBound
 from neyman.losses.zcdp_parameters import bounded_range_rho
 from neyman.mechanisms.additive import shifts_or_norm
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import EXACT_POSITIVE, UNLESS_NORM, pure_epsilon, whole
+from neyman.mechanisms.description import EXACT_POSITIVE, UNLESS_NORM, integer, pure_epsilon
 
 __all__ = ["InverseSensitivity"]
 
@@ -57,8 +57,8 @@ class InverseSensitivity(Mechanism):
 
     rate: Fraction = field(metadata=EXACT_POSITIVE)
     sensitivity: tuple[tuple[int, ...], ...] = field(metadata=UNLESS_NORM)
-    draws: int = field(metadata=whole(1))
-    squared_norm: int | None = field(default=None, metadata=whole(1))
+    draws: int = field(metadata=integer(1))
+    squared_norm: int | None = field(default=None, metadata=integer(1))
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.finite import OffLatticeLoss
 from neyman.losses.zcdp_parameters import pure_rho, response_rho, three_values_rho
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import EPSILON, form, rational, whole
+from neyman.mechanisms.description import EPSILON, form, integer, rational
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -45,7 +45,7 @@ class Encoding(Mechanism):
     RELATION = "replace-one"
 
     epsilon: float | Fraction = field(metadata=EPSILON)
-    categories: int = field(default=2, metadata=whole(2))
+    categories: int = field(default=2, metadata=integer(2))
 
     def __post_init__(self) -> None:
         check.positive("epsilon", self.epsilon)

@@ -17,9 +17,9 @@ from neyman.mechanisms.description import (
     NON_NEGATIVE,
     POSITIVE,
     TRUTH,
+    integer,
     pure_epsilon,
     rational,
-    whole,
 )
 
 __all__ = ["ExponentialMechanism", "ReportNoisyMax", "SparseVector"]
@@ -167,7 +167,7 @@ class SparseVector(Mechanism):
 
     threshold_scale: float | Fraction = field(metadata=POSITIVE)
     query_scale: float | Fraction = field(metadata=POSITIVE)
-    answers: int = field(default=1, metadata=whole(1, MOST_ANSWERS))
+    answers: int = field(default=1, metadata=integer(1, MOST_ANSWERS))
     sensitivity: float | Fraction = field(default=1, metadata=NON_NEGATIVE)
     monotone: bool = field(default=False, metadata=TRUTH)
 

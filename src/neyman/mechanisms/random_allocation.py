@@ -10,7 +10,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.random_allocation import MOST_MU, allocated
 from neyman.mechanisms.base import Mechanism, bracketed
-from neyman.mechanisms.description import form, whole
+from neyman.mechanisms.description import form, integer
 from neyman.numerics.rounding import below
 
 __all__ = ["RandomAllocation"]
@@ -47,8 +47,8 @@ class RandomAllocation(Mechanism):
     RELATION = "add-remove"
 
     mechanism: Mechanism
-    batches: int = field(metadata=whole(1, MOST_BATCHES))
-    times: int = field(default=1, metadata=whole(1) | form(shown=lambda pass_: pass_.times > 1))
+    batches: int = field(metadata=integer(1, MOST_BATCHES))
+    times: int = field(default=1, metadata=integer(1) | form(shown=lambda pass_: pass_.times > 1))
 
     def __post_init__(self) -> None:
         super().__post_init__()

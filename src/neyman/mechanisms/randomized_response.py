@@ -9,7 +9,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.finite import response_loss
 from neyman.losses.zcdp_parameters import pure_rho, response_rho
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import EPSILON, rational, whole
+from neyman.mechanisms.description import EPSILON, integer, rational
 
 __all__ = ["LocalRandomizer", "RandomizedResponse"]
 
@@ -38,7 +38,7 @@ class RandomizedResponse(Mechanism):
     RELATION = "replace-one"
 
     epsilon: float | Fraction = field(metadata=EPSILON)
-    categories: int = field(default=2, metadata=whole(2))
+    categories: int = field(default=2, metadata=integer(2))
 
     def __post_init__(self) -> None:
         super().__post_init__()

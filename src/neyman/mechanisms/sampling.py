@@ -29,7 +29,7 @@ from neyman.losses.subsampled import (
 )
 from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.base import MOST_COUNT, Composed, Mechanism, bracketed
-from neyman.mechanisms.description import PROBABILITY, form, probability, rational, whole
+from neyman.mechanisms.description import PROBABILITY, form, integer, probability, rational
 from neyman.mechanisms.full_disclosure import RandomSubset
 
 __all__ = ["FixedSize", "ShuffledBatches", "Subsampled", "product"]
@@ -135,8 +135,8 @@ class FixedSize(Mechanism):
     RELATION = "replace-one"
 
     mechanism: Mechanism
-    size: int = field(metadata=whole())
-    population: int = field(metadata=whole(1))
+    size: int = field(metadata=integer())
+    population: int = field(metadata=integer(1))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,7 +205,7 @@ class ShuffledBatches(Mechanism):
     RELATION = "replace-one"
 
     mechanism: Mechanism
-    batches: int = field(metadata=whole(1))
+    batches: int = field(metadata=integer(1))
 
     def __post_init__(self) -> None:
         super().__post_init__()

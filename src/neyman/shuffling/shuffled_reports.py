@@ -9,7 +9,7 @@ from fractions import Fraction
 from neyman.losses.composition import Composition
 from neyman.losses.finite import response_loss
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import whole
+from neyman.mechanisms.description import integer
 from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
 from neyman.shuffling.shuffled_loss import shuffled
 
@@ -44,7 +44,7 @@ class Shuffled(Mechanism):
     RELATION = "replace-one"
 
     mechanism: Mechanism
-    users: int = field(metadata=whole(1))
+    users: int = field(metadata=integer(1))
 
     def __post_init__(self) -> None:
         super().__post_init__()

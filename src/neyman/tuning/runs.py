@@ -15,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from neyman.mechanisms.description import POSITIVE, Description, form, from_json_number, to_json
+from neyman.mechanisms.description import (
+    POSITIVE,
+    Description,
+    form,
+    from_json_number,
+    rational,
+    to_json,
+)
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 
@@ -151,7 +158,7 @@ class Runs(Description):
         if self.poisson_law:
             raise ValueError("a Poisson law has no halting probability; its mean is all it has")
         if self.shape == 1:
-            return float(1 / check.exact("mean", self.mean))
+            return float(1 / rational(self.mean))
         mean, eta = float(self.mean), float(self.shape)
         low, high = -math.log(mean) - 1, 0.0  # of log gamma
         while _mean(low, eta) < mean:
