@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.accounting.literature import composition_bounds as bounds
+from reproductions import composition_bounds as bounds
 
 
 def test_renyi_divergence_of_order_two_of_the_unit_gaussian():

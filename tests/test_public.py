@@ -185,7 +185,7 @@ def test_questions_at_the_end_of_the_floats_have_answers():
     assert wide.advantage().upper == 1
 
 
-@pytest.mark.parametrize("name", ["epsilon", "delta", "power", "powers", "zcdp", "renyi", "loss"])
+@pytest.mark.parametrize("name", ["epsilon", "delta", "power", "powers", "zcdp", "gdp", "loss"])
 @pytest.mark.parametrize("mechanism", [ny.Gaussian(1), ny.Laplace(2) * 3, ny.RandomSubset(1, 9)])
 def test_a_question_to_a_mechanism_is_led_to_its_curve(mechanism, name):
     """The hint is an expression that works."""

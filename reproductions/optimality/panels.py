@@ -11,10 +11,9 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import norm
 
-from neyman.accounting.alike import alike
+from neyman.accounting.alike import Options, alike
 from neyman.accounting.calibrate import calibrate
 from neyman.accounting.optimality.least_error import least_error
-from neyman.accounting.options import Options
 from neyman.curves.tradeoff.guarantees import approximate, gdp, pure
 from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.randomized_response import RandomizedResponse

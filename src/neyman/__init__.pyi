@@ -180,14 +180,14 @@ from neyman.mechanisms.dp_sgd import (
 from neyman.mechanisms.federated import (
     Federated as Federated,
 )
-from neyman.mechanisms.gaussian_mixture import (
-    GaussianMixture as GaussianMixture,
-)
-from neyman.mechanisms.gaussian_mixture import (
+from neyman.mechanisms.full_disclosure import (
     NonPrivate as NonPrivate,
 )
-from neyman.mechanisms.gaussian_mixture import (
+from neyman.mechanisms.full_disclosure import (
     RandomSubset as RandomSubset,
+)
+from neyman.mechanisms.gaussian_mixture import (
+    GaussianMixture as GaussianMixture,
 )
 from neyman.mechanisms.inverse_sensitivity import (
     InverseSensitivity as InverseSensitivity,

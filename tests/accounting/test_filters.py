@@ -14,7 +14,7 @@ from scipy.special import ndtri
 import neyman as ny
 from neyman.accounting.filters import Filter, Odometer
 from neyman.curves.tradeoff.guarantees import renyi as renyi_curve
-from neyman.mechanisms.gaussian_mixture import RandomSubset
+from neyman.mechanisms.full_disclosure import RandomSubset
 
 STRATEGIES = 1500  # of each currency
 ORDERS = [1.01, 1.5, 2.0, 3.0, 5.0, 10.0, 40.0]

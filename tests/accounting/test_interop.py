@@ -19,7 +19,7 @@ import neyman as ny
 from neyman.accounting.dp_accounting import privacy_loss as interop
 from neyman.accounting.dp_accounting.accountant import NeymanAccountant
 from neyman.accounting.dp_accounting.dp_events import _tail
-from neyman.mechanisms.gaussian_mixture import NonPrivate
+from neyman.mechanisms.full_disclosure import NonPrivate
 
 ADD, REPLACE, SPECIAL = dp_accounting.NeighboringRelation
 RELATION = {ADD: "add-remove", REPLACE: "replace-one"}

@@ -48,6 +48,14 @@ NAMES = {name: getattr(ny, name) for name in ny.__all__}
 NAMES |= {"Fraction": Fraction, "Decimal": Decimal, "Composed": Composed, "np": np}
 
 
+def test_a_mechanism_has_the_renyi_divergence_of_its_curve():
+    known = (ny.Gaussian(2) * 3).renyi(4)  # order mu^2 / 2 each
+    assert known.lower <= 3 * 4 / 8 <= known.upper <= 1.5 * (1 + 1e-9)
+    assert ny.RandomSubset(1, 9).renyi(2).upper == math.inf
+    with pytest.raises(ValueError, match="order"):
+        ny.Gaussian(1).renyi(0.5)
+
+
 @tries
 @given(mechanisms)
 def test_a_mechanism_is_what_its_repr_evaluates_to(m):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from neyman.accounting.charge import charge
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.gaussian_mixture import NonPrivate, RandomSubset
+from neyman.mechanisms.full_disclosure import NonPrivate, RandomSubset
 from neyman.mechanisms.private_selection import ExponentialMechanism, ReportNoisyMax, SparseVector
 from neyman.mechanisms.randomized_response import LocalRandomizer
 

@@ -44,7 +44,7 @@ DERIVED = (
     "curves/losses/subsampled.py:_inverse",
     "mechanisms/matrix_mechanism/strategy.py:Strategy.reading",
     "numerics/discretization.py:contract_dense",
-    "accounting/optimality/moved_record.py:two_spread",
+    "accounting/optimality/lower_bounds.py:two_spread",
     "curves/profiles/sampled_steps/bracket_sum.py:BracketSum._transform",
     "curves/profiles/sampled_steps/bracket_sum.py:BracketSum.built",
     "curves/profiles/contour/complement_line.py:_built",

@@ -15,7 +15,7 @@ from mpmath import mpf
 import neyman as ny
 from neyman.accounting import compare_noise
 from neyman.accounting.dp_accounting.privacy_loss import _connected
-from neyman.accounting.literature import composition_bounds, conversions
+from neyman.accounting.literature import conversions
 from neyman.accounting.semantics.bayes import _chernoff, _predicted
 from neyman.analysis.hypothesis_tests.binomial_sums import count
 from neyman.auditing.one_run_bounds import Guesses
@@ -41,23 +41,6 @@ F = Fraction
 def held(bound: Any, exact: mpf) -> bool:
     low, high = (bound.lower, bound.upper) if hasattr(bound, "lower") else bound
     return low <= exact <= high
-
-
-@needed("accounting/literature/composition_bounds.py:advanced")
-def test_advanced_composition() -> Iterator[bool]:
-    for epsilon, slack, n in numbers(1, 40, (0.01, 1.0), (1e-9, 0.1), (2, 999)):
-        answer = composition_bounds.advanced(epsilon, 0, count=int(n), slack=slack).epsilon
-        e, s = mpf(repr(epsilon)), mpf(repr(slack))
-        yield held(
-            answer, e * mpmath.sqrt(-2 * int(n) * mpmath.log(s)) + int(n) * e * mpmath.expm1(e)
-        )
-
-
-@needed("accounting/literature/composition_bounds.py:_textbook")
-def test_the_textbook_rule() -> Iterator[bool]:
-    for epsilon, delta, size in numbers(2, 40, (0.01, 1.0), (1e-9, 0.1), (0.1, 9.0)):
-        answer = composition_bounds._textbook(F(epsilon), F(delta), F(size))
-        yield held(answer, mpmath.sqrt(2 * mpmath.log(1.25 / mpf(delta))) * size / mpf(epsilon))
 
 
 @needed("accounting/literature/conversions.py:_sum", "accounting/literature/conversions.py:_around")

@@ -1,16 +1,93 @@
-"""One guarantee, several mechanisms: kinds of noise, or what to do about a problem."""
+"""One guarantee, several mechanisms: kinds of noise, or what the library can do about a problem."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import overload
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, overload
+
+import numpy as np
 
 from neyman.accounting import compare_noise
-from neyman.accounting.calibrate import Budget
-from neyman.accounting.compare_noise import TAILS, Comparison
-from neyman.accounting.options import Options, Problem, options_for
+from neyman.accounting.calibrate import Budget, calibrate
+from neyman.accounting.compare_noise import TAILS, Comparison, Kind, error_of
+from neyman.accounting.optimality.least_error import least_error
+from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
+from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.numerics import check
+from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import up
 
-__all__ = ["alike"]
+__all__ = ["Option", "Options", "alike"]
+
+Problem = Literal["mean", "median", "histogram"]
+
+STEPS = 1000  # of an interval, on which values are rounded for integer noise
+GRID = 200_001  # points of a median; on a coarse grid a draw can be right by luck
+ENOUGH = 1e12
+EXACT = ("discrete Laplace", "discrete Gaussian", "rounded Gaussian", "inverse sensitivity")
+NAMES: tuple[Problem, ...] = ("mean", "median", "histogram")
+CELLS: dict[str, Callable[[float], Kind]] = {
+    "Laplace": lambda s: Laplace(s, 2),
+    "discrete Laplace": lambda s: DiscreteLaplace(s, 2),
+    "Gaussian": lambda s: Gaussian(s, up(math.sqrt(2))),
+    "discrete Gaussian": lambda s: DiscreteGaussian(s, sensitivity=[(1, 1)]),
+    "rounded Gaussian": lambda s: RoundedGaussian(s, squared_norm=2),
+}
+"""Noise on counts, of which one replaced record moves two by one."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to release an answer.
+
+    Args:
+        name: of the mechanism.
+        scale: its least parameter: the scale or sigma of noise, or the rate of a draw.
+        error: root mean squared error; sampling included where the answer is about a population.
+        times_least: error over the least error of any release that is as private.
+        exact: whether the library draws it without rounding floating-point noise.
+    """
+
+    name: str
+    scale: float
+    error: float
+    times_least: float
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Options:
+    """Ways to release an answer at one guarantee, the smallest error first; `print` shows a table.
+
+    Args:
+        problem: what is released.
+        least: the least mean squared error of any release that is as private; lower is proven.
+        options: those that can meet the guarantee.
+    """
+
+    problem: Problem
+    least: Bound
+    options: tuple[Option, ...]
+
+    @property
+    def recommended(self) -> Option:
+        """The smallest error among mechanisms that the library draws exactly."""
+        return next(option for option in self.options if option.exact)
+
+    def __str__(self) -> str:
+        head = f"{'mechanism':<20}  {'scale':>10}  {'error':>10}  {'× least':>8}"
+        rows = [
+            f"{o.name:<20}  {o.scale:>10.4g}  {o.error:>10.4g}  {o.times_least:>8.3f}"
+            for o in self.options
+        ]
+        least = f"{'least error':<20}  {'':>10}  {math.sqrt(self.least.lower):>10.4g}"
+        best = self.recommended
+        advice = f"Recommended: {best.name}, {best.times_least:.3g} times the least error."
+        return "\n".join([head, *rows, least, advice])
 
 
 @overload
@@ -88,4 +165,94 @@ def alike(
             if value is not None:
                 raise ValueError(f"{name} = {value!r} needs problem=, such as 'mean'")
         return compare_noise.alike(target, count, sensitivity, kinds, tails)
-    return options_for(problem, target, n=n, radius=radius, categories=categories, values=values)
+    return _options(problem, target, n=n, radius=radius, categories=categories, values=values)
+
+
+def _options(
+    problem: Problem,
+    target: Budget,
+    *,
+    n: int | None = None,
+    radius: float | None = None,
+    categories: int | None = None,
+    values: Iterable[float] | None = None,
+) -> Options:
+    """Return the options for a problem; see `alike`."""
+    if problem not in NAMES:
+        raise ValueError(f"problem = {problem!r} must be one of {', '.join(map(repr, NAMES))}")
+    if problem == "mean":
+        if n is None:
+            raise ValueError("n: a mean needs the number of records")
+        half = 0.5 if radius is None else check.positive("radius", radius)
+        least = least_error("bounded-mean", n=n, budget=target, radius=half)
+        squares = [
+            (
+                k.kind,
+                k.scale * 2 * half / STEPS / n,
+                half**2 / n + k.variance.upper * (2 * half / STEPS / n) ** 2,
+            )
+            for k in compare_noise.alike(target, sensitivity=STEPS).kinds
+        ]
+    elif problem == "histogram":
+        if categories is None:
+            raise ValueError("categories: a histogram needs the number of its cells")
+        least = least_error("histogram", n=n, budget=target, categories=categories)
+        squares = []
+        for name, make in CELLS.items():
+            noise = _least_noise(make, target)
+            if noise is not None:
+                row = error_of(noise)
+                squares.append((name, row.scale, row.variance.upper))
+    else:
+        if values is None:
+            raise ValueError("values: a median needs public or simulated numbers like the data")
+        least, squares = _median(target, values, radius)
+    options = [
+        Option(name, scale, math.sqrt(square), math.sqrt(square / least.lower), name in EXACT)
+        for name, scale, square in squares
+        if math.isfinite(square)
+    ]
+    return Options(problem, least, tuple(sorted(options, key=lambda option: option.error)))
+
+
+def _median(
+    target: Budget, values: Iterable[float], radius: float | None
+) -> tuple[Bound, list[tuple[str, float, float]]]:
+    """A median of values in [-radius, radius]: a draw by ranks, or noise for the whole range."""
+    x = np.sort(np.array([check.finite("values", v) for v in check.several("values", values)]))
+    half = float(np.abs(x).max()) if radius is None else check.positive("radius", radius)
+    if len(x) < 3 or half < float(np.abs(x).max()):
+        raise ValueError(
+            f"values must be at least 3 numbers within radius = {half!r} of 0; clip them first"
+        )
+    least = least_error("quantile", budget=target, values=x.tolist())
+    true = float(x[math.ceil(len(x) / 2) - 1])
+    squares = [
+        (k.kind, k.scale * 2 * half / STEPS, k.variance.upper * (2 * half / STEPS) ** 2)
+        for k in compare_noise.alike(target, sensitivity=STEPS).kinds
+    ]
+    scale = _scale(lambda s: InverseSensitivity(1 / s), target)
+    if scale is not None:
+        grid = np.linspace(-half, half, GRID)
+        below = np.searchsorted(x, grid, side="left")
+        upto = np.searchsorted(x, grid, side="right")
+        distance = np.maximum(0.0, np.maximum(below - len(x) / 2, len(x) / 2 - upto))
+        weight = np.exp(-(distance - distance.min()) / scale)
+        square = float(weight @ (grid - true) ** 2 / weight.sum())
+        squares.append(("inverse sensitivity", 1 / scale, square))
+    return least, squares
+
+
+def _least_noise(make: Callable[[float], Kind], target: Budget) -> Kind | None:
+    scale = _scale(make, target)
+    return None if scale is None else make(scale)
+
+
+def _scale(make: Callable[[float], Mechanism], target: Budget) -> float | None:
+    """The least scale that meets the target; None where more and more noise does not."""
+    try:
+        return calibrate(make, target)
+    except ValueError:
+        if target.admits(make(ENOUGH)):
+            raise
+        return None

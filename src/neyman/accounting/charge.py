@@ -16,7 +16,6 @@ from typing import Protocol, runtime_checkable
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.mechanisms.base import Composed, Mechanism
-from neyman.mechanisms.tuning.winner import divergence
 from neyman.numerics.rounding import up
 
 __all__ = ["charge"]
@@ -81,7 +80,7 @@ def _amount(mechanism: Mechanism, currency: str) -> Fraction | float:
     if kind == "renyi":
         try:
             amount = mechanism.tradeoff().renyi(float(order)).upper
-            return amount if amount < math.inf else divergence(mechanism, float(order))
+            return amount if amount < math.inf else mechanism.renyi(float(order)).upper
         except ValueError:
             pass
     raise ValueError(

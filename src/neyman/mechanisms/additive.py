@@ -6,10 +6,9 @@ itself "any": a count that moves by one is `sensitivity=1` under whatever relati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -21,10 +20,25 @@ from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.zcdp_parameters import discrete_laplace_rho, laplace_rho
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import (
+    EXACT_POSITIVE,
+    NON_NEGATIVE,
+    POSITIVE,
+    UNLESS_NORM,
+    exact_above_zero,
+    integer,
+    rational,
+)
 from neyman.numerics import check
 from neyman.numerics.whitening import Matrix, whitened_norm
 
-__all__ = ["DiscreteGaussian", "DiscreteLaplace", "Gaussian", "Laplace", "shift_vectors"]
+__all__ = [
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Gaussian",
+    "Laplace",
+    "shifts_or_norm",
+]
 
 MOST_SHIFT = 100_000
 MOST_MOVE = 10**12
@@ -70,8 +84,10 @@ class Gaussian(Mechanism):
     Source: Dong, Roth and Su 2022, theorem 2.7.
     """
 
-    sigma: float | Fraction
-    sensitivity: float | Fraction
+    RELATION = "any"
+
+    sigma: float | Fraction = field(metadata=POSITIVE)
+    sensitivity: float | Fraction = field(metadata=NON_NEGATIVE)
 
     def __init__(
         self,
@@ -87,26 +103,17 @@ class Gaussian(Mechanism):
             sigma, sensitivity = 1, whitened_norm(covariance, sensitivity, shifts)
         elif shifts is not None:
             raise ValueError("shifts= goes with covariance=; give sensitivity= an l2 norm instead")
-        check.positive("sigma", sigma)
-        check.non_negative("sensitivity", sensitivity)
-        object.__setattr__(self, "sigma", check.number("sigma", sigma))
-        object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
+        self._keep(sigma=sigma, sensitivity=sensitivity)
         _check_ratio("sensitivity / sigma", self.sensitivity, self.sigma, 10**150)
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": it is a shift alone."""
-        return "any"
 
     def losses(self) -> tuple[Composition, ...]:
         """One Gaussian loss."""
-        mu = float(check.exact("sensitivity", self.sensitivity) / check.exact("sigma", self.sigma))
+        mu = float(rational(self.sensitivity) / rational(self.sigma))
         return (Composition.of([(GaussianLoss(mu * mu), 1)] if mu else []),)
 
     def rho(self) -> Fraction:
         """mu^2 / 2 (Bun and Steinke 2016, proposition 1.6)."""
-        mu = check.exact("sensitivity", self.sensitivity) / check.exact("sigma", self.sigma)
-        return mu**2 / 2
+        return (rational(self.sensitivity) / rational(self.sigma)) ** 2 / 2
 
 
 @dataclass(frozen=True)
@@ -127,20 +134,14 @@ class Laplace(Mechanism):
     Source: Dwork, McSherry, Nissim and Smith 2006; Dong, Roth and Su 2022, proposition 2.7.
     """
 
-    scale: float | Fraction
-    sensitivity: float | Fraction = 1
+    RELATION = "any"
+
+    scale: float | Fraction = field(metadata=POSITIVE)
+    sensitivity: float | Fraction = field(default=1, metadata=NON_NEGATIVE)
 
     def __post_init__(self) -> None:
-        check.positive("scale", self.scale)
-        check.non_negative("sensitivity", self.sensitivity)
-        object.__setattr__(self, "scale", check.number("scale", self.scale))
-        object.__setattr__(self, "sensitivity", check.number("sensitivity", self.sensitivity))
+        super().__post_init__()
         _check_ratio("sensitivity / scale", self.sensitivity, self.scale, MOST_EPSILON)
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": it is a shift alone."""
-        return "any"
 
     def losses(self) -> tuple[Composition, ...]:
         """One Laplace loss."""
@@ -148,7 +149,7 @@ class Laplace(Mechanism):
         return (Composition.of([(LaplaceLoss(epsilon), 1)] if epsilon else []),)
 
     def _epsilon(self) -> Fraction:
-        return check.exact("sensitivity", self.sensitivity) / check.exact("scale", self.scale)
+        return rational(self.sensitivity) / rational(self.scale)
 
     def rho(self) -> Fraction:
         """epsilon - 1 + e^-epsilon, rounded up [ZC-6]."""
@@ -189,9 +190,11 @@ class DiscreteGaussian(Mechanism):
     Source: Canonne, Kamath and Steinke 2020.
     """
 
+    RELATION = "any"
+
     sigma_squared: Fraction
-    sensitivity: tuple[tuple[int, ...], ...]
-    squared_norm: int | None = None
+    sensitivity: tuple[tuple[int, ...], ...] = field(metadata=UNLESS_NORM)
+    squared_norm: int | None = field(default=None, metadata=integer(1))
 
     def __init__(
         self,
@@ -204,27 +207,16 @@ class DiscreteGaussian(Mechanism):
         if (sigma is None) == (sigma_squared is None):
             raise ValueError("give exactly one of sigma= and sigma_squared=")
         if sigma is not None:
-            exact = check.exact("sigma", sigma)
-            if exact <= 0:
-                raise ValueError(f"sigma = {sigma!r} must be above 0")
-            exact = exact**2
+            exact = exact_above_zero("sigma", sigma) ** 2
         else:
-            exact = check.exact("sigma_squared", sigma_squared)
-            if exact <= 0:
-                raise ValueError(f"sigma_squared = {sigma_squared!r} must be above 0")
+            exact = exact_above_zero("sigma_squared", sigma_squared)
         if not 1e-4 <= exact <= Fraction(10) ** 30:
             raise ValueError(
                 f"sigma^2 = {float(exact):g} must be between 1e-4 and 1e30: below, hardly any "
                 "noise is ever added; above, whole numbers no longer hold it"
             )
-        object.__setattr__(self, "sigma_squared", exact)
-        shifts = shift_vectors(sensitivity)
-        if squared_norm is not None:
-            if sensitivity != 1:
-                raise ValueError("give at most one of sensitivity= and squared_norm=")
-            shifts, squared_norm = (), check.integer("squared_norm", squared_norm, 1)
-        object.__setattr__(self, "sensitivity", shifts)
-        object.__setattr__(self, "squared_norm", squared_norm)
+        shifts = shifts_or_norm(sensitivity, squared_norm)
+        self._keep(sigma_squared=exact, sensitivity=shifts, squared_norm=squared_norm)
 
     def __repr__(self) -> str:
         shifts = f"sensitivity={self.sensitivity!r}"
@@ -235,11 +227,6 @@ class DiscreteGaussian(Mechanism):
     def sigma(self) -> float:
         """Return sigma as a float."""
         return float(self.sigma_squared) ** 0.5
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": it is a set of shifts."""
-        return "any"
 
     def losses(self) -> tuple[Composition, ...]:
         """A sum of one loss a coordinate, for each shift vector; or what rho alone says."""
@@ -256,18 +243,6 @@ class DiscreteGaussian(Mechanism):
             (sum(s * s for s in vector) for vector in self.sensitivity), default=0
         )
         return Fraction(most) / (2 * self.sigma_squared)
-
-    def _fields(self) -> dict[str, Any]:
-        sigma_squared = {"sigma_squared": str(self.sigma_squared)}
-        if self.squared_norm is not None:
-            return sigma_squared | {"squared_norm": self.squared_norm}
-        return sigma_squared | {"sensitivity": [list(vector) for vector in self.sensitivity]}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> DiscreteGaussian:
-        if "squared_norm" in fields:
-            return cls(sigma_squared=fields["sigma_squared"], squared_norm=fields["squared_norm"])
-        return cls(sigma_squared=fields["sigma_squared"], sensitivity=fields["sensitivity"])
 
 
 @dataclass(frozen=True, init=False)
@@ -290,25 +265,18 @@ class DiscreteLaplace(Mechanism):
         (0.5, 0.1377)
     """
 
-    scale: Fraction
-    sensitivity: int
+    RELATION = "any"
+
+    scale: Fraction = field(metadata=EXACT_POSITIVE)
+    sensitivity: int = field(metadata=integer())
 
     def __init__(self, scale: float | Fraction | str, sensitivity: int = 1) -> None:
-        exact = check.exact("scale", scale)
-        if exact <= 0:
-            raise ValueError(f"scale = {scale!r} must be above 0")
-        object.__setattr__(self, "scale", exact)
-        object.__setattr__(self, "sensitivity", check.integer("sensitivity", sensitivity))
-        _check_ratio("sensitivity / scale", self.sensitivity, exact, MOST_EPSILON)
+        self._keep(scale=scale, sensitivity=sensitivity)
+        _check_ratio("sensitivity / scale", self.sensitivity, self.scale, MOST_EPSILON)
         if self.sensitivity > MOST_SHIFT:
             raise ValueError(
                 f"sensitivity = {sensitivity} must be at most {MOST_SHIFT}: count in larger units"
             )
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": it is a shift alone."""
-        return "any"
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss with sensitivity + 1 values."""
@@ -350,6 +318,18 @@ def shift_vectors(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int
         vectors.add(tuple(sorted((s for s in sizes if s), reverse=True)))
     maximal = [v for v in vectors if v and not any(v != w and _covers(w, v) for w in vectors)]
     return tuple(sorted(maximal))
+
+
+def shifts_or_norm(
+    sensitivity: int | Iterable[Iterable[int]], squared_norm: int | None
+) -> tuple[tuple[int, ...], ...]:
+    """Return the shift vectors, none where a squared norm stands for them; refuse both."""
+    shifts = shift_vectors(sensitivity)
+    if squared_norm is None:
+        return shifts
+    if sensitivity != 1:
+        raise ValueError("give at most one of sensitivity= and squared_norm=")
+    return ()
 
 
 def _covers(larger: tuple[int, ...], smaller: tuple[int, ...]) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from abc import ABC, abstractmethod
+import math
+from abc import abstractmethod
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,22 +13,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
-from functools import cache, cached_property, singledispatch
+from functools import cache, cached_property
 from inspect import Parameter, signature
 from itertools import combinations_with_replacement, product
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, cast
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff
-from neyman.mechanisms.registry import MODULES, combinator, load_type
+from neyman.mechanisms.description import MOST_COUNT, Description
+from neyman.mechanisms.registry import MODULES, combined, load_type
 from neyman.numerics import check
+from neyman.numerics.bound import Bound
 from neyman.numerics.canonical_order import order_key
 
-__all__ = ["RELATIONS", "Composed", "Mechanism"]
+__all__ = ["RELATIONS", "Composed", "Mechanism", "StandIn", "bracketed"]
 
-MOST_COUNT = 10**18  # of releases, and of records
-LEAST_SHARE = 1e-300  # below, what is derived from it leaves the floats
 RELATIONS = ("any", "add-remove", "replace-one")
 # Fields whose text is no number.
 NAMES = ("type", "neighboring", "relation", "noise", "sampling", "protects", "against")
@@ -44,7 +45,7 @@ SYNONYMS = (
 TARGETS = ("epsilon", "eps", "delta", "rho", "mu", "gdp", "zcdp", "target_epsilon", "target_delta")
 
 
-class Mechanism(ABC):
+class Mechanism(Description):
     """A description of randomness: no data, no random state, immutable, equal by value.
 
     Mechanisms combine: ``a + b`` releases both with independent noise, ``a * n`` releases n times,
@@ -63,10 +64,8 @@ class Mechanism(ABC):
         True
     """
 
-    _kinds: ClassVar[dict[str, type[Mechanism]]] = {}
-
-    def __init_subclass__(cls) -> None:
-        Mechanism._kinds[cls.__name__] = cls
+    RELATION: ClassVar[str]
+    """The neighboring relation of every mechanism of this type, where all have the same one."""
 
     if not TYPE_CHECKING:  # a type checker knows the arguments and attributes by themselves
 
@@ -78,7 +77,7 @@ class Mechanism(ABC):
                     raise TypeError(f"{cls.__name__} has no argument {name!r}; {_hint(cls, name)}")
             return object.__new__(cls)
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> NoReturn:
             """Say where a question about the curve is asked."""
             kind, hint = type(self).__name__, ""
             if not name.startswith("_") and hasattr(Tradeoff, name):
@@ -86,9 +85,9 @@ class Mechanism(ABC):
             raise AttributeError(f"{kind!r} object has no attribute {name!r}{hint}")
 
     @property
-    @abstractmethod
     def neighboring(self) -> str:
         """Return the neighboring relation; "any" if the mechanism is a shift alone."""
+        return self.RELATION
 
     @abstractmethod
     def losses(self) -> tuple[Composition, ...]:
@@ -103,17 +102,16 @@ class Mechanism(ABC):
         """The mechanisms that are composed in this one, each with its count."""
         return ((self, 1),)
 
-    def _fields(self) -> dict[str, Any]:
-        """Return the fields of the dataclass as JSON types; a field that is None is left out."""
-        names = [field.name for field in dataclasses.fields(cast(Any, self))]
-        return {n: to_json(getattr(self, n)) for n in names if getattr(self, n) is not None}
+    def renyi(self, order: float | Fraction) -> Bound:
+        """Return the largest Renyi divergence of this order between neighbors; upper is safe.
 
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        """Return the mechanism whose fields have these values, each read by the field's type."""
-        types = {field.name: str(field.type) for field in dataclasses.fields(cast(Any, cls))}
-        absent = {n for n, t in types.items() if t.endswith("| None") and n not in fields}
-        return cls(**{n: from_json(t, fields[n]) for n, t in types.items() if n not in absent})
+        Args:
+            order: at least 1.
+
+        Raises:
+            ValueError: for an order below 1.
+        """
+        return self.tradeoff().renyi(order)
 
     def tradeoff(self, neighboring: str | None = None) -> Tradeoff:
         """Return the trade-off curve of this mechanism between neighboring datasets.
@@ -171,7 +169,7 @@ class Mechanism(ABC):
         Raises:
             ValueError: where the scheme and the relation do not go together, or nothing is proven.
         """
-        return combinator("subsample")(self, rate, size, population, neighboring)
+        return combined("subsample", Mechanism, self, rate, size, population, neighboring)
 
     def shuffle(self, *, users: int) -> Mechanism:
         """Return the shuffled reports of this mechanism from each of ``users`` people.
@@ -182,7 +180,7 @@ class Mechanism(ABC):
         Raises:
             ValueError: unless it is pure: amplification by shuffling is proven for those.
         """
-        return combinator("shuffle")(self, users)
+        return combined("shuffle", Mechanism, self, users)
 
     def shuffled_batches(self, batches: int) -> Mechanism:
         """Return this mechanism on each batch of a pass over shuffled records; ``* epochs`` passes.
@@ -193,7 +191,7 @@ class Mechanism(ABC):
         Args:
             batches: how many batches a pass has, at least 1.
         """
-        return combinator("shuffled_batches")(self, batches)
+        return combined("shuffled_batches", Mechanism, self, batches)
 
     def random_allocation(self, batches: int, *, times: int = 1) -> Mechanism:
         """Return this mechanism on each batch of a pass that puts every record into random batches.
@@ -208,7 +206,7 @@ class Mechanism(ABC):
         Raises:
             ValueError: for a mechanism other than Gaussian noise.
         """
-        return combinator("random_allocation")(self, batches, times)
+        return combined("random_allocation", Mechanism, self, batches, times)
 
     @staticmethod
     def nothing() -> Mechanism:
@@ -361,22 +359,53 @@ class Composed(Mechanism):
         """The sum of the parts' rho."""
         return sum((n * mechanism.rho() for mechanism, n in self.parts), Fraction(0))
 
+    def renyi(self, order: float | Fraction) -> Bound:
+        """The curve's, or the sum of the parts' bounds where it has no finite one."""
+        known = self.tradeoff().renyi(order)
+        if known.upper < math.inf:
+            return known
+        total = math.fsum(n * mechanism.renyi(order).upper for mechanism, n in self.parts)
+        return Bound(0.0, total, "upper", "sum of the parts")
+
     def _fields(self) -> dict[str, Any]:
         return {"parts": [{"count": n, "mechanism": m.to_dict()} for m, n in self.parts]}
 
     @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        return Composed.of(
+    def _from_fields(cls, given: Mapping[str, Any]) -> Self:
+        total = Composed.of(
             [
                 (Mechanism.from_dict(p["mechanism"]), check.integer("count", p["count"], 1))
-                for p in fields["parts"]
+                for p in given["parts"]
             ]
         )
+        return cast(Self, total)  # in canonical form: one mechanism alone is itself
 
     def __repr__(self) -> str:
         if not self.parts:
             return "Mechanism.nothing()"
         return " + ".join(f"{m!r} * {n}" if n > 1 else repr(m) for m, n in self.parts)
+
+
+class StandIn(Mechanism):
+    """A mechanism that stands for the composition `made_of`."""
+
+    @abstractmethod
+    def made_of(self) -> Mechanism:
+        """Return the composition whose curve is that of this mechanism, or bounds it."""
+
+    def losses(self) -> tuple[Composition, ...]:
+        """Return the losses of `made_of`."""
+        return self.made_of().losses()
+
+    def rho(self) -> Fraction:
+        """Return the rho of `made_of`."""
+        return self.made_of().rho()
+
+
+def bracketed(mechanism: Mechanism) -> str:
+    """Return the repr of a mechanism, in brackets where a method is called on a sum."""
+    text = repr(mechanism)
+    return f"({text})" if isinstance(mechanism, Composed) else text
 
 
 @cache
@@ -451,48 +480,6 @@ def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
         if len(sums) > MOST_ALTERNATIVES:
             break
     return list(sums)
-
-
-def from_json_number(value: Any) -> float | Fraction:
-    """Return the number that `to_json` wrote."""
-    return check.exact("number", value) if isinstance(value, str) else value
-
-
-@singledispatch
-def to_json(value: Any) -> Any:
-    """Return the value of a field as JSON types: a fraction as text."""
-    return value.to_dict() if hasattr(value, "to_dict") else value
-
-
-@to_json.register
-def _(value: Fraction) -> str:
-    return str(value)
-
-
-@to_json.register(tuple)
-@to_json.register(list)
-def _(value: Any) -> list[Any]:
-    return [to_json(one) for one in value]
-
-
-def from_json(kind: str, value: Any) -> Any:
-    """Return the value that `to_json` wrote, for a field whose annotation is ``kind``."""
-    if kind == "Mechanism":
-        return Mechanism.from_dict(value)
-    if "Fraction" not in kind:
-        return value
-    return [from_json_number(x) for x in value] if "tuple" in kind else from_json_number(value)
-
-
-def probability(name: str, value: Any) -> float | Fraction:
-    """A probability as a description keeps it: 0, or from 1e-300 to 1.
-
-    What is smaller would be lost on the way, and what is not private would pass for perfect.
-    """
-    near = check.probability(name, value)
-    if (value > 0 and near < LEAST_SHARE) or value < 0 or value > 1:
-        raise ValueError(f"{name} = {value!r} must be 0, or from {LEAST_SHARE:g} to 1")
-    return check.number(name, value)
 
 
 def check_relation(neighboring: object) -> None:

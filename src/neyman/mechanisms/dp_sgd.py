@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
-from neyman.curves.losses.composition import Composition
 from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.base import MOST_COUNT, Mechanism
+from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.batches import Batches, draws
+from neyman.mechanisms.description import COUNT, POSITIVE, rational
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 
@@ -27,7 +27,7 @@ UNBROKEN = ("allocated", "k-of-t", "shuffled")  # passes that are not broken off
 
 
 @dataclass(frozen=True)
-class DPSGD(Mechanism):
+class DPSGD(StandIn):
     """DP-SGD: clipped gradients with Gaussian noise; the attacker sees every step.
 
     A step takes the sum of the clipped gradients of a batch, adds normal noise to it, and moves.
@@ -67,21 +67,14 @@ class DPSGD(Mechanism):
     Source: Abadi et al. 2016; Bu, Dong, Long and Su 2020; Dong, Roth and Su 2022.
     """
 
-    n: int
-    batch: int
-    sigma: float | Fraction
-    epochs: float | Fraction
+    n: int = field(metadata=COUNT)
+    batch: int = field(metadata=COUNT)
+    sigma: float | Fraction = field(metadata=POSITIVE)
+    epochs: float | Fraction = field(metadata=POSITIVE)
     sampling: str = "poisson"
 
     def __post_init__(self) -> None:
-        for name in ("n", "batch"):
-            value = check.integer(name, getattr(self, name), 1)
-            if value > MOST_COUNT:
-                raise ValueError(f"{name} = {value!r} must be at most {MOST_COUNT:g}")
-            object.__setattr__(self, name, value)
-        for name in ("sigma", "epochs"):
-            check.positive(name, getattr(self, name))
-            object.__setattr__(self, name, check.number(name, getattr(self, name)))
+        super().__post_init__()
         if self.batch > self.n:
             raise ValueError(f"batch = {self.batch} must be at most n = {self.n}")
         if self.sampling not in SAMPLINGS:
@@ -89,7 +82,7 @@ class DPSGD(Mechanism):
             raise ValueError(
                 f"sampling = {self.sampling!r} must be one of {known}: what the training loop does"
             )
-        if self.sampling in UNBROKEN and check.exact("epochs", self.epochs).denominator != 1:
+        if self.sampling in UNBROKEN and rational(self.epochs).denominator != 1:
             raise ValueError(
                 f"epochs = {self.epochs!r} must be whole with sampling={self.sampling!r}: a pass "
                 "that is broken off has seen some records as often as a whole one"
@@ -107,7 +100,7 @@ class DPSGD(Mechanism):
 
         Shuffled or allocated, each epoch has ceil(n / batch) of them.
         """
-        epochs = check.exact("epochs", self.epochs)
+        epochs = rational(self.epochs)
         if self.sampling in UNBROKEN:
             return -(-self.n // self.batch) * int(epochs)
         return math.ceil(epochs * self.n / self.batch)
@@ -179,11 +172,3 @@ class DPSGD(Mechanism):
         if self.sampling == "allocated":
             return step.random_allocation(batches) * int(self.epochs)
         return step.shuffled_batches(batches) * int(self.epochs)
-
-    def losses(self) -> tuple[Composition, ...]:
-        """Return the losses of `made_of`."""
-        return self.made_of().losses()
-
-    def rho(self) -> Fraction:
-        """Return the rho of `made_of`."""
-        return self.made_of().rho()

@@ -6,13 +6,12 @@ Who sees what decides which noise counts and which sampling hides anything.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
-from neyman.curves.losses.composition import Composition
 from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.base import MOST_COUNT, Mechanism, probability
-from neyman.numerics import check
+from neyman.mechanisms.base import Mechanism, StandIn
+from neyman.mechanisms.description import COUNT, POSITIVE, PROBABILITY, TRUTH, integer, rational
 from neyman.numerics.rounding import below
 
 __all__ = ["Federated"]
@@ -22,7 +21,7 @@ AGAINST = ("server", "clients", "public")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Federated(Mechanism):
+class Federated(StandIn):
     """Federated learning: each client adds its own noise, and the server sums the updates.
 
     In each round the server draws clients and sends them the model. Each of them trains on its
@@ -102,43 +101,27 @@ class Federated(Mechanism):
     Source: [FE-1], [FE-2], [FE-3], [FE-4]; Zheng, Chen, Long and Su 2021 for the setting.
     """
 
-    clients: int
-    client_rate: float | Fraction = 1
-    records: int | None = None
-    record_rate: float | Fraction = 1
-    sigma: float | Fraction
-    rounds: int
+    clients: int = field(metadata=COUNT)
+    client_rate: float | Fraction = field(default=1, metadata=PROBABILITY)
+    records: int | None = field(default=None, metadata=COUNT)
+    record_rate: float | Fraction = field(default=1, metadata=PROBABILITY)
+    sigma: float | Fraction = field(metadata=POSITIVE)
+    rounds: int = field(metadata=COUNT)
     protects: str = "record"
     against: str = "server"
-    local_steps: int = 1
-    secure_aggregation: bool = False
-    least_participants: int | None = None
-    colluding: int = 0
+    local_steps: int = field(default=1, metadata=COUNT)
+    secure_aggregation: bool = field(default=False, metadata=TRUTH)
+    least_participants: int | None = field(default=None, metadata=COUNT)
+    colluding: int = field(default=0, metadata=integer())
 
     def __post_init__(self) -> None:
-        for name in ("clients", "rounds", "local_steps", "records", "least_participants"):
-            value = getattr(self, name)
-            if value is None and name in ("records", "least_participants"):
-                continue
-            value = check.integer(name, value, 1)
-            if value > MOST_COUNT:
-                raise ValueError(f"{name} = {value!r} must be at most {MOST_COUNT:g}")
-            object.__setattr__(self, name, value)
-        for name in ("client_rate", "record_rate"):
-            object.__setattr__(self, name, probability(name, getattr(self, name)))
-        check.positive("sigma", self.sigma)
-        object.__setattr__(self, "sigma", check.number("sigma", self.sigma))
+        super().__post_init__()
         if self.protects not in PROTECTS:
             raise ValueError(f"protects = {self.protects!r} must be 'record' or 'client'")
         if self.against not in AGAINST:
             raise ValueError(
                 f"against = {self.against!r} must be one of {', '.join(map(repr, AGAINST))}"
             )
-        if not isinstance(self.secure_aggregation, bool):
-            raise TypeError(
-                f"secure_aggregation = {self.secure_aggregation!r} must be True or False"
-            )
-        object.__setattr__(self, "colluding", check.integer("colluding", self.colluding))
         if self.colluding >= self.clients:
             raise ValueError(
                 f"colluding = {self.colluding} must be below clients = {self.clients}: the client "
@@ -230,7 +213,7 @@ class Federated(Mechanism):
         """
         if self.records is None:
             raise ValueError("records = None must be given: a batch is records * record_rate")
-        return self.records * check.exact("record_rate", self.record_rate)
+        return self.records * rational(self.record_rate)
 
     @property
     def honest(self) -> int:
@@ -251,17 +234,9 @@ class Federated(Mechanism):
             return last * self.rounds
         return last.subsample(size=sampled, population=others) * self.rounds  # [FE-4]
 
-    def losses(self) -> tuple[Composition, ...]:
-        """Return the losses of `made_of`."""
-        return self.made_of().losses()
-
-    def rho(self) -> Fraction:
-        """Return the rho of `made_of`."""
-        return self.made_of().rho()
-
     def _sampled(self) -> Fraction:
         """How many clients a round draws."""
-        return self.clients * check.exact("client_rate", self.client_rate)
+        return self.clients * rational(self.client_rate)
 
     def _colluding(self) -> int:
         """Of the clients that are not protected: an observer that is a client is one of them."""
@@ -272,6 +247,6 @@ class Federated(Mechanism):
         """Sigma sqrt(h), rounded down."""
         if self.honest == 1:
             return self.sigma
-        sigma = check.exact("sigma", self.sigma)
+        sigma = rational(self.sigma)
         root = below(Fraction(math.isqrt(self.honest << 128), 1 << 64))
-        return below(sigma * check.exact("root", root))
+        return below(sigma * rational(root))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -11,10 +11,9 @@ from neyman.curves.losses.bounded_range import BoundedRangeLoss
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.zcdp_parameters import bounded_range_rho
-from neyman.mechanisms.additive import shift_vectors
+from neyman.mechanisms.additive import shifts_or_norm
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.randomized_response import pure_epsilon
-from neyman.numerics import check
+from neyman.mechanisms.description import EXACT_POSITIVE, UNLESS_NORM, integer, pure_epsilon
 
 __all__ = ["InverseSensitivity"]
 
@@ -54,10 +53,12 @@ class InverseSensitivity(Mechanism):
     Source: Asi and Duchi 2020; Dong, Durfee and Rogers 2020; [IS-1].
     """
 
-    rate: Fraction
-    sensitivity: tuple[tuple[int, ...], ...]
-    draws: int
-    squared_norm: int | None = None
+    RELATION = "any"
+
+    rate: Fraction = field(metadata=EXACT_POSITIVE)
+    sensitivity: tuple[tuple[int, ...], ...] = field(metadata=UNLESS_NORM)
+    draws: int = field(metadata=integer(1))
+    squared_norm: int | None = field(default=None, metadata=integer(1))
 
     def __init__(
         self,
@@ -67,26 +68,11 @@ class InverseSensitivity(Mechanism):
         draws: int = 1,
         squared_norm: int | None = None,
     ) -> None:
-        exact = check.exact("rate", rate)
-        if exact <= 0:
-            raise ValueError(f"rate = {rate!r} must be above 0")
-        vectors = shift_vectors(sensitivity)
-        if squared_norm is not None:
-            if sensitivity != 1:
-                raise ValueError("give at most one of sensitivity= and squared_norm=")
-            vectors, squared_norm = (), check.integer("squared_norm", squared_norm, 1)
-        for vector in vectors:
-            for move in vector:
-                pure_epsilon(2 * exact * move)
-        object.__setattr__(self, "rate", exact)
-        object.__setattr__(self, "sensitivity", vectors)
-        object.__setattr__(self, "draws", check.integer("draws", draws, 1))
-        object.__setattr__(self, "squared_norm", squared_norm)
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": how far distances may move is said under the relation in force."""
-        return "any"
+        self._keep(rate=rate, squared_norm=squared_norm)
+        vectors = shifts_or_norm(sensitivity, squared_norm)
+        for move in {move for vector in vectors for move in vector}:
+            pure_epsilon("epsilon", 2 * self.rate * move)
+        self._keep(sensitivity=vectors, draws=draws)
 
     def losses(self) -> tuple[Composition, ...]:
         """Losses of bounded range, one for each draw of each group; or what rho alone says."""
@@ -108,14 +94,5 @@ class InverseSensitivity(Mechanism):
         return self.draws * max(sums, default=Fraction(0))
 
     def _fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"rate": str(self.rate), "draws": self.draws}
-        if self.squared_norm is not None:
-            return fields | {"squared_norm": self.squared_norm}
-        return fields | {"sensitivity": [list(vector) for vector in self.sensitivity]}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> InverseSensitivity:
-        draws = fields["draws"]
-        if "squared_norm" in fields:
-            return cls(fields["rate"], draws=draws, squared_norm=fields["squared_norm"])
-        return cls(fields["rate"], fields["sensitivity"], draws=draws)
+        fields = super()._fields()
+        return {"rate": fields.pop("rate"), "draws": fields.pop("draws"), **fields}

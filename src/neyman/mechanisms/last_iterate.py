@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 
@@ -22,7 +22,8 @@ from scipy.special import ndtr
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.base import MOST_COUNT, Mechanism
+from neyman.mechanisms.base import Mechanism, StandIn
+from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
 from neyman.numerics import check
 from neyman.numerics.rounding import below, down, up
 
@@ -37,6 +38,14 @@ DIGITS = 60
 NEAR_ONE = Decimal("1e-20")  # of 1 - c: below it is 0, lest the digits of 1 - c^t be lost
 LEAST_GAP = 1e-140  # of what is forgotten: less would leave the floats
 MOST_SPLITS = 400  # how many places are tried at which the stochastic scheme may be cut
+
+
+def _factor_up_to_one(name: str, value: object) -> float | Fraction:
+    check.between(name, value, 0.0, 1.0)
+    return check.number(name, value)
+
+
+FACTOR = form(_factor_up_to_one)
 
 
 def contraction(step_size: float, strong_convexity: float, smoothness: float) -> float:
@@ -76,6 +85,8 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
 class LastIterate(Mechanism):
     """Noisy gradient descent of which only the last iterate is seen."""
 
+    RELATION = "replace-one"
+
     n: int
     sigma: float | Fraction
     sensitivity: float | Fraction
@@ -83,38 +94,19 @@ class LastIterate(Mechanism):
     diameter: float | Fraction | None
     step_size: float | Fraction | None
 
-    @property
-    def neighboring(self) -> str:
-        """ "replace-one": the number of records stays."""
-        return "replace-one"
-
     @abstractmethod
     def all_iterates(self) -> Mechanism:
         """The same descent with every iterate released: plain composition, for comparison."""
 
-    def _checked(self, wholes: tuple[str, ...]) -> None:
-        for name in wholes:
-            value = check.integer(name, getattr(self, name), 1)
-            if value > MOST_COUNT:
-                raise ValueError(f"{name} = {value!r} must be at most {MOST_COUNT:g}")
-            object.__setattr__(self, name, value)
-        for name in ("sigma", "sensitivity"):
-            check.positive(name, getattr(self, name))
-            object.__setattr__(self, name, check.number(name, getattr(self, name)))
-        if self.contraction is None:
-            if self.diameter is None or self.step_size is None:
-                raise ValueError(
-                    "give contraction=, below 1 for a strongly convex loss and 1 for a convex one, "
-                    "or diameter= (of the constraint set) and step_size= for a convex one"
-                )
-            for name in ("diameter", "step_size"):
-                check.positive(name, getattr(self, name))
-                object.__setattr__(self, name, check.number(name, getattr(self, name)))
-        else:
-            if self.diameter is not None or self.step_size is not None:
-                raise ValueError("give either contraction= or diameter= and step_size=, not both")
-            check.between("contraction", self.contraction, 0.0, 1.0)
-            object.__setattr__(self, "contraction", check.number("contraction", self.contraction))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.contraction is None and (self.diameter is None or self.step_size is None):
+            raise ValueError(
+                "give contraction=, below 1 for a strongly convex loss and 1 for a convex one, "
+                "or diameter= (of the constraint set) and step_size= for a convex one"
+            )
+        if self.contraction is not None and (self.diameter or self.step_size):
+            raise ValueError("give either contraction= or diameter= and step_size=, not both")
 
 
 class _Gaussian(LastIterate):
@@ -165,16 +157,13 @@ class NoisyGradientDescent(_Gaussian):
     Source: Bok, Su and Altschuler 2024 (the strongly convex case and the constrained one).
     """
 
-    n: int
-    steps: int
-    sigma: float | Fraction
-    sensitivity: float | Fraction
-    contraction: float | Fraction | None = None
-    diameter: float | Fraction | None = None
-    step_size: float | Fraction | None = None
-
-    def __post_init__(self) -> None:
-        self._checked(("n", "steps"))
+    n: int = field(metadata=COUNT)
+    steps: int = field(metadata=COUNT)
+    sigma: float | Fraction = field(metadata=POSITIVE)
+    sensitivity: float | Fraction = field(metadata=POSITIVE)
+    contraction: float | Fraction | None = field(default=None, metadata=FACTOR)
+    diameter: float | Fraction | None = field(default=None, metadata=POSITIVE)
+    step_size: float | Fraction | None = field(default=None, metadata=POSITIVE)
 
     @classmethod
     def langevin(
@@ -266,17 +255,17 @@ class NoisyCyclicGradientDescent(_Gaussian):
     Source: Bok, Su and Altschuler 2024.
     """
 
-    n: int
-    batch: int
-    epochs: int
-    sigma: float | Fraction
-    sensitivity: float | Fraction
-    contraction: float | Fraction | None = None
-    diameter: float | Fraction | None = None
-    step_size: float | Fraction | None = None
+    n: int = field(metadata=COUNT)
+    batch: int = field(metadata=COUNT)
+    epochs: int = field(metadata=COUNT)
+    sigma: float | Fraction = field(metadata=POSITIVE)
+    sensitivity: float | Fraction = field(metadata=POSITIVE)
+    contraction: float | Fraction | None = field(default=None, metadata=FACTOR)
+    diameter: float | Fraction | None = field(default=None, metadata=POSITIVE)
+    step_size: float | Fraction | None = field(default=None, metadata=POSITIVE)
 
     def __post_init__(self) -> None:
-        self._checked(("n", "batch", "epochs"))
+        super().__post_init__()
         if self.n % self.batch:
             raise ValueError(
                 f"batch = {self.batch} must divide n = {self.n}: the cyclic scheme visits every "
@@ -307,7 +296,7 @@ class NoisyCyclicGradientDescent(_Gaussian):
 
 
 @dataclass(frozen=True)
-class NoisyStochasticGradientDescent(LastIterate):
+class NoisyStochasticGradientDescent(StandIn, LastIterate):
     """Batches drawn afresh at each step, of fixed size, without replacement: p = b / n.
 
     f = G(2 sqrt(2) s c^(v+1) / (1 - c)) (x) C_p(G(2 s))^(v+1), s = L / (b sigma), for whichever
@@ -332,27 +321,19 @@ class NoisyStochasticGradientDescent(LastIterate):
     Source: Bok, Su and Altschuler 2024; [LI-1], [LI-2] (the constrained case).
     """
 
-    n: int
-    batch: int
-    steps: int
-    sigma: float | Fraction
-    sensitivity: float | Fraction
-    contraction: float | Fraction | None = None
-    diameter: float | Fraction | None = None
-    step_size: float | Fraction | None = None
+    n: int = field(metadata=COUNT)
+    batch: int = field(metadata=COUNT)
+    steps: int = field(metadata=COUNT)
+    sigma: float | Fraction = field(metadata=POSITIVE)
+    sensitivity: float | Fraction = field(metadata=POSITIVE)
+    contraction: float | Fraction | None = field(default=None, metadata=FACTOR)
+    diameter: float | Fraction | None = field(default=None, metadata=POSITIVE)
+    step_size: float | Fraction | None = field(default=None, metadata=POSITIVE)
 
     def __post_init__(self) -> None:
-        self._checked(("n", "batch", "steps"))
+        super().__post_init__()
         if self.batch > self.n:
             raise ValueError(f"batch = {self.batch} must be at most n = {self.n}")
-
-    def losses(self) -> tuple[Composition, ...]:
-        """Return the losses of `made_of`."""
-        return self.made_of().losses()
-
-    def rho(self) -> Fraction:
-        """Return the rho of `made_of`."""
-        return self.made_of().rho()
 
     def made_of(self) -> Mechanism:
         """Return the composition whose curve bounds this mechanism."""
@@ -404,10 +385,7 @@ class NoisyStochasticGradientDescent(LastIterate):
 
 
 def _decimal(value: float | Fraction) -> Decimal:
-    return _digits(check.exact("value", value))
-
-
-def _digits(exact: Fraction) -> Decimal:
+    exact = rational(value)
     with localcontext() as context:
         context.prec = DIGITS
         return Decimal(exact.numerator) / Decimal(exact.denominator)
@@ -429,14 +407,15 @@ def _forgetting(c: Decimal, t: Decimal) -> Decimal:
 
 def _reach(descent: LastIterate, size: int) -> Decimal:
     """D size / (eta L): how many steps may take a point across the constraint set."""
-    step = check.exact("step_size", descent.step_size) * check.exact("L", descent.sensitivity)
-    return _digits(check.exact("diameter", descent.diameter) * size / step)
+    assert descent.diameter is not None
+    assert descent.step_size is not None
+    step = rational(descent.step_size) * rational(descent.sensitivity)
+    return _decimal(rational(descent.diameter) * size / step)
 
 
 def _step(descent: LastIterate, size: int, times: int = 1) -> Mechanism:
     """One step, seen: G(times L / (size sigma))."""
-    exact = check.exact("sensitivity", descent.sensitivity) * times / size
-    return Gaussian(check.exact("sigma", descent.sigma), exact)
+    return Gaussian(rational(descent.sigma), rational(descent.sensitivity) * times / size)
 
 
 def _limit(mu: float, p: float) -> float:

@@ -7,12 +7,11 @@ revealed; sampler, accountant and estimator share it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from neyman.curves.losses.zcdp_parameters import pure_rho, response_rho, three_v
 from neyman.curves.tradeoff.enclosure import exponential
 from neyman.curves.tradeoff.piecewise_linear import finite_pair
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.randomized_response import pure_epsilon
+from neyman.mechanisms.description import EPSILON, form, integer, rational
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -43,26 +42,22 @@ class Encoding(Mechanism):
         categories: k, from 2 to 2^20, numbered from 0.
     """
 
-    epsilon: float | Fraction
-    categories: int = 2
+    RELATION = "replace-one"
+
+    epsilon: float | Fraction = field(metadata=EPSILON)
+    categories: int = field(default=2, metadata=integer(2))
 
     def __post_init__(self) -> None:
         check.positive("epsilon", self.epsilon)
-        object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
+        super().__post_init__()
         if self.epsilon > MOST_EPSILON:
             raise ValueError(f"epsilon = {self.epsilon!r} must be at most {MOST_EPSILON}")
-        object.__setattr__(self, "categories", check.integer("categories", self.categories, 2))
         if self.categories > MOST_CATEGORIES:
             raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
 
-    @property
-    def neighboring(self) -> str:
-        """ "replace-one": one category becomes another."""
-        return "replace-one"
-
     def rho(self) -> Fraction:
         """Of the unrounded probabilities, which reveal at least as much; rounded up [ZC-4]."""
-        return three_values_rho(check.exact("epsilon", self.epsilon))
+        return three_values_rho(rational(self.epsilon))
 
     def _pair(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> tuple[Composition, ...]:
         """The exact pair of two reports, whose loss knows the mechanism's rho."""
@@ -129,7 +124,7 @@ class CategoryResponse(Encoding):
 
     @cached_property
     def _random(self) -> Fraction:
-        least = exponential(check.exact("epsilon", self.epsilon))[0]
+        least = exponential(rational(self.epsilon))[0]
         return _up(self.categories / (least + self.categories - 1))
 
     @property
@@ -138,7 +133,7 @@ class CategoryResponse(Encoding):
 
     def rho(self) -> Fraction:
         """Of the unrounded probabilities, which reveal at least as much; rounded up [ZC-4]."""
-        return response_rho(check.exact("epsilon", self.epsilon), self.categories)
+        return response_rho(rational(self.epsilon), self.categories)
 
     def losses(self) -> tuple[Composition, ...]:
         """The exact pair of two categories."""
@@ -188,16 +183,12 @@ class UnaryEncoding(Encoding):
     Source: Erlingsson, Pihur and Korolova 2014; Wang, Blocki, Li and Jha 2017.
     """
 
-    optimised: bool = False
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        return super()._from_fields({**fields, "optimised": bool(fields["optimised"])})
+    optimised: bool = field(default=False, metadata=form(read=bool))
 
     @cached_property
     def _bits(self) -> tuple[Fraction, Fraction]:
         """The chance of a 1 where the category is held, and where it is not."""
-        epsilon = check.exact("epsilon", self.epsilon)
+        epsilon = rational(self.epsilon)
         if self.optimised:
             return Fraction(1, 2), _up(1 / (exponential(epsilon)[0] + 1))
         flipped = _up(1 / (exponential(epsilon / 2)[0] + 1))
@@ -205,7 +196,7 @@ class UnaryEncoding(Encoding):
 
     def rho(self) -> Fraction:
         """Of the unrounded probabilities; symmetric, that of two responses at epsilon / 2."""
-        epsilon = check.exact("epsilon", self.epsilon)
+        epsilon = rational(self.epsilon)
         return three_values_rho(epsilon) if self.optimised else 2 * pure_rho(epsilon / 2)
 
     def losses(self) -> tuple[Composition, ...]:
@@ -261,7 +252,7 @@ class HadamardResponse(Encoding):
 
     @cached_property
     def _flipped(self) -> Fraction:
-        return _up(1 / (exponential(check.exact("epsilon", self.epsilon))[0] + 1))
+        return _up(1 / (exponential(rational(self.epsilon))[0] + 1))
 
     def losses(self) -> tuple[Composition, ...]:
         """The exact pair of two rows."""

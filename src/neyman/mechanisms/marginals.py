@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,13 +113,8 @@ class Marginals(Mechanism):
                 raise ValueError(f"noise[{part}] = {variance!r} must be above 0")
             variances[part] = exact
         _check_parts(variances, neighboring)
-        object.__setattr__(self, "sizes", tuple(own.items()))
-        object.__setattr__(
-            self,
-            "noise",
-            tuple(sorted(variances.items(), key=lambda item: (len(item[0]), item[0]))),
-        )
-        object.__setattr__(self, "relation", neighboring)
+        in_order = sorted(variances.items(), key=lambda item: (len(item[0]), item[0]))
+        self._keep(sizes=tuple(own.items()), noise=tuple(in_order), relation=neighboring)
         numbers = sum(math.prod(own[name] for name in part) for part in variances)
         if numbers > MOST_NUMBERS:
             raise ValueError(f"noise: {numbers} numbers in all; at most 2^60 are possible")
@@ -293,11 +288,11 @@ class Marginals(Mechanism):
         }
 
     @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Marginals:
+    def _from_fields(cls, given: Mapping[str, Any]) -> Self:
         return cls(
-            {entry["attribute"]: entry["values"] for entry in fields["sizes"]},
-            {tuple(entry["attributes"]): entry["sigma_squared"] for entry in fields["noise"]},
-            fields["neighboring"],
+            {entry["attribute"]: entry["values"] for entry in given["sizes"]},
+            {tuple(entry["attributes"]): entry["sigma_squared"] for entry in given["noise"]},
+            given["neighboring"],
         )
 
 

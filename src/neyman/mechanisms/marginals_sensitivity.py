@@ -23,7 +23,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +100,7 @@ def largest(
     return Fraction(max(map(cost, tried)), common), True
 
 
-def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, Any]) -> list[Part] | None:
+def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> list[Part] | None:
     """Replacements among which the worst one is, by exchanges alone; None where they are many.
 
     Args:
@@ -126,7 +125,7 @@ def worst_change(sizes: Mapping[str, int], weights: Mapping[Part, float]) -> Par
     return _named(sizes, int(np.argmax(_sums(sizes, weights)[0])))
 
 
-def isomorphic(sizes: Mapping[str, int], weights: Mapping[Part, Any]) -> list[Part]:
+def isomorphic(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> list[Part]:
     """Attributes in classes: any two of a class can be exchanged without changing the weights."""
     place = {name: i for i, name in enumerate(sizes)}
     by_name: dict[str, list[Part]] = {name: [] for name in sizes}

@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -281,7 +281,7 @@ def _averaged(values: Floats, orbits: Iterable[list[int]]) -> Floats:
 
 def _variances(
     sizes: Mapping[str, int], weights: Mapping[Part, float], parts: list[Part], objective: str
-) -> Any:
+) -> Floats:
     """c by marginal and part, weighed; for a sum of variances its one row."""
     from scipy.sparse import csr_array
 
@@ -296,12 +296,13 @@ def _variances(
                 entries.append((at, place[part], factor * share(of, part, sizes)))
     rows, columns, values = (np.array(column) for column in zip(*entries, strict=True))
     if objective == "total":
-        return np.bincount(columns, weights=values, minlength=len(parts))[None, :]
+        return np.bincount(columns, weights=values, minlength=len(parts)).astype(float)[None, :]
     shown = [i for i, of in enumerate(weights) if any(p in place for p in subsets(of))]
-    return csr_array((values, (rows, columns)), shape=(len(weights), len(parts)))[shown]
+    table = csr_array((values, (rows, columns)), shape=(len(weights), len(parts)))[shown]
+    return cast(Floats, table)  # it has the operators that are used
 
 
-def _balanced(variances: Any, costs: Floats) -> tuple[Floats, float, Floats]:
+def _balanced(variances: Floats, costs: Floats) -> tuple[Floats, float, Floats]:
     """Precisions of the parts, the lower bound, and the marginals' weights that prove it [MA-6]."""
     mu = np.full(variances.shape[0], 1 / variances.shape[0])
     by_change = np.full(len(costs), 1 / len(costs))
@@ -325,7 +326,7 @@ def _balanced(variances: Any, costs: Floats) -> tuple[Floats, float, Floats]:
 def _against_worst(
     sizes: Mapping[str, int],
     parts: list[Part],
-    variances: Any,
+    variances: Floats,
     cost: Callable[[Part | None], Floats],
     norms: Floats,
 ) -> tuple[Floats, float]:

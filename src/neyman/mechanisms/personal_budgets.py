@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from neyman.curves.losses.composition import Composition
 from neyman.curves.tradeoff.enclosure import exponential
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import rational
 from neyman.mechanisms.sampling import Subsampled
 from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.row_draws import coins
@@ -84,7 +85,7 @@ class PersonalBudgets(Mechanism):
                 f"budgets = {given!r} must be epsilons above 0, from 1 to {MOST_BUDGETS} of them"
             )
         ordered = tuple(check.number("budgets", levels[x]) for x in sorted(levels))
-        object.__setattr__(self, "budgets", ordered)
+        self._keep(budgets=ordered)
         if self._epsilon is None:
             raise ValueError(
                 f"mechanism = {self.mechanism!r} must be pure epsilon-DP: the chances are made for "
@@ -113,7 +114,7 @@ class PersonalBudgets(Mechanism):
             ValueError: for another budget.
         """
         own, most = check.exact("budget", budget), self._epsilon
-        if own not in {check.exact("budgets", x) for x in self.budgets}:
+        if own not in map(rational, self.budgets):
             raise ValueError(f"budget = {budget!r} must be one of {self.budgets!r}")
         if most is None or own >= most:
             return 1.0
@@ -152,5 +153,5 @@ class PersonalBudgets(Mechanism):
 
     def rho(self) -> Fraction:
         """That of a pure mechanism with the largest budget, or of the mechanism."""
-        most = check.exact("budgets", self.budgets[-1])
+        most = rational(self.budgets[-1])
         return min(self.mechanism.rho(), most * most / 2)

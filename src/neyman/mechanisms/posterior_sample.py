@@ -7,7 +7,7 @@ neighbor can change is the difference of the two, and what hides it is the sprea
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from scipy.special import ndtr, ndtri
@@ -16,7 +16,8 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
-from neyman.mechanisms.base import LEAST_SHARE, Mechanism
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import LEAST_SHARE, POSITIVE, rational
 from neyman.mechanisms.private_selection import ExponentialMechanism
 from neyman.numerics import check
 from neyman.numerics.rounding import above, up
@@ -74,15 +75,16 @@ class PosteriorSample(Mechanism):
     [PS-1], [PS-2], [PS-3].
     """
 
-    lipschitz: float | Fraction
-    convexity: float | Fraction
+    RELATION = "any"
+
+    lipschitz: float | Fraction = field(metadata=POSITIVE)
+    convexity: float | Fraction = field(metadata=POSITIVE)
     exact: bool = True
-    total_variation: float | Fraction | None = None
-    wasserstein: float | Fraction | None = None
-    sigma: float | Fraction | None = None
+    total_variation: float | Fraction | None = field(default=None, metadata=POSITIVE)
+    wasserstein: float | Fraction | None = field(default=None, metadata=POSITIVE)
+    sigma: float | Fraction | None = field(default=None, metadata=POSITIVE)
 
     def __post_init__(self) -> None:
-        names = ["lipschitz", "convexity"]
         if not isinstance(self.exact, bool):
             raise TypeError(f"exact = {self.exact!r} must be True or False")
         given = [n for n in ("total_variation", "wasserstein") if getattr(self, n) is not None]
@@ -103,9 +105,7 @@ class PosteriorSample(Mechanism):
                 f"wasserstein = {self.wasserstein!r} and sigma = {self.sigma!r} go together: only "
                 "noise that is added to the draw hides a distance in w"
             )
-        for name in [*names, *given, *(["sigma"] if self.sigma is not None else [])]:
-            check.positive(name, getattr(self, name))
-            object.__setattr__(self, name, check.number(name, getattr(self, name)))
+        super().__post_init__()
         if not 1 / MOST_RATIO <= self._mu_squared() <= MOST_RATIO:
             raise ValueError(
                 f"lipschitz = {self.lipschitz!r} and convexity = {self.convexity!r}: "
@@ -161,11 +161,6 @@ class PosteriorSample(Mechanism):
         terms = 1 if neighboring == "add-remove" else 2
         return ExponentialMechanism(terms * check.exact("spread", spread))
 
-    @property
-    def neighboring(self) -> str:
-        """ "any": the difference of the potentials is stated under the relation in force."""
-        return "any"
-
     def losses(self) -> tuple[Composition, ...]:
         """One Gaussian loss; with a total variation, also the chance that all is revealed."""
         mu = self._mu()
@@ -186,7 +181,7 @@ class PosteriorSample(Mechanism):
         """
         if self.total_variation is None:
             return 0.0
-        v = above(check.exact("total_variation", self.total_variation))
+        v = above(rational(self.total_variation))
         return min(float(v + ndtr(self._mu() + ndtri(v))) * (1 + SLACK), 1.0)
 
     def rho(self) -> Fraction:
@@ -214,8 +209,8 @@ class PosteriorSample(Mechanism):
         """2 D / sigma, 0 without noise."""
         if self.wasserstein is None or self.sigma is None:
             return Fraction(0)
-        apart = check.exact("wasserstein", self.wasserstein)
-        return 2 * apart / check.exact("sigma", self.sigma)
+        apart = rational(self.wasserstein)
+        return 2 * apart / rational(self.sigma)
 
     def _mu(self) -> float:
         """Mu of the Gaussian part, rounded up [PS-1, PS-3]."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from neyman.curves.losses.bounded_range import BoundedRangeLoss
@@ -12,8 +12,15 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import response_loss
 from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.randomized_response import pure_epsilon
-from neyman.numerics import check
+from neyman.mechanisms.description import (
+    EPSILON,
+    NON_NEGATIVE,
+    POSITIVE,
+    TRUTH,
+    integer,
+    pure_epsilon,
+    rational,
+)
 
 __all__ = ["ExponentialMechanism", "ReportNoisyMax", "SparseVector"]
 
@@ -49,23 +56,17 @@ class ExponentialMechanism(Mechanism):
     Source: McSherry and Talwar 2007; Dong, Durfee and Rogers 2020; Cesar and Rogers 2021.
     """
 
-    epsilon: float | Fraction
+    RELATION = "any"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": how far scores may move is said under the relation in force."""
-        return "any"
+    epsilon: float | Fraction = field(metadata=EPSILON)
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss of bounded range."""
-        return (_ranged(check.exact("epsilon", self.epsilon)),)
+        return (_ranged(rational(self.epsilon)),)
 
     def rho(self) -> Fraction:
         """log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2, rounded up [ZC-7]."""
-        return bounded_range_rho(check.exact("epsilon", self.epsilon))
+        return bounded_range_rho(rational(self.epsilon))
 
 
 @dataclass(frozen=True)
@@ -98,28 +99,23 @@ class ReportNoisyMax(Mechanism):
     Source: Dwork and Roth 2014, claim 3.9; McKenna and Sheldon 2020; [BR-6].
     """
 
-    scale: float | Fraction
-    sensitivity: float | Fraction = 1
+    RELATION = "any"
+
+    scale: float | Fraction = field(metadata=POSITIVE)
+    sensitivity: float | Fraction = field(default=1, metadata=NON_NEGATIVE)
     noise: str = "laplace"
-    monotone: bool = False
+    monotone: bool = field(default=False, metadata=TRUTH)
 
     def __post_init__(self) -> None:
-        _set_positive(self, "scale")
-        _set_non_negative(self, "sensitivity")
+        super().__post_init__()
         if self.noise not in NOISES:
             known = ", ".join(map(repr, NOISES))
             raise ValueError(f"noise = {self.noise!r} must be one of {known}")
-        _check_truth("monotone", self.monotone)
-        pure_epsilon(self.epsilon())
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": how far scores may move is said under the relation in force."""
-        return "any"
+        pure_epsilon("epsilon", self.epsilon())
 
     def epsilon(self) -> Fraction:
         """Return the proven pure epsilon as an exact rational."""
-        ratio = check.exact("sensitivity", self.sensitivity) / check.exact("scale", self.scale)
+        ratio = rational(self.sensitivity) / rational(self.scale)
         return ratio * (1 if self.monotone else 2)
 
     def losses(self) -> tuple[Composition, ...]:
@@ -167,32 +163,23 @@ class SparseVector(Mechanism):
     Source: Lyu, Su and Li 2017, theorems 4 and 5; Dwork and Roth 2014, section 3.6.
     """
 
-    threshold_scale: float | Fraction
-    query_scale: float | Fraction
-    answers: int = 1
-    sensitivity: float | Fraction = 1
-    monotone: bool = False
+    RELATION = "any"
+
+    threshold_scale: float | Fraction = field(metadata=POSITIVE)
+    query_scale: float | Fraction = field(metadata=POSITIVE)
+    answers: int = field(default=1, metadata=integer(1, MOST_ANSWERS))
+    sensitivity: float | Fraction = field(default=1, metadata=NON_NEGATIVE)
+    monotone: bool = field(default=False, metadata=TRUTH)
 
     def __post_init__(self) -> None:
-        _set_positive(self, "threshold_scale")
-        _set_positive(self, "query_scale")
-        object.__setattr__(self, "answers", check.integer("answers", self.answers, 1))
-        if self.answers > MOST_ANSWERS:
-            raise ValueError(f"answers = {self.answers!r} must be at most {MOST_ANSWERS:g}")
-        _set_non_negative(self, "sensitivity")
-        _check_truth("monotone", self.monotone)
-        pure_epsilon(self.epsilon())
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": how far queries may move is said under the relation in force."""
-        return "any"
+        super().__post_init__()
+        pure_epsilon("epsilon", self.epsilon())
 
     def epsilon(self) -> Fraction:
         """Return the proven pure epsilon as an exact rational."""
-        moved = check.exact("sensitivity", self.sensitivity)
-        each = moved / check.exact("query_scale", self.query_scale)
-        threshold_cost = moved / check.exact("threshold_scale", self.threshold_scale)
+        moved = rational(self.sensitivity)
+        each = moved / rational(self.query_scale)
+        threshold_cost = moved / rational(self.threshold_scale)
         return threshold_cost + self.answers * each * (1 if self.monotone else 2)
 
     def losses(self) -> tuple[Composition, ...]:
@@ -234,20 +221,3 @@ def _swapped(r: float, *, double: bool) -> float:
         return math.log1p(2 * (-math.expm1(-r) - math.exp(-r) * r / 2) / left) * (1 - 1e-12)
     log_s = math.log1p(r / 2) - r - math.log(2)
     return (math.log1p(-math.exp(log_s)) - log_s) * (1 - 1e-12)
-
-
-def _set_positive(mechanism: Mechanism, name: str) -> None:
-    value = getattr(mechanism, name)
-    check.positive(name, value)
-    object.__setattr__(mechanism, name, check.number(name, value))
-
-
-def _set_non_negative(mechanism: Mechanism, name: str) -> None:
-    value = getattr(mechanism, name)
-    check.non_negative(name, value)
-    object.__setattr__(mechanism, name, check.number(name, value))
-
-
-def _check_truth(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} = {value!r} must be True or False")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.random_allocation import MOST_MU, allocated
-from neyman.mechanisms.base import Composed, Mechanism
-from neyman.numerics import check
+from neyman.mechanisms.base import Mechanism, bracketed
+from neyman.mechanisms.description import form, integer
 from neyman.numerics.rounding import below
 
 __all__ = ["RandomAllocation"]
@@ -46,23 +44,14 @@ class RandomAllocation(Mechanism):
     Source: [RA-1] to [RA-4]; Chua et al. 2025 (balls and bins), Feldman and Shenfeld 2025.
     """
 
+    RELATION = "add-remove"
+
     mechanism: Mechanism
-    batches: int
-    times: int = 1
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        return super()._from_fields({"times": 1, **fields})
-
-    def _fields(self) -> dict[str, Any]:
-        fields = super()._fields()
-        return fields if self.times > 1 else {n: v for n, v in fields.items() if n != "times"}
+    batches: int = field(metadata=integer(1, MOST_BATCHES))
+    times: int = field(default=1, metadata=integer(1) | form(shown=lambda pass_: pass_.times > 1))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "batches", check.integer("batches", self.batches, 1))
-        if self.batches > MOST_BATCHES:
-            raise ValueError(f"batches = {self.batches!r} must be at most {MOST_BATCHES:g}")
-        object.__setattr__(self, "times", check.integer("times", self.times, 1))
+        super().__post_init__()
         if self.times > self.batches:
             raise ValueError(
                 f"times = {self.times} must be at most batches = {self.batches}: a record is in a "
@@ -94,11 +83,6 @@ class RandomAllocation(Mechanism):
             )
         return kinds[0].mu
 
-    @property
-    def neighboring(self) -> str:
-        """ "add-remove": a record is there or not."""
-        return "add-remove"
-
     def losses(self) -> tuple[Composition, ...]:
         """One loss, between two finite ones; that of the mechanism for one batch [RA-1]."""
         mu = self._mu
@@ -121,7 +105,5 @@ class RandomAllocation(Mechanism):
         return self.mechanism.rho() * self.times
 
     def __repr__(self) -> str:
-        text = repr(self.mechanism)
-        inner = f"({text})" if isinstance(self.mechanism, Composed) else text
         times = f", times={self.times}" if self.times > 1 else ""
-        return f"{inner}.random_allocation(batches={self.batches}{times})"
+        return f"{bracketed(self.mechanism)}.random_allocation(batches={self.batches}{times})"

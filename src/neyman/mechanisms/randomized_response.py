@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import LEAST_EPSILON, MOST_EPSILON, response_loss
+from neyman.curves.losses.finite import response_loss
 from neyman.curves.losses.zcdp_parameters import pure_rho, response_rho
 from neyman.mechanisms.base import Mechanism
-from neyman.numerics import check
+from neyman.mechanisms.description import EPSILON, integer, rational
 
-__all__ = ["LocalRandomizer", "RandomizedResponse", "pure_epsilon"]
+__all__ = ["LocalRandomizer", "RandomizedResponse"]
 
 MOST_CATEGORIES = 10**15
 
@@ -35,30 +35,26 @@ class RandomizedResponse(Mechanism):
     Source: Warner 1965; Kairouz, Oh and Viswanath 2016.
     """
 
-    epsilon: float | Fraction
-    categories: int = 2
+    RELATION = "replace-one"
+
+    epsilon: float | Fraction = field(metadata=EPSILON)
+    categories: int = field(default=2, metadata=integer(2))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
-        object.__setattr__(self, "categories", check.integer("categories", self.categories, 2))
+        super().__post_init__()
         if self.categories > MOST_CATEGORIES:
             raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
 
-    @property
-    def neighboring(self) -> str:
-        """ "replace-one": one answer becomes another."""
-        return "replace-one"
-
     def losses(self) -> tuple[Composition, ...]:
         """One loss with the values epsilon, -epsilon and, for k > 2, 0."""
-        epsilon = check.exact("epsilon", self.epsilon)
+        epsilon = rational(self.epsilon)
         if not epsilon:
             return (Composition(),)
         return (Composition.of([(response_loss(epsilon, self.categories), 1)]),)
 
     def rho(self) -> Fraction:
         """The largest D_a / a over the orders a, rounded up [ZC-4]."""
-        return response_rho(check.exact("epsilon", self.epsilon), self.categories)
+        return response_rho(rational(self.epsilon), self.categories)
 
 
 @dataclass(frozen=True)
@@ -83,32 +79,15 @@ class LocalRandomizer(Mechanism):
     Source: Kairouz, Oh and Viswanath 2015; Kasiviswanathan et al. 2011.
     """
 
-    epsilon: float | Fraction
+    RELATION = "replace-one"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
-
-    @property
-    def neighboring(self) -> str:
-        """ "replace-one": one record becomes another."""
-        return "replace-one"
+    epsilon: float | Fraction = field(metadata=EPSILON)
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss with the values epsilon and -epsilon."""
-        epsilon = check.exact("epsilon", self.epsilon)
+        epsilon = rational(self.epsilon)
         return (Composition.of([(response_loss(epsilon), 1)] if epsilon else []),)
 
     def rho(self) -> Fraction:
         """epsilon tanh(epsilon / 2), rounded up [ZC-3]."""
-        return pure_rho(check.exact("epsilon", self.epsilon))
-
-
-def pure_epsilon(value: float | Fraction) -> float | Fraction:
-    """An epsilon as a description keeps it: 0, or from 1e-150 to a million."""
-    check.non_negative("epsilon", value)
-    epsilon = check.number("epsilon", value)
-    if epsilon and not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
-        raise ValueError(
-            f"epsilon = {float(epsilon)!r} must be 0, or from 1e-150 to {MOST_EPSILON:g}"
-        )
-    return epsilon
+        return pure_rho(rational(self.epsilon))

@@ -6,16 +6,17 @@ project needs no entry: its subclass of `Mechanism` registers itself when it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
-__all__ = ["COMBINATORS", "MODULES", "combinator", "load_type"]
+__all__ = ["COMBINATORS", "MODULES", "combined", "load_type"]
+
+T = TypeVar("T")
 
 MODULES = {
     "CanonicalNoise": "neyman.mechanisms.canonical.canonical_noise",
     "CategoryResponse": "neyman.mechanisms.local_randomizers",
-    "Choice": "neyman.mechanisms.gaussian_mixture",
+    "Choice": "neyman.mechanisms.choice",
     "Composed": "neyman.mechanisms.base",
     "DPSGD": "neyman.mechanisms.dp_sgd",
     "DiscreteGaussian": "neyman.mechanisms.additive",
@@ -34,12 +35,12 @@ MODULES = {
     "NoisyCyclicGradientDescent": "neyman.mechanisms.last_iterate",
     "NoisyGradientDescent": "neyman.mechanisms.last_iterate",
     "NoisyStochasticGradientDescent": "neyman.mechanisms.last_iterate",
-    "NonPrivate": "neyman.mechanisms.gaussian_mixture",
+    "NonPrivate": "neyman.mechanisms.full_disclosure",
     "PersonalBudgets": "neyman.mechanisms.personal_budgets",
     "ProposeTestRelease": "neyman.mechanisms.stability.propose_test_release",
     "PosteriorSample": "neyman.mechanisms.posterior_sample",
     "RandomAllocation": "neyman.mechanisms.random_allocation",
-    "RandomSubset": "neyman.mechanisms.gaussian_mixture",
+    "RandomSubset": "neyman.mechanisms.full_disclosure",
     "RandomizedResponse": "neyman.mechanisms.randomized_response",
     "ReportNoisyMax": "neyman.mechanisms.private_selection",
     "RoundedGaussian": "neyman.mechanisms.rounded_noise",
@@ -71,7 +72,9 @@ def load_type(name: str) -> None:
         import_module(MODULES[name])
 
 
-def combinator(name: Combinator) -> Callable[..., Any]:
-    """Return the function that builds a combined mechanism."""
+def combined(name: Combinator, kind: type[T], *arguments: object) -> T:
+    """Return what a combinator builds of these arguments, which is of this type."""
     module, function = COMBINATORS[name]
-    return getattr(import_module(module), function)
+    built = getattr(import_module(module), function)(*arguments)
+    assert isinstance(built, kind)
+    return built

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.rounded_gaussian import rounded_gaussian_loss
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import UNLESS_NORM, exact_above_zero
 from neyman.numerics import check
 
 __all__ = ["RoundedGaussian"]
@@ -52,8 +51,10 @@ class RoundedGaussian(Mechanism):
     Source: Dong, Roth and Su 2022, theorem 2.7 and lemma 2.2 (post-processing); [RG-1], [RG-2].
     """
 
+    RELATION = "any"
+
     sigma_squared: Fraction
-    sensitivity: int
+    sensitivity: int = field(metadata=UNLESS_NORM)
     squared_norm: int | None = None
 
     def __init__(
@@ -67,10 +68,7 @@ class RoundedGaussian(Mechanism):
         if (sigma is None) == (sigma_squared is None):
             raise ValueError("give exactly one of sigma= and sigma_squared=")
         name, value = ("sigma_squared", sigma_squared) if sigma is None else ("sigma", sigma)
-        exact = check.exact(name, value)
-        if exact <= 0:
-            raise ValueError(f"{name} = {value!r} must be above 0")
-        exact = exact if sigma is None else exact**2
+        exact = exact_above_zero(name, value) ** (1 if sigma is None else 2)
         if not LEAST <= exact <= MOST:
             raise ValueError(f"sigma^2 = {float(exact):g} must be between 1e-4 and 1e30")
         moved = check.integer("sensitivity", sensitivity)
@@ -84,19 +82,12 @@ class RoundedGaussian(Mechanism):
                 f"the squared shift {squared} must be at most 1e26, and at most 1e12 sigma^2: "
                 "count in larger units, or add more noise"
             )
-        object.__setattr__(self, "sigma_squared", exact)
-        object.__setattr__(self, "sensitivity", moved)
-        object.__setattr__(self, "squared_norm", squared_norm)
+        self._keep(sigma_squared=exact, sensitivity=moved, squared_norm=squared_norm)
 
     @property
     def sigma(self) -> float:
         """Return sigma as a float."""
         return math.sqrt(self.sigma_squared)
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": it is a shift alone."""
-        return "any"
 
     @property
     def squared(self) -> int:
@@ -116,18 +107,6 @@ class RoundedGaussian(Mechanism):
     def rho(self) -> Fraction:
         """mu^2 / 2, that of the normal noise (Bun and Steinke 2016, proposition 1.6)."""
         return Fraction(self.squared) / (2 * self.sigma_squared)
-
-    def _fields(self) -> dict[str, Any]:
-        sigma_squared = {"sigma_squared": str(self.sigma_squared)}
-        if self.squared_norm is not None:
-            return sigma_squared | {"squared_norm": self.squared_norm}
-        return sigma_squared | {"sensitivity": self.sensitivity}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> RoundedGaussian:
-        if "squared_norm" in fields:
-            return cls(sigma_squared=fields["sigma_squared"], squared_norm=fields["squared_norm"])
-        return cls(sigma_squared=fields["sigma_squared"], sensitivity=fields["sensitivity"])
 
 
 def _squares(total: int) -> list[int]:

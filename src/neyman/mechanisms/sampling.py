@@ -6,8 +6,8 @@ here is refused, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import singledispatch
 from typing import Any
@@ -28,14 +28,9 @@ from neyman.curves.losses.subsampled import (
     SubsampledLoss,
 )
 from neyman.mechanisms.additive import Gaussian, Laplace
-from neyman.mechanisms.base import (
-    MOST_COUNT,
-    Composed,
-    Mechanism,
-    probability,
-)
-from neyman.mechanisms.gaussian_mixture import RandomSubset
-from neyman.numerics import check
+from neyman.mechanisms.base import MOST_COUNT, Composed, Mechanism, bracketed
+from neyman.mechanisms.description import PROBABILITY, form, integer, probability, rational
+from neyman.mechanisms.full_disclosure import RandomSubset
 
 __all__ = ["FixedSize", "ShuffledBatches", "Subsampled", "product"]
 
@@ -64,15 +59,11 @@ class Subsampled(Mechanism):
     """
 
     mechanism: Mechanism
-    rate: float | Fraction
-    neighboring: str = "add-remove"  # type: ignore[assignment]
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        return super()._from_fields({"neighboring": "add-remove", **fields})
+    rate: float | Fraction = field(metadata=PROBABILITY)
+    neighboring: str = field(default="add-remove", metadata=form(optional=True))  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", probability("rate", self.rate))
+        super().__post_init__()
         if self.neighboring not in ("add-remove", "replace-one"):
             raise ValueError(
                 f"neighboring = {self.neighboring!r} must be 'add-remove' or 'replace-one'"
@@ -116,7 +107,7 @@ class Subsampled(Mechanism):
 
     def __repr__(self) -> str:
         asked = "" if self.neighboring == "add-remove" else f", neighboring={self.neighboring!r}"
-        return f"{_bracketed(self.mechanism)}.subsample(rate={self.rate!r}{asked})"
+        return f"{bracketed(self.mechanism)}.subsample(rate={self.rate!r}{asked})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,13 +132,14 @@ class FixedSize(Mechanism):
     Source: Dong, Roth and Su 2022, theorem 4.2.
     """
 
+    RELATION = "replace-one"
+
     mechanism: Mechanism
-    size: int
-    population: int
+    size: int = field(metadata=integer())
+    population: int = field(metadata=integer(1))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check.integer("size", self.size))
-        object.__setattr__(self, "population", check.integer("population", self.population, 1))
+        super().__post_init__()
         if self.size > self.population:
             raise ValueError(
                 f"size = {self.size} must be at most population = {self.population}: without "
@@ -164,11 +156,6 @@ class FixedSize(Mechanism):
                 f"of {other}: what it draws from are the {self.size} records of this sample"
             )
         self.losses()
-
-    @property
-    def neighboring(self) -> str:
-        """ "replace-one": the population's size stays."""
-        return "replace-one"
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss, which is its own reverse."""
@@ -191,7 +178,7 @@ class FixedSize(Mechanism):
         return self.mechanism.rho() if self.size else Fraction(0)
 
     def __repr__(self) -> str:
-        inner = _bracketed(self.mechanism)
+        inner = bracketed(self.mechanism)
         return f"{inner}.subsample(size={self.size}, population={self.population})"
 
 
@@ -215,18 +202,15 @@ class ShuffledBatches(Mechanism):
     Source: joint convexity over the orders; Dong, Roth and Su 2022, lemma 2.2 (post-processing).
     """
 
+    RELATION = "replace-one"
+
     mechanism: Mechanism
-    batches: int
+    batches: int = field(metadata=integer(1))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "batches", check.integer("batches", self.batches, 1))
+        super().__post_init__()
         _check_replaced(self.mechanism, "a pass over shuffled batches")
         self.losses()
-
-    @property
-    def neighboring(self) -> str:
-        """ "replace-one": the batches keep their sizes."""
-        return "replace-one"
 
     def losses(self) -> tuple[Composition, ...]:
         """That of the mechanism, once."""
@@ -237,7 +221,7 @@ class ShuffledBatches(Mechanism):
         return self.mechanism.rho()
 
     def __repr__(self) -> str:
-        return f"{_bracketed(self.mechanism)}.shuffled_batches(batches={self.batches})"
+        return f"{bracketed(self.mechanism)}.shuffled_batches(batches={self.batches})"
 
 
 def subsampled(
@@ -388,11 +372,6 @@ def product(a: float | Fraction, b: float | Fraction) -> float | Fraction:
     Raises:
         ValueError: if it is below 1e-300, but not 0.
     """
-    exact = check.exact("rate", a) * check.exact("rate", b)
+    exact = rational(a) * rational(b)
     probability("rate", exact)
     return exact if any(isinstance(x, Fraction) for x in (a, b)) else float(exact)
-
-
-def _bracketed(mechanism: Mechanism) -> str:
-    text = repr(mechanism)
-    return f"({text})" if isinstance(mechanism, Composed) else text

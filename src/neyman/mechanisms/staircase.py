@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.zcdp_parameters import pure_rho
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json
-from neyman.mechanisms.randomized_response import pure_epsilon
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import EPSILON, POSITIVE, form, rational
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import down, up
@@ -62,9 +61,11 @@ class Staircase(Mechanism):
     Source: Geng and Viswanath 2014; the curve is proven in [SC-1] and [SC-2], costs in [SC-3].
     """
 
-    epsilon: float | Fraction
-    sensitivity: float | Fraction
-    gamma: Fraction
+    RELATION = "any"
+
+    epsilon: float | Fraction = field(metadata=EPSILON)
+    sensitivity: float | Fraction = field(metadata=POSITIVE)
+    gamma: Fraction = field(metadata=form(read=lambda width: check.exact("gamma", width)))
 
     def __init__(
         self,
@@ -74,11 +75,11 @@ class Staircase(Mechanism):
         cost: Cost | None = None,
         gamma: float | Fraction | str | None = None,
     ) -> None:
-        value = pure_epsilon(epsilon)
-        exact = check.exact("epsilon", value)
+        self._keep(epsilon=epsilon)
+        exact = rational(self.epsilon)
         if not LEAST_EPSILON <= exact <= MOST_EPSILON:
             raise ValueError(f"epsilon = {epsilon!r} must be from 1e-6 to {MOST_EPSILON}")
-        check.positive("sensitivity", sensitivity)
+        self._keep(sensitivity=sensitivity)
         if gamma is not None and cost is not None:
             raise ValueError("give at most one of cost= and gamma=")
         if gamma is None:
@@ -87,18 +88,11 @@ class Staircase(Mechanism):
             width = check.exact("gamma", gamma)
             if not 0 <= width <= 1:
                 raise ValueError(f"gamma = {gamma!r} must be from 0 to 1")
-        object.__setattr__(self, "epsilon", value)
-        object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
-        object.__setattr__(self, "gamma", width)
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": it is a shift alone."""
-        return "any"
+        self._keep(gamma=width)
 
     def losses(self) -> tuple[Composition, ...]:
         """Return one loss with the values epsilon, 0, and -epsilon [SC-1]."""
-        exact = check.exact("epsilon", self.epsilon)
+        exact = rational(self.epsilon)
         with localcontext(_context()):
             b, gamma = (-_decimal(exact)).exp(), _decimal(self.gamma)
             top = gamma + b * (1 - gamma)
@@ -113,7 +107,7 @@ class Staircase(Mechanism):
 
     def rho(self) -> Fraction:
         """Return epsilon tanh(epsilon / 2), rounded up [ZC-3]."""
-        return pure_rho(check.exact("epsilon", self.epsilon))
+        return pure_rho(rational(self.epsilon))
 
     def absolute_error(self) -> Bound:
         """Return certified bounds on the expected absolute value, in the units of the answer."""
@@ -125,29 +119,14 @@ class Staircase(Mechanism):
 
     def _cost(self, power: int) -> Bound:
         with localcontext(_context()):
-            b, gamma = (-_decimal(check.exact("epsilon", self.epsilon))).exp(), _decimal(self.gamma)
+            b, gamma = (-_decimal(rational(self.epsilon))).exp(), _decimal(self.gamma)
             one, two, three = (gamma**k + b * (1 - gamma**k) for k in (1, 2, 3))
             if power == 1:
                 value = b / (1 - b) + two / (2 * one)
             else:
                 value = b * (1 + b) / (1 - b) ** 2 + two * b / ((1 - b) * one) + three / (3 * one)
-            result = float(value * _decimal(check.exact("sensitivity", self.sensitivity)) ** power)
+            result = float(value * _decimal(rational(self.sensitivity)) ** power)
         return Bound(down(result, 1), up(result, 1), "upper", "closed form")
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "epsilon": to_json(self.epsilon),
-            "sensitivity": to_json(self.sensitivity),
-            "gamma": str(self.gamma),
-        }
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Staircase:
-        return cls(
-            from_json_number(fields["epsilon"]),
-            from_json_number(fields["sensitivity"]),
-            gamma=check.exact("gamma", fields["gamma"]),
-        )
 
 
 def _best(epsilon: Fraction, cost: Cost) -> Fraction:

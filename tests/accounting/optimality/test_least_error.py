@@ -14,16 +14,18 @@ from scipy.stats import binom
 import neyman as ny
 from neyman.accounting.optimality.guarantee import Guarantee, normal_affinity
 from neyman.accounting.optimality.least_error import _endless_histogram
-from neyman.accounting.optimality.local_reports import largest_variance
-from neyman.accounting.optimality.moved_record import (
+from neyman.accounting.optimality.lower_bounds import (
+    ball_packing,
     bayes_risk,
+    best_pair,
+    largest_variance,
     many_spread,
+    mean_affinity,
+    mean_information,
     moved_error,
+    packing_success,
     two_spread,
 )
-from neyman.accounting.optimality.packing import ball_packing, packing_success
-from neyman.accounting.optimality.two_points import best_pair, mean_affinity
-from neyman.accounting.optimality.van_trees import mean_information
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 GUARANTEES = {

@@ -16,7 +16,9 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.mixture import GaussianMixtureLoss, MixtureLoss
 from neyman.curves.profiles.closed_forms.closed_form import GaussianMixtureProfile
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.gaussian_mixture import Choice, GaussianMixture, NonPrivate
+from neyman.mechanisms.choice import Choice
+from neyman.mechanisms.full_disclosure import NonPrivate
+from neyman.mechanisms.gaussian_mixture import GaussianMixture
 
 mp.mp.dps = 30
 

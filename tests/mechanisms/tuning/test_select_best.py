@@ -247,6 +247,7 @@ def test_it_composes_and_is_read_back():
     nested = ny.select_best(best, runs=ny.Runs.geometric(mean=2))
     assert nested.tradeoff().epsilon(delta=1e-6).upper > alone.lower
     assert nested.renyi(2).upper > best.renyi(2).upper
+    assert (best * 2 + ny.Gaussian(1)).renyi(2).upper == pytest.approx(2 * best.renyi(2).upper + 1)
     budget = ny.Filter("zcdp", Fraction(10)).after(best)
     assert budget.spent == best.rho()
     for order in (1, 8):

@@ -10,8 +10,11 @@ from typing import Any, Literal
 from scipy.special import betainc
 
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
-from neyman.mechanisms.base import LEAST_SHARE, MOST_COUNT, Composed, Mechanism, probability
-from neyman.mechanisms.gaussian_mixture import Choice, GaussianMixture, NonPrivate
+from neyman.mechanisms.base import Composed, Mechanism
+from neyman.mechanisms.choice import Choice
+from neyman.mechanisms.description import LEAST_SHARE, MOST_COUNT, probability
+from neyman.mechanisms.full_disclosure import NonPrivate
+from neyman.mechanisms.gaussian_mixture import GaussianMixture
 from neyman.mechanisms.private_selection import ExponentialMechanism, ReportNoisyMax
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.mechanisms.sampling import Subsampled, product

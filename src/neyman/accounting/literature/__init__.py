@@ -1,1 +1,1 @@
-"""Formulas of the literature: composition bounds, conversions, and approximations."""
+"""Formulas of the literature: conversions and approximations."""

@@ -9,11 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from neyman.accounting.optimality.guarantee import SLACK, Guarantee
-from neyman.accounting.optimality.local_reports import category_risk, information_of_a_bit
-from neyman.accounting.optimality.moved_record import bayes_risk, moved_error, priors
-from neyman.accounting.optimality.packing import ball_packing
-from neyman.accounting.optimality.two_points import best_pair, data_pair
-from neyman.accounting.optimality.van_trees import cosine_risk, mean_information
+from neyman.accounting.optimality.lower_bounds import (
+    ball_packing,
+    bayes_risk,
+    best_pair,
+    category_risk,
+    cosine_risk,
+    data_pair,
+    information_of_a_bit,
+    mean_information,
+    moved_error,
+    priors,
+)
 from neyman.curves.tradeoff.curve import Described
 from neyman.numerics import check
 from neyman.numerics.arrays import Array

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from neyman.accounting.optimality.guarantee import SLACK
-from neyman.accounting.optimality.moved_record import moved_error, priors
+from neyman.accounting.optimality.lower_bounds import moved_error, priors
 
 __all__ = ["GAP", "cell_gap", "mean_gap"]
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from neyman.curves.tradeoff.from_data import law
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import rational
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics import check
 
@@ -159,7 +160,7 @@ def experiment(mechanism: Mechanism) -> Experiment:
     """
     if isinstance(mechanism, RandomizedResponse):
         others = mechanism.categories - 2
-        truth = _exp(check.exact("epsilon", mechanism.epsilon))
+        truth = _exp(rational(mechanism.epsilon))
         if not others:
             return _scaled(["first", "second"], [truth, Fraction(1)], [Fraction(1), truth])
         rest = Fraction(others)

@@ -443,7 +443,7 @@ class Tradeoff:
         return max(math.inf if c.infinite else c.supremum for c in self.directions)
 
     @question
-    def renyi(self, order: float) -> Bound:
+    def renyi(self, order: float | Fraction) -> Bound:
         """Return the Renyi divergence D_order of the worse direction; upper is safe.
 
         Args:

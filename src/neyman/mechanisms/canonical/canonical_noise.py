@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache, singledispatch
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,8 +21,9 @@ from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.zcdp_parameters import laplace_rho
 from neyman.curves.tradeoff.guarantees import approximate
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json
+from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.canonical.distribution import MOST, CanonicalLaw, composes_as, own_loss
+from neyman.mechanisms.description import POSITIVE, from_json_number, to_json
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -95,17 +96,17 @@ class CanonicalNoise(Mechanism):
     Slavkovic 2018 (Tulap, tests for (epsilon, delta)).
     """
 
+    RELATION = "any"
+
     given: Tradeoff | Mechanism
-    sensitivity: float | Fraction
+    sensitivity: float | Fraction = field(metadata=POSITIVE)
 
     def __init__(self, tradeoff: Tradeoff | Mechanism, sensitivity: float | Fraction = 1) -> None:
         if not isinstance(tradeoff, (Tradeoff, Mechanism)):
             raise TypeError(
                 f"tradeoff = {tradeoff!r} must be a Tradeoff, such as ny.gdp(1), or a mechanism"
             )
-        check.positive("sensitivity", sensitivity)
-        object.__setattr__(self, "given", tradeoff)
-        object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
+        self._keep(given=tradeoff, sensitivity=sensitivity)
         _ = self.law
 
     @property
@@ -120,7 +121,7 @@ class CanonicalNoise(Mechanism):
 
     # The distribution
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> float | Array:
         """Return F(x), the probability that the noise is at most x.
 
         Args:
@@ -136,7 +137,7 @@ class CanonicalNoise(Mechanism):
 
         return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 1.0)))
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> float | Array:
         """Return the density: 1 - 2c in the middle, falling from unit to unit.
 
         Where it jumps it is one of its two values or between them.
@@ -154,7 +155,7 @@ class CanonicalNoise(Mechanism):
 
         return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 0.0)))
 
-    def ppf(self, u: ArrayLike) -> Any:
+    def ppf(self, u: ArrayLike) -> float | Array:
         """Return the quantile: the x with F(x) = u. Bounded noise has its ends at u = 0 and 1.
 
         Args:
@@ -162,7 +163,7 @@ class CanonicalNoise(Mechanism):
         """
         return _each("u", u, lambda v: np.where(v <= 0.5, -1.0, 1.0) * self._isf(_beyond(v)) + 0.0)
 
-    def isf(self, u: ArrayLike) -> Any:
+    def isf(self, u: ArrayLike) -> float | Array:
         """Return the x with upper tail probability u: -ppf(u), accurate for small u.
 
         Args:
@@ -225,11 +226,6 @@ class CanonicalNoise(Mechanism):
 
     # The mechanism
 
-    @property
-    def neighboring(self) -> str:
-        """ "any": it is a shift alone, whatever relation the curve was stated under."""
-        return "any"
-
     def losses(self) -> tuple[Composition, ...]:
         """Return the loss of the curve; where it has none of its own, one between two polygons.
 
@@ -266,8 +262,8 @@ class CanonicalNoise(Mechanism):
         return {"of": _described(self.given), "sensitivity": to_json(self.sensitivity)}
 
     @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> CanonicalNoise:
-        return cls(_read(fields["of"]), from_json_number(fields["sensitivity"]))
+    def _from_fields(cls, given: Mapping[str, Any]) -> Self:
+        return cls(_read(given["of"]), from_json_number(given["sensitivity"]))
 
     def __repr__(self) -> str:
         scaled = "" if self.sensitivity == 1 else f", sensitivity={self.sensitivity!r}"
@@ -291,7 +287,7 @@ def _most(value: float) -> float:
     return up(value * (1 + 1e-15), 1)
 
 
-def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> Any:
+def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> float | Array:
     """A question about an array of any shape, or about a number."""
     given = np.asarray(value)
     if given.dtype.kind not in "iuf" and not isinstance(value, Fraction):

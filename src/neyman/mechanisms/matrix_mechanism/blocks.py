@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.mechanisms.description import TRUTH, integer
 from neyman.mechanisms.matrix_mechanism import noise_stream as stream
 from neyman.mechanisms.matrix_mechanism.participation import pattern
 from neyman.mechanisms.matrix_mechanism.strategy import (
     MOST_STEPS,
     SCALE,
+    STEPS,
     Strategy,
     largest_of,
     prefix_spread,
     root_weights,
     small,
-    steps_up_to,
 )
 from neyman.noise.bits import Bits
-from neyman.numerics import check
 
 __all__ = ["Binned", "Tree"]
 
@@ -38,13 +37,8 @@ class Tree(Strategy):
             is the best unbiased reading of what is out; otherwise alone.
     """
 
-    steps: int
-    optimal: bool = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", steps_up_to(self.steps, MOST_STEPS))
-        if not isinstance(self.optimal, bool):
-            raise TypeError(f"optimal = {self.optimal!r} must be True or False")
+    steps: int = field(metadata=STEPS)
+    optimal: bool = field(default=True, metadata=TRUTH)
 
     def matrix(self) -> NDArray[np.int64]:
         """See `Strategy`."""
@@ -89,9 +83,6 @@ class Tree(Strategy):
             stream.TreeDecoder(self.steps, SCALE, optimal=self.optimal),
         )
 
-    def _arguments(self) -> dict[str, Any]:
-        return {"steps": self.steps, "optimal": self.optimal}
-
 
 @dataclass(frozen=True)
 class Binned(Strategy):
@@ -107,12 +98,11 @@ class Binned(Strategy):
     Source: Andersson and Pagh 2024, with blocks that are fixed beforehand.
     """
 
-    steps: int
-    fine: int = 4
+    steps: int = field(metadata=STEPS)
+    fine: int = field(default=4, metadata=integer(1))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", steps_up_to(self.steps, MOST_STEPS))
-        object.__setattr__(self, "fine", check.integer("fine", self.fine, 1))
+        super().__post_init__()
         if self.fine > MOST_STEPS:
             raise ValueError(f"fine = {self.fine} must be at most {MOST_STEPS}, the most steps")
 
@@ -153,9 +143,6 @@ class Binned(Strategy):
             stream.RowEncoder(blocks(np.int64), sigma_squared, self.room(), width, bits),
             stream.RowDecoder(blocks(np.float64)),
         )
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"steps": self.steps, "fine": self.fine}
 
 
 @lru_cache(maxsize=64)

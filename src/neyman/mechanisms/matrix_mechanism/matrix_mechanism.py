@@ -8,10 +8,8 @@ C x with integer noise; every sum is read from that.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +18,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.discrete_gaussian import MOST_NUMBERS, integer_mu, root_above
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import NON_NEGATIVE, integer, rational
 from neyman.mechanisms.matrix_mechanism.factorization import LEAST_ENTRY, prefix_bound
 from neyman.mechanisms.matrix_mechanism.noise_stream import Stream
 from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Strategy, floats
@@ -64,16 +63,13 @@ class MatrixMechanism(Mechanism):
     Source: Li et al. 2015; Denisov et al. 2022; the curve by [MM-1].
     """
 
+    RELATION = "any"
+
     strategy: Strategy
     sigma_squared: Fraction
-    participations: int
-    separation: int
-    sensitivity: float | Fraction
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        strategy = Strategy.from_dict(fields["strategy"])
-        return super()._from_fields({**fields, "strategy": strategy})
+    participations: int = field(metadata=integer(1))
+    separation: int = field(metadata=integer(1))
+    sensitivity: float | Fraction = field(metadata=NON_NEGATIVE)
 
     def __init__(
         self,
@@ -99,12 +95,8 @@ class MatrixMechanism(Mechanism):
                 f"{name} = {given!r}: sigma must be from 1/2048 to 2^34, for whole numbers in "
                 "units of 1 / 65536 to carry it; count x in other units"
             )
-        check.non_negative("sensitivity", sensitivity)
-        object.__setattr__(self, "strategy", strategy)
-        object.__setattr__(self, "sigma_squared", squared)
-        for field, value in (("participations", participations), ("separation", separation)):
-            object.__setattr__(self, field, check.integer(field, value, 1))
-        object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
+        self._keep(sensitivity=sensitivity, strategy=strategy, sigma_squared=squared)
+        self._keep(participations=participations, separation=separation)
         if self.sensitivity and not Fraction(1, 10**200) <= self.rho() <= 10**200:
             raise ValueError(
                 f"sensitivity = {sensitivity!r} is too far from sigma = {self.sigma:g}: "
@@ -116,18 +108,13 @@ class MatrixMechanism(Mechanism):
         """Return sigma as a float."""
         return math.sqrt(self.sigma_squared)
 
-    @property
-    def neighboring(self) -> str:
-        """ "any": it is a shift alone."""
-        return "any"
-
     def shift(self) -> float:
         """Return Delta, an upper bound on the l2 distance by which one record moves C x."""
         return root_above(self._shift_squared()) / SCALE
 
     def _shift_squared(self) -> Fraction:
         """The same of W x, squared and exact."""
-        size = check.exact("sensitivity", self.sensitivity)
+        size = rational(self.sensitivity)
         return size**2 * self.strategy.largest(self.participations, self.separation)
 
     def losses(self) -> tuple[Composition, ...]:

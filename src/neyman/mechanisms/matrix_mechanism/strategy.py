@@ -23,16 +23,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from neyman.mechanisms.description import Description, form
 from neyman.mechanisms.matrix_mechanism import noise_stream as stream
 from neyman.mechanisms.matrix_mechanism.participation import ROOM, pattern, pattern_bound
 from neyman.noise.bits import Bits
@@ -49,15 +50,36 @@ MOST_WEIGHT = 1 << 17  # twice the unit
 MOST_WORK = 1 << 27  # of a filter; a series is inverted faster by Fourier transforms then
 
 
-class Strategy(ABC):
+def steps_up_to(steps: object, most: int) -> int:
+    """How many steps, from 1 to ``most``."""
+    count = check.integer("steps", steps, 1)
+    if count > most:
+        raise ValueError(f"steps = {count} must be at most {most}")
+    return count
+
+
+def _weights(name: str, given: object) -> tuple[int, ...]:
+    checked = tuple(
+        check.integer(name, w, -MOST_WEIGHT) for w in check.several(name, given, "[65536]")
+    )
+    if any(w > MOST_WEIGHT for w in checked):
+        raise ValueError(f"{name}: every weight must be at most {MOST_WEIGHT} (twice the unit)")
+    return checked
+
+
+def _rows(name: str, given: object) -> tuple[tuple[int, ...], ...]:
+    return tuple(_weights(name, row) for row in check.several(name, given, "[[65536]]"))
+
+
+STEPS = form(lambda _, steps: steps_up_to(steps, MOST_STEPS))
+WEIGHTS = form(_weights)
+ROWS = form(_rows)
+
+
+class Strategy(Description):
     """What is measured of a stream, as whole numbers in units of 1 / 65536."""
 
-    _kinds: dict[str, type[Strategy]] = {}  # noqa: RUF012 - filled as they are defined
-
     steps: int
-
-    def __init_subclass__(cls) -> None:
-        Strategy._kinds[cls.__name__] = cls
 
     @abstractmethod
     def matrix(self) -> NDArray[np.int64]:
@@ -84,10 +106,6 @@ class Strategy(ABC):
         self, sigma_squared: Fraction, width: int, bits: Bits
     ) -> tuple[stream.Encoder, stream.Decoder]:
         """The stream's two ends; ``sigma_squared`` is that of the noise on W x."""
-
-    @abstractmethod
-    def _arguments(self) -> dict[str, Any]:
-        """What makes it, as JSON types."""
 
     def room(self) -> int:
         """How large a step's entries may be, so that 64 bits hold what is released."""
@@ -120,10 +138,10 @@ class Strategy(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The description as JSON types; `Strategy.from_dict` reads it back."""
-        return {"kind": type(self).__name__, **self._arguments()}
+        return {"kind": type(self).__name__, **self._fields()}
 
     @staticmethod
-    def from_dict(description: Any) -> Strategy:
+    def from_dict(description: object) -> Strategy:
         """The strategy that `to_dict` described."""
         if not isinstance(description, Mapping):
             raise ValueError(f"strategy = {description!r} must be an object with a 'kind'")
@@ -149,12 +167,11 @@ class Toeplitz(Strategy):
             has to remember.
     """
 
-    steps: int
-    coefficients: tuple[int, ...]
+    steps: int = field(metadata=STEPS)
+    coefficients: tuple[int, ...] = field(metadata=WEIGHTS)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", steps_up_to(self.steps, MOST_STEPS))
-        object.__setattr__(self, "coefficients", _weights("coefficients", self.coefficients))
+        super().__post_init__()
         if not 1 <= len(self.coefficients) <= self.steps or self.coefficients[0] <= 0:
             raise ValueError(
                 f"coefficients: {len(self.coefficients)} of them for {self.steps} steps; give from "
@@ -230,9 +247,6 @@ class Toeplitz(Strategy):
             stream.RowDecoder(window(np.float64)),
         )
 
-    def _arguments(self) -> dict[str, Any]:
-        return {"steps": self.steps, "coefficients": list(self.coefficients)}
-
     def __repr__(self) -> str:
         return f"Toeplitz(steps={self.steps}, band={self.band}, {_digest(self.coefficients)})"
 
@@ -246,13 +260,12 @@ class Triangular(Strategy):
             whole numbers. The longest row is what a stream has to remember. At most 4096 steps.
     """
 
-    rows: tuple[tuple[int, ...], ...]
+    rows: tuple[tuple[int, ...], ...] = field(metadata=ROWS)
 
     def __post_init__(self) -> None:
-        rows = tuple(_weights("rows", row) for row in check.several("rows", self.rows, "[[65536]]"))
-        object.__setattr__(self, "rows", rows)
-        steps_up_to(len(rows), MOST_DENSE)
-        for t, row in enumerate(rows):
+        super().__post_init__()
+        steps_up_to(len(self.rows), MOST_DENSE)
+        for t, row in enumerate(self.rows):
             if not 1 <= len(row) <= t + 1 or row[-1] <= 0:
                 raise ValueError(
                     f"rows: that of step {t} has {len(row)} weights, {list(row[-3:])} at its end; "
@@ -326,9 +339,6 @@ class Triangular(Strategy):
             stream.RowDecoder(window(np.float64)),
         )
 
-    def _arguments(self) -> dict[str, Any]:
-        return {"rows": [list(row) for row in self.rows]}
-
     def __repr__(self) -> str:
         return f"Triangular(steps={self.steps}, band={self.band}, {_digest(self.rows)})"
 
@@ -401,7 +411,7 @@ def _norm_squared(values: NDArray[np.int64]) -> int:
     return sum(v * v for v in values.tolist())
 
 
-def floats(name: str, given: Any) -> NDArray[np.float64]:
+def floats(name: str, given: ArrayLike) -> NDArray[np.float64]:
     """The argument as an array of floats; refuses what is none."""
     try:
         array = np.asarray(given)
@@ -412,28 +422,11 @@ def floats(name: str, given: Any) -> NDArray[np.float64]:
     raise TypeError(f"{name} must be an array of real numbers, such as [[1, 0], [1, 1]]")
 
 
-def steps_up_to(steps: object, most: int) -> int:
-    """How many steps, from 1 to ``most``."""
-    count = check.integer("steps", steps, 1)
-    if count > most:
-        raise ValueError(f"steps = {count} must be at most {most}")
-    return count
-
-
 def small(steps: int) -> None:
     """Refuse to make a matrix that is too large."""
     if steps > MOST_DENSE:
         raise ValueError(f"steps = {steps} must be at most {MOST_DENSE} for a matrix to be made")
 
 
-def _weights(name: str, given: Iterable[int]) -> tuple[int, ...]:
-    checked = tuple(
-        check.integer(name, w, -MOST_WEIGHT) for w in check.several(name, given, "[65536]")
-    )
-    if any(w > MOST_WEIGHT for w in checked):
-        raise ValueError(f"{name}: every weight must be at most {MOST_WEIGHT} (twice the unit)")
-    return checked
-
-
-def _digest(weights: Sequence[Any]) -> str:
+def _digest(weights: Sequence[object]) -> str:
     return "sha256=" + hashlib.sha256(repr(weights).encode()).hexdigest()[:16]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import response_loss
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import integer
 from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
 from neyman.mechanisms.shuffling.shuffled_loss import shuffled
-from neyman.numerics import check
 
 __all__ = ["Shuffled"]
 
@@ -41,11 +41,13 @@ class Shuffled(Mechanism):
         Renyi and approximate differential privacy"; [SH-2] (categories).
     """
 
+    RELATION = "replace-one"
+
     mechanism: Mechanism
-    users: int
+    users: int = field(metadata=integer(1))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "users", check.integer("users", self.users, 1))
+        super().__post_init__()
         if self.users > MOST_USERS:
             raise ValueError(
                 f"users = {self.users} must be at most {MOST_USERS:g}; fewer than there are is on "
@@ -67,11 +69,6 @@ class Shuffled(Mechanism):
 
     def _epsilon(self) -> Fraction | float:
         return self.mechanism.tradeoff().exact_pure()
-
-    @property
-    def neighboring(self) -> str:
-        """ "replace-one": one person's record changes, and they still report."""
-        return "replace-one"
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss, which is its own reverse."""

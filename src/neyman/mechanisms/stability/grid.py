@@ -35,7 +35,7 @@ class Grid:
     last: int
 
     @staticmethod
-    def of(lower: Any, upper: Any, step: Any) -> Grid:
+    def of(lower: object, upper: object, step: object) -> Grid:
         """The grid of these public numbers.
 
         Raises:
@@ -84,7 +84,7 @@ def row_count(steps: Steps, least: int) -> int:
     return len(steps)
 
 
-def rank_of(level: Any, rows: int) -> int:
+def rank_of(level: object, rows: int) -> int:
     """The place, from 0, of the q-quantile among sorted rows: ceil(q n) - 1, at least 0.
 
     Raises:

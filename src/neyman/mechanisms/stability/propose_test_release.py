@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import SupportsIndex, TypeVar, cast
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.tradeoff.enclosure import enclosed, exponential
@@ -22,13 +22,16 @@ from neyman.curves.tradeoff.piecewise_linear import (
     hull,
 )
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Laplace
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import NUMBER, rational
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.rounding import up
 
 __all__ = ["ProposeTestRelease"]
+
+T = TypeVar("T")
 
 LEAST_DELTA, MOST_DELTA = Fraction(1, 10**100), Fraction(1, 4)
 MOST_DISTANCE = 10**15
@@ -81,7 +84,7 @@ class ProposeTestRelease(Mechanism):
 
     test: Laplace | DiscreteLaplace
     release: Mechanism | None = None
-    delta: float | Fraction = Fraction(1, 10**6)
+    delta: float | Fraction = field(default=Fraction(1, 10**6), metadata=NUMBER)
 
     def __post_init__(self) -> None:
         if not isinstance(self.test, Laplace | DiscreteLaplace):
@@ -89,7 +92,7 @@ class ProposeTestRelease(Mechanism):
                 f"test = {self.test!r} must be ny.Laplace(scale) or ny.DiscreteLaplace(scale), the "
                 "noise of the distance"
             )
-        if check.exact("sensitivity", self.test.sensitivity) != 1:
+        if rational(self.test.sensitivity) != 1:
             raise ValueError(
                 f"test = {self.test!r} must have sensitivity 1: the distance moves by at most 1 "
                 "between neighbors"
@@ -102,18 +105,7 @@ class ProposeTestRelease(Mechanism):
         exact = check.exact("delta", self.delta)
         if not LEAST_DELTA <= exact <= MOST_DELTA:
             raise ValueError(f"delta = {self.delta!r} must be between 1e-100 and 0.25")
-        object.__setattr__(self, "delta", check.number("delta", self.delta))
-
-    def _fields(self) -> dict[str, Any]:
-        shown = {} if self.release is None else {"release": self.release.to_dict()}
-        return {"test": self.test.to_dict(), **shown, "delta": to_json(self.delta)}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        test: Any = Mechanism.from_dict(fields["test"])
-        shown = fields.get("release")
-        release = None if shown is None else Mechanism.from_dict(shown)
-        return cls(test, release, from_json_number(fields["delta"]))
+        super().__post_init__()
 
     @property
     def neighboring(self) -> str:
@@ -122,12 +114,12 @@ class ProposeTestRelease(Mechanism):
 
     @property
     def _scale(self) -> Fraction:
-        return check.exact("scale", self.test.scale)
+        return rational(self.test.scale)
 
     @cached_property
     def threshold(self) -> int | float:
         """Return T: data pass if their noisy distance is above it. A whole number for integers."""
-        delta, scale = check.exact("delta", self.delta), self._scale
+        delta, scale = rational(self.delta), self._scale
         # Laplace noise is above T with probability e^{-T / scale} / 2.
         near = float(scale) * -math.log(2 * float(delta))
         if isinstance(self.test, Laplace):
@@ -214,7 +206,7 @@ class ProposeTestRelease(Mechanism):
             "it has no zCDP parameter; use its curve, or charge epsilon and delta"
         )
 
-    def draw(self, distance: int, value: Any, *, bits: Bits | None = None) -> Any:
+    def draw(self, distance: int, value: T, *, bits: Bits | None = None) -> T | int | None:
         """Run the test and return the noisy value, or None for "no answer".
 
         It reads private data and charges no ledger: charge the mechanism before.
@@ -294,10 +286,10 @@ def _after_test(
     return corners
 
 
-def _private_integer(name: str, value: Any) -> int:
+def _private_integer(name: str, value: object) -> int:
     """Return a private whole number; an error has its type alone."""
     try:
-        return operator.index(value)
+        return operator.index(cast(SupportsIndex, value))
     except TypeError:
         pass  # raised out here, the error leads back to nothing
     raise TypeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import cached_property
@@ -15,6 +15,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.curves.tradeoff.piecewise_linear import composition_between
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import NUMBER, rational
 from neyman.mechanisms.stability.student_pairs import enclosing_polygons, largest_loss
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -67,10 +68,12 @@ class SmoothNoise(Mechanism):
     (Student noise); [ST-4, ST-5] (the supremum of the loss).
     """
 
+    RELATION = "any"
+
     noise: str
-    degrees: float | Fraction
-    smoothness: float | Fraction
-    scale: float | Fraction
+    degrees: float | Fraction = field(metadata=NUMBER)
+    smoothness: float | Fraction = field(metadata=NUMBER)
+    scale: float | Fraction = field(metadata=NUMBER)
 
     def __post_init__(self) -> None:
         if self.noise not in NOISES:
@@ -78,18 +81,12 @@ class SmoothNoise(Mechanism):
         check.between("degrees", self.degrees, LEAST, MOST)
         for name in ("smoothness", "scale"):
             check.between(name, getattr(self, name), SMALLEST, LARGEST)
-        for name in ("degrees", "smoothness", "scale"):
-            object.__setattr__(self, name, check.number(name, getattr(self, name)))
+        super().__post_init__()
         if self.epsilon().upper > MOST_EPSILON:
             raise ValueError(
                 f"smoothness = {self.smoothness!r} and scale = {self.scale!r} give epsilon = "
                 f"{self.epsilon().upper:.3g}, above {MOST_EPSILON}; lower them"
             )
-
-    @property
-    def neighboring(self) -> str:
-        """ "any": smoothness and sensitivity are stated under the relation in force."""
-        return "any"
 
     def epsilon(self) -> Bound:
         """Return the largest privacy loss over all neighbors, a pure epsilon; upper is safe.
@@ -170,7 +167,7 @@ class SmoothNoise(Mechanism):
         return size / s * float(np.abs(stdtrit(d, (1 - chance) / 2)))
 
     def _check_variance(self, what: str) -> None:
-        if check.exact("degrees", self.degrees) <= 2:
+        if rational(self.degrees) <= 2:
             raise ValueError(
                 f"degrees = {self.degrees!r} must be above 2 for {what}: the noise has no "
                 "variance; use 3 degrees of freedom or more"

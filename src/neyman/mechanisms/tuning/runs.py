@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from neyman.mechanisms.base import from_json_number, to_json
+from neyman.mechanisms.description import (
+    POSITIVE,
+    Description,
+    form,
+    from_json_number,
+    rational,
+    to_json,
+)
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 
@@ -28,8 +35,16 @@ RELATIVE = 1e-11  # within which gamma is known; a float solves for it to about 
 STEPS = 200  # of a bisection
 
 
+def _written(shape: float | Fraction) -> object:
+    return "poisson" if shape == math.inf else to_json(shape)
+
+
+def _read(shape: object) -> object:
+    return math.inf if shape == "poisson" else from_json_number(shape)
+
+
 @dataclass(frozen=True, repr=False)
-class Runs:
+class Runs(Description):
     """A law of the secret number K of runs, from which `select_best` releases the best.
 
     Build it with `geometric`, `poisson`, `logarithmic`, or `negative_binomial`.
@@ -53,14 +68,13 @@ class Runs:
     Source: Papernot and Steinke 2022, definition 1.
     """
 
-    mean: float | Fraction
-    shape: float | Fraction
+    mean: float | Fraction = field(metadata=POSITIVE)
+    shape: float | Fraction = field(metadata=form(write=_written, read=_read))
 
     def __post_init__(self) -> None:
-        check.positive("mean", self.mean)
+        super().__post_init__()
         if self.mean > MOST_MEAN:
             raise ValueError(f"mean = {self.mean!r} must be at most {MOST_MEAN:g} runs")
-        object.__setattr__(self, "mean", check.number("mean", self.mean))
         if self.poisson_law:
             return
         if check.finite("shape", self.shape) <= -1 or self.shape > MOST_SHAPE:
@@ -68,7 +82,7 @@ class Runs:
                 f"shape = {self.shape!r} must be above -1 and at most {MOST_SHAPE:g}, or math.inf "
                 "for a Poisson law"
             )
-        object.__setattr__(self, "shape", check.number("shape", self.shape))
+        self._keep(shape=check.number("shape", self.shape))
         if self.mean < 1:
             raise ValueError(
                 f"mean = {self.mean!r} must be at least 1: this law makes at least one run; "
@@ -144,7 +158,7 @@ class Runs:
         if self.poisson_law:
             raise ValueError("a Poisson law has no halting probability; its mean is all it has")
         if self.shape == 1:
-            return float(1 / check.exact("mean", self.mean))
+            return float(1 / rational(self.mean))
         mean, eta = float(self.mean), float(self.shape)
         low, high = -math.log(mean) - 1, 0.0  # of log gamma
         while _mean(low, eta) < mean:
@@ -172,19 +186,14 @@ class Runs:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the law as JSON types."""
-        shape = "poisson" if self.poisson_law else to_json(self.shape)
-        return {"mean": to_json(self.mean), "shape": shape}
+        return self._fields()
 
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> Runs:
         """Return the law that `to_dict` described."""
         if not isinstance(fields, Mapping) or set(fields) != {"mean", "shape"}:
             raise ValueError(f"runs = {fields!r} must have the fields mean and shape")
-        shape = fields["shape"]
-        return Runs(
-            from_json_number(fields["mean"]),
-            math.inf if shape == "poisson" else from_json_number(shape),
-        )
+        return Runs._from_fields(fields)
 
     def __repr__(self) -> str:
         if self.poisson_law:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +25,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.tuning.runs import Runs
 from neyman.mechanisms.tuning.winner_curve import weights, winner
 from neyman.numerics import check
+from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import above
 
@@ -104,13 +103,6 @@ class SelectBest(Mechanism):
                     "claimed for the best of several such runs"
                 )
 
-    def _fields(self) -> dict[str, Any]:
-        return {"mechanism": self.mechanism.to_dict(), "runs": self.runs.to_dict()}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        return cls(Mechanism.from_dict(fields["mechanism"]), Runs.from_dict(fields["runs"]))
-
     @property
     def neighboring(self) -> str:
         """The relation of one run."""
@@ -183,7 +175,7 @@ class SelectBest(Mechanism):
         return (1 + float(self.runs.shape)) * min(each) + math.log(self.runs.mean) / z
 
     @cached_property
-    def _weights(self) -> tuple[Any, Any]:
+    def _weights(self) -> tuple[Array, Array]:
         return weights(self._base, self.runs)
 
     def rho(self) -> Fraction:
@@ -209,12 +201,4 @@ def _up(x: float) -> float:
 
 def divergence(mechanism: Mechanism, order: float | Fraction) -> float:
     """A bound on the Renyi divergence of a mechanism: the sum of its parts'."""
-    return math.fsum(
-        n
-        * (
-            leaf.renyi(order).upper
-            if isinstance(leaf, SelectBest)
-            else leaf.tradeoff().renyi(order).upper  # pyright: ignore[reportArgumentType]
-        )
-        for leaf, n in mechanism.leaves
-    )
+    return math.fsum(n * leaf.renyi(order).upper for leaf, n in mechanism.leaves)

@@ -12,7 +12,7 @@ from math import isqrt
 from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.gaussian_mixture import NonPrivate
+from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.publishing.plan.shifts import Shifts

@@ -30,7 +30,7 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.gaussian_mixture import NonPrivate
+from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.numerics.rounding import below
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.derived import NO_ROWS, Rows

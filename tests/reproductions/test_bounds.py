@@ -10,7 +10,7 @@ import mpmath
 import pytest
 
 import neyman as ny
-from neyman.accounting.literature import composition_bounds as bounds
+from reproductions import composition_bounds as bounds
 
 mpmath.mp.dps = 40
 

@@ -1,0 +1,327 @@
+"""Methods that bound an error from below: what a guarantee's closed forms say of an estimator.
+
+**Two points.** An estimator errs that must tell two parameters apart, if f does not let it.
+For laws P and Q of one record, TV apart, a maximal coupling of n records changes K ~ Bin(n, TV) of
+them. The joint laws of sample and output are mixtures over K, and the affinity is jointly concave,
+so parameters that are 2 d apart cost a squared error of at least d^2 E[B(f_K)] [OP-4]. Assouad's
+method adds such bounds over coordinates [OP-5].
+
+**Van Trees' inequality.** A Bayes risk is at least 1 / (mean information + that of the prior).
+The information that a private output has about a parameter is at most n I, and at most
+n^2 (E|s|)^2 chi-square, s the score of one record [OP-9]. The prior on [-B, B] has the density
+cos^2(pi t / 2 B) / B and the information pi^2 / B^2.
+
+**Packing and Fano.** Many datasets are near each other, with answers that are far apart.
+In the ball of radius 1 in d dimensions lie M >= e^d points that are 1/e apart. Records are at 0 but
+for a share t, which is at one of these points. If at most D records differ, then the least of the
+M success probabilities p satisfies (M - 1) level_D(p) + p <= 1, level_D(p) the least level at which
+a test of f_D has power p [OP-11]. Under rho-zCDP Fano's inequality gives
+p <= (D^2 rho + log 2) / log M [OP-12].
+
+**Local reports.** What one report of the local model says about a parameter is bounded.
+A report of a bit is a garbling of the pair that the curve allows, so its information about a mean
+theta in [-1, 1] is at most (1 - B(f)) / (1 - c theta^2), c = tanh^2(eps/2) for a pure epsilon and
+else 1 [OP-15]. A report of one of k categories has at uniform shares an information whose trace is
+at most k V, V the largest variance of k numbers of mean 1 and ratio e^epsilon [OP-16]. The prior of
+the shares is a Dirichlet law.
+
+**One moved record.** The sampling error of a conjugate prior, plus what privacy adds to it.
+Records fall into k categories with a Dirichlet prior, and the output depends on the parameter
+through the data alone. So the Bayes risk is exactly the risk without privacy, plus the error of the
+output as an estimate of the posterior mean m(x) [OP-6]. Relabeling a dataset as the one with a
+record moved from category a to b leaves the law of the output alone, and moves m_a - m_b. Cauchy
+and Schwarz bound the second term by the chi-square divergence of the relabeled joint law [OP-7].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import bdtr, bdtrc, gammaln
+
+from neyman.accounting.optimality.guarantee import SLACK, Guarantee
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+
+__all__ = [
+    "ball_packing",
+    "bayes_risk",
+    "best_pair",
+    "category_risk",
+    "cosine_risk",
+    "data_pair",
+    "information_of_a_bit",
+    "mean_information",
+    "moved_error",
+    "priors",
+]
+
+BLOCKS, MANY_BLOCKS = 40, 400  # of numbers of changed records
+DISTANCES = 48
+REACH = 9.0  # standard deviations of the number of changed records that count
+PLACES = np.linspace(0.0, 1.0, 1025)
+APART = math.exp(-1)  # of the points, for a radius of 1
+SIZES = 24
+SPREAD = 4.0
+MOST_EPSILON = 300.0
+CONCENTRATIONS = np.geomspace(2.05, 1e6, 80)
+NODES = 1500  # at which the law of a count is looked at
+PRIORS = 28
+
+
+# Two points
+
+
+def mean_affinity(guarantee: Guarantee, n: int, distance: float, blocks: int = BLOCKS) -> float:
+    """Return a lower bound on E[B(f_K)] for K ~ Bin(n, distance).
+
+    B(f_k) falls with k, so in each block of k it is at least what it is at the last one. Summed by
+    parts all terms are positive.
+    """
+    t = min(distance * (1 + SLACK), 1.0)
+    middle, spread = n * t, math.sqrt(n * t * (1 - t)) + 1
+    first = max(math.floor(middle - REACH * spread), 0)
+    last = min(math.ceil(middle + REACH * spread), n)
+    ends = np.unique(np.linspace(first, last, min(last - first + 1, blocks)).astype(np.int64))
+    affinity = guarantee.affinity(ends.astype(float))
+    affinity = np.maximum.accumulate(affinity[::-1])[::-1]
+    mass = np.asarray(bdtr(ends.astype(float), n, t)) * (1 - SLACK)
+    mass[-1] = mass[-1] if last < n else 1 - SLACK
+    return float(np.sum(mass * (affinity - np.append(affinity[1:], 0.0))))
+
+
+def best_pair(
+    guarantee: Guarantee,
+    n: int,
+    gain: Callable[[float], float],
+    distance: Callable[[float], float],
+    most: float,
+) -> float:
+    """Return the largest gain(d) E[B(f_K)], K ~ Bin(n, distance(d)), over 0 < d <= most.
+
+    Args:
+        guarantee: of one replaced record.
+        n: number of records.
+        gain: half the distance of the parameters, squared, or a sum of such squares.
+        distance: the total variation of two records.
+        most: the largest d.
+    """
+
+    def bound(d: float, blocks: int = BLOCKS) -> float:
+        return gain(d) * mean_affinity(guarantee, n, distance(d), blocks)
+
+    high = most
+    low = most * 1e-3 / max(n, 1)
+    places = np.geomspace(low, high, DISTANCES)
+    best = 0.0
+    for _ in range(2):
+        values = np.array([bound(float(d)) for d in places])
+        best = max(best, float(values.max()))
+        i = int(np.argmax(values))
+        ends = places[max(i - 1, 0)], places[min(i + 1, len(places) - 1)]
+        places = np.geomspace(*ends, 12)
+    return max(best, bound(float(places[len(places) // 2]), MANY_BLOCKS)) * (1 - SLACK)
+
+
+def data_pair(guarantee: Guarantee, changes: Array) -> float:
+    """Return the largest (c_k / 2)^2 B(f_k), where k replaced records move an answer by c_k."""
+    sizes = np.arange(1, len(changes) + 1, dtype=float)
+    return float(np.max((changes / 2) ** 2 * guarantee.affinity(sizes), initial=0.0)) * (1 - SLACK)
+
+
+# Van Trees' inequality
+
+
+def _masses() -> Array:
+    """Weights of the places such that the weighted sum is at least the mean of a convex function.
+
+    On each cell the function lies below its chord, and the prior's mass and first moment there
+    have closed forms [OP-10].
+    """
+    u = PLACES
+    mass = np.diff(u + np.sin(np.pi * u) / np.pi)
+    moment = np.diff(u * u / 2 + u * np.sin(np.pi * u) / np.pi + np.cos(np.pi * u) / np.pi**2)
+    share = (moment - u[:-1] * mass) / np.diff(u)
+    return np.append(mass - share, 0.0) + np.append(0.0, share)
+
+
+_MASSES = _masses()
+
+
+def mean_information(information: Callable[[Array], Array], width: float) -> float:
+    """Return an upper bound on the prior mean of an even, convex information on [-width, width]."""
+    return float(np.sum(_MASSES * information(width * PLACES))) * (1 + SLACK)
+
+
+def cosine_risk(information: float, width: float) -> float:
+    """Return the bound 1 / (information + pi^2 / width^2)."""
+    prior = (math.pi / width) ** 2 if math.isfinite(width) else 0.0
+    return (1 - SLACK) / (information + prior) if information + prior > 0 else math.inf
+
+
+# Packing and Fano
+
+
+def packing_success(guarantee: Guarantee, log_count: float, size: int) -> float:
+    """Return an upper bound on the least success probability of M answers, by packing."""
+    count = log_count + math.log(-math.expm1(-log_count))  # log(M - 1)
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        p = (low + high) / 2
+        log_mass = count + guarantee.log_level(p, size)
+        low, high = (low, p) if log_mass > 0 or math.exp(log_mass) + p > 1 else (p, high)
+    return high
+
+
+def fano_success(guarantee: Guarantee, log_count: float, size: int) -> float:
+    """Return an upper bound on the mean success probability of M answers, by Fano's inequality."""
+    return min((size * size * guarantee.rho + math.log(2)) / log_count, 1.0)
+
+
+def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, float]:
+    """Return the bounds of packing and of Fano on a mean in a ball of radius 1, squared error."""
+    count = float(dimension)  # log M
+    best = [0.0, 0.0]
+    for size in np.unique(np.geomspace(1, n, SIZES).astype(int)).tolist():
+        share = max(size - SPREAD * math.sqrt(size), size / 8) / n if size < n else 1.0
+        more = float(bdtrc(size, n, share)) * (1 + SLACK) if size < n else 0.0
+        gain = (share * APART / 2) ** 2
+        for i, success in enumerate((packing_success, fano_success)):
+            error = gain * (1 - success(guarantee, count, size) - more)
+            best[i] = max(best[i], error * (1 - SLACK))
+    return best[0], best[1]
+
+
+# Local reports
+
+
+def information_of_a_bit(guarantee: Guarantee) -> Callable[[Array], Array]:
+    """Return the bound on a report's information as a function of the mean, even and convex."""
+    share = math.tanh(guarantee.pure / 2) ** 2 * (1 + SLACK) if guarantee.pure < 35 else 1.0
+    share, bit = min(share, 1.0), guarantee.bit
+
+    def information(mean: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return bit / (1 - share * np.minimum(mean, 1.0) ** 2)
+
+    return information
+
+
+def category_risk(guarantee: Guarantee, n: int, categories: int) -> float:
+    """Return the lower bound on the sum of squared errors of k shares from n reports."""
+    k = categories
+    alpha = CONCENTRATIONS
+    inverse = (k * alpha - 1) / (k * (alpha - 1))  # the mean of the sum of 1 / (k^2 p_x)
+    prior = (k - 1) * (k * alpha - 1) * (k * alpha - 2) / (alpha - 2)
+    variance = min(largest_variance(guarantee.pure, k), k - 1.0) * inverse
+    if math.isfinite(guarantee.chi_square):
+        mean = (1 - 1 / k) * guarantee.chi_square
+        variance = np.minimum(variance, mean * np.array([_largest_inverse(k, a) for a in alpha]))
+    information = n * k * variance * (1 + SLACK)
+    return float(np.max((k - 1) ** 2 / (information + prior))) * (1 - SLACK)
+
+
+def largest_variance(epsilon: float, k: int) -> float:
+    """V of k numbers of mean 1 whose ratios are at most e^epsilon."""
+    if epsilon >= MOST_EPSILON:
+        return math.inf
+    more = math.expm1(epsilon)
+    peak = int(k / (2 + more))  # the function of a real size has its only maximum at k / (2 + more)
+    size = np.array(sorted({min(max(peak + i, 1), k - 1) for i in (-1, 0, 1, 2)})) / k
+    return float(np.max(size * (1 - size) * (more / (1 + size * more)) ** 2))
+
+
+def _largest_inverse(k: int, alpha: float) -> float:
+    """At least the prior mean of the largest 1 / (k p_x), by its moments."""
+    best = math.inf
+    for m in (1, 2, 4, 8, 16, 32, 64):
+        if m >= alpha:
+            break
+        i = np.arange(1, m + 1)
+        log = math.log(k) + float(np.sum(np.log((k * alpha - i) / (k * (alpha - i)))))
+        best = min(best, math.exp(log / m))
+    return best * (1 + SLACK)
+
+
+# One moved record
+
+
+def priors(n: int, categories: int) -> list[float]:
+    """Concentrations of a symmetric Dirichlet prior that are tried."""
+    least = 1.05 if categories == 2 else 3.05
+    most = max(4 * math.sqrt(n) / categories, 40.0)
+    return [math.sqrt(n) / categories, *np.geomspace(least, most, PRIORS).tolist()]
+
+
+def bayes_risk(n: int, categories: int, alpha: float) -> float:
+    """Return the sum over categories of the posterior variance of their shares, without privacy."""
+    total = categories * alpha
+    return (1 - 1 / categories) * total / (total + 1) / (n + total)
+
+
+def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> float:
+    """Return D with E[((M - N)_a - (M - N)_b)^2] >= 4 D for counts N and every output M [OP-7].
+
+    D = (1 - p_0)^2 / C, with p_j the chance that a category has j records, and C the chi-square
+    divergence of the relabeled joint law, at most
+    chi_square (1 - 2 p_0 + S) + S - p_0 + 2 p_1, S = E[(r - 1)^2] of the ratio r of the counts'
+    law at the moved record.
+
+    Args:
+        n: number of records, at least 1.
+        categories: k, at least 2.
+        alpha: concentration, above 1, and above 3 for more than two categories; else D is 0.
+        chi_square: of neighbors.
+    """
+    if alpha <= (1 if categories == 2 else 3) or not math.isfinite(chi_square):
+        return 0.0
+    none, one = _chance(n, categories, alpha, 0), _chance(n, categories, alpha, 1)
+    if categories == 2:
+        spread = two_spread(n, alpha)
+    else:
+        spread = many_spread(n, categories, alpha)
+    most = chi_square * (1 - 2 * none + spread) + spread - none + 2 * one
+    return (1 - none) ** 2 / (most * (1 + SLACK) + 1e-300)
+
+
+def _chance(n: int, categories: int, alpha: float, j: int) -> float:
+    """P(N_a = j) of a Dirichlet-multinomial count."""
+    return float(np.exp(_log_mass(np.array([float(j)]), n, alpha, (categories - 1) * alpha)[0]))
+
+
+def _log_mass(j: Array, n: int, a: float, b: float) -> Array:
+    """Logarithm of the beta-binomial probability of j, before its rounding."""
+    choose = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1)
+    beta = gammaln(j + a) + gammaln(n - j + b) - gammaln(n + a + b)
+    return choose + beta - (gammaln(a) + gammaln(b) - gammaln(a + b))
+
+
+def two_spread(n: int, alpha: float) -> float:
+    """S for two categories, in blocks in which the mass and r - 1 are monotone [OP-8]."""
+    middle = n // 2
+    near = np.arange(0, min(200, middle) + 1)
+    left = np.unique(np.concatenate([near, np.linspace(0, middle, NODES // 2).astype(np.int64)]))
+    right = np.unique(
+        np.concatenate([n - near, np.linspace(middle, n, NODES // 2).astype(np.int64)])
+    )
+    starts = np.unique(np.concatenate([left, right]))
+    ends = np.append(starts[1:] - 1, n)  # each block holds its start and its end
+    both = np.stack([starts, ends]).astype(float)
+    # Nine values of log gamma, each at most n + 2 alpha times its logarithm, of 5 units, and 8
+    # sums.
+    slack = 64 * UNIT * (n + 2 * alpha) * math.log(n + 2 * alpha + 2) + SLACK
+    mass = np.exp(_log_mass(both, n, alpha, alpha)).max(axis=0)
+    ratio = (alpha - 1) * np.abs(n - 2 * both - 1) / ((both + 1) * (n - both - 1 + alpha))
+    count = ends - starts + 1
+    return float(np.sum(count * mass * ratio.max(axis=0) ** 2)) * (1 + slack)
+
+
+def many_spread(n: int, categories: int, alpha: float) -> float:
+    """S for more categories: |r - 1| <= (alpha - 1) / (the smaller count + 1) [OP-8]."""
+    total = categories * alpha
+    second = (total - 1) * (total - 2) / ((alpha - 1) * (alpha - 2))
+    third = second * (total - 3) / (alpha - 3)
+    inverse = second / ((n + 1) * (n + 2)) + 3 * third / ((n + 1) * (n + 2) * (n + 3))
+    return 2 * (alpha - 1) ** 2 * min(inverse, 1.0) * (1 + SLACK)

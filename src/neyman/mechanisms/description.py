@@ -1,0 +1,244 @@
+"""Descriptions: frozen values whose fields say how each is checked, kept, and held by JSON."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from fractions import Fraction
+from functools import cache, singledispatch
+from typing import Any, ClassVar, Self, TypeVar, cast
+
+from neyman.curves.losses.finite import LEAST_EPSILON, MOST_EPSILON
+from neyman.numerics import check
+
+__all__ = [
+    "COUNT",
+    "EPSILON",
+    "EXACT_POSITIVE",
+    "LEAST_SHARE",
+    "MOST_COUNT",
+    "NON_NEGATIVE",
+    "NUMBER",
+    "POSITIVE",
+    "PROBABILITY",
+    "TRUTH",
+    "UNLESS_NORM",
+    "Description",
+    "exact_above_zero",
+    "form",
+    "from_json_number",
+    "integer",
+    "probability",
+    "pure_epsilon",
+    "rational",
+    "to_json",
+]
+
+MOST_COUNT = 10**18  # of releases, and of records
+LEAST_SHARE = 1e-300  # below, what is derived from it leaves the floats
+Keep = Callable[[str, object], object]
+T = TypeVar("T")
+
+
+def form(
+    keep: Keep | None = None,
+    *,
+    write: Callable[[Any], object] | None = None,
+    read: Callable[[Any], object] | None = None,
+    shown: Callable[[Any], bool] | None = None,
+    optional: bool = False,
+) -> dict[str, Any]:
+    """Return the metadata of a field: ``field(metadata=form(...))``.
+
+    Args:
+        keep: takes the name and the value that was given, and returns the value that is kept, or
+            raises an error that names both. None as a default is kept as it is.
+        write: makes JSON types of the value; `to_json` if left out.
+        read: the inverse of ``write``; the annotation decides if it is left out.
+        shown: tells of a description whether its JSON has the field; it has all that are not None
+            if left out.
+        optional: whether JSON may lack the field, so that the default is taken.
+    """
+    given = {"keep": keep, "write": write, "read": read, "shown": shown}
+    return {name: value for name, value in given.items() if value} | {"optional": optional}
+
+
+def integer(least: int = 0, most: int | None = None) -> dict[str, Any]:
+    """Return the metadata of a whole number."""
+
+    def keep(name: str, value: object) -> int:
+        number = check.integer(name, value, least)
+        if most is not None and number > most:
+            raise ValueError(f"{name} = {number!r} must be at most {most:g}")
+        return number
+
+    return form(keep)
+
+
+def probability(name: str, value: object) -> float | Fraction:
+    """Return a probability as a description keeps it: 0, or from 1e-300 to 1.
+
+    What is smaller would be lost on the way, and what is not private would pass for perfect.
+    """
+    near, given = check.probability(name, value), cast("Fraction", value)
+    if (given > 0 and near < LEAST_SHARE) or given < 0 or given > 1:
+        raise ValueError(f"{name} = {value!r} must be 0, or from {LEAST_SHARE:g} to 1")
+    return check.number(name, value)
+
+
+def positive(name: str, value: object) -> float | Fraction:
+    """Return a number above zero as a description keeps it."""
+    check.positive(name, value)
+    return check.number(name, value)
+
+
+def _non_negative(name: str, value: object) -> float | Fraction:
+    check.non_negative(name, value)
+    return check.number(name, value)
+
+
+def pure_epsilon(name: str, value: object) -> float | Fraction:
+    """Return an epsilon as a description keeps it: 0, or from 1e-150 to a million."""
+    epsilon = _non_negative(name, value)
+    if epsilon and not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
+        raise ValueError(
+            f"{name} = {float(epsilon)!r} must be 0, or from 1e-150 to {MOST_EPSILON:g}"
+        )
+    return epsilon
+
+
+def exact_above_zero(name: str, value: object) -> Fraction:
+    """Return a number above zero as the rational that it was written as."""
+    exact = check.exact(name, value)
+    if exact <= 0:
+        raise ValueError(f"{name} = {value!r} must be above 0")
+    return exact
+
+
+def _truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} = {value!r} must be True or False")
+    return value
+
+
+NUMBER = form(check.number)
+POSITIVE = form(positive)
+NON_NEGATIVE = form(_non_negative)
+EXACT_POSITIVE = form(exact_above_zero)
+PROBABILITY = form(probability)
+EPSILON = form(pure_epsilon)
+COUNT = integer(1, MOST_COUNT)
+TRUTH = form(_truth)
+UNLESS_NORM = form(shown=lambda described: described.squared_norm is None)
+"""Shifts: JSON has them unless their largest squared norm stands for them."""
+
+
+def rational(number: float | Fraction) -> Fraction:
+    """Return the exact value of a number that was checked: a float is the decimal it prints."""
+    return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
+
+
+class Description(ABC):
+    """A frozen dataclass that checks its fields once, and is written as JSON by its type's name.
+
+    A direct subclass is a family, such as `Mechanism`. It reads its own members in ``from_dict``.
+    """
+
+    _families: ClassVar[dict[str, type[Description]]] = {}
+    _kinds: ClassVar[dict[str, type[Self]]]
+
+    def __init_subclass__(cls) -> None:
+        if Description in cls.__bases__:
+            Description._families[cls.__name__] = cls
+            cls._kinds = {}
+        else:
+            cls._kinds[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        self._keep(**{name: getattr(self, name) for name in _keepers(type(self))})
+
+    def _keep(self, **values: object) -> None:
+        """Set fields, each to what its metadata makes of the value."""
+        keepers = _keepers(type(self))
+        for name, value in values.items():
+            keep = keepers.get(name)
+            object.__setattr__(self, name, value if keep is None else keep(name, value))
+
+    def _fields(self) -> dict[str, Any]:
+        """Return the fields as JSON types; a field that is None is left out."""
+        written: dict[str, Any] = {}
+        for one in fields(cast(Any, self)):
+            value, shown = getattr(self, one.name), one.metadata.get("shown")
+            if value is not None if shown is None else shown(self):
+                written[one.name] = one.metadata.get("write", to_json)(value)
+        return written
+
+    @classmethod
+    def _from_fields(cls, given: Mapping[str, Any]) -> Self:
+        """Return the description whose fields have these values, each read by the field's type."""
+        values: dict[str, Any] = {}
+        lacking: dict[str, Callable[[Self], bool]] = {}
+        for one in fields(cast(Any, cls)):
+            name, kind, metadata = one.name, str(one.type), one.metadata
+            if name in given:
+                read = metadata.get("read")
+                values[name] = read(given[name]) if read else from_json(kind, given[name])
+            elif "shown" in metadata:
+                lacking[name] = metadata["shown"]
+            elif not (kind.endswith("| None") or metadata.get("optional")):
+                raise KeyError(name)
+        description = cls(**values)
+        for name, shown in lacking.items():
+            if shown(description):
+                raise KeyError(name)
+        return description
+
+
+@cache
+def _keepers(kind: type[Description]) -> Mapping[str, Keep]:
+    """Return what keeps each field that has a rule."""
+    keepers: dict[str, Keep] = {}
+    for one in fields(cast(Any, kind)):
+        if (keep := one.metadata.get("keep")) is not None:
+            keepers[one.name] = _unless_none(keep) if one.default is None else keep
+    return keepers
+
+
+def _unless_none(keep: Keep) -> Keep:
+    return lambda name, value: None if value is None else keep(name, value)
+
+
+@singledispatch
+def to_json(value: object) -> object:
+    """Return the value of a field as JSON types: a fraction as text."""
+    return cast(Any, value).to_dict() if hasattr(value, "to_dict") else value
+
+
+@to_json.register
+def _(value: Fraction) -> str:
+    return str(value)
+
+
+@to_json.register(tuple)
+@to_json.register(list)
+def _(value: list[object]) -> list[object]:
+    return [to_json(one) for one in value]
+
+
+def from_json_number(value: T) -> T | Fraction:
+    """Return the number that `to_json` wrote."""
+    return check.exact("number", value) if isinstance(value, str) else value
+
+
+def from_json(kind: str, value: object) -> object:
+    """Return the value that `to_json` wrote, for a field whose annotation is ``kind``."""
+    first = kind.partition(" | ")[0]
+    for name, family in Description._families.items():
+        if first == name or first in family._kinds:
+            return cast(Any, family).from_dict(value)
+    if "Fraction" not in kind:
+        return value
+    if "tuple" not in kind:
+        return from_json_number(value)
+    return [from_json_number(x) for x in cast("list[object]", value)]
