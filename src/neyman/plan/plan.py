@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -644,7 +643,9 @@ class Plan:
             and half_width_90, in the plan's units. The last two are missing where the error depends
             on the number of rows in a cell; then ``standard_error_at_1000`` bounds it for 1,000.
         """
-        return import_module("neyman.planning.error_frame").error_frame(self)
+        from neyman.planning.error_frame import error_frame
+
+        return error_frame(self)
 
     def __repr__(self) -> str:
         names = [query.name for query in self.queries]
@@ -672,7 +673,9 @@ class Plan:
             ["Budget", self._budget_text()],
         ]
         yield notebook.table(["Field", "Value"], rows)
-        yield import_module("neyman.planning.error_frame").error_table(self)
+        from neyman.planning.error_frame import error_table
+
+        yield error_table(self)
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Return every entry with its exact sigma squared (0 for a declared value)."""
