@@ -32,9 +32,10 @@ from neyman.engines.expressions import (
 from neyman.engines.private_tables import Private
 from neyman.engines.progress import Steps
 from neyman.engines.row_values import read_as, with_plain_texts
+from neyman.plan.column import unscaled
 from neyman.plan.derived import ISO_DATE, Derived, Reading, readings_of
 from neyman.plan.document import SourcePart
-from neyman.plan.plan import Plan, unscaled
+from neyman.plan.plan import Plan
 from neyman.plan.query import Column, key_text
 from neyman.plan.row_expression import ColumnType
 

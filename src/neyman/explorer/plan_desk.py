@@ -29,8 +29,9 @@ from neyman.explorer.answers import (
 )
 from neyman.mechanisms.base import Mechanism
 from neyman.optimality.table_gap import GAP
-from neyman.plan.plan import Plan, declared_share
+from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
+from neyman.plan.queries import declared_share
 from neyman.plan.query import Query
 from neyman.plan.scenarios import concerning, usual
 from neyman.planning.accuracy import TableError, errors
@@ -253,7 +254,7 @@ class PlanDesk(Desk):
     @cached_property
     def _shares(self) -> list[Fraction]:
         """Their shares, with those of the histograms that bound them."""
-        return [declared_share(self._plan, query) for query in self._measured]
+        return [declared_share(query, self._plan.unit) for query in self._measured]
 
     def _settings(self, question: Question) -> tuple[object, list[int]]:
         return question.get("rho"), self._weights_asked(question)

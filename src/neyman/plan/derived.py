@@ -16,10 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from neyman.plan.column import Column, scaled
 from neyman.plan.document import ColumnPart, DerivePart, LookupPart, PlanDocument, show
 from neyman.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
-from neyman.plan.query import Column
-from neyman.plan.query_numbers import scaled
 from neyman.plan.row_expression import (
     NUMBER_LIMIT,
     ColumnType,

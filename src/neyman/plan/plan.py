@@ -42,6 +42,7 @@ from neyman.plan.document import (
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, fitting_delta, together
 from neyman.plan.plan_sections import plan_sections
+from neyman.plan.queries import declared_share
 from neyman.plan.query import (
     ALL,
     Column,
@@ -65,7 +66,7 @@ from neyman.tradeoff.tradeoff import Tradeoff
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Entry", "Plan", "PlanError", "declared_share", "hash_of", "unscaled"]
+__all__ = ["Entry", "Plan", "PlanError", "hash_of"]
 
 _COPIED = (
     *("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source", "noise"),
@@ -708,7 +709,7 @@ class Plan:
             **self._optional(),
             "unit": self.unit.to_dict(),
             **self._tables(),
-            "columns": {column.name: _column_dict(column) for column in self.columns}
+            "columns": {column.name: column.to_dict() for column in self.columns}
             | {name: {"type": kind} for name, kind in self.rows.types},
         }
         for name in content["columns"].keys() & set(self.rows.parsed):
@@ -732,7 +733,12 @@ class Plan:
             }
         numbers = budget_fields(self.budget)
         content["budget"] = {name: exact_text(value) for name, value in numbers.items()}
-        content["query"] = [_query_dict(self, q) for q in self.queries if not q.searched]
+        columns = {column.name: column for column in self.columns}
+        content["query"] = [
+            query.to_dict(columns, declared_share(query, self.unit))
+            for query in self.queries
+            if not query.searched
+        ]
         return content
 
     def _tables(self) -> dict[str, Any]:
@@ -767,80 +773,3 @@ def hash_of(canonical: Mapping[str, Any]) -> str:
     """SHA-256 of a canonical plan as JSON with sorted keys and no blanks."""
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _column_dict(column: Column) -> dict[str, Any]:
-    if column.discover:
-        return {"discover": True}
-    if column.integer:
-        unit = {"measurement_unit": column.measurement_unit} if column.measurement_unit else {}
-        kind = {"decimals": column.decimals} if column.decimals else {"integer": True}
-        goes = "drop" if column.unknown is None else unscaled(column.unknown, column)
-        return {**kind, "unknown": goes, **unit}
-    unknown = "drop" if column.unknown is None else column.keys[column.unknown]
-    return {"keys": list(column.keys), "unknown": unknown}
-
-
-def unscaled(value: int, column: Column) -> int | str:
-    """A scaled whole number as the plan writes it: a whole number, or an exact decimal in text."""
-    return exact_text(Fraction(value, 10**column.decimals)) if column.decimals else value
-
-
-def _numbers_dict(column: Column, query: Query) -> dict[str, Any]:
-    """The clip and the edges of a query."""
-    if query.search is not None:
-        return {
-            "clip": "discover-signed" if query.search.signed else "discover",
-            "clip_share": exact_text(query.search.share),
-            "clip_above": exact_text(query.search.above),
-        }
-    ends, edges = query.clip, query.bins
-    if query.inverse_sensitivity and query.bins:
-        ends, edges = (query.bins[0], query.bins[-1] - 1), None
-    return {
-        field: [unscaled(number, column) for number in numbers]
-        for field, numbers in (("clip", ends), ("edges", edges))
-        if numbers is not None
-    }
-
-
-def declared_share(plan: Plan, query: Query) -> Fraction:
-    """Return the share of a query with those of the histograms that it is bounded by."""
-    terms = [search for search in (query.search, plan.unit.search) if search is not None]
-    return query.share / math.prod((1 - search.share for search in terms), start=Fraction(1))
-
-
-def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
-    content: dict[str, Any] = {"name": query.name, "measure": query.measure}
-    if query.table is not None:
-        content["table"] = query.table
-    if query.column is not None:
-        content["column"] = query.column
-        content |= _numbers_dict(plan.column(query.column), query)
-    if query.over is not None:
-        content["over"] = query.over
-        content["clip_over"] = [
-            unscaled(number, plan.column(query.over)) for number in query.clip_over or ()
-        ]
-    if query.complete:
-        content["complete"] = True
-    if query.inverse_sensitivity:
-        content["method"] = "inverse-sensitivity"
-    if query.measure == "quantiles":
-        content["quantiles"] = [exact_text(level) for level in query.quantiles]
-    if query.where is not None:
-        content["where"] = query.where
-    content |= {"by": list(query.by), "at": list(query.at)}
-    for field in ("groups", "rows_per_group"):
-        if getattr(query, field) is not None:
-            content[field] = getattr(query, field)
-    if query.delta is not None:
-        content["delta"] = exact_text(query.delta)
-    if query.split:
-        content["share"] = str(declared_share(plan, query))
-        content["split"] = {level: str(part) for level, part in query.split}
-    if query.weight:
-        content["weight"] = {level: exact_text(part) for level, part in query.weight}
-    if query.public:
-        content["public"] = dict(query.public)
-    return content
