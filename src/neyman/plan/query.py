@@ -14,6 +14,7 @@ from neyman.semantics.digits import exact_text
 __all__ = [
     "ALL",
     "MEASURES",
+    "SYNONYMS",
     "Column",
     "ConsistencyMethod",
     "Duplicates",
@@ -29,6 +30,7 @@ __all__ = [
     "key_text",
     "measures_of",
     "middle",
+    "range_in",
     "range_of",
     "rank_unit",
 ]
@@ -105,6 +107,7 @@ class Query:
 
     Attributes:
         measure: the measure's name in a plan.
+        synonyms: other words for it, which an error answers with the name.
         parts: the measures of the tables of integers that it is made of.
         takes: the fields that it takes beside those that each query takes.
         kind: how a plan declares a column that it measures.
@@ -113,6 +116,7 @@ class Query:
     """
 
     measure: ClassVar[Measure | Literal["rows"]]
+    synonyms: ClassVar[tuple[str, ...]] = ()
     parts: ClassVar[tuple[str, ...]] = ("count",)
     takes: ClassVar[tuple[str, ...]] = ()
     kind: ClassVar[str] = "integer = true or decimals"
@@ -232,6 +236,7 @@ class Count(Query):
     """The number of rows."""
 
     measure = "count"
+    synonyms = ("rows", "size", "number", "frequency")
     unknown_keys = True
 
 
@@ -239,6 +244,7 @@ class Units(Query):
     """The number of distinct units; a row is a unit where ``unit.id`` names none."""
 
     measure = "units"
+    synonyms = ("people", "persons")
     parts = ("units",)
     unknown_keys = True
 
@@ -254,6 +260,7 @@ class Distinct(Query):
     """The number of distinct values of a column."""
 
     measure = "distinct"
+    synonyms = ("unique", "nunique")
     parts = ("distinct",)
     takes = ("column",)
     kind = "keys or discover = true"
@@ -263,21 +270,17 @@ class Sum(Query):
     """The sum of a column."""
 
     measure = "sum"
+    synonyms = ("total", "add")
     parts = ("sum",)
     takes = ("column", "clip")
     unknown_keys = True
-
-    @staticmethod
-    def extent(clip: tuple[int, int]) -> tuple[int, int, str]:
-        """Return the largest size of a row's term, how far one row moves a sum, and its name."""
-        low, high = clip
-        return max(abs(low), abs(high)), max(high, 0) - min(low, 0), "value"
 
 
 class Ratio(Sum):
     """The sum of a column divided by the sum of another."""
 
     measure = "ratio"
+    synonyms = ("rate", "quotient")
     parts = ("sum", "over")
     takes = ("column", "clip", "over", "clip_over", "complete")
     unknown_keys = False
@@ -287,43 +290,31 @@ class Mean(Sum):
     """The mean of a column, from distances from the middle of the clip."""
 
     measure = "mean"
+    synonyms = ("average", "avg")
     parts = ("offset", "count")
     unknown_keys = False
-
-    @staticmethod
-    def extent(clip: tuple[int, int]) -> tuple[int, int, str]:
-        """Return the largest size of a row's term, how far one row moves a sum, and its name."""
-        about = middle(clip)
-        largest = about.denominator * clip[1] - about.numerator
-        return largest, 2 * largest, "distance from the middle"
 
 
 class Variance(Mean):
     """The variance of a column, from distances and squares about the middle of the clip."""
 
     measure = "variance"
+    synonyms = ("var",)
     parts = ("offset", "square", "count")
-
-    @staticmethod
-    def extent(clip: tuple[int, int]) -> tuple[int, int, str]:
-        """Return the largest size of a row's term, how far one row moves a sum, and its name."""
-        largest, moves, what = Mean.extent(clip)
-        square = (clip[1] - center(clip)) ** 2
-        if square <= largest:
-            return largest, moves, what
-        return square, max(square, moves), "square about the middle"
 
 
 class StandardDeviation(Variance):
     """The standard deviation of a column: the root of its variance."""
 
     measure = "standard_deviation"
+    synonyms = ("std", "stdev", "stddev", "standard deviation")
 
 
 class Histogram(Query):
     """The number of rows in each bin of a column."""
 
     measure = "histogram"
+    synonyms = ("hist", "bins", "distribution")
     takes = ("column", "edges")
 
 
@@ -331,6 +322,7 @@ class Quantiles(Query):
     """The quantiles of a column that the plan lists."""
 
     measure = "quantiles"
+    synonyms = ("percentile", "percentiles", "quantile")
     takes = ("column", "edges", "quantiles", "method")
 
 
@@ -338,6 +330,7 @@ class Median(Quantiles):
     """The median of a column."""
 
     measure = "median"
+    synonyms = ()
     takes = ("column", "edges", "method")
     quantile = Fraction(1, 2)
 
@@ -346,6 +339,7 @@ class Minimum(Median):
     """The 1% quantile of a column, as an exact minimum depends on one row alone."""
 
     measure = "min"
+    synonyms = ("minimum", "least")
     quantile = Fraction(1, 100)
 
 
@@ -353,6 +347,7 @@ class Maximum(Median):
     """The 99% quantile of a column, as an exact maximum depends on one row alone."""
 
     measure = "max"
+    synonyms = ("maximum", "largest")
     quantile = Fraction(99, 100)
 
 
@@ -364,6 +359,9 @@ MEASURES: Mapping[str, type[Query]] = {
     )
 }
 """The classes of the measures that a plan can name."""
+
+SYNONYMS = {word: kind.measure for kind in MEASURES.values() for word in kind.synonyms}
+"""Other words for measures."""
 
 
 def measures_of(query: Query) -> tuple[str, ...]:
@@ -395,17 +393,19 @@ def range_of(query: Query, measure: str) -> tuple[int, int]:
     if measure == "rank":
         widest = _widest(query)
         return widest.numerator - widest.denominator, widest.numerator
-    if measure == "sum" and query.clip:
-        return query.clip
-    if measure == "over" and query.clip_over:
-        return query.clip_over
-    if measure == "offset" and query.clip:
-        about = middle(query.clip)
-        low, high = (about.denominator * x - about.numerator for x in query.clip)
+    _, clip = query.measured(measure)
+    return (1, 1) if clip is None else range_in(clip, measure)
+
+
+def range_in(clip: tuple[int, int], measure: str) -> tuple[int, int]:
+    """The range of what a row adds to a table of that measure, by the clip of its values."""
+    low, high = clip
+    if measure in ("sum", "over"):
         return low, high
-    if measure == "square" and query.clip:
-        return 0, (query.clip[1] - center(query.clip)) ** 2
-    return 1, 1
+    if measure == "offset":
+        about = middle(clip)
+        return about.denominator * low - about.numerator, about.denominator * high - about.numerator
+    return (0, (high - center(clip)) ** 2) if measure == "square" else (1, 1)
 
 
 def middle(clip: tuple[int, int]) -> Fraction:

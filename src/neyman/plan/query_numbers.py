@@ -11,7 +11,7 @@ from neyman.plan.clip_search import MOST_EXPONENT, ClipSearch
 from neyman.plan.column import Column, scaled
 from neyman.plan.document import PlanDocument, QueryPart, show, suggest
 from neyman.plan.measurement import fitting_delta
-from neyman.plan.query import MEASURES, Mean, Query, Sum
+from neyman.plan.query import MEASURES, Mean, Query, Sum, range_in
 from neyman.semantics.digits import plain
 
 __all__ = ["MOST_SUM", "ROWS", "SEARCHES", "QueryContext", "clip_search", "numbers_of"]
@@ -37,6 +37,13 @@ SEARCHES = ("discover", "discover-signed")
 _INVERSE_SENSITIVITY = "inverse-sensitivity"
 _FIELDS = ("column", "clip", "over", "clip_over", "edges", "quantiles", "method")
 """The fields that a measure may not take, in the order in which errors name them."""
+
+_TERMS = {
+    **dict.fromkeys(("sum", "over"), "value"),
+    "offset": "distance from the middle",
+    "square": "square about the middle",
+}
+"""What the tables of sums are sums of."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +111,9 @@ def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple
         for field, name in names.items():
             if getattr(part, field) is not None:
                 numbers[field] = _scaled(context, field, columns[name or ""], found)
-    if not found and issubclass(context.measure, Sum):
+    if not found and "clip" in context.measure.takes:
         for field, (low, high) in numbers.items():
-            found += _overflow(context, field, *context.measure.extent((low, high)))
+            found += _overflow(context, field, (low, high))
     problems += found
     return None if found else numbers
 
@@ -268,11 +275,15 @@ def _scaled(
     return numbers
 
 
-def _overflow(
-    context: QueryContext, field: str, largest: int, moves: int, what: str
-) -> Iterator[str]:
+def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Iterator[str]:
     """Sums that could pass 64 bits, or one unit's part of them what noise is described for."""
-    document = context.document
+    document, largest, moves, what = context.document, 0, 0, ""
+    for part in context.measure.parts:
+        if part in _TERMS and (part == "over") == (field == "clip_over"):
+            low, high = range_in(clip, part)
+            moves = max(moves, max(high, 0) - min(low, 0))
+            if max(abs(low), abs(high)) > largest:
+                largest, what = max(abs(low), abs(high)), _TERMS[part]
     rows, own = document.most_rows or ROWS, document.rows_of(context.part)
     if largest * rows > MOST_SUM:
         yield (
