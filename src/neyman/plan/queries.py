@@ -115,19 +115,19 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Qu
 
 def _query(context: QueryContext, hierarchy: Hierarchy | None, problems: list[str]) -> Query | None:
     """Return a query; None where something is wrong with it, or with what it uses."""
-    found = [*_key_problems(context, hierarchy)]
-    search = clip_search(context, found)
+    errors = [*_key_problems(context, hierarchy)]
+    search = clip_search(context, errors)
     if search is not None:
         context = _with_clip(context, top_clip(search))
-    numbers = numbers_of(context, found)
-    found += _public_problems(context, hierarchy)
-    found += _share_problems(context)
+    numbers = numbers_of(context, errors)
+    errors += _public_problems(context, hierarchy)
+    errors += _share_problems(context)
     query = None
-    if numbers is not None and not found and not _broken(context, hierarchy):
+    if numbers is not None and not errors and not _broken(context, hierarchy):
         query = _resolved(context, numbers, search)
-        found += _size_problems(context, query, hierarchy)
-    problems += found
-    return None if found else query
+        errors += _size_problems(context, query, hierarchy)
+    problems += errors
+    return None if errors else query
 
 
 def _levels(part: QueryPart) -> tuple[tuple[str, ...], list[str]]:
@@ -163,7 +163,7 @@ def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterato
     keyed = [column.name for column in context.columns.values() if not column.integer]
     levels = hierarchy.levels if hierarchy else ()
     lost = part.at if _broken(context, hierarchy) else ()
-    for field, names, known, kind, told in (
+    for field, names, known, kind, failures in (
         ("by", part.by, keyed, "a column with keys", _failed(context)),
         ("at", part.at, levels, "a level of the hierarchy", lost),
     ):
@@ -171,7 +171,7 @@ def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterato
             spot = f"{context.where}.{field}[{position}] (of query {part.name!r}) = {value!r}"
             if value in names[:position]:
                 yield f"{spot}: is listed twice"
-            elif value not in known and value not in told:
+            elif value not in known and value not in failures:
                 yield f"{spot}: is not {kind}; {suggest(value, known)}"
             elif value in _VALUES:
                 yield f"{spot}: the tables use that name for what is measured; rename it"
@@ -255,7 +255,7 @@ def _resolved(
     return measure(
         name=part.name,
         column=part.column,
-        clip=None if context.drawn else ends,
+        clip=None if context.inverse_sensitivity else ends,
         by=part.by,
         at=part.at,
         share=part.share or Fraction(0),
@@ -263,14 +263,16 @@ def _resolved(
         public=tuple((level, public[level]) for level in names if level in public),
         groups=part.groups,
         rows_per_group=part.rows_per_group,
-        bins=range(ends[0], ends[1] + 2) if context.drawn and ends else numbers.get("edges"),
+        bins=range(ends[0], ends[1] + 2)
+        if context.inverse_sensitivity and ends
+        else numbers.get("edges"),
         quantiles=part.quantiles or ((measure.quantile,) if measure.quantile else ()),
         delta=part.delta,
         weight=tuple((level, weight.get(level, Fraction(1))) for level in measured if weight),
         where=part.where,
         over=part.over,
         clip_over=_ends(numbers, "clip_over"),
-        inverse_sensitivity=context.drawn,
+        inverse_sensitivity=context.inverse_sensitivity,
         row_per_cell=part.measure == "count" and single,
         table=None if part.table == context.document.table else part.table,
         search=search,

@@ -29,7 +29,7 @@ MOST_VALUE = 2**53
 """The largest absolute value of a clip or an edge, scaled: doubles are whole up to there."""
 
 LEAST_DELTA = Fraction(1, 10**300)
-"""The least chance for which thresholds are found."""
+"""The least chance for which thresholds are errors."""
 
 SEARCHES = ("discover", "discover-signed")
 """Clips that follow from a noisy histogram."""
@@ -68,7 +68,7 @@ class QueryContext:
         return MEASURES[self.part.measure]
 
     @property
-    def drawn(self) -> bool:
+    def inverse_sensitivity(self) -> bool:
         """Whether its quantiles are drawn by inverse sensitivity."""
         return self.part.method == _INVERSE_SENSITIVITY
 
@@ -76,7 +76,7 @@ class QueryContext:
     def taken(self) -> tuple[str, ...]:
         """The fields that it takes beside those that each query takes."""
         takes = self.measure.takes
-        if "method" not in takes or not self.drawn:
+        if "method" not in takes or not self.inverse_sensitivity:
             return takes
         return tuple("clip" if field == "edges" else field for field in takes)
 
@@ -102,20 +102,20 @@ def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple
         problems: gets a sentence for each field that is wrong.
     """
     part, columns = context.part, context.columns
-    found = [*_fields(context), *_bounds(context), *_discovery(context)]
+    errors = [*_fields(context), *_bounds(context), *_discovery(context)]
     numbers: dict[str, tuple[int, ...]] = {}
-    if not found:
+    if not errors:
         names = {"clip": part.column, "edges": part.column, "clip_over": part.over}
         if any(name not in columns for name in names.values() if name):
             return None  # the column's own errors are told
         for field, name in names.items():
             if getattr(part, field) is not None:
-                numbers[field] = _scaled(context, field, columns[name or ""], found)
-    if not found and "clip" in context.measure.takes:
+                numbers[field] = _scaled(context, field, columns[name or ""], errors)
+    if not errors and "clip" in context.measure.takes:
         for field, (low, high) in numbers.items():
-            found += _overflow(context, field, (low, high))
-    problems += found
-    return None if found else numbers
+            errors += _overflow(context, field, (low, high))
+    problems += errors
+    return None if errors else numbers
 
 
 def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None:
@@ -157,7 +157,7 @@ def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None
 def _fields(context: QueryContext) -> Iterator[str]:
     """Fields that the measure does not take, and those that it lacks."""
     part, measure, taken = context.part, context.measure, context.taken
-    how = f" with method = {_INVERSE_SENSITIVITY!r}" if context.drawn else ""
+    how = f" with method = {_INVERSE_SENSITIVITY!r}" if context.inverse_sensitivity else ""
     for field in _FIELDS:
         if getattr(part, field) is not None and field not in taken:
             yield f"{context.given(field)}: a {measure.measure} takes none{how}; leave it out"
