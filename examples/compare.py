@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root of the repository
 import neyman as ny
 from neyman.accounting.compare_noise import alike
 from neyman.accounting.literature import approximations as limits
-from neyman.accounting.literature import composition_bounds as bounds
 from neyman.accounting.literature import conversions
+from reproductions import composition_bounds as bounds
 from reproductions.svg_chart import Area, Axis, Line, Note, chart
 
 OUT = Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / "compare"

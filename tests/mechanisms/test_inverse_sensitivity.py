@@ -17,7 +17,7 @@ import neyman as ny
 from neyman.noise import Bits
 from neyman.noise.quantile_draw import draw_quantile, runs
 from neyman.noise.weighted_choice import weighted_choice
-from neyman.publishing.plan.query import Query, range_of, rank_unit
+from neyman.publishing.plan.query import Quantiles, range_of, rank_unit
 from neyman.publishing.plan.shifts import shifts
 
 GRID = range(4)
@@ -60,21 +60,15 @@ def changed(one, other):
     return (before - after).total(), (after - before).total()
 
 
+def query_of(levels):
+    """A query for quantiles that are drawn by inverse sensitivity."""
+    fields = {"column": "x", "quantiles": levels, "inverse_sensitivity": True}
+    return Quantiles(name="q", by=(), at=(), share=F(1), split=(), **fields)
+
+
 def moved(level, leave, enter):
     """How far a plan says that distances move, in ranks."""
-    query = Query(
-        "q",
-        "quantiles",
-        "x",
-        None,
-        (),
-        (),
-        F(1),
-        (),
-        (),
-        quantiles=(level,),
-        inverse_sensitivity=True,
-    )
+    query = query_of((level,))
     low, high = range_of(query, "rank")
     unit = rank_unit(query)
     return max(leave * high - enter * low, enter * high - leave * low) * unit
@@ -97,21 +91,7 @@ def test_no_change_of_rows_moves_a_distance_further_than_declared(q):
 def test_the_loss_of_every_pair_has_the_range_of_the_mechanism(q, rate):
     """Tables that differ in one row, under both relations, against range and curve."""
     for neighbors, sensitivity in (((0, 1), max(q, 1 - q)), ((1, 1), F(1))):
-        unit = rank_unit(
-            Query(
-                "q",
-                "quantiles",
-                "x",
-                None,
-                (),
-                (),
-                F(1),
-                (),
-                (),
-                quantiles=(q,),
-                inverse_sensitivity=True,
-            )
-        )
+        unit = rank_unit(query_of((q,)))
         mechanism = ny.InverseSensitivity(rate * unit, int(sensitivity / unit))
         f = mechanism.tradeoff()
         claimed = {e: f.delta(e).upper for e in (0.0, 0.3, 1.0)}
@@ -157,19 +137,7 @@ def test_a_row_that_stays_in_its_group_is_worse_than_two_draws_of_half_its_move(
 def test_releases_by_group_stay_within_the_curve_of_their_shifts(groups):
     """Two groups and two quantiles each: all pairs of neighbors, exact laws, both relations."""
     levels, rate = (F(1, 2), F(3, 4)), F(3, 2)
-    query = Query(
-        "q",
-        "quantiles",
-        "x",
-        None,
-        (),
-        (),
-        F(1),
-        (),
-        (),
-        quantiles=levels,
-        inverse_sensitivity=True,
-    )
+    query = query_of(levels)
     unit, (low, high) = rank_unit(query), range_of(query, "rank")
     small = [t for t in TABLES if len(t) <= 2 and 1 not in t]
     for relation in ("replace-one", "add-remove"):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from neyman.noise import Bits, discrete_gaussian
-from neyman.publishing.plan.query import Query, range_of
+from neyman.publishing.plan.query import MEASURES, range_of
 from neyman.publishing.tables.estimates import (
     estimate,
     half_width,
@@ -74,10 +74,8 @@ def test_fixed_point_values_are_told_exactly():
 
 def query_of(measure, **fields):
     """A query of one measure."""
-    given = {"column": "x", "clip": None, "by": (), "at": (), "share": Fraction(1)}
-    return Query(
-        "q", measure, **(given | {"split": (("all", Fraction(1)),), "public": ()} | fields)
-    )
+    given = {"column": "x", "by": (), "at": (), "split": (("all", Fraction(1)),)}
+    return MEASURES[measure](name="q", share=Fraction(1), **given, **fields)
 
 
 def integers_of(clip, data):

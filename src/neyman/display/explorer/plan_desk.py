@@ -31,8 +31,9 @@ from neyman.display.explorer.answers import (
 from neyman.display.report.report import page
 from neyman.mechanisms.base import Mechanism
 from neyman.publishing.consistency.adjusted_tables import Z90
-from neyman.publishing.plan.plan import Plan, declared_share
+from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.promise import Promise
+from neyman.publishing.plan.queries import declared_share
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.scenarios import concerning, usual
 from neyman.publishing.planning.accuracy import TableError, errors
@@ -253,7 +254,7 @@ class PlanDesk(Desk):
     @cached_property
     def _shares(self) -> list[Fraction]:
         """Their shares, with those of the histograms that bound them."""
-        return [declared_share(self._plan, query) for query in self._measured]
+        return [declared_share(query, self._plan.unit) for query in self._measured]
 
     def _settings(self, question: Question) -> tuple[object, list[int]]:
         return question.get("rho"), self._weights_asked(question)

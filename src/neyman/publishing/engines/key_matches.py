@@ -32,9 +32,10 @@ from neyman.publishing.engines.expressions import (
 from neyman.publishing.engines.private_tables import Private
 from neyman.publishing.engines.progress import Steps
 from neyman.publishing.engines.row_values import read_as, with_plain_texts
+from neyman.publishing.plan.column import unscaled
 from neyman.publishing.plan.derived import ISO_DATE, Derived, Reading, readings_of
 from neyman.publishing.plan.document import SourcePart
-from neyman.publishing.plan.plan import Plan, unscaled
+from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Column, key_text
 from neyman.publishing.plan.row_expression import ColumnType
 

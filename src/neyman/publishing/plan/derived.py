@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from neyman.accounting.semantics.digits import plain
+from neyman.publishing.plan.column import Column, scaled
 from neyman.publishing.plan.document import ColumnPart, DerivePart, LookupPart, PlanDocument, show
 from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
-from neyman.publishing.plan.query import Column
-from neyman.publishing.plan.query_numbers import scaled
 from neyman.publishing.plan.row_expression import (
     NUMBER_LIMIT,
     ColumnType,

@@ -10,8 +10,7 @@ from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from functools import singledispatch
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -32,6 +31,7 @@ from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch
 from neyman.publishing.plan.query import (
+    SYNONYMS,
     ConsistencyMethod,
     Duplicates,
     Measure,
@@ -267,18 +267,10 @@ Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.
 Numbers = Annotated[tuple[Number, ...], BeforeValidator(as_tuple)]
 
 
-def _kind_of_clip(value: object) -> str:
-    match value:
-        case str():
-            return "search"
-        case _:
-            return "ends"
-
-
 Clip = Annotated[
     Annotated[tuple[Number, Number], BeforeValidator(as_tuple), Tag("ends")]
     | Annotated[Literal["discover", "discover-signed"], Tag("search")],
-    Discriminator(_kind_of_clip),
+    Discriminator(lambda value: "search" if isinstance(value, str) else "ends"),
 ]
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_text)]
@@ -292,6 +284,20 @@ PublicRows = Annotated[
     tuple[Annotated[tuple[str, ...], BeforeValidator(as_tuple)], ...], BeforeValidator(as_tuple)
 ]
 RowCount = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+
+
+# fmt: off
+Encoding = Literal[
+    "utf-8", "latin-1", "iso-8859-2", "iso-8859-15",
+    "windows-1250", "windows-1251", "windows-1252", "windows-1253", "windows-1254", "windows-1257",
+]
+# fmt: on
+
+
+def _choices(words: object) -> str:
+    """Return the words of a Literal as a field's description lists them."""
+    *most, last = map(repr, get_args(words))
+    return f"{', '.join(most)} or {last}"
 
 
 class Strict(BaseModel):
@@ -442,11 +448,7 @@ class ColumnPart(Strict):
     @property
     def listed(self) -> tuple[str | int | bool, ...]:
         """The keys, if they are a list; none for a range or a file."""
-        match self.keys:
-            case tuple():
-                return self.keys
-            case _:
-                return ()
+        return self.keys if isinstance(self.keys, tuple) else ()
 
 
 class DerivePart(Strict):
@@ -556,10 +558,7 @@ class QueryPart(Strict):
     table: Text | None = Field(
         None, description="the private table that it reads; the plan's table if not given"
     )
-    measure: Measure = Field(
-        description="'count', 'units', 'distinct', 'sum', 'mean', 'variance', "
-        "'standard_deviation', 'ratio', 'histogram', 'quantiles', 'median', 'min' or 'max'"
-    )
+    measure: Measure = Field(description=_choices(Measure))
     column: Text | None = Field(
         None, description="the column that is summed, put into bins, or whose values are counted"
     )
@@ -635,11 +634,7 @@ class QueryPart(Strict):
     @property
     def ends(self) -> tuple[Fraction, Fraction] | None:
         """The clip, if it is declared."""
-        match self.clip:
-            case (low, high):
-                return low, high
-            case _:
-                return None
+        return self.clip if isinstance(self.clip, tuple) else None
 
 
 class ConsistencyPart(Strict):
@@ -660,22 +655,7 @@ class SourcePart(Strict):
     delimiter: Literal[",", ";", "\t", "|"] = Field(
         default=",", description="',', ';', '\\t' (a tab) or '|', which separates the values"
     )
-    encoding: Literal[
-        "utf-8",
-        "latin-1",
-        "iso-8859-2",
-        "iso-8859-15",
-        "windows-1250",
-        "windows-1251",
-        "windows-1252",
-        "windows-1253",
-        "windows-1254",
-        "windows-1257",
-    ] = Field(
-        default="utf-8",
-        description="'utf-8', 'latin-1', 'iso-8859-2', 'iso-8859-15', 'windows-1250', "
-        "'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254' or 'windows-1257'",
-    )
+    encoding: Encoding = Field(default="utf-8", description=_choices(Encoding))
     compression: Literal["none", "gzip"] = Field(default="none", description="'none' or 'gzip'")
     decimal: Literal[".", ","] = Field(
         default=".", description="'.' or ',', which stands before the decimals of a number"
@@ -847,23 +827,6 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
         raise PlanError(messages.values()) from None
 
 
-_SYNONYMS = {
-    **dict.fromkeys(["percentile", "percentiles", "quantile"], "quantiles"),
-    **dict.fromkeys(["average", "avg"], "mean"),
-    **dict.fromkeys(["std", "stdev", "stddev", "standard deviation"], "standard_deviation"),
-    "var": "variance",
-    **dict.fromkeys(["minimum", "least"], "min"),
-    **dict.fromkeys(["maximum", "largest"], "max"),
-    **dict.fromkeys(["rate", "quotient"], "ratio"),
-    **dict.fromkeys(["total", "add"], "sum"),
-    **dict.fromkeys(["rows", "size", "number", "frequency"], "count"),
-    **dict.fromkeys(["unique", "nunique"], "distinct"),
-    **dict.fromkeys(["people", "persons"], "units"),
-    **dict.fromkeys(["hist", "bins", "distribution"], "histogram"),
-}
-"""Other words for measures, which an error answers with the measure that gives it."""
-
-
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
     """The path in words, the model that the field belongs to and the field's name."""
     model: type[BaseModel] = PlanDocument
@@ -914,7 +877,7 @@ def _describe(
     elif kind == "literal_error":
         known = re.findall(r"'([^']+)'", right or "")
         near = difflib.get_close_matches(str(value), known, n=1)
-        other = _SYNONYMS.get(str(value).casefold().replace("_", " ")) if field == "measure" else ""
+        other = SYNONYMS.get(str(value).casefold().replace("_", " ")) if field == "measure" else ""
         near = [other] if other in known else near
         reason = (f"did you mean {near[0]!r}? " if near else "") + f"must be {right}"
     else:
@@ -933,21 +896,9 @@ def show(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-@singledispatch
 def _written(value: object) -> str:
-    return repr(value)
-
-
-@_written.register
-def _(value: Decimal) -> str:
-    return str(value)
-
-
-@_written.register
-def _(value: Fraction) -> str:
-    return plain(value)
-
-
-@_written.register
-def _(value: bool) -> str:
-    return str(value).lower()
+    if isinstance(value, Fraction):
+        return plain(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, Decimal) else repr(value)

@@ -103,6 +103,13 @@ class Hierarchy:
         """
         return str(int(name)) if level in self.integer else name
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the section of a canonical plan."""
+        section: dict[str, object] = {"levels": list(self.levels)}
+        section["keys"] = [list(row) for row in self.rows]
+        section["unknown"] = "drop" if self.unknown is None else list(self.rows[self.unknown])
+        return section | ({"integer": list(self.integer)} if self.integer else {})
+
     def depth(self, level: str) -> int:
         """Position of a level, 0 at the top."""
         return self.levels.index(level)

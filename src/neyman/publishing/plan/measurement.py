@@ -10,14 +10,25 @@ from fractions import Fraction
 from math import isqrt
 
 from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES
-from neyman.mechanisms.additive import DiscreteGaussian
+from neyman.mechanisms.additive import DiscreteGaussian, Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.rounded_noise import RoundedGaussian
-from neyman.publishing.plan.shifts import Shifts
+from neyman.publishing.plan.shifts import MOST_VECTORS, Shifts
 
-__all__ = ["Entry", "failure", "fitting_delta", "listed", "rate_of", "together"]
+__all__ = [
+    "Entry",
+    "at_scale",
+    "calibrates_as_normal",
+    "claims_rho_alone",
+    "failure",
+    "fitting_delta",
+    "listed",
+    "normal_at_scale",
+    "rate_of",
+    "together",
+]
 
 
 @dataclass(frozen=True)
@@ -155,3 +166,48 @@ def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
     for entry, sigma_squared in parts:
         total = total + entry.noise(sigma_squared, listed=curves)
     return total
+
+
+def at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
+    """Return the release of tables with sigma^2 = squared * scale / (2 share) for each.
+
+    ``scale`` is 1/rho, where rho is what they spend in zCDP.
+    """
+    return together([(entry, entry.sigma_squared(scale)) for entry in _measured(entries)])
+
+
+def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
+    """Return the release of tables with normal noise in place of rounded noise [RG-1]."""
+    measured = _measured(entries)
+    share = sum((entry.share for entry in measured if entry.rounded), Fraction(0))
+    total: Mechanism = Gaussian(sigma=math.sqrt(scale / (2 * share)))
+    for entry in measured:
+        if not entry.rounded:
+            total = total + together([(entry, entry.sigma_squared(scale))])
+        elif entry.delta is not None:
+            total = total + NonPrivate(entry.failure, entry.relation)
+    return total
+
+
+def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
+    """Return True if rounded noise is calibrated as normal noise: not that of one listed shift."""
+    measured = _measured(entries)
+    single = [len(vector) for entry in measured for vector in entry.shifts] == [1]
+    return not single and any(entry.rounded for entry in measured)
+
+
+def claims_rho_alone(entries: Sequence[Entry]) -> bool:
+    """Return True if only rho is claimed, and the curve that it implies: shifts are too many."""
+    # Rounded noise has a curve for every shift of one norm.
+    measured = [entry for entry in _measured(entries) if not entry.rounded]
+    if not all(entry.shifts for entry in measured):
+        return True
+    if math.prod(len(entry.shifts) for entry in measured) <= MOST_VECTORS:
+        return False  # none are measured, or their combinations can be listed
+    least = max(2 * entry.share / entry.squared for entry in measured)  # sigma from 1 on
+    losses = at_scale(entries, least).losses()
+    return any(composition.bare is not None for composition in losses)
+
+
+def _measured(entries: Iterable[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry.public is None]

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-import tomllib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from decimal import Decimal
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import cached_property
-from importlib import import_module
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from neyman import notebook
 from neyman.accounting.calibrate import calibrate_exact
@@ -28,45 +20,30 @@ from neyman.accounting.target import PowerBudget, at_most
 from neyman.curves.tradeoff.guarantees import approximate, gdp, zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
-from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.numerics.rounding import below
-from neyman.publishing.plan.clip_search import ROWS_TABLE
-from neyman.publishing.plan.derived import NO_ROWS, Rows
-from neyman.publishing.plan.document import (
-    PLAIN_SOURCE,
-    BudgetPart,
-    PlanError,
-    SourcePart,
-    UnitPart,
-    json_schema,
-    parse,
-    suggest,
+from neyman.publishing.plan.canonical_form import canonical, hash_of, schema_version
+from neyman.publishing.plan.document import PlanError, json_schema, parse
+from neyman.publishing.plan.measurement import (
+    Entry,
+    at_scale,
+    calibrates_as_normal,
+    claims_rho_alone,
+    fitting_delta,
+    normal_at_scale,
 )
-from neyman.publishing.plan.hierarchy import Hierarchy
-from neyman.publishing.plan.measurement import Entry, fitting_delta, together
-from neyman.publishing.plan.plan_sections import plan_sections
-from neyman.publishing.plan.query import (
-    ALL,
-    Column,
-    ConsistencyMethod,
-    NoiseKind,
-    Query,
-    measures_of,
-    range_of,
-)
+from neyman.publishing.plan.plan_model import PlanModel
+from neyman.publishing.plan.plan_sections import plan_sections, read_sections
+from neyman.publishing.plan.query import NoiseKind
 from neyman.publishing.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.publishing.plan.scenarios import concerning
 from neyman.publishing.plan.sections import Unit
-from neyman.publishing.plan.shifts import MOST_VECTORS, Shifts, shifts
-from neyman.publishing.plan.tables import PrivateTable, read_by_queries, unit_in
-from neyman.storage.reading import read_file
+from neyman.publishing.plan.shifts import MOST_VECTORS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Entry", "Plan", "PlanError", "declared_share", "hash_of", "unscaled"]
+__all__ = ["Entry", "Plan", "PlanError", "hash_of"]
 
 _COPIED = (
     *("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source", "noise"),
@@ -77,7 +54,7 @@ _MOST_SHOWN = 6  # queries in a text
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Plan:
+class Plan(PlanModel):
     """A validated release plan. Calibration sets its noise.
 
     Made by ``Plan.load(path)``, by ``Plan.from_dict(data)``, or from its sections.
@@ -131,23 +108,6 @@ class Plan:
         0.25
     """
 
-    name: str
-    dataset: str
-    table: str
-    unit: UnitPart
-    budget: BudgetPart
-    columns: tuple[Column, ...]
-    hierarchy: Hierarchy | None
-    queries: tuple[Query, ...]
-    part: str | None = None
-    most_rows: int | None = None
-    consistency: ConsistencyMethod | None = None
-    source: SourcePart = PLAIN_SOURCE
-    rows: Rows = NO_ROWS
-    noise: NoiseKind = "discrete-gaussian"
-    tables: tuple[PrivateTable, ...] = ()
-    publisher: str | None = None
-
     def __init__(
         self,
         *,
@@ -171,26 +131,18 @@ class Plan:
         consistency: str | Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        needed = ("unit", "queries", "budget")  # an error names it if it is None
-        given = {k: v for k, v in locals().items() if v is not None or k in needed}
-        for word in ("self", "folder", "needed"):
-            given.pop(word, None)
+        given: dict[str, Any] = {"name": name, "dataset": dataset, "table": table, "where": where}
+        given |= {"columns": columns, "tables": tables, "derive": derive, "lookup": lookup}
+        given |= {"hierarchy": hierarchy, "part": part, "most_rows": most_rows, "source": source}
+        given |= {"noise": noise, "publisher": publisher, "consistency": consistency}
+        given = {field: value for field, value in given.items() if value is not None}
+        # An error names these three if they are None.
+        given |= {"unit": unit, "queries": queries, "budget": budget}
         same = type(self).from_dict(plan_sections(given), folder=folder)
         if same.rows_not_stated:
             warnings.warn(same.rows_not_stated, stacklevel=2)
         for field in fields(self):
             object.__setattr__(self, field.name, getattr(same, field.name))
-
-    @classmethod
-    def _of(cls, parts: Mapping[str, Any]) -> Plan:
-        plan = object.__new__(cls)
-        for name, value in parts.items():
-            object.__setattr__(plan, name, value)
-        return plan
-
-    def changed(self, **parts: Any) -> Plan:
-        """Return the plan with other resolved parts, which are not checked: `Query`, `Column`."""
-        return self._of({field.name: getattr(self, field.name) for field in fields(self)} | parts)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -199,22 +151,7 @@ class Plan:
         Raises:
             PlanError: the file cannot be read, or what it says does not make a plan.
         """
-        path = Path(path)
-        try:
-            text = read_file(path).decode("utf-8-sig")
-            data = tomllib.loads(text, parse_float=Decimal)
-        except OSError as error:
-            raise PlanError([f"plan = {str(path)!r} cannot be read: {error.strerror}"]) from None
-        except UnicodeDecodeError:
-            raise PlanError([f"plan = {str(path)!r} is not text in UTF-8"]) from None
-        except tomllib.TOMLDecodeError as error:
-            raise PlanError([f"plan = {str(path)!r} is not TOML: {error}"]) from None
-        except RecursionError:
-            raise PlanError([f"plan = {str(path)!r} is nested too deep to be a plan"]) from None
-        except (ValueError, ArithmeticError):
-            # Python reads whole numbers of up to 4300 digits, and decimals of less than 10^18.
-            raise PlanError([f"plan = {str(path)!r} has a number of too many digits"]) from None
-        return cls.from_dict(data, folder=path.parent)
+        return cls.from_dict(read_sections(Path(path)), folder=Path(path).parent)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, folder: str | Path | None = None) -> Plan:
@@ -259,197 +196,6 @@ class Plan:
         """Return the JSON schema of a plan."""
         return json_schema()
 
-    @property
-    def rounded(self) -> bool:
-        """Return True if the noise is rounded Gaussian, and False if it is discrete Gaussian."""
-        return self.noise == "rounded-gaussian"
-
-    def column(self, name: str) -> Column:
-        """Return the declared column of that name."""
-        return next(column for column in self.columns if column.name == name)
-
-    def query(self, name: str) -> Query:
-        """Return the query of that name.
-
-        Raises:
-            KeyError: there is none.
-        """
-        for query in self.queries:
-            if query.name == name:
-                return query
-        raise KeyError(
-            f"no query {name!r}; {suggest(name, [query.name for query in self.queries])}"
-        )
-
-    def further_table(self, name: str | None) -> PrivateTable | None:
-        """Return the further private table of that name; None for the plan's table."""
-        return next((table for table in self.tables if table.name == name), None)
-
-    def rows_of(self, query: Query) -> int:
-        """Return the most rows of one unit that count in the table of a query."""
-        table = self.further_table(query.table)
-        return self.unit.rows if table is None else table.rows
-
-    @property
-    def unit_rows(self) -> int:
-        """The most rows of one unit that count in one table: what the ledger holds."""
-        return max((self.unit.rows, *(table.rows for table in self.tables)))
-
-    @property
-    def unit_rows_in_all(self) -> int:
-        """The most rows of one unit that count in all tables together."""
-        return sum((self.unit.rows, *(table.rows for table in self.tables)))
-
-    def table_plans(self) -> tuple[Plan, ...]:
-        """Return for each table the plan of the queries that read it [UN-8].
-
-        A plan of one table is its own. The others' tables, queries, and filters are left out, and
-        the unit is as the table has it.
-        """
-        if not self.tables:
-            return (self,)
-        plans: list[Plan] = []
-        for table in (None, *self.tables):
-            name = None if table is None else table.name
-            queries = [query for query in self.queries if query.table == name]
-            if not queries:
-                continue
-            own: dict[str, Any] = {"where": self.rows.where}
-            if table is not None:
-                own = {"where": None, "table": table.name, "unit": unit_in(self.unit, table)}
-            where = own.pop("where")
-            rows = read_by_queries(self.rows, queries, where, self.hierarchy)
-            alone = tuple(replace(query, table=None) for query in queries)
-            plans.append(self.changed(queries=alone, rows=rows, tables=(), **own))
-        return tuple(plans)
-
-    def key_columns(self, query: Query, level: str) -> tuple[str, ...]:
-        """Return the names of a table's key columns: levels down to its own, then ``by``."""
-        above: tuple[str, ...] = ()
-        if self.hierarchy and level != ALL:
-            above = self.hierarchy.levels[: self.hierarchy.depth(level) + 1]
-        return (*above, *query.by)
-
-    def shape(self, query: Query, level: str) -> tuple[int, ...]:
-        """Return a table's shape: places (1 without levels), keys of each ``by``, then bins if any.
-
-        A column whose keys are unknown has 0 of them.
-        """
-        by_level = self.hierarchy and query.at
-        places = len(self.hierarchy.paths(level)) if self.hierarchy and by_level else 1
-        bins = (len(query.bins) - 1,) if query.bins else ()
-        return (places, *(len(self.column(name).keys) for name in query.by), *bins)
-
-    def cells(self, query: Query, level: str) -> int:
-        """Return how many integers a table has: of quantiles that are drawn, one for each."""
-        shape = self.shape(query, level)
-        return math.prod(
-            (*shape[:-1], len(query.quantiles)) if query.inverse_sensitivity else shape
-        )
-
-    def entries(self) -> tuple[Entry, ...]:
-        """Return every table of integers that the plan publishes, in declared order."""
-        return self._entries
-
-    @cached_property
-    def _entries(self) -> tuple[Entry, ...]:
-        entries = []
-        for query in self.queries:
-            split, public = dict(query.split), dict(query.public)
-            for level in query.levels:
-                cells = None if query.delta is not None else self.cells(query, level)
-                if level in public:
-                    entries.append(
-                        Entry(query.name, level, "count", cells, Fraction(0), (), public[level])
-                    )
-                    continue
-                parts = measures_of(query)
-                for measure in parts:
-                    shifts = self.shifts(query, level, measure)
-                    draws = len(query.quantiles) if query.inverse_sensitivity else 1
-                    selection = measure == "keys"
-                    entry = Entry(
-                        query.name,
-                        level,
-                        measure,
-                        cells,
-                        query.share * split[level] / len(parts),
-                        shifts.vectors,
-                        squared=draws * shifts.squared,
-                        draws=draws,
-                        keys=self._keys_of_unit(query) if selection else 0,
-                        delta=query.delta if selection else None,
-                        relation=self.unit.neighboring if selection else "any",
-                        rounded=self.rounded and not query.inverse_sensitivity,
-                        searched=self._searched(query, measure),
-                    )
-                    entries.append(entry)
-        return tuple(entries)
-
-    def _searched(self, query: Query, measure: str) -> bool:
-        """Whether the shifts of a table, and so its noise, follow from a histogram."""
-        if self.unit.search is not None and not query.searched:
-            return True
-        return query.search is not None and measure != "count"
-
-    def with_clips(self, clips: Mapping[str, tuple[int, int]]) -> Plan:
-        """Return the plan with declared clips in place of those that histograms lead to.
-
-        Args:
-            clips: by the name of a query with a clip to discover, scaled; and by `ROWS_TABLE` the
-                rows of a unit, as the high end.
-        """
-        unit = self.unit
-        if ROWS_TABLE in clips:
-            unit = unit.model_copy(update={"rows": clips[ROWS_TABLE][1]})
-        queries = (
-            replace(query, clip=clips[query.name]) if query.name in clips else query
-            for query in self.queries
-        )
-        return self.changed(queries=tuple(queries), unit=unit)
-
-    def shifts(
-        self, query: Query, level: str, measure: str, *, relation: str | None = None
-    ) -> Shifts:
-        """Return how far one unit can move one table if all of its rows may change.
-
-        Args:
-            query, level, measure: which table, as its `Entry` has them.
-            relation: in place of the plan's own.
-        """
-        low, high = range_of(query, measure)
-        rows = self.rows_of(query)
-        bounds: dict[str, Any] = {"rows": rows, "groups": query.groups}
-        if measure == "rows":
-            bounds = {"rows": 1, "rows_per_group": 1}
-        elif measure in ("units", "keys"):
-            bounds = {"rows": min(rows, query.groups or rows), "rows_per_group": 1}
-        else:
-            bounds["rows_per_group"] = query.rows_per_group
-            bounds["finer"] = self._finer(query, level) if rows > 1 else 1
-        shape = self.shape(query, level)
-        known = query.delta is None
-        return shifts(
-            cells=math.prod(shape[:-1] if query.inverse_sensitivity else shape)
-            if known
-            else 2 * rows,
-            neighboring=relation or self.unit.neighboring,
-            low=low,
-            high=high,
-            **bounds,
-        )
-
-    def _finer(self, query: Query, level: str) -> int:
-        """The most places of a query's lowest level that one of a level contains."""
-        if self.hierarchy is None or not query.at:
-            return 1
-        lowest = max(query.at, key=self.hierarchy.depth)
-        return int(np.bincount(self.hierarchy.parents(lowest, level)).max())
-
-    def _keys_of_unit(self, query: Query) -> int:
-        rows = self.rows_of(query)
-        return min(rows, query.groups or rows)
-
     def _outright(self) -> Iterator[str]:
         """What may be revealed outright, where that is more than the budget has a delta for."""
         numbers = budget_fields(self.budget)
@@ -491,24 +237,14 @@ class Plan:
     @cached_property
     def bare(self) -> bool:
         """Whether only rho is claimed, and the curve that it implies: shifts are too many."""
-        # Rounded noise has a curve for every shift of one norm.
-        measured = [e for e in self.entries() if e.public is None and not e.rounded]
-        if not measured:
-            return False
-        if any(not entry.shifts for entry in measured):
-            return True
-        if math.prod(len(entry.shifts) for entry in measured) <= MOST_VECTORS:
-            return False
-        least = max(2 * entry.share / entry.squared for entry in measured)  # sigma from 1 on
-        return any(composition.bare is not None for composition in self.at_scale(least).losses())
+        return claims_rho_alone(self.entries())
 
     def at_scale(self, scale: Fraction) -> Mechanism:
         """Return the plan's mechanism with sigma^2 = squared * scale / (2 share) for each entry.
 
         ``scale`` is 1/rho, where rho is what the plan spends in zCDP.
         """
-        measured = [entry for entry in self.entries() if entry.public is None]
-        return together([(entry, entry.sigma_squared(scale)) for entry in measured])
+        return at_scale(self.entries(), scale)
 
     def mechanism(self, scale: Fraction | None = None) -> Mechanism:
         """Return the plan's mechanism with the least noise that the budget admits.
@@ -578,8 +314,9 @@ class Plan:
         if "zcdp" in budget_fields(self.budget):
             return scale
         with self._budget_named():
-            step = Fraction(1, 10**9)  # the two curves are rounded by different steps
-            while self._normal and not self.target.admits(self.at_scale(scale)):
+            normal, step = calibrates_as_normal(self.entries()), Fraction(1, 10**9)
+            # The two curves are rounded by different steps.
+            while normal and not self.target.admits(self.at_scale(scale)):
                 scale, step = scale * (1 + step), 2 * step
             return scale
 
@@ -594,27 +331,8 @@ class Plan:
         if "zcdp" in numbers:
             return 1 / numbers["zcdp"]
         with self._budget_named():
-            make = self._normal_at_scale if self._normal else self.at_scale
-            return calibrate_exact(make, self.target)
-
-    @property
-    def _normal(self) -> bool:
-        """Whether rounded noise is calibrated as normal noise: not that of one listed shift."""
-        measured = [entry for entry in self.entries() if entry.public is None]
-        single = [len(v) for e in measured for v in e.shifts] == [1]
-        return not single and any(entry.rounded for entry in measured)
-
-    def _normal_at_scale(self, scale: Fraction) -> Mechanism:
-        """Return the mechanism with normal noise in place of rounded noise [RG-1]."""
-        measured = [entry for entry in self.entries() if entry.public is None]
-        share = sum((entry.share for entry in measured if entry.rounded), Fraction(0))
-        total: Mechanism = Gaussian(sigma=math.sqrt(scale / (2 * share)))
-        for entry in measured:
-            if not entry.rounded:
-                total = total + together([(entry, entry.sigma_squared(scale))])
-            elif entry.delta is not None:
-                total = total + NonPrivate(entry.failure, entry.relation)
-        return total
+            make = normal_at_scale if calibrates_as_normal(self.entries()) else at_scale
+            return calibrate_exact(partial(make, self.entries()), self.target)
 
     @cached_property
     def target(self) -> Any:
@@ -644,7 +362,9 @@ class Plan:
             and half_width_90, in the plan's units. The last two are missing where the error depends
             on the number of rows in a cell; then a last column bounds it for 1,000.
         """
-        return import_module("neyman.publishing.planning.error_frame").error_frame(self)
+        from neyman.publishing.planning.error_frame import error_frame
+
+        return error_frame(self)
 
     def __repr__(self) -> str:
         names = [query.name for query in self.queries]
@@ -672,7 +392,9 @@ class Plan:
             ["Budget", self._budget_text()],
         ]
         yield notebook.table(["Field", "Value"], rows)
-        yield import_module("neyman.publishing.planning.error_frame").error_table(self)
+        from neyman.publishing.planning.error_frame import error_table
+
+        yield error_table(self)
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Return every entry with its exact sigma squared (0 for a declared value)."""
@@ -697,147 +419,14 @@ class Plan:
 
         ``Plan.from_dict(plan.canonical())`` is the same plan, with the same hash.
         """
-        content: dict[str, Any] = {
-            "schema": self.schema_version,
-            "name": self.name,
-            "dataset": self.dataset,
-            "table": self.table,
-            **self._optional(),
-            "unit": self.unit.to_dict(),
-            **self._tables(),
-            "columns": {column.name: _column_dict(column) for column in self.columns}
-            | {name: {"type": kind} for name, kind in self.rows.types},
-        }
-        for name in content["columns"].keys() & set(self.rows.parsed):
-            content["columns"][name]["parse"] = True
-        for name, zone in self.rows.zones:
-            content["columns"][name]["zone"] = zone
-        for section, rule in (("derive", False), ("lookup", True)):
-            parts = {one.name: one for one in self.rows.derived if (one.rule == "lookup") == rule}
-            if parts:
-                content[section] = {name: one.to_dict() for name, one in parts.items()}
-        if self.hierarchy:
-            rows, unknown = self.hierarchy.rows, self.hierarchy.unknown
-            integer = {"integer": list(self.hierarchy.integer)} if self.hierarchy.integer else {}
-            content["hierarchy"] = {
-                self.hierarchy.name: {
-                    "levels": list(self.hierarchy.levels),
-                    "keys": [list(row) for row in rows],
-                    "unknown": "drop" if unknown is None else list(rows[unknown]),
-                    **integer,
-                }
-            }
-        numbers = budget_fields(self.budget)
-        content["budget"] = {name: exact_text(value) for name, value in numbers.items()}
-        content["query"] = [_query_dict(self, q) for q in self.queries if not q.searched]
-        return content
-
-    def _tables(self) -> dict[str, Any]:
-        tables = {table.name: table.to_dict() for table in self.tables}
-        return {"tables": tables} if tables else {}
-
-    def _optional(self) -> dict[str, Any]:
-        """Fields that are left out where they are not given: older plans keep their hash."""
-        content: dict[str, Any] = {"publisher": self.publisher}
-        content |= {"part": self.part, "most_rows": self.most_rows}
-        content["noise"] = self.noise if self.rounded else None
-        content["where"] = self.rows.where
-        if self.source != PLAIN_SOURCE:
-            content["source"] = self.source.to_dict()
-        if self.consistency is not None:
-            content["consistency"] = {"method": self.consistency}
-        return {name: value for name, value in content.items() if value is not None}
+        return canonical(self)
 
     @property
     def schema_version(self) -> int:
         """The version of the plan's format: 2 if a row without a number can take no part."""
-        drops = any(column.integer and column.unknown is None for column in self.columns)
-        return 2 if drops else 1
+        return schema_version(self)
 
     @cached_property
     def hash(self) -> str:
         """``"sha256:..."`` of the canonical plan, public keys included."""
         return hash_of(self.canonical())
-
-
-def hash_of(canonical: Mapping[str, Any]) -> str:
-    """SHA-256 of a canonical plan as JSON with sorted keys and no blanks."""
-    text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _column_dict(column: Column) -> dict[str, Any]:
-    if column.discover:
-        return {"discover": True}
-    if column.integer:
-        unit = {"measurement_unit": column.measurement_unit} if column.measurement_unit else {}
-        kind = {"decimals": column.decimals} if column.decimals else {"integer": True}
-        goes = "drop" if column.unknown is None else unscaled(column.unknown, column)
-        return {**kind, "unknown": goes, **unit}
-    unknown = "drop" if column.unknown is None else column.keys[column.unknown]
-    return {"keys": list(column.keys), "unknown": unknown}
-
-
-def unscaled(value: int, column: Column) -> int | str:
-    """A scaled whole number as the plan writes it: a whole number, or an exact decimal in text."""
-    return exact_text(Fraction(value, 10**column.decimals)) if column.decimals else value
-
-
-def _numbers_dict(column: Column, query: Query) -> dict[str, Any]:
-    """The clip and the edges of a query."""
-    if query.search is not None:
-        return {
-            "clip": "discover-signed" if query.search.signed else "discover",
-            "clip_share": exact_text(query.search.share),
-            "clip_above": exact_text(query.search.above),
-        }
-    ends, edges = query.clip, query.bins
-    if query.inverse_sensitivity and query.bins:
-        ends, edges = (query.bins[0], query.bins[-1] - 1), None
-    return {
-        field: [unscaled(number, column) for number in numbers]
-        for field, numbers in (("clip", ends), ("edges", edges))
-        if numbers is not None
-    }
-
-
-def declared_share(plan: Plan, query: Query) -> Fraction:
-    """Return the share of a query with those of the histograms that it is bounded by."""
-    terms = [search for search in (query.search, plan.unit.search) if search is not None]
-    return query.share / math.prod((1 - search.share for search in terms), start=Fraction(1))
-
-
-def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
-    content: dict[str, Any] = {"name": query.name, "measure": query.measure}
-    if query.table is not None:
-        content["table"] = query.table
-    if query.column is not None:
-        content["column"] = query.column
-        content |= _numbers_dict(plan.column(query.column), query)
-    if query.over is not None:
-        content["over"] = query.over
-        content["clip_over"] = [
-            unscaled(number, plan.column(query.over)) for number in query.clip_over or ()
-        ]
-    if query.complete:
-        content["complete"] = True
-    if query.inverse_sensitivity:
-        content["method"] = "inverse-sensitivity"
-    if query.measure == "quantiles":
-        content["quantiles"] = [exact_text(level) for level in query.quantiles]
-    if query.where is not None:
-        content["where"] = query.where
-    content |= {"by": list(query.by), "at": list(query.at)}
-    for field in ("groups", "rows_per_group"):
-        if getattr(query, field) is not None:
-            content[field] = getattr(query, field)
-    if query.delta is not None:
-        content["delta"] = exact_text(query.delta)
-    if query.split:
-        content["share"] = str(declared_share(plan, query))
-        content["split"] = {level: str(part) for level, part in query.split}
-    if query.weight:
-        content["weight"] = {level: exact_text(part) for level, part in query.weight}
-    if query.public:
-        content["public"] = dict(query.public)
-    return content

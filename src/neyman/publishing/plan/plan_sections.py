@@ -1,17 +1,43 @@
-"""The arguments of `Plan` as the dictionary of its TOML file."""
+"""The dictionary of a plan's TOML file: read from the file, or from the arguments of `Plan`."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from neyman.numerics import check
 from neyman.publishing.plan.budget_section import budget_section
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.sections import Section, Unit, listed
+from neyman.storage.reading import read_file
 
-__all__ = ["plan_sections"]
+__all__ = ["plan_sections", "read_sections"]
+
+
+def read_sections(path: Path) -> Section:
+    """Return the dictionary of a plan's TOML file, with numbers as exact decimals.
+
+    Raises:
+        PlanError: the file cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(read_file(path).decode("utf-8-sig"), parse_float=Decimal)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        reason = "is not text in UTF-8"
+    except tomllib.TOMLDecodeError as error:
+        reason = f"is not TOML: {error}"
+    except RecursionError:
+        reason = "is nested too deep to be a plan"
+    except (ValueError, ArithmeticError):
+        # Python reads whole numbers of up to 4300 digits, and decimals of less than 10^18.
+        reason = "has a number of too many digits"
+    raise PlanError([f"plan = {str(path)!r} {reason}"])
 
 
 def plan_sections(fields: Mapping[str, Any]) -> Section:
@@ -62,15 +88,8 @@ def _relative(queries: Sequence[Any]) -> list[Any]:
         shares = [check.exact("share", part["share"]) for part in shared]
     except (TypeError, ValueError):
         return parts  # the plan's own check names the share that is none
-    total = _total(shares)
+    total = sum(shares, Fraction(0))
     if total > 0 and all(share > 0 for share in shares):
         for part, share in zip(shared, shares, strict=True):
             part["share"] = share / total
     return parts
-
-
-def _total(shares: Iterable[Fraction]) -> Fraction:
-    total = Fraction(0)
-    for share in shares:
-        total += share
-    return total

@@ -1,30 +1,36 @@
-"""What a plan asks for, once its names are resolved: columns, and queries over them."""
+"""A query of a plan, once its names are resolved: a class per measure, with what each takes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import ClassVar, Literal
 
+from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.plan.clip_search import ClipSearch
-from neyman.publishing.plan.hierarchy import KeyFile
+from neyman.publishing.plan.column import Column, KeyKind, Section, key_text, unscaled
 
 __all__ = [
     "ALL",
-    "LEVELS",
+    "MEASURES",
+    "SYNONYMS",
     "Column",
     "ConsistencyMethod",
     "Duplicates",
+    "Histogram",
     "KeyKind",
     "Measure",
     "Neighboring",
     "NoiseKind",
     "QuantileMethod",
     "Query",
+    "UnitRows",
     "center",
     "key_text",
     "measures_of",
     "middle",
+    "range_in",
     "range_of",
     "rank_unit",
 ]
@@ -61,64 +67,16 @@ NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
 Duplicates = Literal["drop", "least"]
 """Which row a unit with several rows has, in a table that is joined: none, or the least."""
 
-KeyKind = Literal["text", "whole", "boolean"]
-"""What a plan's keys are, which decides how a value is read as a key."""
-
-LEVELS = {"median": Fraction(1, 2), "min": Fraction(1, 100), "max": Fraction(99, 100)}
-"""The quantile that a measure publishes. An exact extreme depends on one row alone."""
-
 ALL = "all"
 """The level name of a table over everything."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column that queries use: keys to group by, or numbers to sum.
-
-    Args:
-        name: its name in the data.
-        keys: the public keys; empty for a column to sum and for one whose keys are unknown.
-        unknown: the position of the key that unlisted values go to, or the number that replaces a
-            missing one in a column to sum, scaled. None drops the row: from the tables by this
-            column, or from the statistics of its numbers [UN-10].
-        decimals: digits after the point of a column to sum: a value in the plan's units is
-            whole / 10^decimals, and clips, edges and ``unknown`` are kept as that whole number.
-        discover: whether its keys are unknown and found in the data; a missing value is dropped.
-        file: where its keys come from; None if the plan lists them.
-        measurement_unit: the declared unit of a column to sum, or None.
-    """
-
-    name: str
-    keys: tuple[str | int | bool, ...]
-    unknown: int | None
-    decimals: int = 0
-    discover: bool = False
-    file: KeyFile | None = field(default=None, compare=False)
-    measurement_unit: str | None = None
-
-    @property
-    def integer(self) -> bool:
-        """Whether the column is one to sum, of whole or fixed-point numbers."""
-        return not self.keys and not self.discover
-
-    @property
-    def kind(self) -> KeyKind:
-        """What the keys are: texts, whole numbers or true/false. Discovered keys are texts."""
-        first = self.keys[0] if self.keys else ""
-        if isinstance(first, bool):
-            return "boolean"
-        return "whole" if isinstance(first, int) else "text"
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Query:
     """One measure by columns at some levels, with its exact part of the budget.
 
     Args:
         name: what its tables are called.
-        measure: "count", "units" (distinct units; a row is a unit where ``unit.id`` names none),
-            "distinct" (values of a column), "sum", "mean", "variance", "standard_deviation",
-            "ratio" (of two sums), "histogram", "quantiles", or one of `LEVELS`.
         column: what is summed or put into bins, or whose values are counted.
         clip: [low, high] of a sum, mean or variance, scaled whole numbers.
         by: columns with keys; with unknown keys too where ``delta`` is given.
@@ -146,17 +104,33 @@ class Query:
         table: the further private table that it reads; None for the plan's table.
         search: how the clip follows from a noisy histogram; then ``clip`` is the largest candidate.
         searched: whether it is such a histogram, which the plan's document does not list.
+
+    Attributes:
+        measure: the measure's name in a plan.
+        synonyms: other words for it, which an error answers with the name.
+        parts: the measures of the tables of integers that it is made of.
+        takes: the fields that it takes beside those that each query takes.
+        kind: how a plan declares a column that it measures.
+        quantile: the quantile that it publishes, if its name says which.
+        unknown_keys: whether its keys may be discovered.
     """
 
+    measure: ClassVar[Measure | Literal["rows"]]
+    synonyms: ClassVar[tuple[str, ...]] = ()
+    parts: ClassVar[tuple[str, ...]] = ("count",)
+    takes: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str] = "integer = true or decimals"
+    quantile: ClassVar[Fraction | None] = None
+    unknown_keys: ClassVar[bool] = False
+
     name: str
-    measure: Measure | Literal["rows"]
-    column: str | None
-    clip: tuple[int, int] | None
+    column: str | None = None
+    clip: tuple[int, int] | None = None
     by: tuple[str, ...]
     at: tuple[str, ...]
     share: Fraction
     split: tuple[tuple[str, Fraction], ...]
-    public: tuple[tuple[str, int], ...]
+    public: tuple[tuple[str, int], ...] = ()
     groups: int | None = None
     rows_per_group: int | None = None
     bins: tuple[int, ...] | range | None = None
@@ -177,7 +151,7 @@ class Query:
     @property
     def ranked(self) -> bool:
         """Whether it publishes quantiles."""
-        return self.measure == "quantiles" or self.measure in LEVELS
+        return isinstance(self, Quantiles)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -215,21 +189,179 @@ class Query:
         """The levels of its tables, ``("all",)`` if it names none."""
         return self.at or (ALL,)
 
+    def to_dict(self, columns: Mapping[str, Column], share: Fraction) -> Section:
+        """Return the section of a canonical plan.
 
-def key_text(key: str | int | bool) -> str:
-    """The text that a key is compared as: ``true``/``false``, decimal digits, or itself."""
-    return str(key).lower() if isinstance(key, bool) else str(key)
+        Args:
+            columns: the plan's columns by name.
+            share: its share with those of the histograms that it is bounded by.
+        """
+        section: Section = {"name": self.name, "measure": self.measure, "table": self.table}
+        section["column"] = self.column
+        if self.search is not None:
+            section["clip"] = "discover-signed" if self.search.signed else "discover"
+            section["clip_share"] = exact_text(self.search.share)
+            section["clip_above"] = exact_text(self.search.above)
+        elif self.inverse_sensitivity and self.bins:
+            section["clip"] = _unscaled((self.bins[0], self.bins[-1] - 1), columns, self.column)
+        else:
+            section["clip"] = _unscaled(self.clip, columns, self.column)
+            section["edges"] = _unscaled(self.bins, columns, self.column)
+        section["over"] = self.over
+        section["clip_over"] = _unscaled(self.clip_over, columns, self.over)
+        section["complete"] = self.complete or None
+        section["method"] = "inverse-sensitivity" if self.inverse_sensitivity else None
+        listed = "quantiles" in self.takes
+        section["quantiles"] = [exact_text(q) for q in self.quantiles] if listed else None
+        section |= {"where": self.where, "by": list(self.by), "at": list(self.at)}
+        section |= {"groups": self.groups, "rows_per_group": self.rows_per_group}
+        section["delta"] = None if self.delta is None else exact_text(self.delta)
+        if self.split:
+            section["share"] = str(share)
+            section["split"] = {level: str(part) for level, part in self.split}
+        section["weight"] = {level: exact_text(part) for level, part in self.weight} or None
+        section["public"] = dict(self.public) or None
+        return {field: value for field, value in section.items() if value is not None}
 
 
-_PARTS = {
-    "mean": ("offset", "count"),
-    "variance": ("offset", "square", "count"),
-    "standard_deviation": ("offset", "square", "count"),
-    "ratio": ("sum", "over"),
-    "histogram": ("count",),
-    "quantiles": ("count",),
-    **dict.fromkeys(LEVELS, ("count",)),
+def _unscaled(
+    numbers: Iterable[int] | None, columns: Mapping[str, Column], name: str | None
+) -> list[int | str] | None:
+    if numbers is None or name is None:
+        return None
+    return [unscaled(number, columns[name]) for number in numbers]
+
+
+class Count(Query):
+    """The number of rows."""
+
+    measure = "count"
+    synonyms = ("rows", "size", "number", "frequency")
+    unknown_keys = True
+
+
+class Units(Query):
+    """The number of distinct units; a row is a unit where ``unit.id`` names none."""
+
+    measure = "units"
+    synonyms = ("people", "persons")
+    parts = ("units",)
+    unknown_keys = True
+
+
+class UnitRows(Query):
+    """The number of units by their number of rows, from which a bound on it follows."""
+
+    measure = "rows"
+    parts = ("rows",)
+
+
+class Distinct(Query):
+    """The number of distinct values of a column."""
+
+    measure = "distinct"
+    synonyms = ("unique", "nunique")
+    parts = ("distinct",)
+    takes = ("column",)
+    kind = "keys or discover = true"
+
+
+class Sum(Query):
+    """The sum of a column."""
+
+    measure = "sum"
+    synonyms = ("total", "add")
+    parts = ("sum",)
+    takes = ("column", "clip")
+    unknown_keys = True
+
+
+class Ratio(Sum):
+    """The sum of a column divided by the sum of another."""
+
+    measure = "ratio"
+    synonyms = ("rate", "quotient")
+    parts = ("sum", "over")
+    takes = ("column", "clip", "over", "clip_over", "complete")
+    unknown_keys = False
+
+
+class Mean(Sum):
+    """The mean of a column, from distances from the middle of the clip."""
+
+    measure = "mean"
+    synonyms = ("average", "avg")
+    parts = ("offset", "count")
+    unknown_keys = False
+
+
+class Variance(Mean):
+    """The variance of a column, from distances and squares about the middle of the clip."""
+
+    measure = "variance"
+    synonyms = ("var",)
+    parts = ("offset", "square", "count")
+
+
+class StandardDeviation(Variance):
+    """The standard deviation of a column: the root of its variance."""
+
+    measure = "standard_deviation"
+    synonyms = ("std", "stdev", "stddev", "standard deviation")
+
+
+class Histogram(Query):
+    """The number of rows in each bin of a column."""
+
+    measure = "histogram"
+    synonyms = ("hist", "bins", "distribution")
+    takes = ("column", "edges")
+
+
+class Quantiles(Query):
+    """The quantiles of a column that the plan lists."""
+
+    measure = "quantiles"
+    synonyms = ("percentile", "percentiles", "quantile")
+    takes = ("column", "edges", "quantiles", "method")
+
+
+class Median(Quantiles):
+    """The median of a column."""
+
+    measure = "median"
+    synonyms = ()
+    takes = ("column", "edges", "method")
+    quantile = Fraction(1, 2)
+
+
+class Minimum(Median):
+    """The 1% quantile of a column, as an exact minimum depends on one row alone."""
+
+    measure = "min"
+    synonyms = ("minimum", "least")
+    quantile = Fraction(1, 100)
+
+
+class Maximum(Median):
+    """The 99% quantile of a column, as an exact maximum depends on one row alone."""
+
+    measure = "max"
+    synonyms = ("maximum", "largest")
+    quantile = Fraction(99, 100)
+
+
+MEASURES: Mapping[str, type[Query]] = {
+    kind.measure: kind
+    for kind in (
+        *(Count, Units, Distinct, Sum, Mean, Variance, StandardDeviation, Ratio),
+        *(Histogram, Quantiles, Median, Minimum, Maximum),
+    )
 }
+"""The classes of the measures that a plan can name."""
+
+SYNONYMS = {word: kind.measure for kind in MEASURES.values() for word in kind.synonyms}
+"""Other words for measures."""
 
 
 def measures_of(query: Query) -> tuple[str, ...]:
@@ -239,9 +371,7 @@ def measures_of(query: Query) -> tuple[str, ...]:
         return (
             ("keys",) if query.measure == "units" or query.row_per_cell else ("keys", query.measure)
         )
-    if query.inverse_sensitivity:
-        return ("rank",)
-    return _PARTS.get(query.measure, (query.measure,))
+    return ("rank",) if query.inverse_sensitivity else query.parts
 
 
 def rank_unit(query: Query) -> Fraction:
@@ -263,17 +393,19 @@ def range_of(query: Query, measure: str) -> tuple[int, int]:
     if measure == "rank":
         widest = _widest(query)
         return widest.numerator - widest.denominator, widest.numerator
-    if measure == "sum" and query.clip:
-        return query.clip
-    if measure == "over" and query.clip_over:
-        return query.clip_over
-    if measure == "offset" and query.clip:
-        about = middle(query.clip)
-        low, high = (about.denominator * x - about.numerator for x in query.clip)
+    _, clip = query.measured(measure)
+    return (1, 1) if clip is None else range_in(clip, measure)
+
+
+def range_in(clip: tuple[int, int], measure: str) -> tuple[int, int]:
+    """The range of what a row adds to a table of that measure, by the clip of its values."""
+    low, high = clip
+    if measure in ("sum", "over"):
         return low, high
-    if measure == "square" and query.clip:
-        return 0, (query.clip[1] - center(query.clip)) ** 2
-    return 1, 1
+    if measure == "offset":
+        about = middle(clip)
+        return about.denominator * low - about.numerator, about.denominator * high - about.numerator
+    return (0, (high - center(clip)) ** 2) if measure == "square" else (1, 1)
 
 
 def middle(clip: tuple[int, int]) -> Fraction:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from neyman.accounting.semantics.digits import plain
-from neyman.publishing.plan.clip_search import ROWS_TABLE, edges_of, top_clip
+from neyman.accounting.semantics.digits import exact_text, short_text
+from neyman.publishing.plan.column import scaled
 from neyman.publishing.plan.derived import (
     Rows,
     check_columns,
@@ -25,14 +24,13 @@ from neyman.publishing.plan.document import (
     KeyRangePart,
     PlanDocument,
     PlanError,
-    QueryPart,
     show,
     suggest,
 )
 from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
-from neyman.publishing.plan.query import ALL, LEVELS, Column, Query, key_text
-from neyman.publishing.plan.query_numbers import clip_search, numbers_of, scaled
+from neyman.publishing.plan.queries import MOST_CELLS, read_queries, with_histograms
+from neyman.publishing.plan.query import ALL, Column, Query, key_text
 from neyman.publishing.plan.tables import PrivateTable, read_tables
 
 __all__ = [
@@ -47,12 +45,6 @@ __all__ = [
     "short_text",
 ]
 
-MOST_CELLS = 100_000_000
-"""The most cells of one table."""
-
-MOST_POINTS = 2**62
-"""The most points of the grids of one table."""
-
 _BUDGETS = {
     "power": ("1e-12", "1"),
     "level": ("1e-12", "1"),
@@ -62,8 +54,6 @@ _BUDGETS = {
     "delta": ("1e-300", "1"),
 }
 """The range of each number of a budget; outside it hardly any or no usable noise would be drawn."""
-
-_VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
 
 
 def resolve(
@@ -97,71 +87,10 @@ def resolve(
     check_marks(document, readings_of(columns, hierarchy, rows), problems)
     _unit_and_budget(document, problems)
     known = {column.name: column for column in columns}
-    queries = []
-    for index, part in enumerate(document.query):
-        where = f"query[{index}]"
-        parts = _query(part, where, document, known, hierarchy)
-        problems += [problem for problem in parts if isinstance(problem, str)]
-        queries += [query for query in parts if isinstance(query, Query)]
-    names = Counter(part.name.casefold() for part in document.query)
-    searched = document.unit.search is not None or any(query.search for query in queries)
-    names.update([ROWS_TABLE] if searched else [])
-    names.update(q.search.histogram.casefold() for q in queries if q.search is not None)
-    for index, part in enumerate(document.query):
-        if names[part.name.casefold()] > 1:
-            problems.append(
-                f"query[{index}].name = {part.name!r}: queries need names that differ in more "
-                "than case, since files are named after them"
-            )
-    if not problems:
-        _shares(queries, problems)
+    queries = read_queries(document, known, hierarchy, problems)
     if problems:
         raise PlanError(problems)
-    queries = [*_histograms(queries, document), *queries]
-    queries = [_main(query, document) for query in queries]
-    return columns, hierarchy, tuple(queries), rows, tables
-
-
-def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterable[Query]:
-    """The histograms that clips follow from: each unit puts one row into one cell [UN-9]."""
-    one = None if document.unit.id is None else 1
-    rows = document.unit.search
-    if rows is not None:
-        every = ((ALL, Fraction(1)),)
-        edges = edges_of(rows)
-        yield Query(
-            ROWS_TABLE, "rows", None, None, (), (), rows.share, every, (), bins=edges, searched=True
-        )
-    for query in queries:
-        if query.search is not None:
-            yield Query(
-                query.search.histogram,
-                "histogram",
-                query.column,
-                None,
-                (),
-                (),
-                query.share * query.search.share * (1 - (rows.share if rows else 0)),
-                ((ALL, Fraction(1)),),
-                (),
-                one,
-                one,
-                edges_of(query.search),
-                where=query.where,
-                table=query.table,
-                searched=True,
-                optional=query.optional,
-            )
-
-
-def _main(query: Query, document: PlanDocument) -> Query:
-    """A query without the share that its histograms take."""
-    rows = None if query.searched else document.unit.search
-    terms = [search for search in (query.search, rows) if search is not None]
-    return replace(
-        query,
-        share=query.share * math.prod((1 - search.share for search in terms), start=Fraction(1)),
-    )
+    return columns, hierarchy, with_histograms(queries, document), rows, tables
 
 
 def _listed(
@@ -456,205 +385,6 @@ def _searched_rows(document: PlanDocument) -> Iterable[str]:
             )
 
 
-def _unused_share(document: PlanDocument) -> str:
-    """Return the share that makes the sum 1, where a query without one is left."""
-    left = 1 - sum((part.share or Fraction(0) for part in document.query), Fraction(0))
-    open_ = sum(part.share is None for part in document.query)
-    return f", such as '{left / open_}'" if left > 0 else ""
-
-
 def budget_fields(budget: BudgetPart) -> dict[str, Fraction]:
     """The numbers of a budget that are given."""
     return {name: value for name, value in budget if value is not None}
-
-
-def exact_text(value: Fraction) -> str:
-    """A rational as a decimal where that is exact and short, else as ``p/q``."""
-    for digits in range(19):
-        if (10**digits) % value.denominator == 0:
-            scaled = abs(value.numerator) * 10**digits // value.denominator
-            sign = "-" if value < 0 else ""
-            quotient, part = divmod(scaled, 10**digits)
-            return f"{sign}{quotient}.{part:0{digits}d}" if digits else f"{sign}{quotient}"
-    return str(value)
-
-
-def short_text(value: Fraction) -> str:
-    """A rational to read in a message: exact where that is short, else "about" so much."""
-    text = exact_text(value) if value.denominator < 10**40 and value < 10**40 else ""
-    return text if 0 < len(text) <= 40 else plain(value)
-
-
-def _query(
-    part: QueryPart,
-    where: str,
-    document: PlanDocument,
-    columns: Mapping[str, Column],
-    hierarchy: Hierarchy | None,
-) -> Iterable[str | Query]:
-    name = f"(of query {part.name!r})"
-    keyed = [column.name for column in columns.values() if not column.integer]
-    discovered = {column.name for column in columns.values() if column.discover}
-    levels = hierarchy.levels if hierarchy else ()
-    # A column or hierarchy that failed itself has been told of: no second error for its users.
-    declared = {name: one for name, one in document.columns.items() if one.type is None}
-    failed = [name for name in declared if name not in columns]
-    used = {*part.by, part.column, part.over}
-    broken = bool((not hierarchy and document.hierarchy) or used.intersection(failed))
-    problems: list[str] = []
-    for field, names, known in (("by", part.by, keyed), ("at", part.at, levels)):
-        for position, value in enumerate(names):
-            spot = f"{where}.{field}[{position}] {name} = {value!r}"
-            if value in names[:position]:
-                problems.append(f"{spot}: is listed twice")
-            elif value not in known and not (value in failed if field == "by" else broken):
-                kind = "a column with keys" if field == "by" else "a level of the hierarchy"
-                problems.append(f"{spot}: is not {kind}; {suggest(value, known)}")
-            elif value in _VALUES:
-                problems.append(f"{spot}: the tables use that name for what is measured; rename it")
-    search = clip_search(part, where, name, document, problems)
-    if search is not None:
-        column = columns.get(part.column or "")
-        decimals = column.decimals if column is not None else 0
-        low, high = (Fraction(end, 10**decimals) for end in top_clip(search))
-        part = part.model_copy(update={"clip": (low, high)})
-    numbers = numbers_of(part, where, name, document, columns, not discovered.isdisjoint(part.by))
-    problems += numbers.problems
-    measured_levels = part.at or (ALL,)
-    public = part.public or {}
-    for level in public:
-        spot = f"{where}.public.{level} {name}"
-        if level not in measured_levels:
-            problems.append(
-                f"{spot}: must be a level of this query; {suggest(level, measured_levels)}"
-            )
-        elif part.measure != "count" or part.by:
-            problems.append(
-                f"{spot}: only the total of a count without 'by' can be declared public"
-            )
-        elif document.where is not None or part.where is not None:
-            problems.append(
-                f"{spot}: the rows that a filter takes change with a person's data, so their total "
-                "is not public; measure it, or leave 'where' out"
-            )
-        elif document.unit.neighboring != "replace-one":
-            problems.append(f"{spot}: a total is not public under add-remove, which changes it")
-        elif document.unit.rows > 1 or document.unit.id is not None:
-            problems.append(
-                f"{spot}: a total is public only where each unit has exactly one row; with "
-                f"unit.rows = {document.unit.rows} and unit.id = {document.unit.id!r} it may change"
-            )
-        elif hierarchy and level in levels and len(hierarchy.paths(level)) > 1:
-            number = len(hierarchy.paths(level))
-            problems.append(f"{spot}: the level has {number} places; only one total can be public")
-    measured = [level for level in measured_levels if level not in public]
-    weight = part.weight if isinstance(part.weight, dict) else {}
-    for level, value in weight.items():
-        spot = f"{where}.weight.{level} {name} = {show(value)}"
-        if level not in measured_levels:
-            problems.append(
-                f"{spot}: must be a level of this query; {suggest(level, measured_levels)}"
-            )
-        elif level in public:
-            problems.append(f"{spot}: the level is public and has no error that could count")
-    common = part.weight if isinstance(part.weight, Fraction) else None
-    if common is not None:
-        weight = dict.fromkeys(measured, common)
-    split = part.split
-    if split is not None and set(split) != set(measured):
-        problems.append(
-            f"{where}.split {name} is over {sorted(split)}: must be over the levels that are "
-            f"measured, {measured}"
-        )
-    elif split is not None and sum(split.values()) != 1:
-        problems.append(f"{where}.split {name}: {_sum_text(split.values())}")
-    if measured and part.share is None:
-        problems.append(
-            f"{where}.share {name} is missing; give its exact part of the budget"
-            f"{_unused_share(document)}"
-        )
-    if not measured and part.share is not None:
-        problems.append(f"{where}.share {name}: all its levels are public, so it takes no share")
-    if not measured and common is not None:
-        problems.append(f"{where}.weight {name}: all its levels are public, so it has no error")
-    if not problems and not broken:
-        problems += _cells(part, where, name, columns, hierarchy)
-    if problems or broken:
-        return problems
-    equal = {level: Fraction(1, len(measured)) for level in measured}
-    return [
-        Query(
-            part.name,
-            part.measure,
-            part.column,
-            None if part.method == "inverse-sensitivity" else numbers.clip,
-            part.by,
-            part.at,
-            part.share or Fraction(0),
-            tuple((level, (split or equal)[level]) for level in measured),
-            tuple((level, public[level]) for level in measured_levels if level in public),
-            part.groups,
-            part.rows_per_group,
-            numbers.bins,
-            part.quantiles or ((LEVELS[part.measure],) if part.measure in LEVELS else ()),
-            part.delta,
-            tuple((level, weight.get(level, Fraction(1))) for level in measured if weight),
-            part.where,
-            part.over,
-            numbers.clip_over,
-            part.method == "inverse-sensitivity",
-            part.measure == "count"
-            and (document.rows_of(part) == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
-            None if part.table == document.table else part.table,
-            search,
-            optional=tuple(
-                name
-                for name in dict.fromkeys((part.column, part.over))
-                if name and columns[name].integer and columns[name].unknown is None
-            ),
-            complete=part.complete,
-        )
-    ]
-
-
-def _cells(
-    part: QueryPart,
-    where: str,
-    name: str,
-    columns: Mapping[str, Column],
-    hierarchy: Hierarchy | None,
-) -> Iterable[str]:
-    by = 1
-    for column in part.by:
-        by *= max(1, len(columns[column].keys))
-    by *= max(1, len(part.edges or ()) - 1)
-    places = max((len(hierarchy.paths(level)) for level in part.at), default=1) if hierarchy else 1
-    if part.method == "inverse-sensitivity":
-        by *= len(part.quantiles or "1")
-        scale = 10 ** columns[part.column or ""].decimals
-        points = (part.ends[1] - part.ends[0]) * scale + 1 if part.ends else 1
-        if by * places * points > MOST_POINTS:
-            yield (
-                f"{where}.clip {name}: {by * places} quantiles over {points} values are more than "
-                f"{MOST_POINTS} in all; narrow the clip, or declare fewer decimals"
-            )
-    if by * places > MOST_CELLS:
-        yield f"{where} {name} has {by * places} cells; the most is {MOST_CELLS}: group by less"
-
-
-def _shares(queries: Iterable[Query], problems: list[str]) -> None:
-    shares = {query.name: query.share for query in queries if query.split}
-    if not shares:
-        problems.append("query: every table is declared public, so nothing is measured; add one")
-    elif sum(shares.values()) != 1:
-        text = ", ".join(f"{name} {share}" for name, share in shares.items())
-        problems.append(f"query[].share: {_sum_text(shares.values())} ({text})")
-
-
-def _sum_text(parts: Iterable[Fraction]) -> str:
-    total = sum(parts, Fraction(0))
-    off = total - 1
-    return (
-        f"the parts add up to {short_text(total)}, which is {short_text(abs(off))} too "
-        f"{'much' if off > 0 else 'little'}; they must add up to exactly 1"
-    )

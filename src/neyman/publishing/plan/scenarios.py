@@ -34,79 +34,23 @@ The argument, on which the shifts rest:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Protocol
 
 from neyman.mechanisms.base import Mechanism
 from neyman.publishing.plan.clip_search import ROWS_TABLE
-from neyman.publishing.plan.derived import Rows
-from neyman.publishing.plan.document import UnitPart, suggest
+from neyman.publishing.plan.document import suggest
 from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.measurement import Entry, together
-from neyman.publishing.plan.query import ALL, Column, Query, range_of
+from neyman.publishing.plan.plan_model import PlanModel
+from neyman.publishing.plan.query import ALL, Query, range_of
 from neyman.publishing.plan.shifts import Shifts, maximal
 
 __all__ = ["concerning", "moved", "moved_most", "usual"]
 
 Scenario = tuple[tuple[str, ...], str | None]
 """The attributes that change, and the level that their places stay within."""
-
-
-class Plan(Protocol):
-    """What a scenario needs to know about a plan."""
-
-    @property
-    def unit(self) -> UnitPart:
-        """The privacy unit."""
-        ...
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """All columns."""
-        ...
-
-    @property
-    def hierarchy(self) -> Hierarchy | None:
-        """The hierarchy of places, if there is one."""
-        ...
-
-    @property
-    def rows(self) -> Rows:
-        """Derived columns and filters."""
-        ...
-
-    @property
-    def queries(self) -> tuple[Query, ...]:
-        """All queries."""
-        ...
-
-    def column(self, name: str) -> Column:
-        """One column."""
-        ...
-
-    def query(self, name: str) -> Query:
-        """One query."""
-        ...
-
-    def rows_of(self, query: Query) -> int:
-        """The most rows of one unit that count in the table of a query."""
-        ...
-
-    def shifts(
-        self, query: Query, level: str, measure: str, *, relation: str | None = None
-    ) -> Shifts:
-        """How far one unit can move one table."""
-        ...
-
-    def entries(self) -> tuple[Entry, ...]:
-        """Every table of integers that the plan measures."""
-        ...
-
-    def with_clips(self, clips: Mapping[str, tuple[int, int]]) -> Plan:
-        """The plan with declared bounds in place of those that histograms lead to."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -122,7 +66,7 @@ class _Change:
 
 
 def concerning(
-    plan: Plan, attributes: tuple[str, ...], within: str | None, scale: Fraction
+    plan: PlanModel, attributes: tuple[str, ...], within: str | None, scale: Fraction
 ) -> Mechanism:
     """The part of a plan that a change of these attributes can move: see `Plan.concerning`.
 
@@ -142,7 +86,7 @@ def concerning(
     )
 
 
-def moved_most(plan: Plan, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:
+def moved_most(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:
     """The entries that can move, for every number of rows that a histogram can lead to [UN-9].
 
     Noise is proportional to the plan's shift. So what counts is the ratio of the squared shifts,
@@ -167,7 +111,9 @@ def _table(entry: Entry) -> tuple[str, str, str]:
     return entry.query, entry.level, entry.measure
 
 
-def moved(plan: Plan, attributes: tuple[str, ...], within: str | None = None) -> tuple[Entry, ...]:
+def moved(
+    plan: PlanModel, attributes: tuple[str, ...], within: str | None = None
+) -> tuple[Entry, ...]:
     """The entries whose tables a change of these attributes can move, with the shifts it can cause.
 
     Args:
@@ -193,7 +139,7 @@ def moved(plan: Plan, attributes: tuple[str, ...], within: str | None = None) ->
     return tuple(entry.moved(shifts) for entry, shifts in pairs if shifts is not None)
 
 
-def usual(plan: Plan) -> tuple[Scenario, ...]:
+def usual(plan: PlanModel) -> tuple[Scenario, ...]:
     """The scenarios that a report shows: each column, and each level within the one above.
 
     The top level is one of them if it has several places. What no query reads is left out.
@@ -208,7 +154,7 @@ def usual(plan: Plan) -> tuple[Scenario, ...]:
     return tuple(scenarios)
 
 
-def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
+def _shifts(plan: PlanModel, entry: Entry, change: _Change) -> Shifts | None:
     """The maximal shifts of one table when one unit changes so; none if it cannot move [AT-1]."""
     if entry.public is not None:
         return None
@@ -249,13 +195,13 @@ def _several(hierarchy: Hierarchy | None, lower: int, upper: int) -> bool:
     return len(hierarchy.paths(hierarchy.levels[lower])) > above
 
 
-def _attributes(plan: Plan) -> list[str]:
+def _attributes(plan: PlanModel) -> list[str]:
     """The columns of the data that the plan declares, in order."""
     names = [column.name for column in plan.columns if column.name not in plan.rows.names]
     return [*names, *(name for name, _ in plan.rows.types)]
 
 
-def _widened(plan: Plan, columns: set[str], below: int | None) -> _Change:
+def _widened(plan: PlanModel, columns: set[str], below: int | None) -> _Change:
     """A change of columns and places, with all that is derived from them."""
     changed = set(plan.rows.following(plan.rows.bases(columns)))
     hierarchy = plan.hierarchy
@@ -272,12 +218,12 @@ def _widened(plan: Plan, columns: set[str], below: int | None) -> _Change:
     return _Change(frozenset(changed), below)
 
 
-def _filter_columns(plan: Plan, query: Query) -> frozenset[str]:
+def _filter_columns(plan: PlanModel, query: Query) -> frozenset[str]:
     """The columns that decide whether a query takes a row."""
     return plan.rows.read_by(plan.rows.where) | plan.rows.read_by(query.where)
 
 
-def _read(plan: Plan, change: _Change) -> bool:
+def _read(plan: PlanModel, change: _Change) -> bool:
     """Whether what the plan reads of a row can differ after the change."""
     if any(not _filter_columns(plan, q).isdisjoint(change.columns) for q in plan.queries):
         return True
@@ -296,7 +242,7 @@ def _read(plan: Plan, change: _Change) -> bool:
 # ---- what is asked ----------------------------------------------------------------------------
 
 
-def _change(plan: Plan, attributes: tuple[str, ...], within: str | None) -> _Change:
+def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> _Change:
     if not attributes:
         raise ValueError(f"attributes: name at least one; {suggest('', _known(plan))}")
     columns = {*_attributes(plan), *(column.name for column in plan.columns)}
@@ -347,6 +293,6 @@ def _below(hierarchy: Hierarchy, highest: int, within: str | None) -> int:
     return hierarchy.depth(within)
 
 
-def _known(plan: Plan) -> Iterator[str]:
+def _known(plan: PlanModel) -> Iterator[str]:
     yield from _attributes(plan)
     yield from plan.hierarchy.levels if plan.hierarchy else ()

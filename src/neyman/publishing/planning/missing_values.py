@@ -7,7 +7,8 @@ of two such sums. This is SQL's rule. A column can state a number that replaces 
 
 from __future__ import annotations
 
-from neyman.publishing.plan.plan import Plan, unscaled
+from neyman.publishing.plan.column import unscaled
+from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Column, Query
 
 __all__ = ["SQL_RULE", "missing_by_sentence", "missing_values"]

@@ -1,0 +1,256 @@
+"""The sections of a plan, once their names are resolved, and the tables that they publish."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from neyman.publishing.plan.clip_search import ROWS_TABLE
+from neyman.publishing.plan.derived import NO_ROWS, Rows
+from neyman.publishing.plan.document import PLAIN_SOURCE, BudgetPart, SourcePart, UnitPart, suggest
+from neyman.publishing.plan.hierarchy import Hierarchy
+from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.query import (
+    ALL,
+    Column,
+    ConsistencyMethod,
+    NoiseKind,
+    Query,
+    measures_of,
+    range_of,
+)
+from neyman.publishing.plan.shifts import Shifts, shifts
+from neyman.publishing.plan.tables import PrivateTable, read_by_queries, unit_in
+
+__all__ = ["PlanModel"]
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class PlanModel:
+    """The sections of a plan, and its tables of integers with how far one unit moves each."""
+
+    name: str
+    dataset: str
+    table: str
+    unit: UnitPart
+    budget: BudgetPart
+    columns: tuple[Column, ...]
+    hierarchy: Hierarchy | None
+    queries: tuple[Query, ...]
+    part: str | None = None
+    most_rows: int | None = None
+    consistency: ConsistencyMethod | None = None
+    source: SourcePart = PLAIN_SOURCE
+    rows: Rows = NO_ROWS
+    noise: NoiseKind = "discrete-gaussian"
+    tables: tuple[PrivateTable, ...] = ()
+    publisher: str | None = None
+
+    @classmethod
+    def _of(cls, parts: Mapping[str, Any]) -> Self:
+        plan = object.__new__(cls)
+        for name, value in parts.items():
+            object.__setattr__(plan, name, value)
+        return plan
+
+    def changed(self, **parts: Any) -> Self:
+        """Return the plan with other resolved parts, which are not checked: `Query`, `Column`."""
+        return self._of({field.name: getattr(self, field.name) for field in fields(self)} | parts)
+
+    @property
+    def rounded(self) -> bool:
+        """Return True if the noise is rounded Gaussian, and False if it is discrete Gaussian."""
+        return self.noise == "rounded-gaussian"
+
+    def column(self, name: str) -> Column:
+        """Return the declared column of that name."""
+        return next(column for column in self.columns if column.name == name)
+
+    def query(self, name: str) -> Query:
+        """Return the query of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for query in self.queries:
+            if query.name == name:
+                return query
+        raise KeyError(
+            f"no query {name!r}; {suggest(name, [query.name for query in self.queries])}"
+        )
+
+    def further_table(self, name: str | None) -> PrivateTable | None:
+        """Return the further private table of that name; None for the plan's table."""
+        return next((table for table in self.tables if table.name == name), None)
+
+    def rows_of(self, query: Query) -> int:
+        """Return the most rows of one unit that count in the table of a query."""
+        table = self.further_table(query.table)
+        return self.unit.rows if table is None else table.rows
+
+    @property
+    def unit_rows(self) -> int:
+        """The most rows of one unit that count in one table: what the ledger holds."""
+        return max((self.unit.rows, *(table.rows for table in self.tables)))
+
+    @property
+    def unit_rows_in_all(self) -> int:
+        """The most rows of one unit that count in all tables together."""
+        return sum((self.unit.rows, *(table.rows for table in self.tables)))
+
+    def table_plans(self) -> tuple[Self, ...]:
+        """Return for each table the plan of the queries that read it [UN-8].
+
+        A plan of one table is its own. The others' tables, queries, and filters are left out, and
+        the unit is as the table has it.
+        """
+        if not self.tables:
+            return (self,)
+        plans: list[Self] = []
+        for table in (None, *self.tables):
+            name = None if table is None else table.name
+            queries = [query for query in self.queries if query.table == name]
+            if not queries:
+                continue
+            own: dict[str, Any] = {"where": self.rows.where}
+            if table is not None:
+                own = {"where": None, "table": table.name, "unit": unit_in(self.unit, table)}
+            where = own.pop("where")
+            rows = read_by_queries(self.rows, queries, where, self.hierarchy)
+            alone = tuple(replace(query, table=None) for query in queries)
+            plans.append(self.changed(queries=alone, rows=rows, tables=(), **own))
+        return tuple(plans)
+
+    def key_columns(self, query: Query, level: str) -> tuple[str, ...]:
+        """Return the names of a table's key columns: levels down to its own, then ``by``."""
+        above: tuple[str, ...] = ()
+        if self.hierarchy and level != ALL:
+            above = self.hierarchy.levels[: self.hierarchy.depth(level) + 1]
+        return (*above, *query.by)
+
+    def shape(self, query: Query, level: str) -> tuple[int, ...]:
+        """Return a table's shape: places (1 without levels), keys of each ``by``, then bins if any.
+
+        A column whose keys are unknown has 0 of them.
+        """
+        by_level = self.hierarchy and query.at
+        places = len(self.hierarchy.paths(level)) if self.hierarchy and by_level else 1
+        bins = (len(query.bins) - 1,) if query.bins else ()
+        return (places, *(len(self.column(name).keys) for name in query.by), *bins)
+
+    def cells(self, query: Query, level: str) -> int:
+        """Return how many integers a table has: of quantiles that are drawn, one for each."""
+        shape = self.shape(query, level)
+        return math.prod(
+            (*shape[:-1], len(query.quantiles)) if query.inverse_sensitivity else shape
+        )
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return every table of integers that the plan publishes, in declared order."""
+        return self._entries
+
+    @cached_property
+    def _entries(self) -> tuple[Entry, ...]:
+        entries = []
+        for query in self.queries:
+            split, public = dict(query.split), dict(query.public)
+            for level in query.levels:
+                cells = None if query.delta is not None else self.cells(query, level)
+                if level in public:
+                    entries.append(
+                        Entry(query.name, level, "count", cells, Fraction(0), (), public[level])
+                    )
+                    continue
+                parts = measures_of(query)
+                for measure in parts:
+                    shifts = self.shifts(query, level, measure)
+                    draws = len(query.quantiles) if query.inverse_sensitivity else 1
+                    selection = measure == "keys"
+                    entry = Entry(
+                        query.name,
+                        level,
+                        measure,
+                        cells,
+                        query.share * split[level] / len(parts),
+                        shifts.vectors,
+                        squared=draws * shifts.squared,
+                        draws=draws,
+                        keys=self._groups_of_unit(query) if selection else 0,
+                        delta=query.delta if selection else None,
+                        relation=self.unit.neighboring if selection else "any",
+                        rounded=self.rounded and not query.inverse_sensitivity,
+                        searched=self._searched(query, measure),
+                    )
+                    entries.append(entry)
+        return tuple(entries)
+
+    def _searched(self, query: Query, measure: str) -> bool:
+        """Whether the shifts of a table, and so its noise, follow from a histogram."""
+        if self.unit.search is not None and not query.searched:
+            return True
+        return query.search is not None and measure != "count"
+
+    def with_clips(self, clips: Mapping[str, tuple[int, int]]) -> Self:
+        """Return the plan with declared clips in place of those that histograms lead to.
+
+        Args:
+            clips: by the name of a query with a clip to discover, scaled; and by `ROWS_TABLE` the
+                rows of a unit, as the high end.
+        """
+        unit = self.unit
+        if ROWS_TABLE in clips:
+            unit = unit.model_copy(update={"rows": clips[ROWS_TABLE][1]})
+        queries = (
+            replace(query, clip=clips[query.name]) if query.name in clips else query
+            for query in self.queries
+        )
+        return self.changed(queries=tuple(queries), unit=unit)
+
+    def shifts(
+        self, query: Query, level: str, measure: str, *, relation: str | None = None
+    ) -> Shifts:
+        """Return how far one unit can move one table if all of its rows may change.
+
+        Args:
+            query, level, measure: which table, as its `Entry` has them.
+            relation: in place of the plan's own.
+        """
+        own = rows = self.rows_of(query)
+        groups, rows_per_group, finer = query.groups, query.rows_per_group, 1
+        if measure == "rows":
+            rows, groups, rows_per_group = 1, None, 1
+        elif measure in ("units", "keys"):
+            rows, groups, rows_per_group = self._groups_of_unit(query), None, 1
+        elif rows > 1:
+            finer = self._finer(query, level)
+        low, high = range_of(query, measure)
+        shape = self.shape(query, level)
+        known = math.prod(shape[:-1] if query.inverse_sensitivity else shape)
+        return shifts(
+            cells=known if query.delta is None else 2 * own,
+            neighboring=relation or self.unit.neighboring,
+            low=low,
+            high=high,
+            rows=rows,
+            groups=groups,
+            rows_per_group=rows_per_group,
+            finer=finer,
+        )
+
+    def _finer(self, query: Query, level: str) -> int:
+        """The most places of a query's lowest level that one of a level contains."""
+        if self.hierarchy is None or not query.at:
+            return 1
+        lowest = max(query.at, key=self.hierarchy.depth)
+        return int(np.bincount(self.hierarchy.parents(lowest, level)).max())
+
+    def _groups_of_unit(self, query: Query) -> int:
+        """The most cells, or unknown keys, that the rows of one unit fall in."""
+        rows = self.rows_of(query)
+        return min(rows, query.groups or rows)

@@ -1,0 +1,330 @@
+"""The queries of a plan, with names and numbers resolved, and every problem with them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from neyman.accounting.semantics.digits import short_text
+from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, edges_of, top_clip
+from neyman.publishing.plan.column import Column
+from neyman.publishing.plan.document import PlanDocument, QueryPart, UnitPart, show, suggest
+from neyman.publishing.plan.hierarchy import Hierarchy
+from neyman.publishing.plan.query import ALL, Histogram, Query, UnitRows
+from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
+
+__all__ = ["MOST_CELLS", "declared_share", "read_queries", "with_histograms"]
+
+MOST_CELLS = 100_000_000
+"""The most cells of one table."""
+
+MOST_POINTS = 2**62
+"""The most points of the grids of one table."""
+
+_VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
+
+
+def read_queries(
+    document: PlanDocument,
+    columns: Mapping[str, Column],
+    hierarchy: Hierarchy | None,
+    problems: list[str],
+) -> list[Query]:
+    """Return the queries of a plan that are right.
+
+    Args:
+        document: the plan as written.
+        columns: its columns that are right, by name.
+        hierarchy: its hierarchy; None if it has none or a wrong one.
+        problems: gets a sentence for each error.
+    """
+    queries: list[Query] = []
+    for index, part in enumerate(document.query):
+        context = QueryContext(part, f"query[{index}]", document, columns)
+        query = _query(context, hierarchy, problems)
+        queries += [] if query is None else [query]
+    names = Counter(part.name.casefold() for part in document.query)
+    searched = document.unit.search is not None or any(query.search for query in queries)
+    names.update([ROWS_TABLE] if searched else [])
+    names.update(q.search.histogram.casefold() for q in queries if q.search is not None)
+    problems += (
+        f"query[{index}].name = {part.name!r}: queries need names that differ in more than case, "
+        "since files are named after them"
+        for index, part in enumerate(document.query)
+        if names[part.name.casefold()] > 1
+    )
+    if not problems:
+        _check_shares(queries, problems)
+    return queries
+
+
+def with_histograms(queries: Iterable[Query], document: PlanDocument) -> tuple[Query, ...]:
+    """Return the histograms that clips follow from, and the queries without the shares of these."""
+    unit = document.unit
+    main = (replace(query, share=query.share * _left(query, unit)) for query in queries)
+    return (*_histograms(queries, document), *main)
+
+
+def declared_share(query: Query, unit: UnitPart) -> Fraction:
+    """Return the share of a query with those of the histograms that it is bounded by."""
+    return query.share / _left(query, unit)
+
+
+def _left(query: Query, unit: UnitPart) -> Fraction:
+    """The part of a declared share that the histograms leave."""
+    terms = [search for search in (query.search, unit.search) if search is not None]
+    return math.prod((1 - search.share for search in terms), start=Fraction(1))
+
+
+def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Query]:
+    """The histograms that clips follow from: each unit puts one row into one cell [UN-9]."""
+    one = None if document.unit.id is None else 1
+    rows, every = document.unit.search, ((ALL, Fraction(1)),)
+    if rows is not None:
+        yield UnitRows(
+            name=ROWS_TABLE,
+            bins=edges_of(rows),
+            by=(),
+            at=(),
+            share=rows.share,
+            split=every,
+            searched=True,
+        )
+    for query in queries:
+        search = query.search
+        if search is not None:
+            yield Histogram(
+                name=search.histogram,
+                column=query.column,
+                bins=edges_of(search),
+                by=(),
+                at=(),
+                share=query.share * search.share * (1 - (rows.share if rows else 0)),
+                split=every,
+                groups=one,
+                rows_per_group=one,
+                where=query.where,
+                table=query.table,
+                searched=True,
+                optional=query.optional,
+            )
+
+
+def _query(context: QueryContext, hierarchy: Hierarchy | None, problems: list[str]) -> Query | None:
+    """Return a query; None where something is wrong with it, or with what it uses."""
+    errors = [*_key_problems(context, hierarchy)]
+    search = clip_search(context, errors)
+    if search is not None:
+        context = _with_clip(context, top_clip(search))
+    numbers = numbers_of(context, errors)
+    errors += _public_problems(context, hierarchy)
+    errors += _share_problems(context)
+    query = None
+    if numbers is not None and not errors and not _broken(context, hierarchy):
+        query = _resolved(context, numbers, search)
+        errors += _size_problems(context, query, hierarchy)
+    problems += errors
+    return None if errors else query
+
+
+def _levels(part: QueryPart) -> tuple[tuple[str, ...], list[str]]:
+    """The levels of a query, and those of them that are measured."""
+    names = part.at or (ALL,)
+    return names, [level for level in names if level not in (part.public or {})]
+
+
+def _failed(context: QueryContext) -> list[str]:
+    """Columns that failed themselves, which is told already: no second error for their users."""
+    declared = context.document.columns.items()
+    return [name for name, one in declared if one.type is None and name not in context.columns]
+
+
+def _broken(context: QueryContext, hierarchy: Hierarchy | None) -> bool:
+    """Whether the hierarchy failed, or a column that it uses."""
+    used = {*context.part.by, context.part.column, context.part.over}
+    lost = not hierarchy and bool(context.document.hierarchy)
+    return lost or not used.isdisjoint(_failed(context))
+
+
+def _with_clip(context: QueryContext, clip: tuple[int, int]) -> QueryContext:
+    """The query with a scaled clip in place of one to discover."""
+    column = context.columns.get(context.part.column or "")
+    decimals = column.decimals if column is not None else 0
+    low, high = (Fraction(end, 10**decimals) for end in clip)
+    return replace(context, part=context.part.model_copy(update={"clip": (low, high)}))
+
+
+def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterator[str]:
+    """What is wrong with the columns and levels that the query is by."""
+    part = context.part
+    keyed = [column.name for column in context.columns.values() if not column.integer]
+    levels = hierarchy.levels if hierarchy else ()
+    lost = part.at if _broken(context, hierarchy) else ()
+    for field, names, known, kind, failures in (
+        ("by", part.by, keyed, "a column with keys", _failed(context)),
+        ("at", part.at, levels, "a level of the hierarchy", lost),
+    ):
+        for position, value in enumerate(names):
+            spot = f"{context.where}.{field}[{position}] (of query {part.name!r}) = {value!r}"
+            if value in names[:position]:
+                yield f"{spot}: is listed twice"
+            elif value not in known and value not in failures:
+                yield f"{spot}: is not {kind}; {suggest(value, known)}"
+            elif value in _VALUES:
+                yield f"{spot}: the tables use that name for what is measured; rename it"
+
+
+def _public_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterator[str]:
+    """What is wrong with the declared totals."""
+    names, _ = _levels(context.part)
+    for level in context.part.public or {}:
+        spot, reason = context.spot(f"public.{level}"), _why_not_public(context)
+        above = hierarchy is not None and level in hierarchy.levels
+        places = len(hierarchy.paths(level)) if hierarchy and above else 1
+        if level not in names:
+            yield f"{spot}: must be a level of this query; {suggest(level, names)}"
+        elif reason:
+            yield f"{spot}: {reason}"
+        elif places > 1:
+            yield f"{spot}: the level has {places} places; only one total can be public"
+
+
+def _why_not_public(context: QueryContext) -> str:
+    """Why a total of a query cannot be declared; "" if it can."""
+    part, document, unit = context.part, context.document, context.document.unit
+    if part.measure != "count" or part.by:
+        return "only the total of a count without 'by' can be declared public"
+    if document.where is not None or part.where is not None:
+        return (
+            "the rows that a filter takes change with a person's data, so their total is not "
+            "public; measure it, or leave 'where' out"
+        )
+    if unit.neighboring != "replace-one":
+        return "a total is not public under add-remove, which changes it"
+    if unit.rows > 1 or unit.id is not None:
+        return (
+            "a total is public only where each unit has exactly one row; with unit.rows = "
+            f"{unit.rows} and unit.id = {unit.id!r} it may change"
+        )
+    return ""
+
+
+def _share_problems(context: QueryContext) -> Iterator[str]:
+    """What is wrong with the share, its split by level, and the weights."""
+    part, (names, measured) = context.part, _levels(context.part)
+    for level, value in part.weight.items() if isinstance(part.weight, dict) else ():
+        spot = f"{context.spot(f'weight.{level}')} = {show(value)}"
+        if level not in names:
+            yield f"{spot}: must be a level of this query; {suggest(level, names)}"
+        elif level not in measured:
+            yield f"{spot}: the level is public and has no error that could count"
+    split = part.split or {}
+    if part.split is not None and set(split) != set(measured):
+        yield (
+            f"{context.spot('split')} is over {sorted(split)}: must be over the levels that are "
+            f"measured, {measured}"
+        )
+    elif part.split is not None and sum(split.values()) != 1:
+        yield f"{context.spot('split')}: {_sum_text(split.values())}"
+    if measured and part.share is None:
+        yield (
+            f"{context.spot('share')} is missing; give its exact part of the budget"
+            f"{_unused_share(context.document)}"
+        )
+    if not measured and part.share is not None:
+        yield f"{context.spot('share')}: all its levels are public, so it takes no share"
+    if not measured and isinstance(part.weight, Fraction):
+        yield f"{context.spot('weight')}: all its levels are public, so it has no error"
+
+
+def _resolved(
+    context: QueryContext, numbers: Mapping[str, tuple[int, ...]], search: ClipSearch | None
+) -> Query:
+    """The query, of which nothing is wrong."""
+    part, measure, (names, measured) = context.part, context.measure, _levels(context.part)
+    split = part.split or dict.fromkeys(measured, Fraction(1, max(1, len(measured))))
+    public, weight, ends = part.public or {}, part.weight or {}, _ends(numbers, "clip")
+    if isinstance(weight, Fraction):
+        weight = dict.fromkeys(measured, weight)
+    single = context.document.rows_of(part) == 1
+    single = single or (part.rows_per_group == 1 and len(measured) == 1)
+    columns = [context.columns[n] for n in dict.fromkeys((part.column, part.over)) if n]
+    return measure(
+        name=part.name,
+        column=part.column,
+        clip=None if context.inverse_sensitivity else ends,
+        by=part.by,
+        at=part.at,
+        share=part.share or Fraction(0),
+        split=tuple((level, split[level]) for level in measured),
+        public=tuple((level, public[level]) for level in names if level in public),
+        groups=part.groups,
+        rows_per_group=part.rows_per_group,
+        bins=range(ends[0], ends[1] + 2)
+        if context.inverse_sensitivity and ends
+        else numbers.get("edges"),
+        quantiles=part.quantiles or ((measure.quantile,) if measure.quantile else ()),
+        delta=part.delta,
+        weight=tuple((level, weight.get(level, Fraction(1))) for level in measured if weight),
+        where=part.where,
+        over=part.over,
+        clip_over=_ends(numbers, "clip_over"),
+        inverse_sensitivity=context.inverse_sensitivity,
+        row_per_cell=part.measure == "count" and single,
+        table=None if part.table == context.document.table else part.table,
+        search=search,
+        optional=tuple(one.name for one in columns if one.integer and one.unknown is None),
+        complete=part.complete,
+    )
+
+
+def _ends(numbers: Mapping[str, tuple[int, ...]], field: str) -> tuple[int, int] | None:
+    return (numbers[field][0], numbers[field][1]) if field in numbers else None
+
+
+def _size_problems(
+    context: QueryContext, query: Query, hierarchy: Hierarchy | None
+) -> Iterator[str]:
+    """Whether a query has more cells, or points of its grids, than a table can have."""
+    cells = math.prod(max(1, len(context.columns[name].keys)) for name in query.by)
+    bins = len(query.bins or range(2)) - 1
+    cells *= len(query.quantiles) if query.inverse_sensitivity else bins
+    places = max((len(hierarchy.paths(level)) for level in query.at), default=1) if hierarchy else 1
+    if query.inverse_sensitivity and cells * places * bins > MOST_POINTS:
+        yield (
+            f"{context.spot('clip')}: {cells * places} quantiles over {bins} values are more than "
+            f"{MOST_POINTS} in all; narrow the clip, or declare fewer decimals"
+        )
+    if cells * places > MOST_CELLS:
+        yield (
+            f"{context.where} (of query {query.name!r}) has {cells * places} cells; the most is "
+            f"{MOST_CELLS}: group by less"
+        )
+
+
+def _unused_share(document: PlanDocument) -> str:
+    """Return the share that makes the sum 1, where a query without one is left."""
+    left = 1 - sum((part.share or Fraction(0) for part in document.query), Fraction(0))
+    open_ = sum(part.share is None for part in document.query)
+    return f", such as '{left / open_}'" if left > 0 else ""
+
+
+def _check_shares(queries: Iterable[Query], problems: list[str]) -> None:
+    shares = {query.name: query.share for query in queries if query.split}
+    if not shares:
+        problems.append("query: every table is declared public, so nothing is measured; add one")
+    elif sum(shares.values()) != 1:
+        text = ", ".join(f"{name} {share}" for name, share in shares.items())
+        problems.append(f"query[].share: {_sum_text(shares.values())} ({text})")
+
+
+def _sum_text(parts: Iterable[Fraction]) -> str:
+    total = sum(parts, Fraction(0))
+    off = total - 1
+    return (
+        f"the parts add up to {short_text(total)}, which is {short_text(abs(off))} too "
+        f"{'much' if off > 0 else 'little'}; they must add up to exactly 1"
+    )
