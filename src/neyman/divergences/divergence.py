@@ -12,6 +12,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above, down, up
 from neyman.profiles.profile import Interval
 
@@ -105,9 +106,7 @@ def _attained(bare: RenyiBound, order: float | Fraction) -> float:
     low, high = 0.0, 1.0
     while possible(high) and high < 700:
         low, high = high, 2 * high
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if possible(middle) else (low, middle)
+    low = bisect(possible, low, high, rounds=40)[0]
     if order == 1:
         return low * math.tanh(low / 2) * (1 - 1e-14)
     bound = float(moment(low, np.array([float(order)]))[0]) - 1e-14 * (1 + order * low)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.noise.weights import exponential
+from neyman.numerics.roots import bisect_whole
 
 __all__ = ["RoundedWeights"]
 
@@ -64,9 +65,7 @@ class RoundedWeights:
             if self.enclosure(high, precision)[0] >= (1 << precision) - 4:
                 return None
             low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if above(middle) else (middle, high)
+        high = bisect_whole(above, high, low)
         if high and self.enclosure(high - 1, precision)[1] > value << 32:
             return None
         return high
