@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.consistency.adjusted_tables import Z90, consistent_tables
-from neyman.explorer import answering, server
+from neyman.explorer import server, worker
 from neyman.explorer.plan_desk import Opened, PlanDesk, opened_from
 from neyman.explorer.server import Explorer
 from neyman.losses.composition import Composition
@@ -318,7 +318,7 @@ def test_an_outdated_question_is_not_worked_on():
     def asked(number, question):
         try:
             by_key[number] = explorer.answering.answer("many", number, question)
-        except answering.Outdated as error:
+        except worker.Outdated as error:
             by_key[number] = type(error)
 
     threads = []
@@ -329,8 +329,8 @@ def test_an_outdated_question_is_not_worked_on():
     for thread in threads:
         thread.join(30)
     explorer.close()
-    assert by_key[1] is answering.Outdated
-    assert by_key[2] is answering.Outdated
+    assert by_key[1] is worker.Outdated
+    assert by_key[2] is worker.Outdated
     assert by_key[3]["tradeoff"]["y"] < 1
 
 

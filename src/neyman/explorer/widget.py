@@ -16,7 +16,7 @@ from importlib import resources
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from neyman.explorer.answering import Answering
+from neyman.explorer.worker import Answering
 from neyman.extras import require
 
 require("Widgets", "anywidget")
