@@ -27,9 +27,9 @@ from neyman.release.verify.verification import verify
 from neyman.report import html as markup
 from neyman.report import receipt_view as reading
 from neyman.report import report
-from neyman.report.first_rows import first_rows
 from neyman.report.measurement_units import unit_of_values
-from neyman.report.same_line import SAME_LINE, one_line
+from neyman.report.risk_section import SAME_LINE, one_line
+from neyman.report.table_section import first_rows
 from neyman.semantics import sentences as words
 from neyman.semantics.bayes import ATTACKERS
 from random_laws import examples, is_small

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.noise.rounded_weights import RoundedWeights
-from neyman.noise.weights import exponential
+from neyman.noise.weights import RoundedWeights, exponential
 from neyman.numerics.roots import bisect_whole
 
 if TYPE_CHECKING:
