@@ -14,7 +14,6 @@ import math
 import numpy as np
 from scipy.special import bdtrc
 
-from neyman.numerics.roots import bisect
 from neyman.optimality.guarantee import SLACK, Guarantee
 
 __all__ = ["ball_packing", "fano_success", "packing_success"]
@@ -27,12 +26,12 @@ SPREAD = 4.0
 def packing_success(guarantee: Guarantee, log_count: float, size: int) -> float:
     """Return an upper bound on the least success probability of M answers, by packing."""
     count = log_count + math.log(-math.expm1(-log_count))  # log(M - 1)
-
-    def excluded(p: float) -> bool:
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        p = (low + high) / 2
         log_mass = count + guarantee.log_level(p, size)
-        return log_mass > 0 or math.exp(log_mass) + p > 1
-
-    return bisect(excluded, 1.0, 0.0, rounds=50)[0]
+        low, high = (low, p) if log_mass > 0 or math.exp(log_mass) + p > 1 else (p, high)
+    return high
 
 
 def fano_success(guarantee: Guarantee, log_count: float, size: int) -> float:
