@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeAlias, Union
 
-__all__ = ["Element", "Node", "element", "joined"]
+__all__ = ["UNSEEN", "Element", "Node", "element", "joined"]
 
 Node: TypeAlias = Union["Element", str, Sequence["Node"]]
 """An element, a text, or a sequence of both."""
@@ -32,8 +32,10 @@ _LOADING = {
     "ping",
     "poster",
 }
-# Controls, line separators, marks that turn the direction of what follows, and surrogates.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNSEEN = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+"""Controls, line separators, marks that turn the direction of what follows, and surrogates."""
+
+_UNSEEN = re.compile(rf"(?![\t\n])[{UNSEEN}]")
 
 
 @dataclass(frozen=True)

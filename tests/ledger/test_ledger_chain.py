@@ -34,7 +34,7 @@ from neyman.ledger.chain import (
 )
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
-from neyman.ledger.sqlite import registered_location as location
+from neyman.ledger.sqlite import location
 from neyman.ledger.units import UNIT as ONE
 
 DOCS = Path(__file__).parents[2] / "docs" / "ledger-audit.md"

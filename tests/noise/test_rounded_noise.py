@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from neyman.noise import SecureBits, rounded_gaussian
 from neyman.noise.lookup_table import Table
-from neyman.noise.rounded_weights import RoundedWeights
+from neyman.noise.weights import RoundedWeights
 
 VARIANCES = st.one_of(
     st.fractions(F(1, 1000), 100, max_denominator=1000), st.sampled_from([F(10**6), F(1, 10**6)])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
-from neyman.numerics.roots import falls_to, least
+from neyman.numerics.roots import bisect, bisect_whole, falls_to, least
 
 tries = settings(max_examples=300)
 reals = st.floats(1e-300, 1e15)
@@ -285,3 +285,40 @@ def test_a_function_that_is_level_between_its_ends_still_ends_in_a_bracket():
     assert 1.0 <= low <= high <= 2.0
     level = falls_to(lambda x: 69.0 + 0 * x, 0.0, 9.3, 9.5)
     assert 9.3 <= level[0] <= level[1] <= 9.5
+
+
+@given(
+    st.fractions(1, 100),
+    st.sampled_from([float, F]),
+    st.booleans(),
+    st.sampled_from([{"tolerance": 1e-9}, {"width": 1e-6}, {"rounds": 7}]),
+)
+def test_bisection_returns_asked_ends_on_their_own_sides(place, kind, rising, limit):
+    inside, outside = (kind(-200), kind(200)) if rising else (kind(200), kind(-200))
+    asked = {inside: True, outside: False}
+
+    def holds(x):
+        asked[x] = x <= place if rising else x >= place
+        return asked[x]
+
+    first, last = bisect(holds, inside, outside, **limit)
+    assert asked[first]
+    assert not asked[last]
+    assert len(asked) <= 2 + limit.get("rounds", 400)
+    if "rounds" not in limit:
+        assert abs(last - first) <= 1e-6
+
+
+def test_bisection_of_floats_ends_where_nothing_lies_between():
+    first, last = bisect(lambda x: x * x <= 2, 1.0, 2.0)
+    assert first * first <= 2 < last * last
+    assert last == math.nextafter(first, 2)
+
+
+@given(st.integers(-50, 50), st.integers(1, 10**30), st.booleans())
+def test_bisection_of_whole_numbers_finds_the_last_that_holds(place, room, rising):
+    step = 1 if rising else -1
+    last = bisect_whole(
+        lambda k: step * k <= step * place, place - step * (room // 3), place + step * room
+    )
+    assert last == place

@@ -13,7 +13,7 @@ from neyman.accounting.target import PowerBudget
 from neyman.curves.tradeoff.curve import Described
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
-from neyman.numerics.roots import zero
+from neyman.numerics.roots import bisect, bisect_whole, zero
 
 __all__ = ["Budget", "calibrate", "calibrate_exact"]
 
@@ -92,10 +92,8 @@ def _first_admitted(admits: Callable[[int], bool]) -> int:
                 f"{'every' if first else 'no'} whole number up to {known} keeps the target: check "
                 "that the parameter changes the mechanism's privacy"
             )
-    while following - known > 1:
-        middle = (known + following) // 2
-        known, following = (middle, following) if admits(middle) == first else (known, middle)
-    return known if first else following
+    known = bisect_whole(lambda n: admits(n) == first, known, following)
+    return known if first else known + 1
 
 
 def calibrate_exact(
@@ -196,7 +194,9 @@ def _searched(
         while admits(math.exp(sign * low)):
             low, high, step, tries = low - step, low, _longer(step, tries), tries + 1
         bad, good = math.exp(sign * low), math.exp(sign * high)
-    return _narrowed(admits, bad, good, tolerance)
+    return bisect(
+        admits, good, bad, tolerance=-math.expm1(-tolerance), middle=lambda a, b: math.sqrt(a * b)
+    )[0]
 
 
 def _longer(step: float, tries: int) -> float:
@@ -244,16 +244,6 @@ def _excess_of_worst(
     each = [of_pair(spent, pair) for pair in range(len(spent.directions))]
     worst = each.index(max(each))
     return lambda x: of_pair(curve(x), worst)
-
-
-def _narrowed(admits: Callable[[float], bool], bad: float, good: float, tolerance: float) -> float:
-    """An admitted parameter within a relative tolerance of a refused one."""
-    while abs(math.log(good / bad)) > tolerance:
-        middle = math.sqrt(good * bad)
-        if middle in (good, bad):
-            break
-        good, bad = (middle, bad) if admits(middle) else (good, middle)
-    return good
 
 
 def _decimal(x: float, digits: int) -> Fraction:

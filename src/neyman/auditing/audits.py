@@ -244,7 +244,9 @@ class Audit:
         Source: Jagielski, Ullman and Oprea 2020; Bichsel and others 2021.
         """
         sure, relation = checked_confidence(confidence), _relation(neighboring)
-        return searched(run, data, neighbor, claim, runs, sure, relation, learner, seed)
+        return searched(
+            run, data, neighbor, claim, runs, sure, neighboring=relation, learner=learner, seed=seed
+        )
 
     canaries = staticmethod(canaries)
     lira = staticmethod(lira)

@@ -56,6 +56,7 @@ def searched(
     claim: Any,
     runs: int,
     confidence: Fraction,
+    *,
     neighboring: str,
     learner: Any,
     seed: int | None,

@@ -19,6 +19,7 @@ from neyman.auditing.rate_limits import clopper_pearson, tail_above
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_binomial
+from neyman.numerics.roots import bisect
 
 __all__ = ["Guesses", "approximate_level", "gaussian_level", "polygon_level"]
 
@@ -171,15 +172,7 @@ def _largest(refuted: Callable[[float], bool], most: float, halvings: int = 52) 
             low = near
             break
         high, step = near, 8 * step
-    for _ in range(halvings):
-        middle = (low + high) / 2
-        if refuted(middle):
-            low = middle
-        else:
-            high = middle
-        if high - low <= 1e-13 * high:
-            break
-    return low
+    return bisect(refuted, low, high, tolerance=1e-13, rounds=halvings)[0]
 
 
 def gaussian_level(mu: float) -> Level:

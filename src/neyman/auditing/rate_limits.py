@@ -16,6 +16,7 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_binomial
+from neyman.numerics.roots import bisect
 
 __all__ = [
     "all_counts",
@@ -95,15 +96,10 @@ def clopper_pearson(count: int, trials: int, chance: float) -> float:
         below, limit, step = limit, limit + step, 2 * step
         if limit >= 1:
             return 1.0
-    for _ in range(60):  # the least limit that the tail confirms, or near it
-        middle = (below + limit) / 2
-        if limit - below <= 4e-15 * limit:
-            break
-        if tail_above(count, trials, middle) <= chance:
-            limit = middle
-        else:
-            below = middle
-    return limit
+    # The least limit that the tail confirms, or near it.
+    return bisect(
+        lambda p: tail_above(count, trials, p) <= chance, limit, below, tolerance=4e-15, rounds=60
+    )[0]
 
 
 def error_rates(
@@ -230,11 +226,4 @@ def anytime_limit(count: int, trials: int, chance: float) -> float:
     low, high = count / trials, math.nextafter(1.0, 0.0)
     if not reached(high):
         return 1.0
-    while True:
-        middle = (low + high) / 2
-        if not low < middle < high or high - low <= 1e-13 * high:
-            return high
-        if reached(middle):
-            high = middle
-        else:
-            low = middle
+    return bisect(reached, high, low, tolerance=1e-13)[0]

@@ -40,6 +40,7 @@ def ledger_create(
             " names hold different data: you answer for that."
         ),
     ] = None,
+    *,
     cap: Annotated[
         str | None,
         typer.Option(

@@ -10,9 +10,10 @@ import atexit
 import math
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,6 +43,9 @@ from neyman.cli.terminal import (
 )
 from neyman.extras import advice
 from neyman.numerics.bound import Bound, directed
+
+if TYPE_CHECKING:
+    from neyman.accounting.calibrate import Budget
 
 __all__ = ["app", "main"]
 
@@ -155,6 +159,7 @@ def calibrate(
             help="A mechanism with x for the unknown, 'Gaussian(x) * 10', or a plan.toml."
         ),
     ],
+    *,
     epsilon: Annotated[float | None, typer.Option(help="Target: epsilon, with --delta.")] = None,
     delta: Annotated[
         float | None, typer.Option(help="With --epsilon: delta, 0 if not given.")
@@ -193,10 +198,16 @@ def calibrate(
     With a plan (plan.toml), find the smallest privacy loss that gives a table its target error, as
     in --error 'county total' 25, or the smallest error of each table under a target.
     """
+    options = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "gdp": gdp,
+        "zcdp": zcdp,
+        "power": power,
+        "level": level,
+    }
+    budget = {name: value for name, value in options.items() if value is not None}
     if mechanism.endswith(".toml"):
-        fields = ("epsilon", "delta", "gdp", "zcdp", "power", "level")
-        given = zip(fields, (epsilon, delta, gdp, zcdp, power, level), strict=True)
-        budget = {name: value for name, value in given if value is not None}
         calibrate_plan(Path(mechanism), budget, error, interval, consistent, into, as_json)
         return
     from neyman.accounting.calibrate import calibrate as solve
@@ -208,7 +219,7 @@ def calibrate(
                 "--error, --interval, --consistent and --out are for a plan: give the path of a "
                 "file that ends in .toml"
             )
-        target = _target(epsilon, delta, gdp, zcdp, power, level)
+        target = _target(budget)
         if mechanism_from(mechanism, x=1.0) == mechanism_from(mechanism, x=2.0):
             raise ValueError(
                 f"mechanism = {mechanism!r} has no x: write x for the unknown number, "
@@ -225,32 +236,24 @@ def calibrate(
         answer({"x": x, "mechanism": result.to_dict()}, as_json, show)
 
 
-def _target(
-    epsilon: float | None,
-    delta: float | None,
-    gdp: float | None,
-    zcdp: float | None,
-    power: float | None,
-    level: float | None,
-) -> Any:
+def _target(budget: Mapping[str, float]) -> Budget:
     from neyman.accounting.target import at_most
     from neyman.curves.tradeoff import guarantees as families
 
-    names = ("epsilon", "delta", "gdp", "zcdp", "power", "level")
-    values = (epsilon, delta, gdp, zcdp, power, level)
-    given = [name for name, value in zip(names, values, strict=True) if value is not None]
-    if epsilon is not None and given in (["epsilon"], ["epsilon", "delta"]):
-        return families.approximate(epsilon, 0.0 if delta is None else delta)
-    if gdp is not None and given == ["gdp"]:
-        return families.gdp(gdp)
-    if zcdp is not None and given == ["zcdp"]:
-        return families.zcdp(zcdp)
-    if power is not None and level is not None and given == ["power", "level"]:
-        return at_most(power, level)
-    raise ValueError(
-        "give one target: --epsilon with --delta, --gdp, --zcdp, or --power with --level; given: "
-        + (", ".join(f"--{name}" for name in given) or "none")
-    )
+    match list(budget):
+        case ["epsilon"] | ["epsilon", "delta"]:
+            return families.approximate(budget["epsilon"], budget.get("delta", 0.0))
+        case ["gdp"]:
+            return families.gdp(budget["gdp"])
+        case ["zcdp"]:
+            return families.zcdp(budget["zcdp"])
+        case ["power", "level"]:
+            return at_most(budget["power"], budget["level"])
+        case given:
+            raise ValueError(
+                "give one target: --epsilon with --delta, --gdp, --zcdp, or --power with --level; "
+                "given: " + (", ".join(f"--{name}" for name in given) or "none")
+            )
 
 
 @app.command(
@@ -259,6 +262,7 @@ def _target(
 )
 def run(
     plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    *,
     ledger: Annotated[str, typer.Option(help="The ledger: a path, or postgresql://...")],
     into: Annotated[Path, typer.Option("--out", help="Folder for the release, new or empty.")],
     data: Annotated[

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
 from neyman.noise.parameters import positive_rational, room
-from neyman.noise.rounded_weights import RoundedWeights
-from neyman.noise.weights import Weights
+from neyman.noise.weights import RoundedWeights, Weights
 
 __all__ = [
     "LARGEST_SCALE",

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from neyman.noise.bits import Bits
 from neyman.noise.rejection import one_sided
 from neyman.noise.weights import exponential
+from neyman.numerics.roots import bisect_whole
 
 __all__ = ["LEAST_SIGMA_SQUARED", "Strips", "strips"]
 
@@ -82,13 +83,13 @@ class Strips:
         self._set("fine", max(1, FINE - width) if self.rounded else 0)
         precision = 64
         heights = [exponential(self._exponent(h << width), precision) for h in range(number + 1)]
+
         # The most C for which every strip gets the cells that it needs, and the tail one.
-        low, high = 0, UNIT * CELLS
-        while high - low > 1:
-            middle = (low + high) // 2
-            needed = sum(_up(middle * top, UNIT << precision) for _, top in heights[:-1])
-            low, high = (middle, high) if needed < CELLS else (low, middle)
-        needed = [_up(low * top, UNIT << precision) for _, top in heights[:-1]]
+        def cells(most: int) -> list[int]:
+            return [_up(most * top, UNIT << precision) for _, top in heights[:-1]]
+
+        low = bisect_whole(lambda most: sum(cells(most)) < CELLS, 0, UNIT * CELLS)
+        needed = cells(low)
         counts = (*needed, CELLS - sum(needed))
         self._set("most", Fraction(low, UNIT))
         self._set("counts", counts)

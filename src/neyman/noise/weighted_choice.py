@@ -14,6 +14,7 @@ from itertools import accumulate
 
 from neyman.noise.bits import Bits
 from neyman.noise.weights import exponential
+from neyman.numerics.roots import bisect_whole
 
 __all__ = ["Ring", "ringed_choice", "weighted_choice"]
 
@@ -115,14 +116,9 @@ def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
 
 def _place(low: list[int], high: list[int], value: int, length: int) -> int | None:
     """Where a uniform real that starts with these bits certainly lies; None where that is open."""
-    first, last = 0, len(low) - 1
     # The least index whose lower bound of the cumulative weight is certainly above the real.
-    while first < last:
-        middle = (first + last) // 2
-        if (value + 1) * high[-1] <= low[middle] << length:
-            last = middle
-        else:
-            first = middle + 1
+    above = (value + 1) * high[-1]
+    first = bisect_whole(lambda i: above <= low[i] << length, len(low) - 1, -1)
     if first and high[first - 1] << length > value * low[-1]:
         return None
     return first

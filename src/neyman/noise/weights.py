@@ -1,12 +1,20 @@
-"""Certified probabilities of integer noise: P(|X| <= k) for weights exp(-a |x| - b x^2).
+"""Certified probabilities of integer noise: P(|X| <= k).
 
-With S(k) the sum of exp(-a j - b j^2) over j = 0, ..., k, and S without end,
+The law of `Weights` has P(X = x) proportional to exp(-a |x| - b x^2). With S(k) the sum of
+exp(-a j - b j^2) over j = 0, ..., k, and S without end,
 
     F(k) = P(|X| <= k) = (2 S(k) - 1) / (2 S - 1),
 
 because both signs of j > 0 count, and zero counts once. `Weights.thresholds` gives all of them to
 64 bits at once; `Weights.place` compares one of them with a uniform real to as many bits as that
 takes. Both are integer arithmetic with an error that is known.
+
+The law of `RoundedWeights` is that of round(Z), Z ~ N(0, sigma^2). With
+q = (2 k + 1)^2 / (8 sigma^2) it is
+
+    F(k) = erf(sqrt q) = sqrt(4 q / pi) e^-q (1 + 2 q / 3 + (2 q)^2 / (3 5) + ...),
+
+whose terms are all positive, in integers that are rounded down and up [NT-5].
 """
 
 from __future__ import annotations
@@ -17,11 +25,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Weights", "exponential"]
+from neyman.numerics.roots import bisect_whole
+
+__all__ = ["RoundedWeights", "Weights", "exponential"]
 
 Words = NDArray[np.uint64]
 
@@ -29,6 +40,8 @@ BLOCK = 1 << 14  # weights worked on at a time
 PRECISION = 192  # of the powers of which weights are made
 POWER_OFF = 2  # units of 2^-64 that a power may be below the truth
 WEIGHT_OFF = 4 * POWER_OFF + 3  # four powers, three products
+SLACK = 2  # of 2^64 F(k), which is known to less than one unit
+GUARD = 48  # bits beyond those of a result, and beyond those that e^-q takes away
 HALF = np.uint64(32)
 LOWER = np.uint64(2**32 - 1)
 
@@ -195,3 +208,94 @@ def exponential(x: Fraction, precision: int) -> tuple[int, int]:
     largest = up.next_plus(up.exp(down.divide(numerator, denominator).copy_negate()))
     scale = 1 << precision
     return math.floor(Fraction(smallest) * scale), math.ceil(Fraction(largest) * scale)
+
+
+@dataclass(frozen=True)
+class RoundedWeights:
+    """The law of |round(Z)|.
+
+    Args:
+        sigma_squared: the variance of Z, a rational above 0.
+    """
+
+    sigma_squared: Fraction
+
+    def thresholds(self) -> tuple[NDArray[np.uint64], int]:
+        """Integers t(k) and one slack with t(k) <= 2^64 F(k) <= t(k) + slack, k = 0, 1, ...
+
+        They do not fall, and end where about 2^-61 is left.
+        """
+        entries: list[int] = []
+        while not entries or entries[-1] < (1 << 64) - 8:
+            entries.append(max(self.enclosure(len(entries), 64)[0], entries[-1] if entries else 0))
+        return np.array(entries, np.uint64), SLACK
+
+    def place(self, value: int, length: int) -> int | None:
+        """The k with F(k-1) <= U < F(k), U a real that starts with the bits ``value``.
+
+        Returns:
+            k, or None where these bits leave more than one answer possible.
+        """
+        if value + 1 == 1 << length:
+            return None  # U may be as near 1 as it likes
+        precision = length + 32
+        low, high = -1, 1
+
+        def above(k: int) -> bool:
+            """Whether all such U are certainly below F(k)."""
+            return self.enclosure(k, precision)[0] >= value + 1 << 32
+
+        while not above(high):
+            if self.enclosure(high, precision)[0] >= (1 << precision) - 4:
+                return None
+            low, high = high, 2 * high
+        high = bisect_whole(above, high, low)
+        if high and self.enclosure(high - 1, precision)[1] > value << 32:
+            return None
+        return high
+
+    def enclosure(self, k: int, precision: int) -> tuple[int, int]:
+        """Integers around 2^precision F(k), at most two units apart."""
+        q = Fraction((2 * k + 1) ** 2) / (8 * self.sigma_squared)
+        if q > precision:  # 1 - F(k) < e^-q
+            return (1 << precision) - 1, 1 << precision
+        working = precision + GUARD + 3 * math.ceil(q)
+        one = 1 << working
+        numerator, denominator = 2 * q.numerator, q.denominator
+        low = high = total_low = total_high = one
+        odd = 3
+        # Once terms fall by half, all that follow add up to at most the last one.
+        while low or 2 * numerator > denominator * odd:
+            low = low * numerator // (denominator * odd)
+            high = high * numerator // (denominator * odd) + 1
+            total_low, total_high, odd = total_low + low, total_high + high, odd + 2
+        total_high += 2 * high
+        power_low, power_high = exponential(q, working)
+        pi_low, pi_high = _pi(working)
+        square = 4 * q.numerator << 3 * working
+        root_low = math.isqrt(square // (q.denominator * pi_high))
+        root_high = math.isqrt(square // (q.denominator * pi_low)) + 1
+        cut = 3 * working - precision
+        least = root_low * power_low * total_low >> cut
+        most = (root_high * power_high * total_high >> cut) + 1
+        return least, min(most, 1 << precision)
+
+
+@lru_cache(maxsize=64)
+def _pi(precision: int) -> tuple[int, int]:
+    """Integers around 2^precision pi, by Machin's formula: 16 atan(1/5) - 4 atan(1/239)."""
+    spare = 32
+
+    def arctan(x: int) -> tuple[int, int]:
+        """2^(precision + spare) atan(1/x), and how many units it may be off."""
+        power = (1 << precision + spare) // x
+        total, n, sign = power, 1, 1
+        while power:
+            power, n, sign = power // (x * x), n + 2, -sign
+            total += sign * (power // n)
+        return total, n + 2
+
+    (a, a_off), (b, b_off) = arctan(5), arctan(239)
+    off = 16 * a_off + 4 * b_off
+    value = 16 * a - 4 * b
+    return (value - off) >> spare, ((value + off) >> spare) + 1

@@ -1,12 +1,72 @@
-"""Where a monotone function crosses a level, and where a unimodal one is least."""
+"""Find where a monotone condition ends, where a function crosses a level, and where one is least.
+
+`bisect`, `bisect_whole`, and `falls_to` return ends at which the condition has been asked, so an
+answer can be taken on its safe side. `zero` and `least` return approximate places.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
+from typing import TypeVar
 
-__all__ = ["falls_to", "least", "zero"]
+__all__ = ["bisect", "bisect_whole", "falls_to", "least", "zero"]
 
 GOLDEN = 0.5 * (5**0.5 - 1)
+
+Real = TypeVar("Real", float, Fraction)
+
+
+def bisect(
+    holds: Callable[[Real], bool],
+    inside: Real,
+    outside: Real,
+    *,
+    tolerance: float | Fraction = 0.0,
+    width: float = 0.0,
+    rounds: int | None = None,
+    middle: Callable[[Real, Real], Real] = lambda a, b: (a + b) / 2,
+) -> tuple[Real, Real]:
+    """Narrow the interval in which a monotone condition stops holding, by halving.
+
+    The caller knows that the condition holds at ``inside``; neither end is asked. Each new
+    ``inside`` has met the condition and each new ``outside`` has not, so the first number is the
+    safe side. The search ends when nothing lies between the ends, or at the first of the limits.
+
+    Args:
+        holds: the condition.
+        inside: where it holds; above or below ``outside``.
+        outside: where it need not hold.
+        tolerance: the limit of the distance, relative to the larger end.
+        width: the limit of the distance.
+        rounds: the limit of the questions. Fractions need one of the three limits, and the first
+            of them does not end a search toward 0.
+        middle: where to ask, between two ends.
+
+    Returns:
+        The last place at which the condition holds, and the first at which it does not.
+    """
+    asked = 0
+    while rounds is None or asked < rounds:
+        if abs(outside - inside) <= max(width, tolerance * max(abs(inside), abs(outside))):
+            break
+        place = middle(inside, outside)
+        if not min(inside, outside) < place < max(inside, outside):
+            break
+        inside, outside = (place, outside) if holds(place) else (inside, place)
+        asked += 1
+    return inside, outside
+
+
+def bisect_whole(holds: Callable[[int], bool], inside: int, outside: int) -> int:
+    """Return the last whole number, on the way from ``inside``, at which a condition holds.
+
+    As `bisect`: the condition holds at ``inside``, and neither end is asked.
+    """
+    while abs(outside - inside) > 1:
+        place = (inside + outside) // 2
+        inside, outside = (place, outside) if holds(place) else (inside, place)
+    return inside
 
 
 def falls_to(

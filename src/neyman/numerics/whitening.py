@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.numerics import check
+from neyman.numerics.roots import bisect_whole
 from neyman.numerics.rounding import above
 
 __all__ = ["Matrix", "whitened_norm"]
@@ -139,15 +140,13 @@ def _least_eigenvalue(matrix: list[list[Fraction]]) -> Fraction:
         margin *= 4
     # A power of 1/2 of the smallest diagonal entry: the first that passes, by bisection.
     start, fails, passes = min(exact), 0, 1
-    while _forms(_shifted(matrix, start / 2**passes), []) is None:
+
+    def passing(power: int) -> bool:
+        return _forms(_shifted(matrix, start / 2**power), []) is not None
+
+    while not passing(passes):
         fails, passes = passes, 2 * passes
-    while passes - fails > 1:
-        middle = (fails + passes) // 2
-        if _forms(_shifted(matrix, start / 2**middle), []) is None:
-            fails = middle
-        else:
-            passes = middle
-    return start / 2**passes
+    return start / 2 ** bisect_whole(passing, passes, fails)
 
 
 def _shifted(matrix: list[list[Fraction]], value: Fraction) -> list[list[Fraction]]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 
+from neyman.elements import UNSEEN
+
 __all__ = ["escaped", "visible"]
 
-_CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+# A page keeps the three marks of text that runs from right to left; a terminal need not.
+_CONTROLS = rf"{UNSEEN}\u061c\u200e\u200f"
 _CONTROL = re.compile(f"[{_CONTROLS}]")
 _IN_LINES = re.compile(rf"(?!\n)[{_CONTROLS}]")
 _MISTAKABLE = re.compile(r"\\(?=u[0-9a-f]{4})")

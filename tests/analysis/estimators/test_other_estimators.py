@@ -21,6 +21,7 @@ from neyman.analysis.estimators import (
     second_moments,
     unbounded_mean,
 )
+from neyman.mechanisms.stability.grid import Grid
 from neyman.noise import SecureBits
 from neyman.noise.quantile_draw import _rings, draw_sorted_quantile, runs
 
@@ -300,9 +301,9 @@ def test_the_law_of_quantiles_obeys_its_curve_for_all_small_neighbors(
 
 
 def test_the_grid_of_a_quantile_has_both_ends():
-    first, step, points = grid_quantile.grid_points(-1, 2, "1/4")
-    assert first == -1
-    assert first + (points - 1) * step == 2
+    grid = Grid.of(-1, 2, "1/4", grid_quantile.MOST_POINTS - 1)
+    assert grid.lower == -1
+    assert grid.value(grid.last) == 2
 
 
 @pytest.mark.parametrize("n", [4, 5])

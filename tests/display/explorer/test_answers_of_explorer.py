@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from neyman.accounting.semantics import sentences as words
 from neyman.curves.losses.composition import Composition
-from neyman.display.explorer import answering, server
+from neyman.display.explorer import server, worker
 from neyman.display.explorer.plan_desk import Opened, PlanDesk, opened_from
 from neyman.display.explorer.server import Explorer
 from neyman.publishing.consistency.adjusted_tables import Z90, consistent_tables
@@ -318,7 +318,7 @@ def test_an_outdated_question_is_not_worked_on():
     def asked(number, question):
         try:
             by_key[number] = explorer.answering.answer("many", number, question)
-        except answering.Outdated as error:
+        except worker.Outdated as error:
             by_key[number] = type(error)
 
     threads = []
@@ -329,8 +329,8 @@ def test_an_outdated_question_is_not_worked_on():
     for thread in threads:
         thread.join(30)
     explorer.close()
-    assert by_key[1] is answering.Outdated
-    assert by_key[2] is answering.Outdated
+    assert by_key[1] is worker.Outdated
+    assert by_key[2] is worker.Outdated
     assert by_key[3]["tradeoff"]["y"] < 1
 
 

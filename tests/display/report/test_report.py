@@ -23,9 +23,9 @@ from neyman.accounting.semantics.bayes import ATTACKERS
 from neyman.display.report import html as markup
 from neyman.display.report import receipt_view as reading
 from neyman.display.report import report
-from neyman.display.report.first_rows import first_rows
 from neyman.display.report.measurement_units import unit_of_values
-from neyman.display.report.same_line import SAME_LINE, one_line
+from neyman.display.report.risk_section import SAME_LINE, one_line
+from neyman.display.report.table_section import first_rows
 from neyman.elements import element
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.counted_rows import counted_rows

@@ -25,6 +25,7 @@ from neyman.accounting.literature.edgeworth_error import expansion_band
 from neyman.curves.losses.composition import Composition
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
+from neyman.numerics.roots import bisect
 
 __all__ = [
     "Estimate",
@@ -155,10 +156,7 @@ class Expansion:
             if high > last:
                 return self._said(math.inf)
             low, high = high, high + step
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._delta(middle) > target else (low, middle)
-        return self._said(high)
+        return self._said(bisect(lambda e: self._delta(e) <= target, high, low, rounds=60)[0])
 
     def power(self, level: float) -> Estimate:
         """P(L > t) for the t with Q(L > t) = level, in the worse direction.
@@ -204,9 +202,7 @@ class Expansion:
             return p.infinite
         high = max(p.mean + FAR * p.deviation, FAR * q.deviation - q.mean) + 1.0
         low = min(p.mean - FAR * p.deviation, -FAR * q.deviation - q.mean) - 1.0
-        for _ in range(100):
-            t = (low + high) / 2
-            low, high = (t, high) if q.below(-t) > level else (low, t)
+        high, low = bisect(lambda t: q.below(-t) <= level, high, low, rounds=100)
         left, right = p.above(low), p.above(high)
         if q.deviation or p.deviation:
             return max(right, level)

@@ -14,6 +14,7 @@ from neyman.curves.tradeoff.curve import Described
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
+from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above, below
 
 __all__ = [
@@ -189,11 +190,8 @@ def _rise(more: float, rho: float, far: float) -> float:
 
 def _best(rise: Callable[[float], float]) -> float:
     """The zero of an increasing function of log(order - 1), by bisection."""
-    low, high = math.log(NEAREST), math.log(FARTHEST)
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if rise(middle) < 0 else (low, middle)
-    return math.exp(0.5 * (low + high))
+    ends = bisect(lambda x: rise(x) < 0, math.log(NEAREST), math.log(FARTHEST))
+    return math.exp(0.5 * sum(ends))
 
 
 def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:

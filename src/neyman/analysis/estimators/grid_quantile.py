@@ -17,12 +17,14 @@ from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
 from neyman.analysis.estimators.payment import Release, relation_of
 from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
+from neyman.mechanisms.stability.grid import Grid
 from neyman.noise import Bits
 from neyman.noise.quantile_draw import draw_sorted_quantile
 from neyman.numerics import check
-from neyman.numerics.raw_values import as_floats, one_per_record
+from neyman.numerics.raw_values import one_per_record
+from neyman.numerics.roots import bisect_whole
 
-__all__ = ["grid_points", "quantile"]
+__all__ = ["quantile"]
 
 Level = float | Fraction | str
 MOST_QUANTILES = 1000
@@ -111,7 +113,8 @@ def quantile(
     array = one_per_record("values", values, relation=relation)
     flat = isinstance(q, str) or not isinstance(q, Iterable)
     levels = _levels([q] if flat else check.several("q", q, "[0.25, 0.5, 0.75]"))
-    first, size, points = grid_points(lower, upper, step)
+    grid = Grid.of(lower, upper, step, MOST_POINTS - 1)
+    first, size, points = grid.lower, grid.step, grid.last + 1
     miss = _miss(confidence, relation)
     # Under add-remove n is secret, and nothing but the draws may depend on it.
     n = len(array) if relation == "replace-one" else None
@@ -134,7 +137,7 @@ def quantile(
         return released.rate if n is not None else released.rate / max(level, 1 - level)
 
     def compute(bits: Bits) -> list[list[int | None]]:
-        ranked = np.sort(_on_grid(array, first, size, points))
+        ranked = np.sort(grid.nearest(array))
         ends = (0, points - 1)
         return [
             [
@@ -186,36 +189,6 @@ def quantile(
         largest,
         problem,
     )
-
-
-def grid_points(lower: object, upper: object, step: object) -> tuple[Fraction, Fraction, int]:
-    """Return the first point of a grid, its step, and its number of points, exact."""
-    first, last, size = (
-        check.exact(name, x) for name, x in (("lower", lower), ("upper", upper), ("step", step))
-    )
-    if size <= 0:
-        raise ValueError(f"step = {step!r} must be above 0")
-    if last <= first:
-        raise ValueError(f"upper = {upper!r} must be above lower = {lower!r}")
-    steps = (last - first) / size
-    if steps.denominator != 1:
-        raise ValueError(
-            f"step = {step!r}: upper - lower = {last - first} is {float(steps):.6g} steps, and must"
-            " be a whole number of them"
-        )
-    if steps >= MOST_POINTS:
-        raise ValueError(f"step = {step!r}: the grid may have at most 2^53 points; give a larger")
-    return first, size, int(steps) + 1
-
-
-def _on_grid(
-    array: NDArray[Any], first: Fraction, size: Fraction, points: int
-) -> NDArray[np.int64]:
-    """Return the nearest point of each value, by itself; NaN counts as the first point."""
-    with np.errstate(all="ignore"):
-        places = np.rint((as_floats(array) - float(first)) / float(size))
-        np.clip(places, 0, points - 1, out=places)
-    return np.nan_to_num(places, copy=False, nan=0.0).astype(np.int64)
 
 
 def _levels(q: Iterable[object]) -> list[Fraction]:
@@ -311,23 +284,17 @@ def _ends_of(
     ranks = math.log(points / share) / rate * (1 + SLACK)
     q, asked = float(level), share * (1 - SLACK)
     # The largest numbers with P(Bin(n, q) <= c) <= share, and P(Bin(n, q) >= n - above) <= share.
-    c = _last(lambda k: float(bdtr(k, n, q)) <= asked, n) if (1 - q) ** n <= asked else -1
-    above = _last(lambda k: float(bdtrc(n - k - 1, n, q)) <= asked, n) if q**n <= asked else -1
+    c = above = -1
+    if (1 - q) ** n <= asked:
+        c = bisect_whole(lambda k: float(bdtr(k, n, q)) <= asked, 0, n + 1)
+    if q**n <= asked:
+        above = bisect_whole(lambda k: float(bdtrc(n - k - 1, n, q)) <= asked, 0, n + 1)
     least = math.floor((c + 1 - ranks) / n * (1 - SLACK) * LEVELS)
     most = math.ceil((n - above - 1 + ranks) / n * (1 + SLACK) * LEVELS)
     return (
         Fraction(least, LEVELS) if least > 0 else None,
         Fraction(most, LEVELS) if most < LEVELS else None,
     )
-
-
-def _last(holds: Any, n: int) -> int:
-    """Return the last whole number up to n at which something holds that holds at 0."""
-    low, high = 0, n
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low
 
 
 def _reference_error(n: int, level: Fraction, points: int, rate: float) -> float | None:

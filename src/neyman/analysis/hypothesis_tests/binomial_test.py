@@ -27,6 +27,7 @@ from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.noise import Bits
 from neyman.numerics.bound import Bound
+from neyman.numerics.roots import bisect, bisect_whole
 
 __all__ = ["PARTS", "BinomialTest", "NoisyCount"]
 
@@ -72,20 +73,12 @@ class NoisyCount:
         miss = (1 - coverage) / 2 * (1 - 1e-12)
         lower, upper = 0.0, 1.0
         if self.greater(place, 0.0)[1] <= miss:
-            lower = _last(lambda p: self.greater(place, p)[1] <= miss, 0.0, 1.0)
+            lower = bisect(
+                lambda p: self.greater(place, p)[1] <= miss, 0.0, 1.0, rounds=BISECTIONS
+            )[0]
         if self.less(place, 1.0)[1] <= miss:
-            upper = _last(lambda p: self.less(place, p)[1] <= miss, 1.0, 0.0)
+            upper = bisect(lambda p: self.less(place, p)[1] <= miss, 1.0, 0.0, rounds=BISECTIONS)[0]
         return lower, upper
-
-
-def _last(holds: Callable[[float], bool], inner: float, outer: float) -> float:
-    """Return a point at which a monotone condition holds, near the last one; it holds at inner."""
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (inner + outer)
-        if middle in (inner, outer):
-            break
-        inner, outer = (middle, outer) if holds(middle) else (inner, middle)
-    return inner
 
 
 @dataclass(frozen=True)
@@ -194,13 +187,7 @@ class BinomialTest:
         while not holds(Fraction(high)):
             high, step = high + step, 2 * step
         first, last = low * PARTS, high * PARTS
-        while last - first > 1:
-            middle = (first + last) // 2
-            if holds(Fraction(middle, PARTS)):
-                last = middle
-            else:
-                first = middle
-        return Fraction(last, PARTS)
+        return Fraction(bisect_whole(lambda k: holds(Fraction(k, PARTS)), last, first), PARTS)
 
     def p_value(self, released: Fraction) -> Bound:
         """Return the p-value of a noisy count, from a receipt.

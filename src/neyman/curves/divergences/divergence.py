@@ -13,6 +13,7 @@ from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.profiles.profile import Interval
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above, down, up
 
 __all__ = ["renyi_divergence", "zcdp_above"]
@@ -105,9 +106,7 @@ def _attained(bare: RenyiBound, order: float | Fraction) -> float:
     low, high = 0.0, 1.0
     while possible(high) and high < 700:
         low, high = high, 2 * high
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if possible(middle) else (low, middle)
+    low = bisect(possible, low, high, rounds=40)[0]
     if order == 1:
         return low * math.tanh(low / 2) * (1 - 1e-14)
     bound = float(moment(low, np.array([float(order)]))[0]) - 1e-14 * (1 + order * low)

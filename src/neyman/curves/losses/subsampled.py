@@ -29,7 +29,7 @@ from neyman.curves.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyti
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
-from neyman.numerics.roots import zero
+from neyman.numerics.roots import bisect, zero
 
 __all__ = [
     "FixedSizeLoss",
@@ -216,10 +216,9 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     def _falls(self, w: float, inside: float, outside: float, floor: float) -> float:
         """Where w log R - y^2 / 2 is below the floor, next to where it is not."""
-        while abs(outside - inside) > max(1.0, 1e-12 * abs(inside)):
-            y = 0.5 * (inside + outside)
-            inside, outside = (y, outside) if self._exponent(w, y) > floor else (inside, y)
-        return outside
+        return bisect(
+            lambda y: self._exponent(w, y) > floor, inside, outside, width=1.0, tolerance=1e-12
+        )[1]
 
     def _lower_peak(self, w: float) -> float:
         """The root of y = w mu s(y), or .02 less, for w < 0; mu s(y) is the slope of log R."""

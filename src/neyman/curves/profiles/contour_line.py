@@ -28,7 +28,7 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import even_series, series
-from neyman.numerics.roots import zero
+from neyman.numerics.roots import bisect, zero
 
 __all__ = [
     "BELOW",
@@ -391,12 +391,9 @@ def _crossing(losses: Sum, rising: Callable[[Model, float], float], largest: flo
 
 def _zero(model: Model, rising: Callable[[Model, float], float], low: float, high: float) -> float:
     """Where the function of the model crosses zero between two logarithms of c: by bisection."""
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        if high - low <= 0.1 * NEAR:
-            break
-        low, high = (low, middle) if rising(model, math.exp(middle)) > 0 else (middle, high)
-    return 0.5 * (low + high)
+    return 0.5 * sum(
+        bisect(lambda x: rising(model, math.exp(x)) <= 0, low, high, width=0.1 * NEAR, rounds=40)
+    )
 
 
 @dataclass(frozen=True, eq=False)

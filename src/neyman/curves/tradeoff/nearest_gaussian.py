@@ -21,6 +21,7 @@ from neyman.curves.profiles.closed_forms.closed_form import GaussianProfile
 from neyman.curves.profiles.profile import Profile
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
+from neyman.numerics.roots import bisect
 
 __all__ = ["NearestGaussian", "nearest_gaussian"]
 
@@ -167,12 +168,12 @@ def _gaussian(mu: float, levels: Array) -> tuple[Array, Array]:
 def _balance(levels: Array, curves: list[_Curve]) -> float:
     """About the mu for which the two excesses at the levels are equal."""
     power = np.max([(c.low + c.high) / 2 for c in curves], axis=0)
-    low, high = 0.0, LARGEST_MU
-    for _ in range(60):
-        mu = (low + high) / 2
+
+    def more_above(mu: float) -> bool:
         above = power - _gaussian(mu, levels)[0]
-        low, high = (mu, high) if above.max() > -above.min() else (low, mu)
-    return (low + high) / 2
+        return bool(above.max() > -above.min())
+
+    return sum(bisect(more_above, 0.0, LARGEST_MU, rounds=60)) / 2
 
 
 def _differences(mu: float, levels: Array, curves: list[_Curve]) -> tuple[float, float]:

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import errno
 import hmac
-import io
 import json
 import os
 import secrets
 import socket
 import threading
-import time
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,7 +26,7 @@ from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from neyman.display.explorer.answering import ANSWER_SECONDS, Answering
+from neyman.display.explorer.worker import ANSWER_SECONDS, Answering
 
 __all__ = ["PORT", "Explorer"]
 
@@ -137,18 +135,20 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, port: int) -> None:
         self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._guard = threading.Lock()
-        self._strangers: dict[socket.socket, None] = {}  # the oldest first
+        # Connections without the cookie, the oldest first. Each use of it is one step of a dict.
+        self.strangers: dict[socket.socket, None] = {}
         super().__init__(("127.0.0.1", port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a thread for a connection; for lack of room the oldest stranger's is ended."""
         if not self._places.acquire(blocking=False):
-            self._make_room()
+            for oldest in [*self.strangers][:1]:
+                self.strangers.pop(oldest, None)
+                _ended(oldest)
             if not self._places.acquire(timeout=_ROOM_SECONDS):
                 self.shutdown_request(request)
                 return
-        with self._guard:
-            self._strangers[request] = None
+        self.strangers[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread can be started
@@ -161,24 +161,9 @@ class _Server(ThreadingHTTPServer):
         finally:
             self._leave(request)
 
-    def trust(self, request: Any) -> None:
-        """Keep a connection that has shown the cookie, or the token, when there is no room."""
-        with self._guard:
-            self._strangers.pop(request, None)
-
     def _leave(self, request: Any) -> None:
-        with self._guard:
-            self._strangers.pop(request, None)
+        self.strangers.pop(request, None)
         self._places.release()
-
-    def _make_room(self) -> None:
-        """Close the oldest connection that nobody has shown the cookie on; its thread then ends."""
-        with self._guard:
-            oldest = next(iter(self._strangers), None)
-            if oldest is not None:
-                del self._strangers[oldest]
-                with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away is no news."""
@@ -197,36 +182,10 @@ def _listening(port: int | None) -> _Server:
     raise ValueError(f"port = {port} is in use; name another, or leave --port out for a free one")
 
 
-class _Received(io.RawIOBase):
-    """What comes on a connection; all that belongs to one request within a time limit.
-
-    A limit for each piece alone would let a request last for as long as it has bytes.
-
-    Args:
-        connection: where it comes from.
-        seconds: the limit of a request.
-    """
-
-    def __init__(self, connection: socket.socket, seconds: float) -> None:
-        self._connection, self._seconds = connection, seconds
-        self.start()
-
-    def start(self) -> None:
-        """Begin the time of a request."""
-        self._deadline = time.monotonic() + self._seconds
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left)
-        try:
-            return self._connection.recv_into(buffer)
-        finally:
-            self._connection.settimeout(self._seconds)
+def _ended(connection: socket.socket) -> None:
+    """End what is read from a connection and written to it; its thread then ends."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -234,14 +193,16 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "neyman", ""
     timeout = _REQUEST_SECONDS
 
-    def setup(self) -> None:
-        super().setup()
-        self._received = _Received(self.connection, self.timeout or _REQUEST_SECONDS)
-        self.rfile = io.BufferedReader(self._received)
-
     def handle_one_request(self) -> None:
-        self._received.start()
-        super().handle_one_request()
+        # A limit for each piece alone would let a request last for as long as it has bytes.
+        seconds = self.timeout or _REQUEST_SECONDS
+        self._limit = threading.Timer(seconds, _ended, [self.connection])
+        self._limit.daemon = True
+        self._limit.start()
+        try:
+            super().handle_one_request()
+        finally:
+            self._limit.cancel()
 
     @property
     def explorer(self) -> Explorer:
@@ -310,6 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError):
             return self._refused(400, "The question cannot be read.")
+        self._limit.cancel()
         # A question without an answer is no failure of the page's: 200, and the reason in words.
         self._json(200, explorer.answering.reply(page, number, question))
         return None
@@ -338,7 +300,7 @@ class _Handler(BaseHTTPRequestHandler):
         value = cookie.value if cookie else ""
         good = hmac.compare_digest(value.encode(), explorer.session.encode())
         if good:
-            explorer.server.trust(self.request)
+            explorer.server.strangers.pop(self.request, None)
         return good
 
     def _json(self, code: int, content: Any) -> None:

@@ -16,7 +16,7 @@ from importlib import resources
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from neyman.display.explorer.answering import Answering
+from neyman.display.explorer.worker import Answering
 from neyman.extras import require
 
 require("Widgets", "anywidget")

@@ -1,17 +1,44 @@
-"""Where a ledger's file may be: on a local disk, under one name, a file and nothing else."""
+"""Where a SQLite ledger belongs: its file says so itself, and is refused anywhere else.
+
+SQLite keeps the newest commits in a log, and derives the name of the log from that of the file. A
+file that is reached under two names, or was moved while its log was in use, has two logs, and by
+each its cap could be spent. So the file holds the identity of its folder, its name, and its own
+identity, and only `Ledger.confirm_location` adds another. It must be on a local disk, under one
+name, and a file and nothing else.
+
+The table ``location`` has one row: the event that confirmed the place (1 in a new ledger), the
+place as JSON, and the SHA-256 of that.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from neyman.ledger.database import Transaction, unlike
 from neyman.ledger.records import LedgerError
+from neyman.ledger.rows import Damage, fields, one_row, typed_field
+from neyman.ledger.sqlite.connection import FAILURES, SQLiteTransaction, apsw
+from neyman.ledger.sqlite.schema import SCHEMA
 
-__all__ = ["filesystem", "look", "refuse_mount"]
+__all__ = [
+    "FILE_SCHEMA",
+    "FILE_VERSION",
+    "Location",
+    "file_problems",
+    "filesystem",
+    "look",
+    "recorded",
+    "refuse_elsewhere",
+    "refuse_mount",
+]
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
@@ -23,6 +50,28 @@ _NETWORK = frozenset((
 ))
 # fmt: on
 _LOCAL_FUSE = frozenset({"fuse.bindfs", "fuse.encfs", "fuse.fuse-overlayfs", "fuse.gocryptfs"})
+
+FILE_VERSION = 3
+"""Version of the file of a SQLite ledger. Version 2 has no location."""
+
+# Inside of a text of an event there would be a backslash before the quotation marks.
+_CONFIRMS = """instr(line, '"kind":"location"') > 0"""
+
+FILE_SCHEMA = f"""{SCHEMA}
+CREATE TABLE location (
+    id INTEGER PRIMARY KEY CHECK (id = 1), event INTEGER NOT NULL REFERENCES event (number),
+    place TEXT NOT NULL, hash TEXT NOT NULL
+) STRICT;
+CREATE TRIGGER location_once BEFORE INSERT ON location
+WHEN NEW.event <> (SELECT max(number) FROM event) OR EXISTS (SELECT 1 FROM location)
+BEGIN SELECT RAISE(ABORT, 'a ledger belongs in one place'); END;
+CREATE TRIGGER location_confirmed BEFORE UPDATE ON location
+WHEN NEW.event <> (SELECT max(number) FROM event) OR NEW.event <= OLD.event
+    OR NOT EXISTS (SELECT 1 FROM event WHERE number = NEW.event AND {_CONFIRMS})
+BEGIN SELECT RAISE(ABORT, 'a ledger belongs elsewhere once an event confirms it'); END;
+CREATE TRIGGER location_no_delete BEFORE DELETE ON location
+BEGIN SELECT RAISE(ABORT, 'a ledger belongs in one place'); END;
+"""
 
 
 def look(path: Path) -> tuple[int, int]:
@@ -119,3 +168,178 @@ def _mounts(text: str | None = None) -> Iterator[tuple[Path, str]]:
         if separator:
             point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), left.split(" ")[4])
             yield Path(point), right.split(" ")[0]
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place of a ledger's file.
+
+    Args:
+        filesystem: its type, and the identifier that ``statvfs`` gives. Unlike a device number,
+            that of most file systems survives a reboot and is the same in a container.
+        folder: the inode of the folder.
+        file: the inode of the file, which a copy or a restored backup does not have.
+        name: of the file.
+        path: of the file, to show, and to look for what was left there; it may change.
+    """
+
+    filesystem: str
+    folder: int
+    file: int
+    name: str
+    path: str
+
+    @classmethod
+    def of(cls, path: Path, file: Path | None = None) -> Location:
+        """The location of a file.
+
+        Args:
+            path: its path, absolute, symbolic links resolved.
+            file: where it is now, if it is only about to have that path.
+
+        Raises:
+            LedgerError: it cannot be reached.
+        """
+        try:
+            folder, own = os.stat(path.parent), os.stat(file or path)
+            # All of it: Btrfs tells a snapshot from its origin in the upper half alone.
+            known = hasattr(os, "statvfs") and os.statvfs(path.parent).f_fsid
+        except OSError as error:
+            raise LedgerError(f"{path} cannot be reached: {error.strerror}") from error
+        system = f"{filesystem(path.parent)} {known or folder.st_dev:x}".strip()
+        return cls(system, folder.st_ino, own.st_ino, path.name, str(path))
+
+    @property
+    def identity(self) -> tuple[str, int, int, str]:
+        """What must be the same for it to be the same place."""
+        return self.filesystem, self.folder, self.file, self.name
+
+    def text(self) -> str:
+        """The location as the table has it."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> Location:
+        """The location that a text says.
+
+        Raises:
+            Damage: it says none.
+        """
+        event = fields(text)
+        filesystem, name, path = (
+            typed_field(event, word, str) for word in ("filesystem", "name", "path")
+        )
+        folder, file = event.get("folder"), event.get("file")
+        if not isinstance(folder, int) or not isinstance(file, int):
+            raise Damage("a location has no folder or no file")
+        return cls(filesystem, folder, file, name, path)
+
+    def record(self, db: Transaction) -> None:
+        """Have the ledger belong here, by the last event."""
+        text = self.text()
+        if db.rows("SELECT 1 FROM location"):
+            query = (
+                "UPDATE location SET event = (SELECT max(number) FROM event), place = ?, hash = ?"
+            )
+        else:
+            query = "INSERT INTO location SELECT 1, max(number), ?, ? FROM event"
+        db.run(query, text, _digest(text))
+
+    def change(self, now: Location) -> str:
+        """What is different in another location, in words."""
+        if self.filesystem != now.filesystem:
+            return "the file system has another identifier"
+        if self.folder != now.folder:
+            return "the folder is another one"
+        if self.name != now.name:
+            return "the name is another one"
+        return "the file is another one, as after a backup was restored"
+
+
+def recorded(db: Transaction) -> Location:
+    """The location that a ledger says is its own.
+
+    Raises:
+        Damage: it says none.
+    """
+    place, digest = one_row(db, (str, str), "SELECT place, hash FROM location")
+    if _digest(place) != digest:
+        raise Damage("its location was changed")
+    return Location.parse(place)
+
+
+def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
+    """Refuse a ledger that is not where it says that it belongs.
+
+    Args:
+        db: sees one moment of it.
+        path: where it is.
+
+    Raises:
+        LedgerError: it belongs elsewhere, does not say where, or is of another version.
+    """
+    version = db.connection.pragma("user_version")
+    if version == 2:
+        raise LedgerError(
+            f"{path} was made by an earlier version of neyman and does not say where it belongs:"
+            " if this is its place and no other copy is used, confirm that with `neyman ledger"
+            f" confirm-location {path}`, which also brings it up to date"
+        )
+    if version != FILE_VERSION:
+        raise LedgerError(
+            f"{path} has ledger schema {version}, and this version of neyman reads"
+            f" {FILE_VERSION}: use the version that made it"
+        )
+    belongs, here = recorded(db), Location.of(path)
+    if belongs.identity != here.identity:
+        raise LedgerError(
+            f"{path} is not where this ledger belongs, which is {belongs.path}"
+            f" ({belongs.change(here)}). A ledger in two places could grant its cap twice. Move it"
+            " back; or, if this is to be its place from now on and no other copy is used, confirm"
+            f" that with `neyman ledger confirm-location {path}`"
+        )
+
+
+def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
+    """Where a file is damaged, or its tables and triggers are not those of this version.
+
+    Args:
+        db: sees one moment of it.
+        located: whether it says where it belongs.
+    """
+    problems = [
+        f"the file is damaged: {text}"
+        for (text,) in db.rows("PRAGMA integrity_check(20)")
+        if text != "ok"
+    ]
+    own = apsw.Connection(":memory:")
+    own.execute(FILE_SCHEMA)
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'"
+    here, ours = (
+        {(kind, name): definition for kind, name, *definition in rows}
+        for rows in (db.rows(query), own.execute(query))
+    )
+    problems += unlike(here, ours)
+    try:
+        return problems + (_location_problems(db) if located else [])
+    except (Damage, *FAILURES) as error:
+        return [*problems, f"the locations cannot be read: {error}"]
+
+
+def _location_problems(db: Transaction) -> list[str]:
+    """Where the location does not follow from the events."""
+    event, place, digest = one_row(db, (int, str, str), "SELECT event, place, hash FROM location")
+    query = f"SELECT coalesce(max(number), 1) FROM event WHERE {_CONFIRMS}"
+    (confirmed,) = one_row(db, (int,), query)
+    problems: list[str] = []
+    if _digest(place) != digest:
+        problems.append("the location was changed")
+    if event != confirmed:
+        problems.append(
+            f"the location is of event {event}, and event {confirmed} confirmed the last"
+        )
+    return problems
+
+
+def _digest(place: str) -> str:
+    return hashlib.sha256(place.encode()).hexdigest()

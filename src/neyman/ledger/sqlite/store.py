@@ -28,13 +28,14 @@ from neyman.ledger.sqlite.connection import (
     refuse_other,
     trust,
 )
-from neyman.ledger.sqlite.location import look, refuse_mount
-from neyman.ledger.sqlite.registered_location import (
+from neyman.ledger.sqlite.location import (
     FILE_SCHEMA,
     FILE_VERSION,
     Location,
     file_problems,
+    look,
     refuse_elsewhere,
+    refuse_mount,
 )
 from neyman.ledger.sqlite.relocation import relocating
 from neyman.ledger.turn import file_turn

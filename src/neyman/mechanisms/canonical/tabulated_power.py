@@ -17,6 +17,7 @@ from scipy.special import ndtri_exp
 from neyman.curves.profiles.profile import Profile, log_delta_below_zero
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.roots import bisect
 
 __all__ = ["TabulatedPower"]
 
@@ -37,11 +38,8 @@ def _reach(profile: Profile, log_delta: float, most: float) -> float:
     end = min(1.0, most)
     while end < most and profile.log_delta(end)[1] > log_delta:
         end = min(2 * end, most)
-    low = 0.0
-    for _ in range(20):  # to some digits: nodes should not be wasted
-        middle = 0.5 * (low + end)
-        low, end = (low, middle) if profile.log_delta(middle)[1] <= log_delta else (middle, end)
-    return end
+    # To some digits: nodes should not be wasted.
+    return bisect(lambda e: profile.log_delta(e)[1] <= log_delta, end, 0.0, rounds=20)[0]
 
 
 def _touching(epsilon: Array, log_delta: Array) -> Array:

@@ -35,11 +35,11 @@ class Grid:
     last: int
 
     @staticmethod
-    def of(lower: object, upper: object, step: object) -> Grid:
-        """The grid of these public numbers.
+    def of(lower: object, upper: object, step: object, most: int = MOST_STEPS) -> Grid:
+        """The grid of these public numbers, of at most ``most`` steps.
 
         Raises:
-            ValueError: if they do not make a grid, or one of more than 2^52 steps.
+            ValueError: if they do not make a grid, or one of more steps.
         """
         low, high, width = (
             check.exact(name, value)
@@ -50,16 +50,20 @@ class Grid:
         if high <= low:
             raise ValueError(f"upper = {upper!r} must be above lower = {lower!r}")
         steps = (high - low) / width
-        if steps.denominator != 1 or steps > MOST_STEPS:
+        if steps.denominator != 1 or steps > most:
             raise ValueError(
-                f"step = {step!r} must divide upper - lower = {float(high - low):g} into at most "
-                "2^52 steps"
+                f"step = {step!r} must divide upper - lower = {high - low} into steps: a whole "
+                f"number of them, at most {most:,}"
             )
         return Grid(low, high, width, int(steps))
 
     def steps(self, values: Iterable[Any]) -> Steps:
         """Each value in steps above lower, one by one: rounded, clipped, and 0 if not a number."""
-        near = as_floats(one_per_record("values", values, relation="any"))
+        return self.nearest(one_per_record("values", values, relation="any"))
+
+    def nearest(self, array: NDArray[Any]) -> Steps:
+        """The same for an array with one entry per record."""
+        near = as_floats(array)
         with np.errstate(all="ignore"):
             place = (near - float(self.lower)) / float(self.step)
             place = np.clip(np.nan_to_num(place, nan=0.0), 0, self.last)

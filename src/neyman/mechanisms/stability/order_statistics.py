@@ -14,6 +14,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.numerics.roots import bisect_whole
+
 __all__ = ["OrderStatistic"]
 
 
@@ -54,8 +56,4 @@ class OrderStatistic:
         Args:
             bound: in steps, at least 0 and below ``last``.
         """
-        low, high = 0, len(self.rows)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.sensitivity(middle) > bound else (middle + 1, high)
-        return low
+        return bisect_whole(lambda k: self.sensitivity(k) > bound, len(self.rows), -1)

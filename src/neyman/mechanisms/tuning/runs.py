@@ -25,6 +25,7 @@ from neyman.mechanisms.description import (
 )
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
+from neyman.numerics.roots import bisect
 
 __all__ = ["Runs"]
 
@@ -32,7 +33,6 @@ LEAST_HALTING = 1e-200
 MOST_MEAN = 10**9
 MOST_SHAPE = 10**6
 RELATIVE = 1e-11  # within which gamma is known; a float solves for it to about 1e-14
-STEPS = 200  # of a bisection
 
 
 def _written(shape: float | Fraction) -> object:
@@ -163,10 +163,7 @@ class Runs(Description):
         low, high = -math.log(mean) - 1, 0.0  # of log gamma
         while _mean(low, eta) < mean:
             low *= 2
-        for _ in range(STEPS):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if _mean(middle, eta) >= mean else (low, middle)
-        return math.exp(0.5 * (low + high)) if low < high else math.exp(low)
+        return math.exp(0.5 * sum(bisect(lambda x: _mean(x, eta) >= mean, low, high)))
 
     def log_slope(self, complement: Array, side: int) -> Array:
         """Bounds on log psi'(1 - c) [BS-1].

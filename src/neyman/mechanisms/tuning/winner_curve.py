@@ -19,6 +19,7 @@ import numpy as np
 from neyman.curves.tradeoff.piecewise_linear import Line, Polygon, envelope, mirrored_line
 from neyman.mechanisms.tuning.runs import Runs
 from neyman.numerics.arrays import Array
+from neyman.numerics.roots import bisect
 
 __all__ = ["weights", "winner"]
 
@@ -64,10 +65,7 @@ def winner(base: Polygon, runs: Runs) -> Polygon:
 
 def _places(log_ratio: Array, end: float, deltas: Callable[[Array], Array]) -> Array:
     """Epsilons from 0 on: even ones as far as delta is not negligible, few beyond."""
-    low, high = 0.0, end
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if deltas(np.array([middle]))[0] < DEEP else (middle, high)
+    high, _ = bisect(lambda e: bool(deltas(np.array([e]))[0] < DEEP), end, 0.0, rounds=30)
     even = np.linspace(0.0, high, PLACES)
     near, far = np.geomspace(high * 1e-6, high, PLACES // 8), np.linspace(high, end, PLACES // 8)
     known = log_ratio[(log_ratio > 0) & (log_ratio < high)]

@@ -31,6 +31,7 @@ import numpy as np
 
 from neyman.accounting.optimality.table_gap import cell_gap, mean_gap
 from neyman.numerics import check
+from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above
 from neyman.publishing.consistency.adjusted_tables import consistent_variances
 from neyman.publishing.plan.document import suggest
@@ -311,12 +312,13 @@ def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
     low, high = LEAST_NOISE / one, MOST_NOISE / one
     if meets(high):
         raise ValueError("error: larger than any noise gives that can be drawn; ask for less")
-    while high / low > 1 + Fraction(1, 10**9):
-        middle = _eight_digits(math.sqrt(low) * math.sqrt(high))
-        if not low < middle < high:
-            break
-        low, high = (middle, high) if meets(middle) else (low, middle)
-    return low
+    return bisect(
+        meets,
+        low,
+        high,
+        tolerance=Fraction(1, 10**9 + 1),
+        middle=lambda a, b: _eight_digits(math.sqrt(a) * math.sqrt(b)),
+    )[0]
 
 
 def _eight_digits(value: float) -> Fraction:

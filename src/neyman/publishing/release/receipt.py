@@ -20,6 +20,7 @@ from neyman.curves.tradeoff.guarantees import zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
+from neyman.numerics.roots import bisect
 from neyman.publishing.plan.measurement import Entry, listed
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.promise import Promise
@@ -281,9 +282,9 @@ def _zcdp_route(budget: Budget, own: Fraction) -> RoutePart | None:
     low, high = own / 4096, own * 2
     if not _meets_zcdp(budget, low):
         return None
-    while high / low > 1 + Fraction(1, 10**5):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _meets_zcdp(budget, middle) else (low, middle)
+    low, _ = bisect(
+        lambda rho: _meets_zcdp(budget, rho), low, high, tolerance=Fraction(1, 10**5 + 1)
+    )
     rho = Fraction(f"{float(low):.6g}")
     ratio = round(float(own / low), 4)
     return RoutePart(rho=str(rho), variance_ratio=ratio, promise=_promise(budget))

@@ -632,10 +632,4 @@ def _located(
 def _search(passed: NDArray[np.bool_]) -> NDArray[np.int64]:
     """By halving, where each row turns true; the last place is taken to be."""
     row = np.arange(len(passed))
-    low = np.zeros(len(passed), dtype=np.int64)
-    high = np.full(len(passed), passed.shape[1] - 1, dtype=np.int64)
-    while np.any(low < high):
-        middle = (low + high) // 2
-        left = passed[row, middle]
-        high, low = np.where(left, middle, high), np.where(left | (low == high), low, middle + 1)
-    return low
+    return _halved(0 * row, 0 * row + passed.shape[1] - 1, lambda at: passed[row, at])

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.noise.rounded_weights import RoundedWeights
-from neyman.noise.weights import exponential
+from neyman.noise.weights import RoundedWeights, exponential
+from neyman.numerics.roots import bisect_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,10 +117,7 @@ def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
     low, high = 0, 1  # P(X >= 0) is above a half
     while not small(high):
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if small(middle) else (middle, high)
-    return high
+    return bisect_whole(small, high, low)
 
 
 def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]:

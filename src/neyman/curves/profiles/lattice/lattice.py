@@ -36,6 +36,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, OperationLimit, charge, overhead
+from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import log_complement
 
 __all__ = ["LatticeProfile", "Side"]
@@ -83,12 +84,8 @@ def tilt_of_level(losses: Sum, log_level: float, largest: float) -> float:
         k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
         law = c, k, mean, max(variance, 1e-300)
         low, high = (guess, high) if excess(law, c) > 0 else (low, guess)
-        first, last = low, high
-        for _ in range(30):
-            middle = 0.5 * (first + last)
-            up = excess(law, math.expm1(middle)) > 0
-            first, last = (middle, last) if up else (first, middle)
-        before, guess = guess, 0.5 * (first + last)
+        ends = bisect(lambda x, law=law: excess(law, math.expm1(x)) > 0, low, high, rounds=30)
+        before, guess = guess, 0.5 * sum(ends)
         if abs(math.expm1(guess) - c) * math.sqrt(law[3]) <= CLOSE or high - low < 1e-3:
             break
         guess = min(max(guess, before - FARTHEST), before + FARTHEST)  # the law is no normal one

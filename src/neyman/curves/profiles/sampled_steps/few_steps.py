@@ -35,7 +35,7 @@ from neyman.curves.profiles.sampled_steps.log_sum_density import (
 from neyman.curves.profiles.selection import select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.roots import zero
+from neyman.numerics.roots import bisect, zero
 
 __all__ = ["FewSteps", "FewStepsProfile"]
 
@@ -422,13 +422,9 @@ class FewStepsProfile(ContourProfile):
             return EMPTY, 0.0
         table = self._tables[-1]
         low, high = table.low, table.high
-        for _ in range(200):  # the threshold whose test certainly has the level
-            middle = 0.5 * (low + high)
-            if not low < middle < high:
-                break
-            fits = self._level(table, middle)[1] <= log_level
-            low, high = (low, middle) if fits == self._removed else (middle, high)
-        place = high if self._removed else low
+        # The threshold whose test certainly has the level.
+        inside, outside = (high, low) if self._removed else (low, high)
+        place = bisect(lambda t: self._level(table, t)[1] <= log_level, inside, outside)[0]
         at = np.array([place])
         fits = self._level(table, place)[1] <= log_level
         s = float(np.logaddexp(0.0, place))
