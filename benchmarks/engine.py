@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from neyman.demo.midwest import counted, write_people, write_plan
 from neyman.engines.aggregate import aggregate_cells, buckets_of, listed, rehearse
-from neyman.engines.backend_tables import fetched, fresh_key, secret_table
+from neyman.engines.backends import fetched, fresh_key, secret_table
 from neyman.engines.bounding import first_rows
 from neyman.engines.data_schema import check_schema
 from neyman.engines.encoding import Coding

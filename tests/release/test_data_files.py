@@ -9,7 +9,7 @@ import pytest
 from plain_engine import counted
 from test_engine import small_plan
 
-from neyman.engines.backend_tables import fetched
+from neyman.engines.backends import fetched
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_files import data_files
 from neyman.engines.source import open_table

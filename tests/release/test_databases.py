@@ -41,7 +41,7 @@ from typer.testing import CliRunner
 
 import neyman as ny
 from neyman.cli.main import app
-from neyman.engines.backend_tables import fetched, row_count
+from neyman.engines.backends import fetched, row_count
 from neyman.engines.csv_reader import DataError
 from neyman.engines.row_values import prepared
 from neyman.engines.source import as_source, close_table, open_table

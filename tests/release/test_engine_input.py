@@ -16,7 +16,7 @@ from test_engine import small_plan
 
 from neyman.engines import source, spark
 from neyman.engines.aggregate import rehearse
-from neyman.engines.backend_tables import fetched
+from neyman.engines.backends import fetched
 from neyman.engines.csv_reader import DataError
 from neyman.engines.source import close_table, open_table
 

@@ -17,7 +17,7 @@ from test_engine import small_plan
 
 from conftest import on_each
 from neyman.engines.aggregate import aggregate_cells
-from neyman.engines.backend_tables import fetched, secret_table
+from neyman.engines.backends import backend_of, fetched, secret_table
 from neyman.engines.bounding import first_rows
 from neyman.engines.expressions import key_bytes
 from neyman.engines.progress import followed
@@ -191,7 +191,7 @@ def test_buckets_change_nothing(monkeypatch):
     ]
     plan, source = a_plan(some_queries(groups=2, rows_per_group=2)), table_of(rows)
     unbucketed = counted(plan, source)
-    monkeypatch.setattr(sys.modules["neyman.engines.aggregate"], "_BUCKET", 30)
+    monkeypatch.setattr(sys.modules["neyman.engines.backends"], "_BUCKET", 30)
     bucketed = counted(plan, source, rehearsed=True)
     assert bucketed == unbucketed == Plain(plan, rows).tables()
 
@@ -273,7 +273,7 @@ def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
     answers = [text[:8], text, key.hex(), repr(key)]
     caplog.set_level(logging.DEBUG)
     table = open_table(pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3]}), engine)
-    table = table.mutate(unit=key_bytes(table["unit"], table.get_backend().name))
+    table = table.mutate(unit=key_bytes(table["unit"], backend_of(table)))
     with secret_table(table, key) as secret:
         rows = first_rows(table, ["code"], 1, secret, 0)
         fetched(rows)

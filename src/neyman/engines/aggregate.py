@@ -39,13 +39,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.engines.backend_tables import fetched, fresh_key, held, put, secret_table
+from neyman.engines.backends import backend_of, fetched, fresh_key, held, put, secret_table
 from neyman.engines.bounding import first_cells, first_rows
 from neyman.engines.cells import SATURATED, Cells, added, product, ravelled, together
 from neyman.engines.csv_reader import DataError, cause, fault
 from neyman.engines.data_schema import filter_column
 from neyman.engines.encoding import Axis, Coding
-from neyman.engines.expressions import bin_of, engine_of, total
+from neyman.engines.expressions import bin_of, total
 from neyman.engines.progress import Progress, Steps
 from neyman.plan.plan import Plan
 from neyman.plan.query import ALL, Query, center, key_text, measures_of, middle
@@ -56,7 +56,6 @@ Key = tuple[str, str, str]
 KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]
 """Keys, and by measure a number for each."""
 
-_BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
 _SMALL = 3 * 10**9  # whose square fits in 64 bits
 _PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of what is added up
 
@@ -618,17 +617,6 @@ def _uses(coding: Coding, queries: Sequence[Query]) -> int:
 
 
 def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
-    """The rows in parts that have all rows of a unit, small enough to be ranked in memory.
-
-    Spark sorts on disk anyway. Which bucket a unit is in changes nothing: its rows are ranked
-    among themselves.
-    """
+    """The rows in parts that have all rows of a unit, small enough to be ranked in memory."""
     unit = plan.unit.id
-    if unit is None or engine_of(table) != "duckdb":
-        yield table
-        return
-    number = 1 + int(table.count().to_pyarrow().as_py()) // _BUCKET
-    for bucket in range(number):
-        # A hash may be negative, and so is its remainder then: hence the second one.
-        part = (table[unit].hash() % number + number) % number
-        yield table.filter(part == bucket) if number > 1 else table
+    yield from [table] if unit is None else backend_of(table).buckets(table, unit)

@@ -24,11 +24,10 @@ from neyman.engines.aggregate import (
     selected,
     with_numbers,
 )
-from neyman.engines.backend_tables import fetched, fresh_key, held, row_count, secret_table
+from neyman.engines.backends import fetched, fresh_key, held, row_count, secret_table
 from neyman.engines.bounding import first_rows
 from neyman.engines.encoding import Axis, Coding
 from neyman.engines.private_tables import Private
-from neyman.engines.progress import Steps
 from neyman.plan.plan import Plan
 from neyman.plan.query import Query
 
@@ -230,7 +229,7 @@ def _of_units(
         for bucket in buckets_of(plan, table):
             rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
             bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
-            with held(bounded, Steps(1, None)) as counted:
+            with held(bounded) as counted:
                 read = row_count(counted)
                 for query in queries:
                     yield query.name, "read", read

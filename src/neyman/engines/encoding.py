@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from neyman.engines.backends import backend_of
 from neyman.engines.data_schema import (
     as_written,
     code_column,
@@ -26,9 +27,7 @@ from neyman.engines.data_schema import (
 )
 from neyman.engines.expressions import (
     bin_of,
-    engine_of,
     key_bytes,
-    plain_bytes,
     raw_key,
     scaled_integer,
 )
@@ -155,15 +154,15 @@ class Coding:
             unit: whether the bytes of the unit come along; rows without a unit are dropped then.
             shown: whether the values that keys are read from come along, texts as their bytes.
         """
-        engine = engine_of(table)
+        backend = backend_of(table)
         wanted = set(wanted)
         columns: dict[str, Any] = {}
         for name in self._sources(wanted):
             number, column = self.names.index(name), table[name]
             coded = f"t{number}" in self._texts
-            columns[f"t{number}"] = table[code_column(name)] if coded else raw_key(column, engine)
+            columns[f"t{number}"] = table[code_column(name)] if coded else raw_key(column, backend)
             if shown:
-                columns[f"v{number}"] = plain_bytes(as_written(table, name), engine)
+                columns[f"v{number}"] = backend.plain_bytes(as_written(table, name))
         for number, (name, clip) in enumerate(self._clips):
             if f"s{number}" in wanted and name is not None:
                 columns[f"s{number}"] = self._integer(table, name, clip[0], clip[1])
@@ -173,14 +172,16 @@ class Coding:
                 optional = self.plan.column(name).unknown is None
                 columns[f"h{number}"] = bin_of(value, edges, optional=optional)
         if unit and self.plan.unit.id is not None:
-            columns["unit"] = key_bytes(as_written(table, self.plan.unit.id), engine)
+            columns["unit"] = key_bytes(as_written(table, self.plan.unit.id), backend)
         columns["one"] = ibis.literal(1)
         rows: Any = table.select(**columns)
         return rows.filter(rows["unit"].notnull()) if unit else rows
 
     def _integer(self, table: ibis.Table, name: str, low: int, high: int) -> Any:
         column = self.plan.column(name)
-        return scaled_integer(table[name], column.decimals, low, high, column.unknown)
+        return scaled_integer(
+            table[name], backend_of(table), column.decimals, low, high, column.unknown
+        )
 
     def _kind(self, name: str) -> KeyKind:
         """What the keys of a column t0, ... are."""
@@ -211,11 +212,11 @@ class Coding:
             wanted: columns of codes and values.
             keys: the tables of `keys`, on the engine of the rows.
         """
-        engine = engine_of(rows)
+        backend = backend_of(rows)
         wanted = list(dict.fromkeys(wanted))
         texts = [name for name in rows.columns if name[0] == "t" and name not in self._texts]
         joined: Any = rows.mutate(
-            **{name: key_bytes(rows[name], engine, self._kind(name)) for name in texts}
+            **{name: key_bytes(rows[name], backend, self._kind(name)) for name in texts}
         )
         for right in keys:
             on = [name for name in right.columns if name.startswith("j")]

@@ -18,19 +18,16 @@ import ibis
 import pyarrow as pa
 
 from neyman.engines.aggregate import listed
-from neyman.engines.backend_tables import fetched, held, put
+from neyman.engines.backends import Value, backend_of, fetched, held, put
 from neyman.engines.data_schema import as_written, level_columns
 from neyman.engines.encoding import Coding
 from neyman.engines.expressions import (
-    engine_of,
     integer_of,
-    plain_bytes,
     scaled_integer,
     written_date,
     written_number,
 )
 from neyman.engines.private_tables import Private
-from neyman.engines.progress import Steps
 from neyman.engines.row_values import read_as, with_plain_texts
 from neyman.plan.derived import ISO_DATE, Derived, Reading, readings_of
 from neyman.plan.document import SourcePart
@@ -228,7 +225,7 @@ def _matched(
     groups = rows.group_by(*names).aggregate(rows=rows.count())
     with listed(coding, table, [code]) as keys:
         coded: Any = coding.looked_up(groups, [code], keys)
-        with held(coded, Steps(1, None)) as held_groups:
+        with held(coded) as held_groups:
             every: Any = held_groups
             matched = _total(every.filter(every[code] < size))
             other: Any = every.filter(every[code] >= size)
@@ -276,7 +273,7 @@ def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ..
         groups: Any = rows.group_by(name).aggregate(rows=rows.count())
         texts = pa.array([text.encode() for text, _ in one.pairs], pa.binary())
         with (
-            held(groups, Steps(1, None)) as held_groups,
+            held(groups) as held_groups,
             put(table, pa.table({"listed": texts})) as right,
         ):
             every: Any = held_groups
@@ -312,7 +309,8 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
             continue
         values: Any = table[column.name]
         shown: Any = as_written(table, column.name)
-        number = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, None)
+        backend = backend_of(table)
+        number = scaled_integer(values, backend, column.decimals, -_WIDEST, _WIDEST, None)
         known = number >= -_WIDEST
         rows: Any = table.select(number=number, known=known, absent=shown.isnull())
         measures = {
@@ -328,7 +326,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         unmatched = counts["rows"] - counts["numbers"] - counts["missing"]
         frequent: tuple[Frequent, ...] = ()
         if unmatched:
-            texts: Any = table.select(v=plain_bytes(shown, engine_of(table)), known=known)
+            texts: Any = table.select(v=backend.plain_bytes(shown), known=known)
             texts = texts.filter(~texts["known"] & texts["v"].notnull())
             groups = texts.group_by("v").aggregate(rows=texts.count())
             frequent = _frequent(groups, ["v"], most)
@@ -395,18 +393,18 @@ def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most
     if read == rows:
         return TextMatch(name, kind, rows, 0, (), (), 0)
     unread: Any = texts.filter(~texts["known"])
-    values = unread.select(v=plain_bytes(unread["shown"], engine_of(table)))
+    values = unread.select(v=backend_of(table).plain_bytes(unread["shown"]))
     groups = values.group_by("v").aggregate(rows=values.count())
     frequent = _frequent(groups, ["v"], most)
     suggestions, suggested = _suggestions(texts, kind, read)
     return TextMatch(name, kind, rows, rows - read, frequent, suggestions, suggested)
 
 
-def _is_read(text: Any, reading: Reading) -> Any:
+def _is_read(text: Value, reading: Reading) -> Value:
     """Whether a text without a plan's marks is a number or a date; false for NULL."""
     if reading == "number":
-        return integer_of(text, 0).notnull()
-    known = read_as(text, _DATE, "").notnull()
+        return integer_of(text, backend_of(text), 0).notnull()
+    known = read_as(text, _DATE, backend_of(text)).notnull()
     return known & text.re_search(rf"^{ISO_DATE}\z") if reading == "day" else known
 
 
@@ -432,7 +430,7 @@ def _suggestions(
     return tuple(field for field in most if _declared(field) == fewest), best
 
 
-def _with_marks(text: Any, source: SourcePart) -> Any:
+def _with_marks(text: Value, source: SourcePart) -> Value:
     """A text without the marks that a [source] would declare."""
     return (
         written_number(text, source) if source.dates is None else written_date(text, source.dates)

@@ -24,17 +24,13 @@ from typing import Any
 import ibis
 import pyarrow as pa
 
-from neyman.engines.backend_tables import put, view
+from neyman.engines.backends import Backend, Value, backend_of, hexadecimal, put
 from neyman.engines.data_schema import code_column, filter_column, written_column
 from neyman.engines.expressions import (
     TIME_OF_DAY,
-    bytes_of,
-    engine_of,
-    hexadecimal,
     inside,
     integer_of,
     key_bytes,
-    plain_bytes,
     quotient,
     remainder,
     written_boolean,
@@ -74,15 +70,17 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
         table: the private rows, whose schema has been checked.
     """
     rows = plan.rows
-    engine = engine_of(table)
+    backend = backend_of(table)
     values = {name: f"neyman:value:{number}" for number, (name, _) in enumerate(rows.readings)}
     with ExitStack() as scope:
-        days: Any = local_days(plan, table, lambda stage: _computed_once(stage, scope))
+        days: Any = local_days(
+            plan, table, lambda stage: scope.enter_context(backend.fenced(stage))
+        )
         if not rows.derived and not rows.filters:
             yield days
             return
         ready: Any = days.mutate(
-            **{values[name]: _read_once(days[name], kind, engine) for name, kind in rows.readings}
+            **{values[name]: _once(days[name], kind, backend) for name, kind in rows.readings}
         )
         written = [name for name in rows.hours if hour_column(name) not in days.columns]
         ready = ready.mutate(
@@ -90,10 +88,10 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
         )
         early = rows.where is not None and rows.names.isdisjoint(rows.read_by(rows.where))
         if early and rows.where is not None:
-            ready = ready.filter(_Compiler(ready, values, engine).of(rows.filter(rows.where)))
+            ready = ready.filter(_Compiler(ready, values, backend).of(rows.filter(rows.where)))
         for batch in _batches(rows.derived):
-            ready = _staged(ready, scope)
-            result = _Compiler(ready, values, engine)
+            ready = scope.enter_context(backend.view(ready))
+            result = _Compiler(ready, values, backend)
             values |= {one.name: f"neyman:derived:{one.name}" for one in batch}
             joins = [one for one in batch if len(one.pairs) > _FEW]
             looked = {f"neyman:looked:{i}": result.of(one.value) for i, one in enumerate(joins)}
@@ -108,7 +106,7 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
                 ready = _joined(ready, one, values[one.name], name, scope)
         asked = {query.where for query in plan.queries} | ({rows.where} if not early else set())
         conditions = {text: filter_column(plan, text) for text, _ in rows.filters if text in asked}
-        result = _Compiler(ready, values, engine)
+        result = _Compiler(ready, values, backend)
         ready = ready.mutate(
             **{name: result.of(rows.filter(text)) for text, name in conditions.items()}
         )
@@ -118,7 +116,7 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
         columns |= {one.name: ready[values[one.name]] for one in rows.derived}
         codes = [code_column(one.name) for one in rows.derived if one.texts]
         columns |= {name: ready[name] for name in (*codes, *conditions.values())}
-        yield _staged(ready.select(**columns), scope)
+        yield scope.enter_context(backend.view(ready.select(**columns)))
 
 
 @contextmanager
@@ -143,9 +141,8 @@ def with_plain_texts(plan: Plan, table: ibis.Table, *, shown: bool = False) -> I
     if not columns:
         yield table
         return
-    with ExitStack() as scope:
-        ready: Any = table
-        yield _staged(ready.mutate(**columns), scope)
+    with backend_of(table).view(table.mutate(**columns)) as plain:
+        yield plain
 
 
 def _plain_text(text: Any, reading: Reading, source: SourcePart) -> Any:
@@ -158,36 +155,25 @@ def _plain_text(text: Any, reading: Reading, source: SourcePart) -> Any:
     return (written_number if reading == "number" else written_boolean)(text, source)
 
 
-def read_as(column: Any, kind: ColumnType, engine: str) -> Any:
-    """A column's values as an expression reads them; NULL for what is none."""
-    return _read(column, kind, engine)
+def _once(column: Value, kind: ColumnType, backend: Backend) -> Value:
+    """`read_as`, computed once for each row where a text is read, which takes long."""
+    value = read_as(column, kind, backend)
+    is_read = column.type().is_string() and kind.type != "text"
+    return backend.once(value) if is_read else value
 
 
-def _read_once(column: Any, kind: ColumnType, engine: str) -> Any:
-    """`_read`, computed once for each row.
-
-    DuckDB copies what a filter reads below the filter, and computes it again above, but for what is
-    random. A text takes too long for that.
-    """
-    value = _read(column, kind, engine)
-    if engine != "duckdb" or not column.type().is_string() or kind.type == "text":
-        return value
-    draw: Any = ibis.random()
-    return ibis.cases((draw < 2, value))
-
-
-def _read(column: Any, kind: ColumnType, engine: str) -> Any:
+def read_as(column: Value, kind: ColumnType, backend: Backend) -> Value:
     """A column's values as an expression reads them; NULL for what is none."""
     if kind.type == "text":
-        return key_bytes(column, engine)
+        return key_bytes(column, backend)
     if kind.type == "number":
         if str(column.type()) in _SHORT and kind.scale == 0:
             return column.cast("int64")
-        return integer_of(column, kind.scale, COLUMN_LIMIT)
+        return integer_of(column, backend, kind.scale, COLUMN_LIMIT)
     if kind.type == "date":
         return _date(column)
-    key = key_bytes(column, engine, "boolean")
-    true = key == bytes_of("true", engine)
+    key = key_bytes(column, backend, "boolean")
+    true = key == backend.bytes_of("true")
     return ibis.cases((key.notnull(), true))
 
 
@@ -269,7 +255,7 @@ def _joined(table: Any, one: Derived, label: str, looked: str, scope: ExitStack)
     joined: Any = table.left_join(right, [table[looked] == right[f"{looked}:text"]])
     value, code = joined[f"{looked}:label"], joined[f"{looked}:code"]
     if one.unknown is not None:
-        value = value.coalesce(bytes_of(one.unknown, engine_of(table)))
+        value = value.coalesce(backend_of(table).bytes_of(one.unknown))
         code = code.coalesce(_code(one)(one.unknown))
     columns = {name: joined[name] for name in table.columns}
     return joined.select(**columns, **{label: value, code_column(one.name): code})
@@ -287,30 +273,12 @@ def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
         yield batch
 
 
-def _staged(table: Any, scope: ExitStack) -> Any:
-    """The table as a view, so that Ibis neither merges nor compiles its columns again."""
-    if engine_of(table) != "duckdb":
-        return table
-    return scope.enter_context(view(table))
-
-
-def _computed_once(table: Any, scope: ExitStack) -> Any:
-    """`_staged`, also on PostgreSQL, which puts expressions in place of the names of others."""
-    if engine_of(table) != "postgres":
-        return _staged(table, scope)
-    backend = table.get_backend()
-    return backend.fenced(table)
-
-
 class _Compiler:
     """Expressions on the columns of one table."""
 
-    def __init__(self, table: Any, values: Mapping[str, str], engine: str) -> None:
-        self.table, self.values, self.engine = table, dict(values), engine
-
-    def text(self, text: str) -> Any:
-        """A text as its bytes."""
-        return bytes_of(text, self.engine)
+    def __init__(self, table: ibis.Table, values: Mapping[str, str], backend: Backend) -> None:
+        self.table, self.values, self.backend = table, dict(values), backend
+        self.text = backend.bytes_of
 
     def of(self, node: Any) -> Any:
         """An expression."""
@@ -367,7 +335,7 @@ class _Compiler:
         while node.op in TEXT_CHANGES:
             changes.insert(0, node.op)
             (node,) = node.parts
-        return changed_text(self.of(node), changes, self.engine)
+        return changed_text(self.of(node), changes, self.backend)
 
     def ordinal(self, node: Node) -> Any:
         """The number of a day, 1 for 0001-01-01. A year begins in March here."""
@@ -403,7 +371,7 @@ class _Compiler:
             text = text.concat("-").concat(digits.substr(5, 2))
         if node.value == "day":
             text = text.concat("-").concat(digits.substr(7, 2))
-        return plain_bytes(text, self.engine)
+        return self.backend.encoded(text)
 
     def weekday(self, node: Node) -> Any:
         """The day of the week, 1 for Monday to 7 for Sunday, by Sakamoto's rule."""

@@ -21,8 +21,9 @@ import ibis.expr.operations as ops
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from neyman.engines import duckdb, spark
-from neyman.engines.column_types import check_types, plain_form, plain_table, plain_type
+from neyman.engines import duckdb
+from neyman.engines.backends import OWN, OwnBackend, backend_of
+from neyman.engines.column_types import check_types, plain_form, plain_table
 from neyman.engines.csv_reader import DataError, check_names, fault, header_of, read_csv
 from neyman.engines.data_files import data_files
 from neyman.engines.data_frames import Frame, as_frame
@@ -44,7 +45,6 @@ __all__ = [
     "untyped_columns",
 ]
 
-_BACKENDS = {"duckdb": "duckdb", "spark": "pyspark"}
 _CSV = {".csv", ".txt", ".tsv"}
 
 
@@ -84,9 +84,8 @@ def open_table(
         ImportError: the engine is not installed; the message names the extra.
     """
     check_engine(engine, memory, master)
-    if engine == "spark":
-        spark.installed()
-    opening = _Opening(engine, columns, rows, memory, master, csv)
+    OWN[engine].check_installed()
+    opening = _Opening(OWN[engine], columns, rows, memory, master, csv)
     known = as_source(source)
     if csv.form != PLAIN_SOURCE and not csv_files(known):
         raise DataError(
@@ -107,9 +106,9 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
     Raises:
         DataError: with the argument and what is valid.
     """
-    if engine not in _BACKENDS:
+    if engine not in OWN:
         raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
-    if engine != "spark" and master is not None:
+    if master is not None and not OWN[engine].has_master:
         raise DataError(f"master = {master!r}: is for engine = 'spark'; leave it out")
     if memory is not None:
         duckdb.check_memory(memory)
@@ -294,33 +293,27 @@ def close_table(table: ibis.Table) -> None:
 
     The same happens when the table is gone.
     """
-    backend: Any = table.get_backend()
-    if backend.name == "postgres":
-        backend.con.close()
-        return
-    (duckdb if backend.name == "duckdb" else spark).close(backend)
+    backend_of(table).close()
 
 
 @dataclass(frozen=True)
 class _Opening:
     """How a table is wanted."""
 
-    engine: str
+    backend: type[OwnBackend]
     columns: Sequence[str] | None
     rows: bool
     memory: str | None
     master: str | None
     csv: SourcePart
 
-    def held(self, data: pa.Table) -> ibis.Table:
+    def held(self, data: pa.Table | ds.Dataset) -> ibis.Table:
         """An Arrow table on the engine, without its empty texts.
 
         A dictionary of texts has none: see `plain` and `read_csv`.
         """
         coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
-        if self.engine == "duckdb":
-            return without_empty_text(duckdb.registered(data, self.memory), coded)
-        return without_empty_text(spark.registered(data, self.memory, self.master), coded)
+        return without_empty_text(self.backend.registered(data, self.memory, self.master), coded)
 
 
 @singledispatch
@@ -331,9 +324,10 @@ def _opened(source: Any, opening: _Opening) -> ibis.Table:
 
 @_opened.register
 def _(source: DatabaseTable, opening: _Opening) -> ibis.Table:
-    if opening.engine != "duckdb":
+    if not opening.backend.counts_databases:
         raise DataError(
-            f"engine = {opening.engine!r}: a table of a database is counted there; leave engine out"
+            f"engine = {opening.backend.name!r}: a table of a database is counted there; leave "
+            "engine out"
         )
     return source.open(opening.columns, rows=opening.rows, memory=opening.memory)
 
@@ -349,18 +343,15 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
         getattr(node, "source", None)
         for node in table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
     }
-    wanted = _BACKENDS[opening.engine]
+    wanted = opening.backend.ibis_name
     if any(getattr(place, "name", None) != wanted for place in places) or len(places) > 1:
         raise DataError(
             f"data is an Ibis table on {sorted(str(getattr(p, 'name', p)) for p in places)}: must "
-            f"be on one {opening.engine} connection, or in memory; give it as Parquet or as an "
-            "Arrow table"
+            f"be on one {opening.backend.name} connection, or in memory; give it as Parquet or "
+            "as an Arrow table"
         )
     if places:
-        if opening.engine == "spark":
-            spark.of_session(table)
-            table = spark.with_zones(table)
-        return without_empty_text(table)
+        return without_empty_text(opening.backend.accepted(table))
     try:
         held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
     except Exception as error:
@@ -380,10 +371,7 @@ def _(frame: Frame, opening: _Opening) -> ibis.Table:
     if not opening.rows:
         frame.check(columns or ())
         return opening.held(plain_form(picked))
-    data = frame.rows(picked.names, opening.csv)
-    if opening.engine == "spark" and isinstance(data, ds.Dataset):
-        data = data.to_table()
-    return opening.held(plain_table(data) if isinstance(data, pa.Table) else data)
+    return opening.held(opening.backend.taken(frame.rows(picked.names, opening.csv)))
 
 
 def _of_files(files: list[str], opening: _Opening) -> ibis.Table:
@@ -415,17 +403,9 @@ def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
     columns = opening.columns
     picked = duckdb.parquet_schema(files, columns)
     check_types(picked, columns)
-    if opening.engine == "spark":
-        given = opening.memory, opening.master
-        table = spark.parquet(files, picked, columns, *given, rows=opening.rows)
-        return without_empty_text(table)
-    if not opening.rows:
-        return opening.held(plain_form(picked))
-    kinds = {field.name: plain_type(field.type) for field in picked}
-    usable = {name: kind for name, kind in kinds.items() if kind is not None}
-    # Arrow would convert a timestamp on the way, and fail where that loses something.
-    usable |= {field.name: field.type for field in picked if pa.types.is_timestamp(field.type)}
-    return without_empty_text(duckdb.parquet(files, usable, opening.memory))
+    limits = {"memory": opening.memory, "master": opening.master}
+    table = opening.backend.parquet(files, picked, columns, rows=opening.rows, **limits)
+    return without_empty_text(table)
 
 
 def _of_csv(files: list[str], opening: _Opening) -> ibis.Table:

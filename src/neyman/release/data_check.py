@@ -12,7 +12,7 @@ from typing import Any
 
 import ibis
 
-from neyman.engines.backend_tables import row_count
+from neyman.engines.backends import row_count
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import check_unit_type
 from neyman.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
