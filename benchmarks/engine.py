@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from neyman.demo.midwest import counted, write_people, write_plan
 from neyman.engines.aggregate import aggregate_cells, buckets_of, listed, rehearse
-from neyman.engines.backends import fetched, fresh_key, secret_table
+from neyman.engines.backends import backend_of, fetched, fresh_key
 from neyman.engines.bounding import first_rows
 from neyman.engines.data_schema import check_schema
 from neyman.engines.encoding import Coding
@@ -202,7 +202,7 @@ def stages(path: Path | str, engine: str, plan: Plan) -> None:
     table = open_table(path, engine, ("state", "county", "person"))
     coding = Coding(plan, tuple(table.columns))
     names = [axis.name for axis in coding.axes(query, coding.lowest(query))]
-    with secret_table(table, fresh_key()) as key, listed(coding, table, names) as keys:
+    with backend_of(table).secret(fresh_key()) as key, listed(coding, table, names) as keys:
 
         def work(stage: str) -> None:
             for bucket in buckets_of(plan, table):

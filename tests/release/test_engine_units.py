@@ -17,7 +17,7 @@ from test_engine import small_plan
 
 from conftest import on_each
 from neyman.engines.aggregate import aggregate_cells
-from neyman.engines.backends import backend_of, fetched, secret_table
+from neyman.engines.backends import backend_of, fetched
 from neyman.engines.bounding import first_rows
 from neyman.engines.expressions import key_bytes
 from neyman.engines.progress import followed
@@ -227,7 +227,7 @@ def test_which_rows_of_a_unit_are_kept_is_random_and_fair(engine):
         source = pa.table({"unit": ids, "code": np.tile(codes, units)})
         table = open_table(source, engine)
         rows = table.mutate(unit=table["unit"].cast("string").cast("binary"))
-        with secret_table(table, KEY) as key:
+        with backend_of(table).secret(KEY) as key:
             selection = fetched(first_rows(rows, ["code"], 2, key, 0))["code"].to_pylist()
         assert len(selection) == 2 * units
         for code in set(codes):
@@ -274,7 +274,7 @@ def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     table = open_table(pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3]}), engine)
     table = table.mutate(unit=key_bytes(table["unit"], backend_of(table)))
-    with secret_table(table, key) as secret:
+    with backend_of(table).secret(key) as secret:
         rows = first_rows(table, ["code"], 1, secret, 0)
         fetched(rows)
         text = shown(rows, engine) + repr(rows) + repr(secret.op())

@@ -39,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.engines.backends import backend_of, fetched, fresh_key, held, put, secret_table
+from neyman.engines.backends import backend_of, fetched, fresh_key, held
 from neyman.engines.bounding import first_cells, first_rows
 from neyman.engines.cells import SATURATED, Cells, added, product, ravelled, together
 from neyman.engines.csv_reader import DataError, cause, fault
@@ -169,7 +169,7 @@ def _tables_of(
         return dict(_unbounded(coding, table, queries, progress))
     wanted = dict.fromkeys(name for query in queries for name in needed_columns(coding, query))
     parts: dict[Key, list[Cells]] = {}
-    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+    with backend_of(table).secret(key) as secret, listed(coding, table, wanted) as keys:
         buckets = list(buckets_of(plan, table))
         uses = _uses(coding, queries)
         steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
@@ -195,7 +195,7 @@ def _distinct(
     label = 1 + 2 * coding.plan.queries.index(query)
     named = coding.plan.unit.id is not None
     parts: dict[str, list[pa.Table]] = {level: [] for level, _ in query.split}
-    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+    with backend_of(table).secret(key) as secret, listed(coding, table, wanted) as keys:
         for bucket in buckets_of(coding.plan, table):
             rows: Any = coding.looked_up(coding.read(bucket, wanted, unit=named), wanted, keys)
             if named:
@@ -259,7 +259,7 @@ def keys_of(
     group = [*(axis.name for axis in axes), *unknown]
     tables: list[pa.Table] = []
     named = plan.unit.id is not None
-    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+    with backend_of(table).secret(key) as secret, listed(coding, table, wanted) as keys:
         buckets = list(buckets_of(plan, table))
         steps = Steps(len(buckets), progress)
         for bucket in buckets:
@@ -459,7 +459,7 @@ def _unbounded(
 def listed(coding: Coding, table: ibis.Table, wanted: Iterable[str]) -> Iterator[list[ibis.Table]]:
     """The public keys of what is wanted, as tables on the engine of the rows."""
     with ExitStack() as scope:
-        yield [scope.enter_context(put(table, keys)) for keys in coding.keys(wanted)]
+        yield [scope.enter_context(backend_of(table).put(keys)) for keys in coding.keys(wanted)]
 
 
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:

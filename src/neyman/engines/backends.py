@@ -19,16 +19,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from neyman.engines import duckdb, spark
-from neyman.engines.column_types import MOST_OF_NANOSECONDS, plain_form, plain_table, plain_type
+from neyman.engines.column_types import MOST_OF_NANOSECONDS, plain_table
 from neyman.engines.csv_reader import DataError
+from neyman.engines.duckdb import Opening
 from neyman.engines.progress import Progress, Steps, followed
 
 __all__ = [
     "OWN",
     "Backend",
-    "DuckDB",
-    "OwnBackend",
-    "Postgres",
     "Spark",
     "Value",
     "backend_of",
@@ -36,9 +34,7 @@ __all__ = [
     "fresh_key",
     "held",
     "hexadecimal",
-    "put",
     "row_count",
-    "secret_table",
     "stepped",
 ]
 
@@ -70,10 +66,11 @@ def _sql(name: str, given: Sequence[object], result: object) -> Callable[..., Va
     def own(a: object, b: object, c: object) -> None: ...
 
     own.__name__ = name
-    return ibis.udf.scalar.builtin(own, name=name, signature=(tuple(given), result))
+    return ibis.udf.scalar.builtin(name=name, signature=(tuple(given), result))(own)
 
 
-_hex = _sql("hex", [dt.binary], dt.string)
+hexadecimal = _sql("hex", [dt.binary], dt.string)
+"""Bytes in upper-case hexadecimal digits."""
 _encode = _sql("encode", [dt.string], dt.binary)  # DuckDB
 _decode = _sql("decode", [dt.binary], dt.string)  # DuckDB: an error for what is not UTF-8
 _is_utf8 = _sql("is_valid_utf8", [dt.string], dt.boolean)  # Spark
@@ -98,6 +95,8 @@ class Backend(ABC):
     ibis_name: ClassVar[str]
     sources: ClassVar[frozenset[str]]
     """The names of the engines whose rows can be copied to this one."""
+    closed: ClassVar[Callable[[Connection], None]]
+    """Closes a connection if it is ours."""
 
     def __init__(self, connection: Connection = None) -> None:
         self.connection = connection
@@ -143,9 +142,11 @@ class Backend(ABC):
         """Whether the bytes of a text are UTF-8."""
         return ibis.literal(True)
 
-    def stripped(self, text: Value, blanks: str) -> Value:
-        """A text without these characters at its ends."""
-        return _btrim(text, blanks)
+    stripped = staticmethod(_btrim)
+    """A text without some characters at its ends."""
+
+    date_of = staticmethod(_make_date)
+    """The date so many days after 1970-01-01."""
 
     def cased(self, text: Value, own: Value, replaced: Value) -> Value:
         """A text in another case.
@@ -164,10 +165,6 @@ class Backend(ABC):
             return micros
         # The ends of 64 bits stand for infinity or for what is missing.
         return ibis.cases((micros.between(-MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS), micros))
-
-    def date_of(self, days: Value) -> Value:
-        """The date so many days after 1970-01-01."""
-        return _make_date(days)
 
     def stepped(self, number: Value, starts: list[int], values: list[int]) -> Value:
         """See `stepped`."""
@@ -191,18 +188,17 @@ class Backend(ABC):
     def copied(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
         """Rows of another connection, computed once, on this one."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection if it is ours."""
-
     def beside(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
         """Rows of a table of `sources` on this connection, computed once."""
         other = backend_of(rows)
         return held(rows) if other.connection is self.connection else self.copied(rows, other)
 
-    def secret(self, key: str) -> AbstractContextManager[ibis.Table]:
-        """A table of one row that holds a key, which no query and no plan shows."""
-        return self.put(pa.table({"key": [key]}))
+    def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
+        """A table of one row that holds a key.
+
+        The key is data: neither the text of a query nor a plan shows it.
+        """
+        return self.put(pa.table({"key": [_key_text(key)]}))
 
     def view(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
         """Rows that Ibis neither merges into a query nor compiles again."""
@@ -235,56 +231,21 @@ class OwnBackend(Backend):
     counts_databases: ClassVar[bool] = False
     """Whether a run that names it, or no engine, counts tables of databases where they lie."""
 
-    @classmethod
-    def check_installed(cls) -> None:
-        """Refuse an engine that is not installed.
+    registered: ClassVar[Callable[[pa.Table | ds.Dataset, Opening], ibis.Table]]
+    """Arrow data of plain types as a table on a new connection."""
+    parquet: ClassVar[Callable[[Sequence[str], pa.Schema, Opening], ibis.Table]]
+    """Parquet files, and the schema of the columns to read, as a table on a new connection."""
+    accepted: ClassVar[Callable[[ibis.Table], ibis.Table]] = staticmethod(lambda table: table)
+    """A table of the caller's connection; refused if its settings give other answers."""
 
-        Raises:
-            ImportError: the message names the extra.
-        """
-
-    @classmethod
-    def accepted(cls, table: ibis.Table) -> ibis.Table:
-        """A table on a connection of the caller's, as this engine counts it.
-
-        Raises:
-            DataError: the connection has settings that give other answers.
-        """
-        return table
+    @staticmethod
+    def check_installed() -> None:
+        """Refuse an engine that is not installed."""
 
     @classmethod
     def taken(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
         """Arrow data in the form that the engine reads."""
         return plain_table(data) if isinstance(data, pa.Table) else data
-
-    @classmethod
-    @abstractmethod
-    def registered(
-        cls, data: pa.Table | ds.Dataset, memory: str | None, master: str | None
-    ) -> ibis.Table:
-        """Arrow data of plain types on a new connection; ``memory`` and ``master`` as opened."""
-
-    @classmethod
-    @abstractmethod
-    def parquet(
-        cls,
-        files: Sequence[str],
-        schema: pa.Schema,
-        columns: Sequence[str] | None,
-        *,
-        rows: bool,
-        memory: str | None,
-        master: str | None,
-    ) -> ibis.Table:
-        """Parquet files of one form on a new connection.
-
-        Args:
-            files: their paths.
-            schema: the Arrow schema of the columns to read.
-            columns: those of them that are needed; None for those that can be read.
-            rows: False for none.
-            memory, master: as `open_table` has them.
-        """
 
 
 class DuckDB(OwnBackend):
@@ -292,10 +253,9 @@ class DuckDB(OwnBackend):
 
     name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres"})
     counts_databases = True
-
-    def encoded(self, text: Value) -> Value:
-        """A text as its bytes."""
-        return _encode(text)
+    encoded, stripped = staticmethod(_encode), staticmethod(_trim)
+    registered, parquet = staticmethod(duckdb.registered), staticmethod(duckdb.parquet)
+    closed = staticmethod(duckdb.close)
 
     def once(self, value: Value) -> Value:
         """A value behind a condition that is random to DuckDB, and always true.
@@ -310,10 +270,6 @@ class DuckDB(OwnBackend):
         """Bytes as a text, which is computed only where they are UTF-8."""
         digits = hexadecimal(data)
         return _decode(data), digits.re_search(_UTF8_HEX), digits.re_search(_ASCII_HEX)
-
-    def stripped(self, text: Value, blanks: str) -> Value:
-        """A text without these characters at its ends."""
-        return _trim(text, blanks)
 
     def cased(self, text: Value, own: Value, replaced: Value) -> Value:
         """A text in another case: ``replaced`` takes 0.1 ms, since it sorts the letters."""
@@ -389,55 +345,20 @@ class DuckDB(OwnBackend):
         """The answer of a query, with DuckDB's own progress."""
         return followed(self.connection.con, query, tell)
 
-    def close(self) -> None:
-        """Close the connection if it is ours."""
-        duckdb.close(self.connection)
-
-    @classmethod
-    def registered(
-        cls, data: pa.Table | ds.Dataset, memory: str | None, master: str | None
-    ) -> ibis.Table:
-        """Arrow data on a new DuckDB."""
-        return duckdb.registered(data, memory)
-
-    @classmethod
-    def parquet(
-        cls,
-        files: Sequence[str],
-        schema: pa.Schema,
-        columns: Sequence[str] | None,
-        *,
-        rows: bool,
-        memory: str | None,
-        master: str | None,
-    ) -> ibis.Table:
-        """Parquet files on a new DuckDB."""
-        if not rows:
-            return duckdb.registered(plain_form(schema), memory)
-        kinds = {field.name: plain_type(field.type) for field in schema}
-        usable = {name: kind for name, kind in kinds.items() if kind is not None}
-        # Arrow would convert a timestamp on the way, and fail where that loses something.
-        usable |= {field.name: field.type for field in schema if pa.types.is_timestamp(field.type)}
-        return duckdb.parquet(files, usable, memory)
-
 
 class Spark(OwnBackend):
     """Spark, in a session of our own or of the caller's."""
 
     name, ibis_name, sources = "spark", "pyspark", frozenset({"spark"})
     has_master = True
-
-    def is_text(self, text: Value) -> Value:
-        """Whether the bytes of a text are UTF-8."""
-        return _is_utf8(text)
+    is_text, date_of = staticmethod(_is_utf8), staticmethod(_date_from_unix_date)
+    registered, parquet = staticmethod(spark.registered), staticmethod(spark.parquet)
+    accepted, check_installed = staticmethod(spark.accepted), staticmethod(spark.installed)
+    closed = staticmethod(spark.close)
 
     def micros(self, column: Value) -> Value:
         """The microseconds of a timestamp."""
         return _unix_micros(column.cast("timestamp('UTC')"))
-
-    def date_of(self, days: Value) -> Value:
-        """The date so many days after 1970-01-01."""
-        return _date_from_unix_date(days)
 
     def stepped(self, number: Value, starts: list[int], values: list[int]) -> Value:
         """An element of an array: Spark takes half a minute to plan so many cases."""
@@ -462,7 +383,8 @@ class Spark(OwnBackend):
         """Rows that Spark caches."""
         # Ibis forgets to register tables in memory before it caches what uses them.
         self.connection._run_pre_execute_hooks(rows)
-        with steps.run(self.followed, rows.cache) as cached:
+        cached: Any = steps.run(self.followed, rows.cache)
+        with cached:
             yield cached
 
     def arrow(self, rows: ibis.Table) -> pa.Table:
@@ -488,52 +410,17 @@ class Spark(OwnBackend):
         self.connection._run_pre_execute_hooks(rows)
         return self.connection._session.sql(self.connection.compile(rows))
 
-    def close(self) -> None:
-        """Close the connection if it is ours, and Spark with the last of them."""
-        spark.close(self.connection)
-
-    @classmethod
-    def check_installed(cls) -> None:
-        """Refuse where PySpark is not installed."""
-        spark.installed()
-
-    @classmethod
-    def accepted(cls, table: ibis.Table) -> ibis.Table:
-        """A table of a session with our settings."""
-        spark.of_session(table)
-        return spark.with_zones(table)
-
     @classmethod
     def taken(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
         """Arrow data in memory."""
-        return plain_table(data.to_table() if isinstance(data, ds.Dataset) else data)
-
-    @classmethod
-    def registered(
-        cls, data: pa.Table | ds.Dataset, memory: str | None, master: str | None
-    ) -> ibis.Table:
-        """Arrow data in a new session."""
-        return spark.registered(data, memory, master)
-
-    @classmethod
-    def parquet(
-        cls,
-        files: Sequence[str],
-        schema: pa.Schema,
-        columns: Sequence[str] | None,
-        *,
-        rows: bool,
-        memory: str | None,
-        master: str | None,
-    ) -> ibis.Table:
-        """Parquet files in a new session."""
-        return spark.parquet(files, schema, columns, memory, master, rows=rows)
+        return super().taken(data.to_table() if isinstance(data, ds.Dataset) else data)
 
 
 class Postgres(Backend):
     """PostgreSQL: a snapshot of a server, where nothing is written (see `databases.postgres`)."""
 
     name, ibis_name, sources = "postgres", "postgres", frozenset({"postgres"})
+    closed = staticmethod(lambda connection: connection.con.close())
 
     def grouped(self, column: Value) -> Value:
         """The column itself: a text compares by its bytes."""
@@ -549,9 +436,9 @@ class Postgres(Backend):
         """Rows as literals of each query."""
         return nullcontext(self.connection.listed(rows))
 
-    def secret(self, key: str) -> AbstractContextManager[ibis.Table]:
+    def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
         """A setting of the transaction, as a table."""
-        return nullcontext(self.connection.secret(key))
+        return nullcontext(self.connection.secret(_key_text(key)))
 
     def fenced(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
         """Rows whose expressions the server computes once."""
@@ -573,10 +460,6 @@ class Postgres(Backend):
             "two tables are on several PostgreSQL connections; give both on one server and "
             "database with the same role, or both as files"
         )
-
-    def close(self) -> None:
-        """Close the connection, which is always ours."""
-        self.connection.con.close()
 
 
 OWN: dict[str, type[OwnBackend]] = {kind.name: kind for kind in (DuckDB, Spark)}
@@ -600,11 +483,6 @@ def fresh_key() -> bytes:
     return secrets.token_bytes(18)
 
 
-def hexadecimal(data: Value) -> Value:
-    """Bytes in upper-case hexadecimal digits."""
-    return _hex(data)
-
-
 def stepped(number: Value, starts: list[int], values: list[int]) -> Value:
     """The value of the last start that a number has reached: the first before all of them."""
     if not starts:
@@ -615,18 +493,9 @@ def stepped(number: Value, starts: list[int], values: list[int]) -> Value:
     return ibis.cases((number < starts[middle], below), else_=above)
 
 
-def put(table: ibis.Table, rows: pa.Table) -> AbstractContextManager[ibis.Table]:
-    """Rows on the engine of another table, in a temporary table that is dropped after use."""
-    return backend_of(table).put(rows)
-
-
-def secret_table(table: ibis.Table, key: bytes) -> AbstractContextManager[ibis.Table]:
-    """A table of one row, that holds the key, on the engine of another table.
-
-    The key is data: neither the text of a query nor a plan shows it.
-    """
+def _key_text(key: bytes) -> str:
     # As text it takes 24 bytes, so that most rows fit into one block of SHA-256.
-    return backend_of(table).secret(base64.b64encode(key).decode())
+    return base64.b64encode(key).decode()
 
 
 def held(rows: ibis.Table, steps: Steps | None = None) -> AbstractContextManager[ibis.Table]:

@@ -24,7 +24,7 @@ from neyman.engines.aggregate import (
     selected,
     with_numbers,
 )
-from neyman.engines.backends import fetched, fresh_key, held, row_count, secret_table
+from neyman.engines.backends import backend_of, fetched, fresh_key, held, row_count
 from neyman.engines.bounding import first_rows
 from neyman.engines.encoding import Axis, Coding
 from neyman.engines.private_tables import Private
@@ -225,7 +225,7 @@ def _of_units(
     first = {"taken": row_count(table), "named": row_count(coding.read(table, (), unit=True))}
     for query in queries:
         yield from ((query.name, step, number) for step, number in first.items())
-    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+    with backend_of(table).secret(key) as secret, listed(coding, table, wanted) as keys:
         for bucket in buckets_of(plan, table):
             rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
             bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)

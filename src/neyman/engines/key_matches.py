@@ -18,7 +18,7 @@ import ibis
 import pyarrow as pa
 
 from neyman.engines.aggregate import listed
-from neyman.engines.backends import Value, backend_of, fetched, held, put
+from neyman.engines.backends import Value, backend_of, fetched, held
 from neyman.engines.data_schema import as_written, level_columns
 from neyman.engines.encoding import Coding
 from neyman.engines.expressions import (
@@ -274,7 +274,7 @@ def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ..
         texts = pa.array([text.encode() for text, _ in one.pairs], pa.binary())
         with (
             held(groups) as held_groups,
-            put(table, pa.table({"listed": texts})) as right,
+            backend_of(table).put(pa.table({"listed": texts})) as right,
         ):
             every: Any = held_groups
             joined: Any = every.left_join(right, [every[name] == right["listed"]])

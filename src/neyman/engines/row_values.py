@@ -24,7 +24,7 @@ from typing import Any
 import ibis
 import pyarrow as pa
 
-from neyman.engines.backends import Backend, Value, backend_of, hexadecimal, put
+from neyman.engines.backends import Backend, Value, backend_of, hexadecimal
 from neyman.engines.data_schema import code_column, filter_column, written_column
 from neyman.engines.expressions import (
     TIME_OF_DAY,
@@ -251,7 +251,7 @@ def _joined(table: Any, one: Derived, label: str, looked: str, scope: ExitStack)
             f"{looked}:code": pa.array(codes, pa.int32()),
         }
     )
-    right: Any = scope.enter_context(put(table, listed))
+    right: Any = scope.enter_context(backend_of(table).put(listed))
     joined: Any = table.left_join(right, [table[looked] == right[f"{looked}:text"]])
     value, code = joined[f"{looked}:label"], joined[f"{looked}:code"]
     if one.unknown is not None:

@@ -11,7 +11,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import singledispatch
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from neyman.engines import duckdb
-from neyman.engines.backends import OWN, OwnBackend, backend_of
+from neyman.engines.backends import OWN, backend_of
 from neyman.engines.column_types import check_types, plain_form, plain_table
 from neyman.engines.csv_reader import DataError, check_names, fault, header_of, read_csv
 from neyman.engines.data_files import data_files
 from neyman.engines.data_frames import Frame, as_frame
 from neyman.engines.databases.files import file_table
 from neyman.engines.databases.table import DatabaseTable
+from neyman.engines.duckdb import Opening
 from neyman.engines.expressions import without_empty_text
 from neyman.plan.document import PLAIN_SOURCE, SourcePart
 
@@ -85,7 +85,7 @@ def open_table(
     """
     check_engine(engine, memory, master)
     OWN[engine].check_installed()
-    opening = _Opening(OWN[engine], columns, rows, memory, master, csv)
+    opening = Opening(engine, columns, rows, memory, master, csv)
     known = as_source(source)
     if csv.form != PLAIN_SOURCE and not csv_files(known):
         raise DataError(
@@ -293,47 +293,36 @@ def close_table(table: ibis.Table) -> None:
 
     The same happens when the table is gone.
     """
-    backend_of(table).close()
+    backend = backend_of(table)
+    type(backend).closed(backend.connection)
 
 
-@dataclass(frozen=True)
-class _Opening:
-    """How a table is wanted."""
+def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
+    """Arrow data on the engine, without its empty texts.
 
-    backend: type[OwnBackend]
-    columns: Sequence[str] | None
-    rows: bool
-    memory: str | None
-    master: str | None
-    csv: SourcePart
-
-    def held(self, data: pa.Table | ds.Dataset) -> ibis.Table:
-        """An Arrow table on the engine, without its empty texts.
-
-        A dictionary of texts has none: see `plain` and `read_csv`.
-        """
-        coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
-        return without_empty_text(self.backend.registered(data, self.memory, self.master), coded)
+    A dictionary of texts has none: see `plain` and `read_csv`.
+    """
+    coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
+    return without_empty_text(OWN[opening.engine].registered(data, opening), coded)
 
 
 @singledispatch
-def _opened(source: Any, opening: _Opening) -> ibis.Table:
+def _opened(source: Any, opening: Opening) -> ibis.Table:
     """What `as_source` gives as a table on its engine; here paths."""
     return _of_files(data_files(source), opening)
 
 
 @_opened.register
-def _(source: DatabaseTable, opening: _Opening) -> ibis.Table:
-    if not opening.backend.counts_databases:
+def _(source: DatabaseTable, opening: Opening) -> ibis.Table:
+    if not OWN[opening.engine].counts_databases:
         raise DataError(
-            f"engine = {opening.backend.name!r}: a table of a database is counted there; leave "
-            "engine out"
+            f"engine = {opening.engine!r}: a table of a database is counted there; leave engine out"
         )
     return source.open(opening.columns, rows=opening.rows, memory=opening.memory)
 
 
 @_opened.register(ibis.Table)
-def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
+def _(table: ibis.Table, opening: Opening) -> ibis.Table:
     columns = opening.columns
     check_names(table.columns, columns or ())
     table = table.select(*columns) if columns is not None else table
@@ -343,15 +332,15 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
         getattr(node, "source", None)
         for node in table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
     }
-    wanted = opening.backend.ibis_name
+    wanted = OWN[opening.engine].ibis_name
     if any(getattr(place, "name", None) != wanted for place in places) or len(places) > 1:
         raise DataError(
             f"data is an Ibis table on {sorted(str(getattr(p, 'name', p)) for p in places)}: must "
-            f"be on one {opening.backend.name} connection, or in memory; give it as Parquet or "
+            f"be on one {opening.engine} connection, or in memory; give it as Parquet or "
             "as an Arrow table"
         )
     if places:
-        return without_empty_text(opening.backend.accepted(table))
+        return without_empty_text(OWN[opening.engine].accepted(table))
     try:
         held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
     except Exception as error:
@@ -359,22 +348,22 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
             error, f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
         ) from None
     check_types(held.schema, columns)
-    return opening.held(plain_table(held) if opening.rows else plain_form(held.schema))
+    return _held(opening, plain_table(held) if opening.rows else plain_form(held.schema))
 
 
 @_opened.register(Frame)
-def _(frame: Frame, opening: _Opening) -> ibis.Table:
+def _(frame: Frame, opening: Opening) -> ibis.Table:
     columns, schema = opening.columns, frame.schema
     check_names(schema.names, columns or ())
     check_types(schema, columns)
     picked = _picked(schema, columns)
     if not opening.rows:
         frame.check(columns or ())
-        return opening.held(plain_form(picked))
-    return opening.held(opening.backend.taken(frame.rows(picked.names, opening.csv)))
+        return _held(opening, plain_form(picked))
+    return _held(opening, OWN[opening.engine].taken(frame.rows(picked.names, opening.csv)))
 
 
-def _of_files(files: list[str], opening: _Opening) -> ibis.Table:
+def _of_files(files: list[str], opening: Opening) -> ibis.Table:
     return (_of_parquet if _are_parquet(files) else _of_csv)(files, opening)
 
 
@@ -399,22 +388,20 @@ def _suffix(file: str) -> str:
     return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
-def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
+def _of_parquet(files: list[str], opening: Opening) -> ibis.Table:
     columns = opening.columns
     picked = duckdb.parquet_schema(files, columns)
     check_types(picked, columns)
-    limits = {"memory": opening.memory, "master": opening.master}
-    table = opening.backend.parquet(files, picked, columns, rows=opening.rows, **limits)
-    return without_empty_text(table)
+    return without_empty_text(OWN[opening.engine].parquet(files, picked, opening))
 
 
-def _of_csv(files: list[str], opening: _Opening) -> ibis.Table:
+def _of_csv(files: list[str], opening: Opening) -> ibis.Table:
     columns, rows = opening.columns, opening.rows
     if columns is None:
         headers = [header_of(file, opening.csv) for file in files]
         columns = [name for name in _unambiguous(headers[0]) if all(name in h for h in headers)]
     parts = [read_csv(file, columns, rows=rows, source=opening.csv) for file in files]
-    return opening.held(pa.concat_tables(parts))
+    return _held(opening, pa.concat_tables(parts))
 
 
 def _picked(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

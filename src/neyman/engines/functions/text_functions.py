@@ -59,7 +59,8 @@ def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value
         backend: the engine that it is on.
     """
     text, is_text, is_ascii = backend.decoded(data)
-    short = long = text
+    short: Value = text
+    long: Value = text
     for change in changes:
         if change == "strip":
             short, long = (backend.stripped(one, BLANKS).nullif("") for one in (short, long))
