@@ -32,7 +32,7 @@ from neyman.engines.aggregate import aggregate_cells, buckets_of, listed, rehear
 from neyman.engines.backends import backend_of, fetched, fresh_key
 from neyman.engines.bounding import first_rows
 from neyman.engines.data_schema import check_schema
-from neyman.engines.encoding import Coding
+from neyman.engines.encoding import Coding, names_of
 from neyman.engines.source import close_table, open_table
 from neyman.plan.plan import Plan
 
@@ -201,14 +201,15 @@ def stages(path: Path | str, engine: str, plan: Plan) -> None:
     query = plan.queries[0]
     table = open_table(path, engine, ("state", "county", "person"))
     coding = Coding(plan, tuple(table.columns))
-    names = [axis.name for axis in coding.axes(query, coding.lowest(query))]
-    with backend_of(table).secret(fresh_key()) as key, listed(coding, table, names) as keys:
+    axes = coding.axes(query, coding.lowest(query))
+    names = names_of(axes)
+    with backend_of(table).secret(fresh_key()) as key, listed(coding, table, axes) as keys:
 
         def work(stage: str) -> None:
             for bucket in buckets_of(plan, table):
-                rows: Any = coding.read(bucket, names, unit=True)
+                rows: Any = coding.read(bucket, axes, unit=True)
                 if stage != "reading":
-                    rows = coding.looked_up(rows, names, keys)
+                    rows = coding.looked_up(rows, axes, keys)
                 if stage in ("hashing and ranking", "grouping"):
                     rows = first_rows(rows, names, plan.unit.rows, key, 0)
                 if stage == "grouping":

@@ -16,17 +16,16 @@ import ibis
 
 from neyman.engines.aggregate import (
     bounded_rows,
-    buckets_of,
     chosen_rows,
+    coded_rows,
     known_rows,
     listed,
     needed_columns,
     selected,
     with_numbers,
 )
-from neyman.engines.backends import backend_of, fetched, fresh_key, held, row_count
-from neyman.engines.bounding import first_rows
-from neyman.engines.encoding import Axis, Coding
+from neyman.engines.backends import fetched, fresh_key, held, row_count
+from neyman.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.engines.private_tables import Private
 from neyman.plan.plan import Plan
 from neyman.plan.query import Query
@@ -185,8 +184,7 @@ def _of_rows(
     """Where each row is a unit: no bound drops a row."""
     every = row_count(table)
     for query in queries:
-        wanted = _needed(coding, query)
-        rows: Any = coding.read(table, wanted, unit=False)
+        rows: Any = coding.read(table, needed_columns(coding, query), unit=False)
         for step in ("taken", "named", "read"):
             yield query.name, step, every
         yield query.name, "known", _with_keys(coding, table, rows, query)
@@ -197,13 +195,13 @@ def _of_rows(
 
 def _with_keys(coding: Coding, table: ibis.Table, rows: Any, query: Query) -> int:
     """The number of rows with a key on every axis."""
-    texts = [name for name in rows.columns if name[0] == "t"]
-    if not texts:
+    sources = coding.sources(rows)
+    if not sources:
         return row_count(rows)
-    names = [*(axis.name for axis in _key_axes(coding, query)), *coding.discovered(query)]
-    groups = rows.group_by(*texts).aggregate(rows=rows.count())
-    with listed(coding, table, names) as keys:
-        left: Any = _known(coding, coding.looked_up(groups, names, keys), query)
+    wanted = [*_key_axes(coding, query), *coding.discovered(query)]
+    groups = rows.group_by(*names_of(sources)).aggregate(rows=rows.count())
+    with listed(coding, table, wanted) as keys:
+        left: Any = _known(coding, coding.looked_up(groups, wanted, keys), query)
         return int(fetched(left.aggregate(n=left["rows"].sum()))["n"][0].as_py() or 0)
 
 
@@ -211,7 +209,8 @@ def _numbered(coding: Coding, rows: Any, query: Query) -> Any:
     """The rows with the numbers that a query needs."""
     if query.delta is not None:
         return rows
-    bins = [axis for axis in coding.axes(query, coding.lowest(query)) if axis.name[0] == "h"]
+    axes = coding.axes(query, coding.lowest(query))
+    bins = [axis for axis in axes if axis.kind is Kind.BIN]
     return with_numbers(coding, known_rows(rows, bins), query)
 
 
@@ -219,16 +218,13 @@ def _of_units(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
     """Where units are named: as `tables_of` and `keys_of` bound their rows."""
-    plan = coding.plan
-    wanted = dict.fromkeys(name for query in queries for name in _needed(coding, query))
+    wanted = dict.fromkeys(one for query in queries for one in needed_columns(coding, query))
     # Buckets leave rows without an id out.
     first = {"taken": row_count(table), "named": row_count(coding.read(table, (), unit=True))}
     for query in queries:
         yield from ((query.name, step, number) for step, number in first.items())
-    with backend_of(table).secret(key) as secret, listed(coding, table, wanted) as keys:
-        for bucket in buckets_of(plan, table):
-            rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
-            bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
+    with coded_rows(coding, table, wanted, key) as (buckets, secret):
+        for bounded in buckets:
             with held(bounded) as counted:
                 read = row_count(counted)
                 for query in queries:
@@ -246,19 +242,13 @@ def _left(coding: Coding, rows: Any, query: Query, secret: Any) -> Iterator[tupl
         if query.delta is not None:
             yield step, chosen_rows(coding, rows, bounds, secret)
         else:
-            label = 1 + 2 * coding.plan.queries.index(query)
-            yield step, bounded_rows(coding, rows, bounds, secret, label)
+            yield step, bounded_rows(coding, rows, bounds, secret)
 
 
-def _needed(coding: Coding, query: Query) -> list[str]:
-    return [*needed_columns(coding, query), *coding.discovered(query)]
+def _key_axes(coding: Coding, query: Query) -> list[CodeColumn]:
+    axes = coding.axes(query, coding.lowest(query))
+    return [axis for axis in axes if axis.kind is not Kind.BIN]
 
 
-def _key_axes(coding: Coding, query: Query) -> list[Axis]:
-    return [axis for axis in coding.axes(query, coding.lowest(query)) if axis.name[0] != "h"]
-
-
-def _known(coding: Coding, rows: Any, query: Query) -> Any:
-    left = known_rows(rows, _key_axes(coding, query))
-    unknown = coding.discovered(query)
-    return left.filter(*(left[name].notnull() for name in unknown)) if unknown else left
+def _known(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
+    return known_rows(rows, _key_axes(coding, query), coding.discovered(query))

@@ -20,7 +20,7 @@ import pyarrow as pa
 from neyman.engines.aggregate import listed
 from neyman.engines.backends import Value, backend_of, fetched, held
 from neyman.engines.data_schema import as_written, level_columns
-from neyman.engines.encoding import Coding
+from neyman.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.engines.expressions import (
     integer_of,
     scaled_integer,
@@ -190,7 +190,7 @@ def _key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]
             unknown = () if hierarchy.unknown is None else hierarchy.rows[hierarchy.unknown]
             goes = " > ".join(unknown) or None
             levels = level_columns(hierarchy, coding.present)
-            yield _matched(coding, table, place.name, place.size, levels, goes, most)
+            yield _matched(coding, table, place, levels, goes, most)
     used = {name for query in plan.queries for name in query.by}
     for column in plan.columns:
         if column.name not in used:
@@ -200,7 +200,7 @@ def _key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]
             continue
         axis = coding.key(column.name)
         goes = None if column.unknown is None else key_text(column.keys[column.unknown])
-        yield _matched(coding, table, axis.name, axis.size, (column.name,), goes, most)
+        yield _matched(coding, table, axis, (column.name,), goes, most)
 
 
 def _strict(plan: Plan) -> Plan:
@@ -213,22 +213,21 @@ def _strict(plan: Plan) -> Plan:
 def _matched(
     coding: Coding,
     table: ibis.Table,
-    code: str,
-    size: int,
+    axis: CodeColumn,
     columns: Sequence[str],
     unknown: str | None,
     most: int,
 ) -> KeyMatch:
-    rows: Any = coding.read(table, {code}, unit=False, shown=True)
-    names = [f"{kind}{coding.names.index(name)}" for name in columns for kind in "tv"]
-    values = [name for name in names if name[0] == "v"]
-    groups = rows.group_by(*names).aggregate(rows=rows.count())
-    with listed(coding, table, [code]) as keys:
-        coded: Any = coding.looked_up(groups, [code], keys)
+    rows: Any = coding.read(table, {axis}, unit=False, shown=True)
+    sources = [coding.source(name) for name in columns]
+    values = names_of(CodeColumn(Kind.WRITTEN, source.index) for source in sources)
+    groups = rows.group_by(*names_of(sources), *values).aggregate(rows=rows.count())
+    with listed(coding, table, [axis]) as keys:
+        coded: Any = coding.looked_up(groups, [axis], keys)
         with held(coded) as held_groups:
             every: Any = held_groups
-            matched = _total(every.filter(every[code] < size))
-            other: Any = every.filter(every[code] >= size)
+            matched = _total(every.filter(every[axis.name] < axis.size))
+            other: Any = every.filter(every[axis.name] >= axis.size)
             absent = ibis.and_(*(other[name].isnull() for name in values))
             missing = _total(other.filter(absent))
             present: Any = other.filter(~absent)
@@ -240,9 +239,9 @@ def _matched(
 
 def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
     """A column whose values are all keys."""
-    name = f"t{coding.names.index(column.name)}"
-    rows: Any = coding.read(table, {name}, unit=False)
-    counts = fetched(rows.aggregate(rows=rows.count(), known=rows[name].count()))
+    source = coding.source(column.name)
+    rows: Any = coding.read(table, {source}, unit=False)
+    counts = fetched(rows.aggregate(rows=rows.count(), known=rows[source.name].count()))
     known, every = counts["known"][0].as_py(), counts["rows"][0].as_py()
     return KeyMatch((column.name,), known, every - known, 0, 0, (), None)
 
