@@ -39,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.engines.backends import backend_of, fetched, fresh_key, held
+from neyman.engines.backends import Value, backend_of, fetched, fresh_key, held
 from neyman.engines.bounding import first_cells, first_rows
 from neyman.engines.cells import SATURATED, Cells, added, product, ravelled, together
 from neyman.engines.csv_reader import DataError, cause, fault
@@ -467,7 +467,7 @@ def coded_rows(
         yield buckets, secret
 
 
-def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:
+def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Value]:
     """Numbers of rows, and for each column of values what is asked of it, see `_column_of`.
 
     A row without a number that a part needs adds nothing to this part [UN-10].
@@ -488,7 +488,7 @@ def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, 
     return measures
 
 
-def _added(value: Any, measure: str, clip: tuple[int, int]) -> Any:
+def _added(value: Value, measure: str, clip: tuple[int, int]) -> Value:
     """What a value adds to a sum, an offset or a sum of squares."""
     if measure == "offset":
         about = middle(clip)
@@ -496,7 +496,7 @@ def _added(value: Any, measure: str, clip: tuple[int, int]) -> Any:
     return _square(value, clip) if measure == "square" else value
 
 
-def _square(value: Any, clip: tuple[int, int]) -> Any:
+def _square(value: Value, clip: tuple[int, int]) -> Value:
     about = center(clip)
     away: Any = value - about
     if max(clip[1] - about, about - clip[0]) > _SMALL:
@@ -530,7 +530,7 @@ def _grouped(
     return table, {axis: _integers(table[axis.name]) for axis in axes}
 
 
-def _integers(column: Any) -> NDArray[np.int64]:
+def _integers(column: pa.ChunkedArray) -> NDArray[np.int64]:
     return column.to_numpy().astype(np.int64, copy=False)
 
 

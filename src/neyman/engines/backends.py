@@ -35,6 +35,7 @@ __all__ = [
     "held",
     "hexadecimal",
     "row_count",
+    "row_sum",
     "stepped",
 ]
 
@@ -510,6 +511,12 @@ def fetched(rows: ibis.Table, steps: Steps | None = None) -> pa.Table:
     """A result as an Arrow table: the next step."""
     backend = backend_of(rows)
     return (steps or Steps(1, None)).run(backend.followed, lambda: backend.arrow(rows))
+
+
+def row_sum(groups: ibis.Table) -> int:
+    """Return the number of rows of groups that have it in a column ``rows``."""
+    counted: Any = groups
+    return int(fetched(groups.aggregate(n=counted["rows"].sum()))["n"][0].as_py() or 0)
 
 
 def row_count(rows: ibis.Table) -> int:

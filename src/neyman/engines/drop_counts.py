@@ -24,7 +24,7 @@ from neyman.engines.aggregate import (
     selected,
     with_numbers,
 )
-from neyman.engines.backends import fetched, fresh_key, held, row_count
+from neyman.engines.backends import fetched, fresh_key, held, row_count, row_sum
 from neyman.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.engines.private_tables import Private
 from neyman.plan.plan import Plan
@@ -193,7 +193,7 @@ def _of_rows(
             yield query.name, step, left
 
 
-def _with_keys(coding: Coding, table: ibis.Table, rows: Any, query: Query) -> int:
+def _with_keys(coding: Coding, table: ibis.Table, rows: ibis.Table, query: Query) -> int:
     """The number of rows with a key on every axis."""
     sources = coding.sources(rows)
     if not sources:
@@ -201,11 +201,10 @@ def _with_keys(coding: Coding, table: ibis.Table, rows: Any, query: Query) -> in
     wanted = [*_key_axes(coding, query), *coding.discovered(query)]
     groups = rows.group_by(*names_of(sources)).aggregate(rows=rows.count())
     with listed(coding, table, wanted) as keys:
-        left: Any = _known(coding, coding.looked_up(groups, wanted, keys), query)
-        return int(fetched(left.aggregate(n=left["rows"].sum()))["n"][0].as_py() or 0)
+        return row_sum(_known(coding, coding.looked_up(groups, wanted, keys), query))
 
 
-def _numbered(coding: Coding, rows: Any, query: Query) -> Any:
+def _numbered(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
     """The rows with the numbers that a query needs."""
     if query.delta is not None:
         return rows
@@ -233,7 +232,9 @@ def _of_units(
                         yield query.name, step, row_count(left)
 
 
-def _left(coding: Coding, rows: Any, query: Query, secret: Any) -> Iterator[tuple[str, Any]]:
+def _left(
+    coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table
+) -> Iterator[tuple[str, ibis.Table]]:
     """The rows that are left after each step."""
     unbounded = replace(query, groups=None, rows_per_group=None)
     grouped = replace(query, rows_per_group=None)

@@ -234,7 +234,7 @@ def _same(name: str, first: Any, other: Any, native: Any, other_native: Any) -> 
     return plain_type(first[name]) == plain_type(other[name])
 
 
-def _agreed(kind: Any, native: Any) -> Any:
+def _agreed(kind: pa.DataType, native: Any) -> pa.DataType:
     """An Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
     plain = plain_type(kind)
     if plain is None or pa.types.is_null(kind) or not reads_as_is(kind):
@@ -291,7 +291,7 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
     return registered(_by_arrow(files, types), opening).select(*types)
 
 
-def _by_arrow(files: Sequence[str], types: Mapping[str, Any]) -> Any:
+def _by_arrow(files: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table | ds.Dataset:
     """Parquet files as Arrow reads them: where they lie, or in memory to convert timestamps."""
     data = ds.dataset(
         [os.path.abspath(file) for file in files],
@@ -312,17 +312,11 @@ def _text_for_null(table: ibis.Table) -> ibis.Table:
     return table.mutate(**{name: table[name].cast("string") for name in empty}) if empty else table
 
 
-def _text_columns(table: ibis.Table) -> list[str]:
-    return [name for name, kind in table.schema().items() if kind.is_string()]
-
-
-def _longest(column: Any) -> Any:
-    return column.length().max()
-
-
 def _is_text(table: ibis.Table) -> bool:
     """Whether all text is UTF-8: whether DuckDB can read it."""
-    measured = {f"c{i}": _longest(table[name]) for i, name in enumerate(_text_columns(table))}
+    rows: Any = table
+    names = [name for name, kind in table.schema().items() if kind.is_string()]
+    measured = {f"c{i}": rows[name].length().max() for i, name in enumerate(names)}
     try:
         if measured:
             table.aggregate(**measured).to_pyarrow()

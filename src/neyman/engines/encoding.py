@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.engines.backends import backend_of
+from neyman.engines.backends import Value, backend_of
 from neyman.engines.data_schema import (
     as_written,
     code_column,
@@ -205,7 +205,7 @@ class Coding:
         rows: Any = table.select(**columns)
         return rows.filter(rows["unit"].notnull()) if unit else rows
 
-    def _integer(self, table: ibis.Table, name: str, low: int, high: int) -> Any:
+    def _integer(self, table: ibis.Table, name: str, low: int, high: int) -> Value:
         column = self.plan.column(name)
         return scaled_integer(
             table[name], backend_of(table), column.decimals, low, high, column.unknown

@@ -18,7 +18,7 @@ import ibis
 import pyarrow as pa
 
 from neyman.engines.aggregate import listed
-from neyman.engines.backends import Value, backend_of, fetched, held
+from neyman.engines.backends import Value, backend_of, fetched, held, row_count, row_sum
 from neyman.engines.data_schema import as_written, level_columns
 from neyman.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.engines.expressions import (
@@ -226,13 +226,13 @@ def _matched(
         coded: Any = coding.looked_up(groups, [axis], keys)
         with held(coded) as held_groups:
             every: Any = held_groups
-            matched = _total(every.filter(every[axis.name] < axis.size))
+            matched = row_sum(every.filter(every[axis.name] < axis.size))
             other: Any = every.filter(every[axis.name] >= axis.size)
             absent = ibis.and_(*(other[name].isnull() for name in values))
-            missing = _total(other.filter(absent))
+            missing = row_sum(other.filter(absent))
             present: Any = other.filter(~absent)
             unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
-            number, total = _measured(unmatched)
+            number, total = row_count(unmatched), row_sum(unmatched)
             frequent = _frequent(unmatched, values, most)
     return KeyMatch(tuple(columns), matched, missing, total, number, frequent, unknown)
 
@@ -277,11 +277,11 @@ def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ..
         ):
             every: Any = held_groups
             joined: Any = every.left_join(right, [every[name] == right["listed"]])
-            matched = _total(joined.filter(joined["listed"].notnull()))
+            matched = row_sum(joined.filter(joined["listed"].notnull()))
             other: Any = joined.filter(joined["listed"].isnull())
-            missing = _total(other.filter(other[name].isnull()))
+            missing = row_sum(other.filter(other[name].isnull()))
             unmatched: Any = other.filter(other[name].notnull()).select(name, "rows")
-            number, total = _measured(unmatched)
+            number, total = row_count(unmatched), row_sum(unmatched)
             frequent = _frequent(unmatched, [name], most)
         matches.append(
             KeyMatch((one.name,), matched, missing, total, number, frequent, one.unknown)
@@ -455,18 +455,7 @@ def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[st
     return clips
 
 
-def _total(groups: Any) -> int:
-    rows = fetched(groups.aggregate(rows=groups["rows"].sum()))["rows"][0].as_py()
-    return int(rows or 0)
-
-
-def _measured(groups: Any) -> tuple[int, int]:
-    counts = fetched(groups.aggregate(number=groups.count(), rows=groups["rows"].sum()))
-    number, rows = counts["number"][0].as_py(), counts["rows"][0].as_py()
-    return int(number), int(rows or 0)
-
-
-def _frequent(groups: Any, values: Sequence[str], most: int) -> tuple[Frequent, ...]:
+def _frequent(groups: ibis.Table, values: Sequence[str], most: int) -> tuple[Frequent, ...]:
     """The groups with the most rows."""
     order = [ibis.desc("rows"), *values]
     table: pa.Table = fetched(groups.order_by(order).limit(most))

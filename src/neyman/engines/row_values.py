@@ -16,9 +16,11 @@ Each step has one answer on DuckDB, on Spark, and in plain Python:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date
+from functools import reduce
 from typing import Any
 
 import ibis
@@ -145,7 +147,7 @@ def with_plain_texts(plan: Plan, table: ibis.Table, *, shown: bool = False) -> I
         yield plain
 
 
-def _plain_text(text: Any, reading: Reading, source: SourcePart) -> Any:
+def _plain_text(text: Value, reading: Reading, source: SourcePart) -> Value:
     """A text without a plan's marks; None if the plan declares none for what it is read as."""
     if reading in ("date", "day"):
         written = written_date if reading == "date" else written_day
@@ -177,7 +179,7 @@ def read_as(column: Value, kind: ColumnType, backend: Backend) -> Value:
     return ibis.cases((key.notnull(), true))
 
 
-def _date(column: Any) -> Any:
+def _date(column: Value) -> Value:
     if column.type().is_date():
         known = _known_day(column)
         day: Any = ibis.cases((known, column), else_=ibis.literal(date(1, 1, 1)))
@@ -189,25 +191,25 @@ def _date(column: Any) -> Any:
     return ibis.cases((known, day.replace("-", "").try_cast("int64")))
 
 
-def _hour(column: Any, day: Any) -> Any:
+def _hour(column: Value, day: Value) -> Value:
     """The hour of a text whose day is known; NULL if it has none."""
     text = column.cast("string")
     known = day.notnull() & text.re_search("^.{10}[T ][0-9]{2}:")
     return ibis.cases((known, text.substr(11, 2).try_cast("int64")))
 
 
-def _known_day(column: Any) -> Any:
+def _known_day(column: Value) -> Value:
     """Before the year 1 and after 9999 each engine has a calendar of its own."""
     return column.between(date(1, 1, 1), date(9999, 12, 31))
 
 
-def _parts(number: Any) -> tuple[Any, Any, Any]:
+def _parts(number: Value) -> tuple[Value, Value, Value]:
     """Year, month and day of a date, which is never below 0."""
     month = quotient(number, _MONTH)
     return quotient(number, _YEAR), month % _MONTH, number % _MONTH
 
 
-def _value(one: Derived, result: _Compiler, label: Callable[[str], Any] | None = None) -> Any:
+def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None = None) -> Value:
     """A derived column, without a join; with ``label``, what that gives for each text."""
     label = label or result.text
     unknown = label(one.unknown) if one.unknown is not None else None
@@ -231,7 +233,7 @@ def _value(one: Derived, result: _Compiler, label: Callable[[str], Any] | None =
     return value
 
 
-def _code(one: Derived) -> Callable[[str], Any]:
+def _code(one: Derived) -> Callable[[str], Value]:
     """The number of a text as an expression."""
     return lambda text: ibis.literal(one.texts.index(text), "int32")
 
@@ -241,7 +243,9 @@ def _next_edges(one: Derived) -> Iterator[tuple[int, str]]:
     return zip(one.edges[1:], one.labels, strict=True)
 
 
-def _joined(table: Any, one: Derived, label: str, looked: str, scope: ExitStack) -> ibis.Table:
+def _joined(
+    table: ibis.Table, one: Derived, label: str, looked: str, scope: ExitStack
+) -> ibis.Table:
     """The table with the label that a public list gives for a text, the column ``looked``."""
     codes = [one.texts.index(value) for _, value in one.pairs]
     listed = pa.table(
@@ -280,56 +284,57 @@ class _Compiler:
         self.table, self.values, self.backend = table, dict(values), backend
         self.text = backend.bytes_of
 
-    def of(self, node: Any) -> Any:
+    def of(self, node: Any) -> Value:
         """An expression."""
         return _STEPS[node.op](self, node)
 
-    def parts(self, node: Node) -> list[Any]:
+    def parts(self, node: Node) -> list[Value]:
         """What it takes values from."""
         return [self.of(part) for part in node.parts]
 
-    def literal(self, node: Node) -> Any:
+    def literal(self, node: Node) -> Value:
         if node.type == "text":
             return self.text(node.value)
         return ibis.literal(node.value, "boolean" if node.type == "boolean" else "int64")
 
-    def column(self, node: Node) -> Any:
+    def column(self, node: Node) -> Value:
         return self.table[self.values[node.value]]
 
-    def none(self, node: Node) -> Any:
+    def none(self, node: Node) -> Value:
         kinds = {"text": "binary", "boolean": "boolean"}
         return ibis.null(kinds.get(node.type, "int64"))
 
-    def compare(self, node: Node) -> Any:
-        a, b = self.parts(node)
-        return _COMPARISONS[node.value](a, b)
+    def folded(self, node: Node) -> Value:
+        """Values joined by an operator: the sign of a comparison, or the step itself."""
+        sign = node.value if node.op == "compare" else node.op
+        return reduce(_OPERATORS[sign], self.parts(node))
 
-    def member(self, node: Node) -> Any:
+    def member(self, node: Node) -> Value:
         (part,) = self.parts(node)
         if node.parts[0].type == "text":
             return self.any_of(part, node.value)
         return part.isin(list(node.value))
 
-    def any_of(self, part: Any, texts: Sequence[str]) -> Any:
+    def any_of(self, part: Value, texts: Sequence[str]) -> Value:
         """Whether a text is one of several: few are compared one by one, which is faster."""
         literals = [self.text(text) for text in texts]
         if len(literals) > _FEW:
             return part.isin(literals)
-        return _folded([part == literal for literal in literals], lambda a, b: a | b)
+        return reduce(operator.or_, [part == literal for literal in literals])
 
-    def choose(self, node: Node) -> Any:
+    def choose(self, node: Node) -> Value:
         test, a, b = self.parts(node)
         return ibis.cases((test, a), else_=b)
 
-    def clip(self, node: Node) -> Any:
+    def clip(self, node: Node) -> Value:
         (part,) = self.parts(node)
         return ibis.cases((part.notnull(), inside(part.coalesce(0), *node.value).cast("int64")))
 
-    def starts(self, node: Node) -> Any:
+    def starts(self, node: Node) -> Value:
         (part,) = self.parts(node)
         return hexadecimal(part).startswith(node.value.encode().hex().upper())
 
-    def changed(self, node: Node) -> Any:
+    def changed(self, node: Node) -> Value:
         """A text after a chain of changes, which are computed in one step."""
         changes: list[str] = []
         while node.op in TEXT_CHANGES:
@@ -337,7 +342,7 @@ class _Compiler:
             (node,) = node.parts
         return changed_text(self.of(node), changes, self.backend)
 
-    def ordinal(self, node: Node) -> Any:
+    def ordinal(self, node: Node) -> Value:
         """The number of a day, 1 for 0001-01-01. A year begins in March here."""
         year, month, day = self.day_parts(node)
         early = (month < 3).cast("int64")
@@ -345,7 +350,7 @@ class _Compiler:
         leaps = quotient(year, 4) - quotient(year, 100) + quotient(year, 400)
         return year * 365 + leaps + quotient(month * 153 + 2, 5) + day - 306
 
-    def day_parts(self, node: Node) -> tuple[Any, Any, Any]:
+    def day_parts(self, node: Node) -> tuple[Value, Value, Value]:
         """The year, the month, and the day of a date column."""
         (part,) = node.parts
         column = self.table[part.value] if part.value in self.table.columns else None
@@ -356,10 +361,10 @@ class _Compiler:
         year, month, day = (ibis.cases((known, one.cast("int64"))) for one in own)
         return year, month, day
 
-    def quarter(self, node: Node) -> Any:
+    def quarter(self, node: Node) -> Value:
         return quotient(self.day_parts(node)[1] + 2, 3)
 
-    def period(self, node: Node) -> Any:
+    def period(self, node: Node) -> Value:
         """The text of a date's period: 2024-12-31, 2024-12, 2024-Q4, or 2024."""
         (date_number,) = self.parts(node)
         digits = (date_number + 10**8).cast("string")  # nine: 1, then year, month, and day
@@ -373,7 +378,7 @@ class _Compiler:
             text = text.concat("-").concat(digits.substr(7, 2))
         return self.backend.encoded(text)
 
-    def weekday(self, node: Node) -> Any:
+    def weekday(self, node: Node) -> Value:
         """The day of the week, 1 for Monday to 7 for Sunday, by Sakamoto's rule."""
         year, month, day = self.day_parts(node)
         year = year - (month < 3).cast("int64")
@@ -382,36 +387,29 @@ class _Compiler:
         return (year + leaps + ibis.cases(*offsets) + day) % 7 + 1
 
 
-_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
+_OPERATORS: Mapping[str, Callable[[Value, Value], Value]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "and": operator.and_,
+    "or": operator.or_,
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
 }
 
 
-def _folded(parts: Sequence[Any], joined: Callable[[Any, Any], Any]) -> Any:
-    result = parts[0]
-    for part in parts[1:]:
-        result = joined(result, part)
-    return result
-
-
-_STEPS: Mapping[str, Callable[[_Compiler, Node], Any]] = {
+_STEPS: Mapping[str, Callable[[_Compiler, Node], Value]] = {
     "literal": _Compiler.literal,
     "column": _Compiler.column,
     "none": _Compiler.none,
-    "compare": _Compiler.compare,
+    **dict.fromkeys(("compare", "and", "or", "add", "subtract", "multiply"), _Compiler.folded),
     "member": _Compiler.member,
     "missing": lambda own, node: own.parts(node)[0].isnull(),
-    "and": lambda own, node: _folded(own.parts(node), lambda a, b: a & b),
-    "or": lambda own, node: _folded(own.parts(node), lambda a, b: a | b),
     "not": lambda own, node: ~own.parts(node)[0],
-    "add": lambda own, node: _folded(own.parts(node), lambda a, b: a + b),
-    "subtract": lambda own, node: _folded(own.parts(node), lambda a, b: a - b),
-    "multiply": lambda own, node: _folded(own.parts(node), lambda a, b: a * b),
     "divide": lambda own, node: quotient(own.parts(node)[0], node.value),
     "modulo": lambda own, node: remainder(own.parts(node)[0], node.value),
     "clip": _Compiler.clip,

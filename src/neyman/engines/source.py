@@ -277,7 +277,7 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
     return None
 
 
-def _on_server(table: ibis.Table) -> Any:
+def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
     """An Ibis table of a server on a connection of its own; any other as it is."""
     nodes: Any = table.op()
     places = {node.source for node in nodes.find((ops.DatabaseTable, ops.SQLQueryResult))}

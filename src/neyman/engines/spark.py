@@ -254,7 +254,7 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
         ) from None
 
 
-def _plain(column: Any) -> Any:
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column in a type that Spark has."""
     kind: Any = column.type
     if pa.types.is_dictionary(kind):
@@ -340,7 +340,7 @@ def _with_zones(table: ibis.Table) -> ibis.Table:
     return table.mutate(**{name: table[name].cast("timestamp('UTC')") for name in instants})
 
 
-def _readable(kind: Any) -> bool:
+def _readable(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_timestamp(kind) and kind.unit != "us":
@@ -348,11 +348,11 @@ def _readable(kind: Any) -> bool:
     return plain_type(kind) is not None and not pa.types.is_float16(kind)
 
 
-def _instead(kind: Any) -> str:
+def _instead(kind: pa.DataType) -> str:
     return "timestamps of microseconds" if pa.types.is_timestamp(kind) else "float or double"
 
 
-def _spark_type(kind: Any) -> Any:
+def _spark_type(kind: pa.DataType) -> Any:
     from ibis.backends.pyspark.datatypes import PySparkType
     from pyspark.sql.types import TimestampNTZType
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import ibis
 
-from neyman.engines.backends import backend_of, fetched, held, row_count
+from neyman.engines.backends import backend_of, held, row_count, row_sum
 from neyman.engines.expressions import key_bytes
 from neyman.engines.private_tables import Private
 from neyman.plan.plan import Plan
@@ -59,7 +59,7 @@ def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, .
         units: Any = keyed.group_by("unit").aggregate(rows=keyed.count())
         with held(units) as own, ExitStack() as scope:
             every: Any = own
-            named = int(_total(every))
+            named = row_sum(every)
             several: Any = every.filter(every["rows"] > 1)
             remaining = int(table.duplicates == "least")
             main: Any = tables[plan.table]
@@ -76,13 +76,9 @@ def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, .
                     row_count(rows) - named,
                     row_count(every),
                     units_of_several,
-                    int(_total(several)) - remaining * units_of_several,
+                    row_sum(several) - remaining * units_of_several,
                     matched,
                     row_count(left) - matched,
                 )
             )
     return tuple(counts)
-
-
-def _total(rows: Any) -> int:
-    return int(fetched(rows.aggregate(n=rows["rows"].sum()))["n"][0].as_py() or 0)
