@@ -29,10 +29,10 @@ import pyarrow as pa
 
 from neyman.cli.demo.midwest import counted, write_people, write_plan
 from neyman.publishing.engines.aggregate import aggregate_cells, buckets_of, listed, rehearse
-from neyman.publishing.engines.backend_tables import fetched, fresh_key, secret_table
+from neyman.publishing.engines.backends import backend_of, fetched, fresh_key
 from neyman.publishing.engines.bounding import first_rows
 from neyman.publishing.engines.data_schema import check_schema
-from neyman.publishing.engines.encoding import Coding
+from neyman.publishing.engines.encoding import Coding, names_of
 from neyman.publishing.engines.source import close_table, open_table
 from neyman.publishing.plan.plan import Plan
 
@@ -201,14 +201,15 @@ def stages(path: Path | str, engine: str, plan: Plan) -> None:
     query = plan.queries[0]
     table = open_table(path, engine, ("state", "county", "person"))
     coding = Coding(plan, tuple(table.columns))
-    names = [axis.name for axis in coding.axes(query, coding.lowest(query))]
-    with secret_table(table, fresh_key()) as key, listed(coding, table, names) as keys:
+    axes = coding.axes(query, coding.lowest(query))
+    names = names_of(axes)
+    with backend_of(table).secret(fresh_key()) as key, listed(coding, table, axes) as keys:
 
         def work(stage: str) -> None:
             for bucket in buckets_of(plan, table):
-                rows: Any = coding.read(bucket, names, unit=True)
+                rows: Any = coding.read(bucket, axes, unit=True)
                 if stage != "reading":
-                    rows = coding.looked_up(rows, names, keys)
+                    rows = coding.looked_up(rows, axes, keys)
                 if stage in ("hashing and ranking", "grouping"):
                     rows = first_rows(rows, names, plan.unit.rows, key, 0)
                 if stage == "grouping":

@@ -9,7 +9,7 @@ import pytest
 from test_engine import small_plan
 
 from neyman.ledger.ledger import Ledger
-from neyman.publishing.engines.backend_tables import fetched
+from neyman.publishing.engines.backends import fetched
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_files import data_files
 from neyman.publishing.engines.source import open_table

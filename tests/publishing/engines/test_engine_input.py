@@ -15,7 +15,7 @@ from test_engine import small_plan
 
 from neyman.publishing.engines import source, spark
 from neyman.publishing.engines.aggregate import rehearse
-from neyman.publishing.engines.backend_tables import fetched
+from neyman.publishing.engines.backends import fetched
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.source import close_table, open_table
 from plain_engine import counted

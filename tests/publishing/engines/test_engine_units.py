@@ -16,7 +16,7 @@ from test_engine import small_plan
 
 from each_engine import on_each
 from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.engines.backend_tables import fetched, secret_table
+from neyman.publishing.engines.backends import backend_of, fetched
 from neyman.publishing.engines.bounding import first_rows
 from neyman.publishing.engines.expressions import key_bytes
 from neyman.publishing.engines.progress import followed
@@ -191,7 +191,7 @@ def test_buckets_change_nothing(monkeypatch):
     ]
     plan, source = a_plan(some_queries(groups=2, rows_per_group=2)), table_of(rows)
     unbucketed = counted(plan, source)
-    monkeypatch.setattr(sys.modules["neyman.publishing.engines.aggregate"], "_BUCKET", 30)
+    monkeypatch.setattr(sys.modules["neyman.publishing.engines.backends"], "_BUCKET", 30)
     bucketed = counted(plan, source, rehearsed=True)
     assert bucketed == unbucketed == Plain(plan, rows).tables()
 
@@ -227,7 +227,7 @@ def test_which_rows_of_a_unit_are_kept_is_random_and_fair(engine):
         source = pa.table({"unit": ids, "code": np.tile(codes, units)})
         table = open_table(source, engine)
         rows = table.mutate(unit=table["unit"].cast("string").cast("binary"))
-        with secret_table(table, KEY) as key:
+        with backend_of(table).secret(KEY) as key:
             selection = fetched(first_rows(rows, ["code"], 2, key, 0))["code"].to_pylist()
         assert len(selection) == 2 * units
         for code in set(codes):
@@ -273,8 +273,8 @@ def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
     answers = [text[:8], text, key.hex(), repr(key)]
     caplog.set_level(logging.DEBUG)
     table = open_table(pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3]}), engine)
-    table = table.mutate(unit=key_bytes(table["unit"], table.get_backend().name))
-    with secret_table(table, key) as secret:
+    table = table.mutate(unit=key_bytes(table["unit"], backend_of(table)))
+    with backend_of(table).secret(key) as secret:
         rows = first_rows(table, ["code"], 1, secret, 0)
         fetched(rows)
         text = shown(rows, engine) + repr(rows) + repr(secret.op())

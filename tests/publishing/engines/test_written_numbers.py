@@ -25,7 +25,7 @@ from neyman.cli.main import app
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.engines import csv_reader
 from neyman.publishing.engines.aggregate import aggregate
-from neyman.publishing.engines.backend_tables import fetched
+from neyman.publishing.engines.backends import backend_of, fetched
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.expressions import integer_of
 from neyman.publishing.engines.joins.joined_tables import prepared_tables
@@ -173,7 +173,7 @@ def numbers_on(source, texts, engine="duckdb", url=None):
     data = url or pa.table({"i": range(len(texts)), "x": pa.array(texts, pa.string())})
     table = open_table(data, engine)
     with with_plain_texts(plan, table) as rows:
-        answer = fetched(rows.select("i", x=integer_of(rows["x"], 2))).to_pylist()
+        answer = fetched(rows.select("i", x=integer_of(rows["x"], backend_of(rows), 2))).to_pylist()
     close_table(table)
     numbers = {row["i"]: row["x"] for row in answer}
     bounded = {i: n and min(max(n, -MOST), MOST) for i, n in numbers.items()}

@@ -39,13 +39,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.publishing.engines.backend_tables import fetched, fresh_key, held, put, secret_table
+from neyman.publishing.engines.backends import Value, backend_of, fetched, fresh_key, held
 from neyman.publishing.engines.bounding import first_cells, first_rows
 from neyman.publishing.engines.cells import SATURATED, Cells, added, product, ravelled, together
 from neyman.publishing.engines.csv_reader import DataError, cause, fault
 from neyman.publishing.engines.data_schema import filter_column
-from neyman.publishing.engines.encoding import Axis, Coding
-from neyman.publishing.engines.expressions import bin_of, engine_of, total
+from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
+from neyman.publishing.engines.expressions import bin_of, total
 from neyman.publishing.engines.progress import Progress, Steps
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import ALL, Query, center, key_text, measures_of, middle
@@ -56,9 +56,8 @@ Key = tuple[str, str, str]
 KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]
 """Keys, and by measure a number for each."""
 
-_BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
 _SMALL = 3 * 10**9  # whose square fits in 64 bits
-_PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of what is added up
+_PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of the names of sums
 
 
 def aggregate(plan: Plan, table: ibis.Table) -> Mapping[Key, NDArray[np.int64]]:
@@ -141,7 +140,7 @@ def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
     (axis,) = coding.axes(query, ALL)
     parts: list[Cells] = []
     for bucket in buckets_of(coding.plan, table):
-        rows: Any = known_rows(coding.read(bucket, [axis.name], unit=True), [axis])
+        rows: Any = known_rows(coding.read(bucket, [axis], unit=True), [axis])
         away = rows[axis.name].cast("int64") - middle
         rank = 2 * away.abs() + (away > 0).cast("int64")
         ranked: Any = rows.select("unit", rank=rank)
@@ -168,15 +167,12 @@ def _tables_of(
     plan = coding.plan
     if plan.unit.id is None:
         return dict(_unbounded(coding, table, queries, progress))
-    wanted = dict.fromkeys(name for query in queries for name in needed_columns(coding, query))
+    wanted = dict.fromkeys(one for query in queries for one in needed_columns(coding, query))
     parts: dict[Key, list[Cells]] = {}
-    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
-        buckets = list(buckets_of(plan, table))
+    with coded_rows(coding, table, wanted, key) as (buckets, secret):
         uses = _uses(coding, queries)
         steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
-        for bucket in buckets:
-            rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
-            bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
+        for bounded in buckets:
             with held(bounded, steps) if uses > 1 else nullcontext(bounded) as shared:
                 for target, cells in _bounded(coding, shared, queries, secret, steps):
                     parts.setdefault(target, []).append(cells)
@@ -191,28 +187,23 @@ def _distinct(
     A value that is NULL, unlisted, or not UTF-8 is none. The values of all buckets are compared,
     since units share them.
     """
-    wanted = list(needed_columns(coding, query))
     (value,) = coding.values(query)
-    label = 1 + 2 * coding.plan.queries.index(query)
-    named = coding.plan.unit.id is not None
     parts: dict[str, list[pa.Table]] = {level: [] for level, _ in query.split}
-    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
-        for bucket in buckets_of(coding.plan, table):
-            rows: Any = coding.looked_up(coding.read(bucket, wanted, unit=named), wanted, keys)
-            if named:
-                rows = first_rows(rows, wanted, coding.plan.unit.rows, secret, 0)
-                rows = bounded_rows(coding, rows, query, secret, label)
+    with coded_rows(coding, table, needed_columns(coding, query), key) as (buckets, secret):
+        for bucket in buckets:
+            named = coding.plan.unit.id is not None
+            rows: Any = bounded_rows(coding, bucket, query, secret) if named else bucket
             for level, tables in parts.items():
-                cell = [axis.name for axis in coding.axes(query, level)]
-                each = rows.select(**{name: rows[name] for name in cell}, value=rows[value])
+                cell = names_of(coding.axes(query, level))
+                each = rows.select(*cell, value=rows[value.name])
                 tables.append(fetched(each.filter(each["value"].notnull()).distinct()))
-    size = None if value[0] == "t" else coding.key(query.column or "").size
+    is_open = value.kind is Kind.SOURCE
     for level, tables in parts.items():
-        names = [axis.name for axis in coding.axes(query, level)]
-        distinct = pa.concat_tables(tables).group_by([*names, "value"]).aggregate([])
+        axes = coding.axes(query, level)
+        distinct = pa.concat_tables(tables).group_by([*names_of(axes), "value"]).aggregate([])
         values = distinct["value"].to_pylist()
-        good = [_is_text(one) if size is None else one < size for one in values]
-        codes = {name: _integers(distinct[name])[good] for name in names}
+        good = [_is_text(one) if is_open else one < value.size for one in values]
+        codes = {axis: _integers(distinct[axis.name])[good] for axis in axes}
         ones = np.ones(sum(good), np.int64)
         yield (query.name, level, "distinct"), _cells(coding, codes, ones, query, level)
 
@@ -254,26 +245,19 @@ def keys_of(
     """`discover` with a key for the choice among a unit's rows that is given."""
     coding = Coding(plan, tuple(table.columns))
     table = selected(plan, table, query.where)
-    axes, unknown = coding.axes(query, level), coding.discovered(query)
     # At every level the same ones, so that one key leaves the same rows of a unit at each.
-    wanted = [*needed_columns(coding, query), *unknown]
-    group = [*(axis.name for axis in axes), *unknown]
+    wanted = needed_columns(coding, query)
+    group = names_of([*coding.axes(query, level), *coding.discovered(query)])
     tables: list[pa.Table] = []
-    named = plan.unit.id is not None
-    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
-        buckets = list(buckets_of(plan, table))
+    with coded_rows(coding, table, wanted, key) as (buckets, secret):
         steps = Steps(len(buckets), progress)
         for bucket in buckets:
-            rows: Any = coding.read(bucket, wanted, unit=named)
-            rows = coding.looked_up(rows, wanted, keys)
-            if named:
-                rows = first_rows(rows, wanted, plan.unit.rows, secret, 0)
-            rows = chosen_rows(coding, rows, query, secret)
+            rows = chosen_rows(coding, bucket, query, secret)
             tables.append(fetched(_by_key(coding, rows, query, group), steps))
-    return _named(coding, query, level, pa.concat_tables(tables), axes, unknown)
+    return _named(coding, query, level, pa.concat_tables(tables), group)
 
 
-def _by_key(coding: Coding, rows: Any, query: Query, group: Sequence[str]) -> Any:
+def _by_key(coding: Coding, rows: ibis.Table, query: Query, group: Sequence[str]) -> ibis.Table:
     """Units of each key, "keys", and what else is measured, as `_measures` names it."""
     named = coding.plan.unit.id is not None
     if measures_of(query) == ("keys",):
@@ -284,12 +268,11 @@ def _by_key(coding: Coding, rows: Any, query: Query, group: Sequence[str]) -> An
     return rows.group_by(*group).aggregate(keys=units, **measures)
 
 
-def chosen_rows(coding: Coding, rows: Any, query: Query, secret: ibis.Table) -> Any:
+def chosen_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
     """The rows with all keys of a query whose keys are unknown, after its own bounds."""
     lowest, unknown = coding.axes(query, coding.lowest(query)), coding.discovered(query)
-    rows = known_rows(rows, lowest).filter(*(rows[name].notnull() for name in unknown))
-    cell = [*(axis.name for axis in lowest), *unknown]
-    wanted = [*needed_columns(coding, query), *unknown]
+    rows = known_rows(rows, lowest, unknown)
+    cell, wanted = names_of([*lowest, *unknown]), names_of(needed_columns(coding, query))
     if query.groups is not None:
         rows = first_cells(rows, wanted, query.groups, secret, 1, cell)
     if query.rows_per_group is not None:
@@ -298,20 +281,12 @@ def chosen_rows(coding: Coding, rows: Any, query: Query, secret: ibis.Table) -> 
 
 
 def _named(
-    coding: Coding,
-    query: Query,
-    level: str,
-    table: pa.Table,
-    axes: Sequence[Axis],
-    unknown: Sequence[str],
+    coding: Coding, query: Query, level: str, table: pa.Table, group: Sequence[str]
 ) -> KeyNumbers:
     """Numbers by codes and bytes as a sorted table of texts, and the numbers by measure."""
     of_measure = {part: _column_of(coding, query, part) for part in measures_of(query)}
-    numbers = set(of_measure.values())
     # Sums of several buckets could leave 64 bits.
-    lists = [(name, "list") for name in numbers]
-    table = table.select([n for n in table.column_names if n in numbers or n[0] in "tpb"])
-    table = table.group_by([n for n in table.column_names if n not in numbers]).aggregate(lists)
+    table = table.group_by(group).aggregate([(name, "list") for name in set(of_measure.values())])
     plan, place = coding.plan, coding.place(level)
     columns: dict[str, Any] = {}
     paths: Any = []
@@ -323,7 +298,7 @@ def _named(
     for name in query.by:
         column = plan.column(name)
         if column.discover:
-            columns[name] = table[f"t{coding.names.index(name)}"].to_pylist()
+            columns[name] = table[coding.source(name).name].to_pylist()
         else:
             texts = [key_text(value).encode("utf-8", "surrogatepass") for value in column.keys]
             columns[name] = [texts[code] for code in table[coding.key(name).name].to_pylist()]
@@ -346,10 +321,11 @@ def _column_of(coding: Coding, query: Query, part: str) -> str:
     """The column that holds a part of the measure, of those of `_by_key` and `_measures`."""
     if part == "keys":
         return part
-    value, needed = coding.value(query, part) or "", list(coding.numbers(query, part))
-    if part in _PREFIX:
-        return ":".join([_PREFIX[part] + value[1:], *(n for n in needed if n != value)])
-    return ":".join(["rows", *needed])
+    value, needed = coding.value(query, part), coding.numbers(query, part)
+    if part in _PREFIX and value is not None:
+        others = names_of(one for one in needed if one != value)
+        return ":".join([f"{_PREFIX[part]}{value.index}", *others])
+    return ":".join(["rows", *names_of(needed)])
 
 
 def _inside(values: Iterable[int]) -> int:
@@ -402,15 +378,15 @@ class _Dimensions:
     """A set of dimensions: how deep into the hierarchy (-1 for not at all), which other axes."""
 
     depth: int
-    others: frozenset[str]
+    others: frozenset[CodeColumn]
 
     def within(self, other: _Dimensions) -> bool:
         return self.depth <= other.depth and self.others <= other.others
 
     @property
-    def names(self) -> list[str]:
-        place = [f"p{self.depth}"] if self.depth >= 0 else []
-        return place + sorted(self.others)
+    def columns(self) -> list[CodeColumn]:
+        place = [CodeColumn(Kind.PLACE, self.depth)] if self.depth >= 0 else []
+        return place + sorted(self.others, key=lambda one: one.name)
 
 
 def _dimensions(coding: Coding, query: Query) -> _Dimensions:
@@ -419,8 +395,8 @@ def _dimensions(coding: Coding, query: Query) -> _Dimensions:
     hierarchy = coding.plan.hierarchy
     deepest = max(levels, key=hierarchy.depth) if hierarchy and query.at else levels[0]
     place, axes = coding.place(deepest), coding.axes(query, deepest)
-    others = frozenset(axis.name for axis in axes if axis != place)
-    return _Dimensions(int(place.name[1:]) if place else -1, others)
+    others = frozenset(axis for axis in axes if axis != place)
+    return _Dimensions(place.index if place else -1, others)
 
 
 def _shared(coding: Coding, queries: Sequence[Query]) -> Iterator[tuple[_Dimensions, list[Query]]]:
@@ -443,27 +419,55 @@ def _unbounded(
     shared = list(_shared(coding, queries))
     steps = Steps(len(shared), progress)
     for largest, served in shared:
-        values = {name for query in served for name in coding.values(query)}
-        rows = coding.read(table, {*largest.names, *values}, unit=False)
+        axes = largest.columns
+        values = {value for query in served for value in coding.values(query)}
+        rows = coding.read(table, {*axes, *values}, unit=False)
         measures = _measures(coding, rows, served)
-        group = [name for name in rows.columns if name[0] in "th"]
-        looked_up = largest.names if any(name[0] == "t" for name in group) else ()
-        with listed(coding, table, looked_up) as keys:
+        sources = coding.sources(rows)
+        with listed(coding, table, axes if sources else ()) as keys:
             if keys:
-                groups = rows.group_by(*group).aggregate(**measures)
-                rows = coding.looked_up(groups, looked_up, keys)
+                group = [*sources, *(axis for axis in axes if axis.kind is Kind.BIN)]
+                groups = rows.group_by(*names_of(group)).aggregate(**measures)
+                rows = coding.looked_up(groups, axes, keys)
                 measures = {name: total(rows[name]) for name in measures}
-            yield from _tables(coding, rows, largest.names, measures, served, steps)
+            yield from _tables(coding, rows, axes, measures, served, steps)
 
 
 @contextmanager
-def listed(coding: Coding, table: ibis.Table, wanted: Iterable[str]) -> Iterator[list[ibis.Table]]:
+def listed(
+    coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn]
+) -> Iterator[list[ibis.Table]]:
     """The public keys of what is wanted, as tables on the engine of the rows."""
     with ExitStack() as scope:
-        yield [scope.enter_context(put(table, keys)) for keys in coding.keys(wanted)]
+        yield [scope.enter_context(backend_of(table).put(keys)) for keys in coding.keys(wanted)]
 
 
-def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:
+@contextmanager
+def coded_rows(
+    coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn], key: bytes
+) -> Iterator[tuple[list[ibis.Table], ibis.Table]]:
+    """The rows of each bucket with their codes, at most the plan's of each unit.
+
+    Args:
+        coding: how the plan sees rows.
+        table: the private rows that a filter takes.
+        wanted: columns of codes and values.
+        key: for the choice among a unit's rows, which comes along as a table.
+    """
+    wanted, unit = list(wanted), coding.plan.unit
+    named = unit.id is not None
+    with backend_of(table).secret(key) as secret, listed(coding, table, wanted) as keys:
+        buckets = [
+            coding.looked_up(coding.read(bucket, wanted, unit=named), wanted, keys)
+            for bucket in buckets_of(coding.plan, table)
+        ]
+        if named:
+            names = names_of(wanted)
+            buckets = [first_rows(rows, names, unit.rows, secret, 0) for rows in buckets]
+        yield buckets, secret
+
+
+def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Value]:
     """Numbers of rows, and for each column of values what is asked of it, see `_column_of`.
 
     A row without a number that a part needs adds nothing to this part [UN-10].
@@ -471,12 +475,12 @@ def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, 
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         for measure in measures_of(query):
-            name, (_, clip) = coding.value(query, measure), query.measured(measure)
-            needed = [rows[one] >= low for one, low in coding.numbers(query, measure).items()]
+            added_up, (_, clip) = coding.value(query, measure), query.measured(measure)
+            needed = [rows[one.name] >= low for one, low in coding.numbers(query, measure).items()]
             known: Any = ibis.and_(*needed) if needed else None
             column = _column_of(coding, query, measure)
-            if measure in _PREFIX and name is not None and clip is not None:
-                value = _added(rows[name], measure, clip)
+            if measure in _PREFIX and added_up is not None and clip is not None:
+                value = _added(rows[added_up.name], measure, clip)
                 part = value if known is None else ibis.cases((known, value), else_=0)
                 measures[column] = total(part)
             elif known is not None:
@@ -484,7 +488,7 @@ def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, 
     return measures
 
 
-def _added(value: Any, measure: str, clip: tuple[int, int]) -> Any:
+def _added(value: Value, measure: str, clip: tuple[int, int]) -> Value:
     """What a value adds to a sum, an offset or a sum of squares."""
     if measure == "offset":
         about = middle(clip)
@@ -492,7 +496,7 @@ def _added(value: Any, measure: str, clip: tuple[int, int]) -> Any:
     return _square(value, clip) if measure == "square" else value
 
 
-def _square(value: Any, clip: tuple[int, int]) -> Any:
+def _square(value: Value, clip: tuple[int, int]) -> Value:
     about = center(clip)
     away: Any = value - about
     if max(clip[1] - about, about - clip[0]) > _SMALL:
@@ -502,16 +506,14 @@ def _square(value: Any, clip: tuple[int, int]) -> Any:
 
 def _tables(
     coding: Coding,
-    rows: Any,
-    names: Sequence[str],
+    rows: ibis.Table,
+    axes: Sequence[CodeColumn],
     measures: Mapping[str, Any],
     queries: Sequence[Query],
     steps: Steps,
 ) -> Iterator[tuple[Key, Cells]]:
     """The tables of queries that are sums over one set of dimensions."""
-    grouped = rows.group_by(*names) if names else rows
-    table = fetched(grouped.aggregate(**measures), steps)
-    codes = {name: _integers(table[name]) for name in names}
+    table, codes = _grouped(rows, axes, measures, steps)
     for query in queries:
         for level, _ in query.split:
             for part in measures_of(query):
@@ -519,13 +521,22 @@ def _tables(
                 yield (query.name, level, part), _cells(coding, codes, values, query, level)
 
 
-def _integers(column: Any) -> NDArray[np.int64]:
+def _grouped(
+    rows: ibis.Table, axes: Sequence[CodeColumn], measures: Mapping[str, Any], steps: Steps
+) -> tuple[pa.Table, dict[CodeColumn, NDArray[np.int64]]]:
+    """What is measured of each group, and its codes."""
+    grouped = rows.group_by(*names_of(axes)) if axes else rows
+    table = fetched(grouped.aggregate(**measures), steps)
+    return table, {axis: _integers(table[axis.name]) for axis in axes}
+
+
+def _integers(column: pa.ChunkedArray) -> NDArray[np.int64]:
     return column.to_numpy().astype(np.int64, copy=False)
 
 
 def _cells(
     coding: Coding,
-    codes: Mapping[str, NDArray[np.int64]],
+    codes: Mapping[CodeColumn, NDArray[np.int64]],
     values: NDArray[np.int64],
     query: Query,
     level: str,
@@ -547,22 +558,18 @@ def _bounded(
     alone = [query for query in queries if _alone(query)]
     for largest, served in _shared(coding, [query for query in queries if not _alone(query)]):
         measures = _measures(coding, rows, served)
-        yield from _tables(coding, rows, largest.names, measures, served, steps)
+        yield from _tables(coding, rows, largest.columns, measures, served, steps)
     for query in alone:
-        label = 1 + 2 * coding.plan.queries.index(query)
-        own = bounded_rows(coding, rows, query, secret, label)
+        own = bounded_rows(coding, rows, query, secret)
         if query.measure != "units":
-            names = _dimensions(coding, query).names
-            measures = _measures(coding, own, [query])
-            yield from _tables(coding, own, names, measures, [query], steps)
+            axes, measures = _dimensions(coding, query).columns, _measures(coding, own, [query])
+            yield from _tables(coding, own, axes, measures, [query], steps)
             continue
         for level, _ in query.split:
             # A unit in several places is one unit of what is above them: nothing adds up here.
-            names = [axis.name for axis in coding.axes(query, level)]
-            each: Any = own.select("unit", *names).distinct()
-            grouped = each.group_by(*names) if names else each
-            table = fetched(grouped.aggregate(units=each.count()), steps)
-            codes = {name: _integers(table[name]) for name in names}
+            axes = coding.axes(query, level)
+            each = own.select("unit", *names_of(axes)).distinct()
+            table, codes = _grouped(each, axes, {"units": each.count()}, steps)
             cells = _cells(coding, codes, _integers(table["units"]), query, level)
             yield (query.name, level, "units"), cells
 
@@ -573,14 +580,14 @@ def _alone(query: Query) -> bool:
     return query.measure == "units" or any(bound is not None for bound in bounds)
 
 
-def bounded_rows(
-    coding: Coding, rows: Any, query: Query, secret: ibis.Table, label: int
-) -> ibis.Table:
+def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
     """The rows that a query's own bounds leave of each unit."""
+    label = 1 + 2 * [one.name for one in coding.plan.queries].index(query.name)
     axes = coding.axes(query, coding.lowest(query))
     # The values of quantiles that are drawn are no cells: their groups are.
-    cell = [axis.name for axis in axes if not (query.inverse_sensitivity and axis.name[0] == "h")]
-    names = list(needed_columns(coding, query))
+    drawn = query.inverse_sensitivity
+    cell = names_of(axis for axis in axes if not (drawn and axis.kind is Kind.BIN))
+    names = names_of(needed_columns(coding, query))
     rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
     if query.groups is not None:
         rows = first_cells(rows, names, query.groups, secret, label, cell)
@@ -589,26 +596,36 @@ def bounded_rows(
     return rows
 
 
-def with_numbers(coding: Coding, rows: Any, query: Query) -> Any:
+def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
     """The rows that take part in some part of the measure, so that no other uses up a bound."""
     parts = [coding.numbers(query, part) for part in measures_of(query)]
-    if not all(parts):
-        return rows
-    conditions = [ibis.and_(*(rows[n] >= low for n, low in part.items())) for part in parts]
-    return rows.filter(ibis.or_(*conditions))
+    every: Any = rows
+    known = [ibis.and_(*(every[o.name] >= low for o, low in part.items())) for part in parts]
+    return rows.filter(ibis.or_(*known)) if all(parts) else rows
 
 
-def known_rows(rows: Any, axes: Sequence[Axis]) -> Any:
-    """The rows with a key on every axis, and with a number where an axis has bins."""
-    return rows.filter(*(rows[axis.name] < axis.size for axis in axes)) if axes else rows
+def known_rows(
+    rows: ibis.Table, axes: Sequence[CodeColumn], unknown: Sequence[CodeColumn] = ()
+) -> ibis.Table:
+    """The rows with a key on every axis, and with a number where an axis has bins.
+
+    Args:
+        rows: rows with codes.
+        axes: their axes.
+        unknown: the columns of keys that are not known.
+    """
+    every: Any = rows
+    known = [every[axis.name] < axis.size for axis in axes]
+    known += [every[column.name].notnull() for column in unknown]
+    return rows.filter(*known) if known else rows
 
 
-def needed_columns(coding: Coding, query: Query) -> dict[str, None]:
-    """The columns of codes and values that a query needs of each row."""
+def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
+    """The columns of codes, values, and keys that are not known, that a query needs of each row."""
     alone = query.measure in ("units", "distinct") or query.delta is not None
     levels = query.levels if alone else (coding.lowest(query),)
-    names = dict.fromkeys(axis.name for level in levels for axis in coding.axes(query, level))
-    return names | coding.values(query)
+    axes = dict.fromkeys(axis for level in levels for axis in coding.axes(query, level))
+    return axes | coding.values(query) | dict.fromkeys(coding.discovered(query))
 
 
 def _uses(coding: Coding, queries: Sequence[Query]) -> int:
@@ -618,17 +635,6 @@ def _uses(coding: Coding, queries: Sequence[Query]) -> int:
 
 
 def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
-    """The rows in parts that have all rows of a unit, small enough to be ranked in memory.
-
-    Spark sorts on disk anyway. Which bucket a unit is in changes nothing: its rows are ranked
-    among themselves.
-    """
+    """The rows in parts that have all rows of a unit, small enough to be ranked in memory."""
     unit = plan.unit.id
-    if unit is None or engine_of(table) != "duckdb":
-        yield table
-        return
-    number = 1 + int(table.count().to_pyarrow().as_py()) // _BUCKET
-    for bucket in range(number):
-        # A hash may be negative, and so is its remainder then: hence the second one.
-        part = (table[unit].hash() % number + number) % number
-        yield table.filter(part == bucket) if number > 1 else table
+    yield from [table] if unit is None else backend_of(table).buckets(table, unit)

@@ -21,6 +21,7 @@ from typing import Any
 
 import ibis
 
+from neyman.publishing.engines.backends import Value
 from neyman.publishing.engines.expressions import digest
 
 __all__ = ["first_cells", "first_rows"]
@@ -77,7 +78,7 @@ def first_cells(
     return _below(numbered, ibis.dense_rank(), ["unit"], ["rank", *cell], most, names)
 
 
-def _ranked(rows: Any, key: ibis.Table, label: int, numbers: Sequence[str]) -> Any:
+def _ranked(rows: ibis.Table, key: ibis.Table, label: int, numbers: Sequence[str]) -> ibis.Table:
     both = rows.cross_join(key)
     hashed = digest(
         both["key"], [ibis.literal(label), *(both[name] for name in numbers)], both["unit"]
@@ -86,8 +87,13 @@ def _ranked(rows: Any, key: ibis.Table, label: int, numbers: Sequence[str]) -> A
 
 
 def _below(
-    rows: Any, number: Any, group: list[str], order: list[str], most: int, names: Sequence[str]
-) -> Any:
+    rows: ibis.Table,
+    number: Value,
+    group: list[str],
+    order: list[str],
+    most: int,
+    names: Sequence[str],
+) -> ibis.Table:
     window = ibis.window(group_by=group, order_by=order)
-    numbered = rows.mutate(place=number.over(window))
+    numbered: Any = rows.mutate(place=number.over(window))
     return numbered.filter(numbered["place"] < most).select("unit", *names)

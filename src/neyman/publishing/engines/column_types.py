@@ -7,6 +7,7 @@ decides nothing here: no conversion raises.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -42,7 +43,7 @@ PLACEHOLDER = pa.binary()
 """What stands for a type that no plan can use, where a form has a column of it."""
 
 
-def plain_type(kind: Any) -> Any:
+def plain_type(kind: pa.DataType) -> pa.DataType | None:
     """Return the type that a column of an Arrow type is read as; None if no plan can use it.
 
     Text of every layout is one type, half floats are single floats, decimals have 128 bits, dates
@@ -71,12 +72,12 @@ def plain_type(kind: Any) -> Any:
     return None
 
 
-def is_plain(kind: Any) -> bool:
+def is_plain(kind: pa.DataType) -> bool:
     """Return True if engines take a type as it is: a plain one, or text in another layout."""
     return str(kind) in _TEXT or kind == plain_type(kind)
 
 
-def reads_as_is(kind: Any) -> bool:
+def reads_as_is(kind: pa.DataType) -> bool:
     """Return True if DuckDB reads a type of Parquet as it is, whatever its values are.
 
     It converts timestamps of milliseconds, which fails where they leave 64 bits, and Ibis has no
@@ -86,7 +87,7 @@ def reads_as_is(kind: Any) -> bool:
     return not is_time or kind.unit == "us" or (kind.unit == "ns" and kind.tz is None)
 
 
-def check_types(schema: Any, columns: Any) -> None:
+def check_types(schema: pa.Schema, columns: Iterable[str] | None) -> None:
     """Refuse columns that no plan can use.
 
     Raises:
@@ -102,7 +103,7 @@ def check_types(schema: Any, columns: Any) -> None:
             )
 
 
-def plain_form(schema: Any) -> pa.Table:
+def plain_form(schema: pa.Schema) -> pa.Table:
     """A table without rows that has a schema's columns in plain types.
 
     A column that no plan can use is there too, by its name.
@@ -119,7 +120,7 @@ def plain_table(data: pa.Table) -> pa.Table:
     return pa.table(columns or {"": pa.nulls(data.num_rows, PLACEHOLDER)})
 
 
-def plain(column: Any) -> Any:
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column whose type has a plain one, as an engine takes it.
 
     Text stays as it lies, dictionaries of text too: engines read every layout of it. A decimal or a
@@ -153,7 +154,7 @@ def plain(column: Any) -> Any:
     return column if str(kind) in _TEXT or kind == wanted else column.cast(wanted)
 
 
-def _microseconds(column: Any) -> Any:
+def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Timestamps in microseconds, rounded down."""
     unit, number = column.type.unit, column.cast(pa.int64())
     if unit == "ns":
@@ -167,11 +168,13 @@ def _microseconds(column: Any) -> Any:
     return number.cast(plain_type(column.type))
 
 
-def _remainder(number: Any, k: int) -> Any:
+def _remainder(number: pa.ChunkedArray, k: int) -> pa.ChunkedArray:
     return _compute.subtract(number, _compute.multiply(_compute.divide(number, k), k))
 
 
-def _between(column: Any, number: Any, least: Any, most: Any) -> Any:
+def _between(
+    column: pa.ChunkedArray, number: pa.ChunkedArray, least: pa.Scalar, most: pa.Scalar
+) -> pa.ChunkedArray:
     """A column without the values whose number is outside a range."""
     inside = _compute.and_(_compute.greater_equal(number, least), _compute.less_equal(number, most))
     return _compute.if_else(inside, column, pa.scalar(None, column.type))

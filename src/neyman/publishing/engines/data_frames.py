@@ -47,18 +47,18 @@ class Frame:
     """
 
     schema: pa.Schema
-    read: Callable[[Sequence[str]], Any]
+    read: Callable[[Sequence[str]], pa.Table | ds.Dataset]
     check: Callable[[Sequence[str]], None] = lambda columns: None
     single_use: bool = False
     untyped: frozenset[str] = frozenset()
-    marked: Callable[[Sequence[str], SourcePart], Any] | None = None
+    marked: Callable[[Sequence[str], SourcePart], pa.Table] | None = None
 
-    def rows(self, columns: Sequence[str], marks: SourcePart) -> Any:
+    def rows(self, columns: Sequence[str], marks: SourcePart) -> pa.Table | ds.Dataset:
         """Return some columns of all rows, as ``read`` or ``marked`` gives them."""
         return self.read(columns) if self.marked is None else self.marked(columns, marks)
 
 
-def as_frame(source: Any) -> Any:
+def as_frame(source: Any) -> Frame | ibis.Table:
     """Recognize rows by their type, without reading one.
 
     Args:
@@ -143,7 +143,7 @@ def _of_protocol(source: Any) -> Frame | None:
 
 
 def _of_polars(source: Any, collected: Callable[[Any], Any]) -> Frame:
-    def read(columns: Sequence[str]) -> Any:
+    def read(columns: Sequence[str]) -> pa.Table:
         return collected(source.select(list(columns))).to_arrow()
 
     return Frame(collected(source.head(0)).to_arrow().schema, read)
@@ -168,7 +168,7 @@ def _stream(source: Any) -> pa.RecordBatchReader:
 
 @_of_type.register(duckdb.DuckDBPyRelation)
 def _(source: Any) -> Frame:
-    def read(columns: Sequence[str]) -> Any:
+    def read(columns: Sequence[str]) -> pa.Table:
         names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
         return source.project(names).to_arrow_table()
 
@@ -182,7 +182,7 @@ def _(source: Any) -> Frame:
 
 @_of_type.register(ds.Dataset)
 def _(source: Any) -> Frame:
-    def read(columns: Sequence[str]) -> Any:
+    def read(columns: Sequence[str]) -> pa.Table:
         if _is_filtered(source):
             # A dataset made of it would have the rows that it leaves out.
             return source.to_table(columns=list(columns))
@@ -204,7 +204,7 @@ def _(source: Any) -> Frame:
     return Frame(source.schema, read, check, single_use=held or _is_filtered(source))
 
 
-def _is_filtered(source: Any) -> bool:
+def _is_filtered(source: ds.Dataset) -> bool:
     try:
         source.get_fragments()
     except ValueError:
@@ -212,13 +212,13 @@ def _is_filtered(source: Any) -> bool:
     return False
 
 
-def _parts(source: Any) -> list[Any]:
+def _parts(source: ds.Dataset) -> list[ds.Dataset]:
     if isinstance(source, ds.UnionDataset):
         return [part for child in source.children for part in _parts(child)]
     return [source]
 
 
-def _same_type(own: Any, wanted: Any) -> bool:
+def _same_type(own: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether Arrow gives each value of a file in the type of the dataset: it casts values.
 
     A cast to another unit of time, or to another index of a dictionary, can fail on a value.
@@ -228,7 +228,7 @@ def _same_type(own: Any, wanted: Any) -> bool:
     return own == wanted or pa.types.is_null(own) or (texts and plain and is_plain(wanted))
 
 
-def _check_files(source: Any, schema: Any, columns: Sequence[str]) -> None:
+def _check_files(source: ds.FileSystemDataset, schema: pa.Schema, columns: Sequence[str]) -> None:
     """Refuse files whose types are guessed from rows, or differ, or that are listed twice."""
     kind = source.format.default_extname
     if kind not in _FORMATS:
@@ -269,7 +269,7 @@ def _of_pandas(source: Any) -> Frame:
     declared = [_declared(empty.iloc[:, i]) for i in range(len(names))]
     kinds = [kind or pa.string() for kind in declared]
 
-    def marked(columns: Sequence[str], marks: SourcePart) -> Any:
+    def marked(columns: Sequence[str], marks: SourcePart) -> pa.Table:
         at = [names.index(name) for name in columns]
         arrays = [_array(source.iloc[:, i], kinds[i], marks) for i in at]
         return pa.Table.from_arrays(arrays, names=list(columns))
@@ -287,7 +287,7 @@ _UNDECLARED = ("object", "str")
 """What pandas makes of values whose type nobody declared: which of the two depends on them."""
 
 
-def _declared(empty: Any) -> Any:
+def _declared(empty: Any) -> pa.DataType | None:
     """The Arrow type of a pandas column without rows, by its dtype; None if that is no type.
 
     Arrow would look into the categories of a dtype, so their own dtype must be one.
@@ -300,7 +300,7 @@ def _declared(empty: Any) -> Any:
     return None
 
 
-def _array(series: Any, kind: Any, marks: SourcePart) -> Any:
+def _array(series: Any, kind: pa.DataType, marks: SourcePart) -> pa.ChunkedArray | pa.Array:
     """A pandas column as Arrow, in the type that it has without rows.
 
     Mixed objects become text one by one, and so does what Arrow cannot convert as a whole.
@@ -317,7 +317,7 @@ def _array(series: Any, kind: Any, marks: SourcePart) -> Any:
     return pa.array([_object_text(value, marks) for value in series], type=pa.string())
 
 
-def _scalars(series: Any, kind: Any) -> Any:
+def _scalars(series: Any, kind: pa.DataType) -> pa.Array:
     """The values one by one; what cannot be of a type is missing."""
     scalars = []
     for value in series:

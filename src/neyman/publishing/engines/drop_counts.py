@@ -16,25 +16,17 @@ import ibis
 
 from neyman.publishing.engines.aggregate import (
     bounded_rows,
-    buckets_of,
     chosen_rows,
+    coded_rows,
     known_rows,
     listed,
     needed_columns,
     selected,
     with_numbers,
 )
-from neyman.publishing.engines.backend_tables import (
-    fetched,
-    fresh_key,
-    held,
-    row_count,
-    secret_table,
-)
-from neyman.publishing.engines.bounding import first_rows
-from neyman.publishing.engines.encoding import Axis, Coding
+from neyman.publishing.engines.backends import fetched, fresh_key, held, row_count, row_sum
+from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.publishing.engines.private_tables import Private
-from neyman.publishing.engines.progress import Steps
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 
@@ -192,8 +184,7 @@ def _of_rows(
     """Where each row is a unit: no bound drops a row."""
     every = row_count(table)
     for query in queries:
-        wanted = _needed(coding, query)
-        rows: Any = coding.read(table, wanted, unit=False)
+        rows: Any = coding.read(table, needed_columns(coding, query), unit=False)
         for step in ("taken", "named", "read"):
             yield query.name, step, every
         yield query.name, "known", _with_keys(coding, table, rows, query)
@@ -202,23 +193,23 @@ def _of_rows(
             yield query.name, step, left
 
 
-def _with_keys(coding: Coding, table: ibis.Table, rows: Any, query: Query) -> int:
+def _with_keys(coding: Coding, table: ibis.Table, rows: ibis.Table, query: Query) -> int:
     """The number of rows with a key on every axis."""
-    texts = [name for name in rows.columns if name[0] == "t"]
-    if not texts:
+    sources = coding.sources(rows)
+    if not sources:
         return row_count(rows)
-    names = [*(axis.name for axis in _key_axes(coding, query)), *coding.discovered(query)]
-    groups = rows.group_by(*texts).aggregate(rows=rows.count())
-    with listed(coding, table, names) as keys:
-        left: Any = _known(coding, coding.looked_up(groups, names, keys), query)
-        return int(fetched(left.aggregate(n=left["rows"].sum()))["n"][0].as_py() or 0)
+    wanted = [*_key_axes(coding, query), *coding.discovered(query)]
+    groups = rows.group_by(*names_of(sources)).aggregate(rows=rows.count())
+    with listed(coding, table, wanted) as keys:
+        return row_sum(_known(coding, coding.looked_up(groups, wanted, keys), query))
 
 
-def _numbered(coding: Coding, rows: Any, query: Query) -> Any:
+def _numbered(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
     """The rows with the numbers that a query needs."""
     if query.delta is not None:
         return rows
-    bins = [axis for axis in coding.axes(query, coding.lowest(query)) if axis.name[0] == "h"]
+    axes = coding.axes(query, coding.lowest(query))
+    bins = [axis for axis in axes if axis.kind is Kind.BIN]
     return with_numbers(coding, known_rows(rows, bins), query)
 
 
@@ -226,17 +217,14 @@ def _of_units(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
     """Where units are named: as `tables_of` and `keys_of` bound their rows."""
-    plan = coding.plan
-    wanted = dict.fromkeys(name for query in queries for name in _needed(coding, query))
+    wanted = dict.fromkeys(one for query in queries for one in needed_columns(coding, query))
     # Buckets leave rows without an id out.
     first = {"taken": row_count(table), "named": row_count(coding.read(table, (), unit=True))}
     for query in queries:
         yield from ((query.name, step, number) for step, number in first.items())
-    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
-        for bucket in buckets_of(plan, table):
-            rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
-            bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
-            with held(bounded, Steps(1, None)) as counted:
+    with coded_rows(coding, table, wanted, key) as (buckets, secret):
+        for bounded in buckets:
+            with held(bounded) as counted:
                 read = row_count(counted)
                 for query in queries:
                     yield query.name, "read", read
@@ -244,7 +232,9 @@ def _of_units(
                         yield query.name, step, row_count(left)
 
 
-def _left(coding: Coding, rows: Any, query: Query, secret: Any) -> Iterator[tuple[str, Any]]:
+def _left(
+    coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table
+) -> Iterator[tuple[str, ibis.Table]]:
     """The rows that are left after each step."""
     unbounded = replace(query, groups=None, rows_per_group=None)
     grouped = replace(query, rows_per_group=None)
@@ -253,19 +243,13 @@ def _left(coding: Coding, rows: Any, query: Query, secret: Any) -> Iterator[tupl
         if query.delta is not None:
             yield step, chosen_rows(coding, rows, bounds, secret)
         else:
-            label = 1 + 2 * coding.plan.queries.index(query)
-            yield step, bounded_rows(coding, rows, bounds, secret, label)
+            yield step, bounded_rows(coding, rows, bounds, secret)
 
 
-def _needed(coding: Coding, query: Query) -> list[str]:
-    return [*needed_columns(coding, query), *coding.discovered(query)]
+def _key_axes(coding: Coding, query: Query) -> list[CodeColumn]:
+    axes = coding.axes(query, coding.lowest(query))
+    return [axis for axis in axes if axis.kind is not Kind.BIN]
 
 
-def _key_axes(coding: Coding, query: Query) -> list[Axis]:
-    return [axis for axis in coding.axes(query, coding.lowest(query)) if axis.name[0] != "h"]
-
-
-def _known(coding: Coding, rows: Any, query: Query) -> Any:
-    left = known_rows(rows, _key_axes(coding, query))
-    unknown = coding.discovered(query)
-    return left.filter(*(left[name].notnull() for name in unknown)) if unknown else left
+def _known(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
+    return known_rows(rows, _key_axes(coding, query), coding.discovered(query))

@@ -8,6 +8,7 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -18,12 +19,20 @@ import pyarrow.parquet as pq
 from ibis.formats.pyarrow import PyArrowType
 from pyarrow.fs import LocalFileSystem
 
-from neyman.publishing.engines.column_types import PLACEHOLDER, plain_table, plain_type, reads_as_is
+from neyman.publishing.engines.column_types import (
+    PLACEHOLDER,
+    plain_form,
+    plain_table,
+    plain_type,
+    reads_as_is,
+)
 from neyman.publishing.engines.csv_reader import DataError, cause, check_names, fault
 from neyman.publishing.engines.spill import spill_folder
+from neyman.publishing.plan.document import SourcePart
 
 __all__ = [
     "OFFLINE",
+    "Opening",
     "check_memory",
     "close",
     "connect",
@@ -38,6 +47,18 @@ OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": F
 """Settings of each DuckDB that we open: nothing makes it download or load an extension."""
 _WILDCARD = re.compile(r"[*?\[]")
 _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B|[kmgt])")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a table is wanted; see `open_table`."""
+
+    engine: str
+    columns: Sequence[str] | None
+    rows: bool
+    memory: str | None
+    master: str | None
+    csv: SourcePart
 
 
 def connect(memory: str | None = None) -> Any:
@@ -89,13 +110,13 @@ def close(connection: Any) -> None:
         folder()
 
 
-def registered(data: Any, memory: str | None = None) -> ibis.Table:
+def registered(data: pa.Table | ds.Dataset, opening: Opening) -> ibis.Table:
     """An Arrow table or Dataset of plain types as a table on a new DuckDB.
 
     Raises:
         DataError: it has types that DuckDB cannot take.
     """
-    connection = connect(memory)
+    connection = connect(opening.memory)
     try:
         connection.con.register("people", data)
         return connection.table("people")
@@ -213,7 +234,7 @@ def _same(name: str, first: Any, other: Any, native: Any, other_native: Any) -> 
     return plain_type(first[name]) == plain_type(other[name])
 
 
-def _agreed(kind: Any, native: Any) -> Any:
+def _agreed(kind: pa.DataType, native: Any) -> pa.DataType:
     """An Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
     plain = plain_type(kind)
     if plain is None or pa.types.is_null(kind) or not reads_as_is(kind):
@@ -244,27 +265,33 @@ def _exact(connection: Any, file: str) -> str:
     return pattern
 
 
-def parquet(files: Sequence[str], types: Mapping[str, Any], memory: str | None) -> ibis.Table:
+def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
     """Parquet files of one form as a table on a new DuckDB.
 
     Args:
         files: their paths.
-        types: the columns to read, with their plain types, and the own types of timestamps.
-        memory: as `connect` has it.
+        schema: the Arrow schema of the columns to read.
+        opening: how the table is wanted.
     """
+    if not opening.rows:
+        return registered(plain_form(schema), opening)
+    kinds = {field.name: plain_type(field.type) for field in schema}
+    types = {name: kind for name, kind in kinds.items() if kind is not None}
+    # Arrow would convert a timestamp on the way, and fail where that loses something.
+    types |= {field.name: field.type for field in schema if pa.types.is_timestamp(field.type)}
     if not all(map(reads_as_is, types.values())):
-        return registered(_by_arrow(files, types), memory).select(*types)
-    connection = connect(memory)
+        return registered(_by_arrow(files, types), opening).select(*types)
+    connection = connect(opening.memory)
     table = _parquet(connection, files, list(types))
     if _is_text(table):
         return table
     close(connection)
     # DuckDB reads no text that is not UTF-8; Arrow does, and the engine compares bytes. Both give
     # the same types (see `parquet_schema`), so that only the bytes of a text decide who reads it.
-    return registered(_by_arrow(files, types), memory).select(*types)
+    return registered(_by_arrow(files, types), opening).select(*types)
 
 
-def _by_arrow(files: Sequence[str], types: Mapping[str, Any]) -> Any:
+def _by_arrow(files: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table | ds.Dataset:
     """Parquet files as Arrow reads them: where they lie, or in memory to convert timestamps."""
     data = ds.dataset(
         [os.path.abspath(file) for file in files],
@@ -285,17 +312,11 @@ def _text_for_null(table: ibis.Table) -> ibis.Table:
     return table.mutate(**{name: table[name].cast("string") for name in empty}) if empty else table
 
 
-def _text_columns(table: ibis.Table) -> list[str]:
-    return [name for name, kind in table.schema().items() if kind.is_string()]
-
-
-def _longest(column: Any) -> Any:
-    return column.length().max()
-
-
 def _is_text(table: ibis.Table) -> bool:
     """Whether all text is UTF-8: whether DuckDB can read it."""
-    measured = {f"c{i}": _longest(table[name]) for i, name in enumerate(_text_columns(table))}
+    rows: Any = table
+    names = [name for name, kind in table.schema().items() if kind.is_string()]
+    measured = {f"c{i}": rows[name].length().max() for i, name in enumerate(names)}
     try:
         if measured:
             table.aggregate(**measured).to_pyarrow()

@@ -1,14 +1,10 @@
-"""Rows as whole numbers: the code of each key, the bin and the value that each query takes.
-
-A column made here has a number, since engines take names that differ in case for one: p0, p1, ...
-are the places of the hierarchy's levels, b0, ... the keys of the plan's columns, h0, ... bins, s0,
-... values, t0, ... what keys are looked up by, v0, ... the values in the data that those are of.
-"""
+"""Rows as whole numbers: the code of each key, the bin and the value that each query takes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from neyman.publishing.engines.backends import Value, backend_of
 from neyman.publishing.engines.data_schema import (
     as_written,
     code_column,
@@ -24,29 +21,54 @@ from neyman.publishing.engines.data_schema import (
     key_kind,
     level_columns,
 )
-from neyman.publishing.engines.expressions import (
-    bin_of,
-    engine_of,
-    key_bytes,
-    plain_bytes,
-    raw_key,
-    scaled_integer,
-)
+from neyman.publishing.engines.expressions import bin_of, key_bytes, raw_key, scaled_integer
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import ALL, KeyKind, Query, key_text
+from neyman.publishing.plan.query import ALL, Query, key_text
 
-__all__ = ["Axis", "Coding"]
+__all__ = ["CodeColumn", "Coding", "Kind", "names_of"]
+
+
+class Kind(Enum):
+    """What a column of coded rows holds; the value begins its name in SQL."""
+
+    PLACE = "p"
+    """The codes of places, by the depth of their level."""
+    KEY = "b"
+    """The codes of keys, by the column of the plan."""
+    BIN = "h"
+    """The codes of bins."""
+    VALUE = "s"
+    """Values to add up."""
+    SOURCE = "t"
+    """What keys are looked up by, or keys that are not known, by the column of the data."""
+    WRITTEN = "v"
+    """The values in the data that those of `SOURCE` are of."""
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One dimension of a table: its column of codes, and how many keys it has.
+class CodeColumn:
+    """A column of coded rows. Its name has a number: names that differ in case are one to engines.
 
-    A row whose key is unknown, and not declared to go to another, has the code ``size``.
+    Args:
+        kind: what it holds.
+        index: its number among those of its kind.
+        size: of an axis, the number of its keys. A row whose key is unknown, and not declared to go
+            to another, has the code ``size``.
     """
 
-    name: str
-    size: int
+    kind: Kind
+    index: int
+    size: int = field(default=0, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Its name in SQL."""
+        return f"{self.kind.value}{self.index}"
+
+
+def names_of(columns: Iterable[CodeColumn]) -> list[str]:
+    """Return the names of columns in SQL."""
+    return [column.name for column in columns]
 
 
 @dataclass(frozen=True)
@@ -71,11 +93,11 @@ class Coding:
         return list(dict.fromkeys((q.column, q.bins) for q in self.plan.queries if q.bins))
 
     @cached_property
-    def _texts(self) -> dict[str, tuple[str, ...]]:
-        """The texts of the columns of which the rows have codes, by t0, ..."""
+    def _texts(self) -> dict[CodeColumn, tuple[str, ...]]:
+        """The texts of the columns of which the rows have codes."""
         discovered = {column.name for column in self.plan.columns if column.discover}
         return {
-            f"t{self.names.index(one.name)}": one.texts
+            self.source(one.name): one.texts
             for one in self.plan.rows.derived
             if one.name in self.names
             and one.name not in discovered
@@ -83,12 +105,16 @@ class Coding:
             and key_kind(self.plan, one.name) == "text"
         }
 
-    def value(self, query: Query, part: str = "sum") -> str | None:
+    def source(self, name: str) -> CodeColumn:
+        """The column of what the keys of a column of the data are looked up by."""
+        return CodeColumn(Kind.SOURCE, self.names.index(name))
+
+    def value(self, query: Query, part: str = "sum") -> CodeColumn | None:
         """The column of the values that a part of a query's measure adds up."""
         name, clip = query.measured(part)
-        return f"s{self._clips.index((name, clip))}" if clip else None
+        return CodeColumn(Kind.VALUE, self._clips.index((name, clip))) if clip else None
 
-    def numbers(self, query: Query, part: str) -> dict[str, int]:
+    def numbers(self, query: Query, part: str) -> dict[CodeColumn, int]:
         """The columns of values in which a row needs a number for a part, each with its low end.
 
         A value below the low end stands for a missing one.
@@ -102,14 +128,13 @@ class Coding:
             if value is not None and clip and name in names
         }
 
-    def values(self, query: Query) -> dict[str, None]:
+    def values(self, query: Query) -> dict[CodeColumn, None]:
         """The columns of all values that a query adds up, or whose distinct ones it counts."""
         if query.measure == "distinct" and query.column is not None:
-            column = self.plan.column(query.column)
-            source = f"t{self.names.index(query.column)}"
-            return {source if column.discover else self.key(query.column).name: None}
-        names = (self.value(query, part) for part in ("sum", "over"))
-        return dict.fromkeys(name for name in names if name)
+            is_open = self.plan.column(query.column).discover
+            return {(self.source if is_open else self.key)(query.column): None}
+        values = (self.value(query, part) for part in ("sum", "over"))
+        return dict.fromkeys(value for value in values if value)
 
     def lowest(self, query: Query) -> str:
         """The level of a query's finest table."""
@@ -117,35 +142,34 @@ class Coding:
             return ALL
         return max(query.at, key=self.plan.hierarchy.depth)
 
-    def place(self, level: str) -> Axis | None:
+    def place(self, level: str) -> CodeColumn | None:
         """The axis of a level's places."""
         hierarchy = self.plan.hierarchy
         if hierarchy is None or level == ALL:
             return None
-        return Axis(f"p{hierarchy.depth(level)}", len(hierarchy.paths(level)))
+        return CodeColumn(Kind.PLACE, hierarchy.depth(level), len(hierarchy.paths(level)))
 
-    def key(self, name: str) -> Axis:
+    def key(self, name: str) -> CodeColumn:
         """The axis of a column's keys."""
         names = [column.name for column in self.plan.columns]
-        return Axis(f"b{names.index(name)}", len(self.plan.column(name).keys))
+        return CodeColumn(Kind.KEY, names.index(name), len(self.plan.column(name).keys))
 
-    def axes(self, query: Query, level: str) -> tuple[Axis, ...]:
+    def axes(self, query: Query, level: str) -> tuple[CodeColumn, ...]:
         """The axes of a query's table at a level: places if any, known keys, bins if any."""
         place = self.place(level)
         axes = [place] if place else []
         axes += [self.key(name) for name in query.by if not self.plan.column(name).discover]
         if query.bins:
             number = self._bins.index((query.column, query.bins))
-            axes.append(Axis(f"h{number}", len(query.bins) - 1))
+            axes.append(CodeColumn(Kind.BIN, number, len(query.bins) - 1))
         return tuple(axes)
 
-    def discovered(self, query: Query) -> tuple[str, ...]:
+    def discovered(self, query: Query) -> tuple[CodeColumn, ...]:
         """The columns of the bytes of a query's unknown keys."""
-        unknown = [name for name in query.by if self.plan.column(name).discover]
-        return tuple(f"t{self.names.index(name)}" for name in unknown)
+        return tuple(self.source(name) for name in query.by if self.plan.column(name).discover)
 
     def read(
-        self, table: ibis.Table, wanted: Iterable[str], *, unit: bool, shown: bool = False
+        self, table: ibis.Table, wanted: Iterable[CodeColumn], *, unit: bool, shown: bool = False
     ) -> ibis.Table:
         """Rows with what their keys are looked up by, their bins and values.
 
@@ -155,52 +179,57 @@ class Coding:
             unit: whether the bytes of the unit come along; rows without a unit are dropped then.
             shown: whether the values that keys are read from come along, texts as their bytes.
         """
-        engine = engine_of(table)
+        backend = backend_of(table)
         wanted = set(wanted)
         columns: dict[str, Any] = {}
         for name in self._sources(wanted):
-            number, column = self.names.index(name), table[name]
-            coded = f"t{number}" in self._texts
-            columns[f"t{number}"] = table[code_column(name)] if coded else raw_key(column, engine)
+            source = self.source(name)
+            columns[source.name] = (
+                table[code_column(name)] if source in self._texts else raw_key(table[name], backend)
+            )
             if shown:
-                columns[f"v{number}"] = plain_bytes(as_written(table, name), engine)
-        for number, (name, clip) in enumerate(self._clips):
-            if f"s{number}" in wanted and name is not None:
-                columns[f"s{number}"] = self._integer(table, name, clip[0], clip[1])
-        for number, (name, edges) in enumerate(self._bins):
-            if f"h{number}" in wanted and name is not None:
-                value = self._integer(table, name, edges[0], edges[-1] - 1)
-                optional = self.plan.column(name).unknown is None
-                columns[f"h{number}"] = bin_of(value, edges, optional=optional)
+                written = CodeColumn(Kind.WRITTEN, source.index)
+                columns[written.name] = backend.plain_bytes(as_written(table, name))
+        for column in sorted(wanted, key=lambda one: one.index):
+            if column.kind is Kind.VALUE:
+                name, (low, high) = self._clips[column.index]
+                columns[column.name] = self._integer(table, name or "", low, high)
+            if column.kind is Kind.BIN:
+                name, edges = self._bins[column.index]
+                value = self._integer(table, name or "", edges[0], edges[-1] - 1)
+                optional = self.plan.column(name or "").unknown is None
+                columns[column.name] = bin_of(value, edges, optional=optional)
         if unit and self.plan.unit.id is not None:
-            columns["unit"] = key_bytes(as_written(table, self.plan.unit.id), engine)
+            columns["unit"] = key_bytes(as_written(table, self.plan.unit.id), backend)
         columns["one"] = ibis.literal(1)
         rows: Any = table.select(**columns)
         return rows.filter(rows["unit"].notnull()) if unit else rows
 
-    def _integer(self, table: ibis.Table, name: str, low: int, high: int) -> Any:
+    def _integer(self, table: ibis.Table, name: str, low: int, high: int) -> Value:
         column = self.plan.column(name)
-        return scaled_integer(table[name], column.decimals, low, high, column.unknown)
+        return scaled_integer(
+            table[name], backend_of(table), column.decimals, low, high, column.unknown
+        )
 
-    def _kind(self, name: str) -> KeyKind:
-        """What the keys of a column t0, ... are."""
-        return key_kind(self.plan, self.names[int(name[1:])])
-
-    def _sources(self, wanted: set[str]) -> list[str]:
+    def _sources(self, wanted: set[CodeColumn]) -> list[str]:
         """The columns of the data whose keys are wanted."""
         hierarchy = self.plan.hierarchy
         names: list[str] = []
-        if hierarchy and any(name.startswith("p") for name in wanted):
+        if hierarchy and any(column.kind is Kind.PLACE for column in wanted):
             names += level_columns(hierarchy, self.present)
-        for number, column in enumerate(self.plan.columns):
+        for column in self.plan.columns:
             keyed = column.name in self.names and not column.integer
-            read = keyed and f"t{self.names.index(column.name)}" in wanted
-            if (f"b{number}" in wanted or read) and column.name not in names:
+            read = keyed and self.source(column.name) in wanted
+            if (self.key(column.name) in wanted or read) and column.name not in names:
                 names.append(column.name)
         return names
 
+    def sources(self, rows: ibis.Table) -> list[CodeColumn]:
+        """The columns of rows that keys are looked up by."""
+        return [one for one in map(self.source, self.names) if one.name in rows.columns]
+
     def looked_up(
-        self, rows: ibis.Table, wanted: Iterable[str], keys: Sequence[ibis.Table]
+        self, rows: ibis.Table, wanted: Iterable[CodeColumn], keys: Sequence[ibis.Table]
     ) -> ibis.Table:
         """Rows, or groups of them, with codes in place of keys: what is wanted, and the rest.
 
@@ -211,85 +240,90 @@ class Coding:
             wanted: columns of codes and values.
             keys: the tables of `keys`, on the engine of the rows.
         """
-        engine = engine_of(rows)
-        wanted = list(dict.fromkeys(wanted))
-        texts = [name for name in rows.columns if name[0] == "t" and name not in self._texts]
+        backend, sources = backend_of(rows), self.sources(rows)
         joined: Any = rows.mutate(
-            **{name: key_bytes(rows[name], engine, self._kind(name)) for name in texts}
-        )
-        for right in keys:
-            on = [name for name in right.columns if name.startswith("j")]
-            joined = joined.left_join(
-                right, [joined[name[name.index("t") :]] == right[name] for name in on]
-            )
-        columns: dict[str, Any] = {}
-        for name in (*rows.columns, *wanted):
-            if name in wanted or not name.startswith("t"):
-                coded = name[0] in "pb"
-                columns[name] = (
-                    joined[name].coalesce(self._unknown(name)) if coded else joined[name]
+            **{
+                one.name: key_bytes(
+                    rows[one.name], backend, key_kind(self.plan, self.names[one.index])
                 )
+                for one in sources
+                if one not in self._texts
+            }
+        )
+        for number, right in enumerate(keys):
+            pairs = [(one.name, _listed(number, one)) for one in sources]
+            on = [joined[own] == right[other] for own, other in pairs if other in right.columns]
+            joined = joined.left_join(right, on)
+        rest = [name for name in rows.columns if name not in names_of(sources)]
+        columns: dict[str, Any] = {name: joined[name] for name in rest}
+        for one in wanted:
+            coded = one.kind in (Kind.PLACE, Kind.KEY)
+            own = joined[one.name]
+            columns[one.name] = own.coalesce(self._unknown(one)) if coded else own
         return joined.select(**columns)
 
-    def keys(self, wanted: Iterable[str]) -> list[pa.Table]:
-        """Tables of public keys: what they are looked up by, j0t0, ..., and their codes."""
+    def keys(self, wanted: Iterable[CodeColumn]) -> list[pa.Table]:
+        """Tables of public keys: what they are looked up by, and their codes."""
         return [
-            pa.table({f"j{i}{name}" if name[0] == "t" else name: right[name] for name in right})
-            for i, right in enumerate(self._keys(list(wanted)))
+            pa.table({_listed(number, one): right[one] for one in right})
+            for number, right in enumerate(self._keys(set(wanted)))
         ]
 
-    def _keys(self, wanted: Sequence[str]) -> list[dict[str, Any]]:
-        keys: list[dict[str, Any]] = []
+    def _keys(self, wanted: set[CodeColumn]) -> list[dict[CodeColumn, Any]]:
+        keys: list[dict[CodeColumn, Any]] = []
         hierarchy = self.plan.hierarchy
-        depths = [int(name[1:]) for name in wanted if name.startswith("p")]
-        if hierarchy and depths:
-            right: dict[str, Any] = {}
+        places = sorted((o for o in wanted if o.kind is Kind.PLACE), key=lambda one: one.index)
+        if hierarchy and places:
+            right: dict[CodeColumn, Any] = {}
             for level in level_columns(hierarchy, self.present):
-                depth = hierarchy.depth(level)
-                name = f"t{self.names.index(level)}"
-                right[name] = [
-                    self._key(name, hierarchy.key(level, row[depth])) for row in hierarchy.rows
+                depth, source = hierarchy.depth(level), self.source(level)
+                right[source] = [
+                    self._key(source, hierarchy.key(level, row[depth])) for row in hierarchy.rows
                 ]
-            right |= {f"p{depth}": hierarchy.codes(hierarchy.levels[depth]) for depth in depths}
+            right |= {place: hierarchy.codes(hierarchy.levels[place.index]) for place in places}
             keys.append(right)
-        for number, column in enumerate(self.plan.columns):
-            if f"b{number}" in wanted:
-                name = f"t{self.names.index(column.name)}"
-                known = [self._key(name, key_text(value)) for value in column.keys]
-                codes = np.arange(len(known), dtype=np.int64)
-                keys.append({name: known, f"b{number}": codes})
+        for column in self.plan.columns:
+            if (code := self.key(column.name)) in wanted:
+                source = self.source(column.name)
+                known = [self._key(source, key_text(value)) for value in column.keys]
+                keys.append({source: known, code: np.arange(len(known), dtype=np.int64)})
         return keys
 
-    def _key(self, name: str, key: str) -> bytes | int:
-        """What a key is looked up by in a column t0, ...: its bytes, or its number."""
-        texts = self._texts.get(name)
+    def _key(self, source: CodeColumn, key: str) -> bytes | int:
+        """What a key is looked up by: its bytes, or its number."""
+        texts = self._texts.get(source)
         if texts is None:
             return key.encode("utf-8", "surrogatepass")
         return texts.index(key) if key in texts else -1
 
-    def _unknown(self, name: str) -> int:
+    def _unknown(self, column: CodeColumn) -> int:
         """The code of what is unknown: a declared key's, or one more than there are."""
-        number = int(name[1:])
-        if name.startswith("p") and self.plan.hierarchy:
-            level = self.plan.hierarchy.levels[number]
+        if column.kind is Kind.PLACE and self.plan.hierarchy:
+            level = self.plan.hierarchy.levels[column.index]
             goes = self.plan.hierarchy.unknown
             more = len(self.plan.hierarchy.paths(level))
             return more if goes is None else int(self.plan.hierarchy.codes(level)[goes])
-        column = self.plan.columns[number]
-        return len(column.keys) if column.unknown is None else column.unknown
+        declared = self.plan.columns[column.index]
+        return len(declared.keys) if declared.unknown is None else declared.unknown
 
     def risen(
-        self, codes: Mapping[str, NDArray[np.int64]], query: Query, level: str
+        self, codes: Mapping[CodeColumn, NDArray[np.int64]], query: Query, level: str
     ) -> list[NDArray[np.int64]]:
         """The codes on a table's axes, from those of rows at the same or a lower level."""
         place = self.place(level)
         codes_above = []
         for axis in self.axes(query, level):
-            if axis == place and axis.name not in codes and self.plan.hierarchy:
-                lower = max(int(name[1:]) for name in codes if name.startswith("p"))
-                upward = self.plan.hierarchy.parents(self.plan.hierarchy.levels[lower], level)
+            if axis == place and axis not in codes and self.plan.hierarchy:
+                places = (column for column in codes if column.kind is Kind.PLACE)
+                lower = max(places, key=lambda one: one.index)
+                upward = self.plan.hierarchy.parents(self.plan.hierarchy.levels[lower.index], level)
                 # One place more, for those that are unknown.
-                codes_above.append(np.append(upward, axis.size)[codes[f"p{lower}"]])
+                codes_above.append(np.append(upward, axis.size)[codes[lower]])
             else:
-                codes_above.append(codes[axis.name])
+                codes_above.append(codes[axis])
         return codes_above
+
+
+def _listed(number: int, column: CodeColumn) -> str:
+    """The name of a column in a table of public keys, which are joined one after another."""
+    return f"j{number}{column.name}" if column.kind is Kind.SOURCE else column.name

@@ -25,11 +25,10 @@ from collections.abc import Collection, Sequence
 from datetime import date
 from decimal import Decimal
 from itertools import pairwise, zip_longest
-from typing import Any
 
 import ibis
-import ibis.expr.datatypes as dt
 
+from neyman.publishing.engines.backends import Backend, Value, hexadecimal
 from neyman.publishing.engines.cells import SATURATED
 from neyman.publishing.plan.derived import ISO_DATE
 from neyman.publishing.plan.document import SourcePart
@@ -38,16 +37,11 @@ from neyman.publishing.plan.query import KeyKind
 __all__ = [
     "TIME_OF_DAY",
     "bin_of",
-    "bytes_of",
     "digest",
-    "engine_of",
-    "hexadecimal",
     "inside",
     "integer_of",
     "key_bytes",
-    "plain_bytes",
     "quotient",
-    "raw_key",
     "remainder",
     "scaled_integer",
     "total",
@@ -75,62 +69,6 @@ _FARTHEST = 120  # digits before the point: more than 80, so that only 0 is a sm
 _HIGHEST = 2.0**63 - 1024  # the largest double that is a whole number of 64 bits
 
 
-@ibis.udf.scalar.builtin(name="encode")
-def _encode(text: str) -> bytes:  # pyright: ignore[reportReturnType] - DuckDB's own
-    """The bytes of a text: they compare and group without collation."""
-
-
-@ibis.udf.scalar.builtin(name="hex")
-def _hex(data: bytes) -> str:  # pyright: ignore[reportReturnType] - both engines' own
-    """The bytes in upper-case hexadecimal digits."""
-
-
-@ibis.udf.scalar.builtin(name="scaled_text")
-def _scaled_text(text: str, decimals: int, most: int) -> int:  # pyright: ignore[reportReturnType]
-    """`integer_of` for a text on PostgreSQL, see ``postgres_sql``."""
-
-
-@ibis.udf.scalar.builtin(
-    name="scaled_decimal", signature=((dt.decimal, dt.int64, dt.int64), dt.int64)
-)
-def _scaled_decimal(number, decimals, most):  # pyright: ignore[reportReturnType]
-    """`integer_of` for a decimal on PostgreSQL, see ``postgres_sql``."""
-
-
-def engine_of(table: ibis.Table) -> str:
-    """The engine that a table is on: "duckdb", "pyspark" or "postgres"."""
-    return table.get_backend().name
-
-
-def raw_key(column: Any, engine: str) -> Any:
-    """Return what rows may be grouped by before keys are looked up.
-
-    A text is its bytes; on PostgreSQL it is itself, and compares by its bytes. A float is its whole
-    number, or NULL if it has none.
-    """
-    if column.type().is_floating():
-        return _integer_of_float(column)
-    return column if engine == "postgres" else plain_bytes(column, engine)
-
-
-def bytes_of(text: str, engine: str) -> Any:
-    """A text of the plan as its bytes."""
-    literal: Any = ibis.literal(text)
-    return _encode(literal) if engine == "duckdb" else literal.cast("binary")
-
-
-def hexadecimal(data: Any) -> Any:
-    """Bytes in upper-case hexadecimal digits."""
-    return _hex(data)
-
-
-def plain_bytes(column: Any, engine: str) -> Any:
-    """Return a text as its bytes, which group without collation; other values as they are."""
-    if not column.type().is_string():
-        return column
-    return _encode(column) if engine == "duckdb" else column.cast("binary")
-
-
 def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
     """A table where an empty text is missing, as it is in a CSV file.
 
@@ -139,40 +77,50 @@ def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.T
         coded: columns of texts that have none.
     """
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
-    empty: Any = ""
+    empty: Value = ""
     known = {name: table[name].nullif(empty) for name in texts if name not in coded}
     return table.mutate(**known) if known else table
 
 
-def key_bytes(column: Any, engine: str, kind: KeyKind = "text") -> Any:
+def raw_key(column: Value, backend: Backend) -> Value:
+    """Return what rows may be grouped by before keys are looked up.
+
+    A float is its whole number, or NULL if it has none.
+    """
+    if column.type().is_floating():
+        return _integer_of_float(column)
+    return backend.grouped(column)
+
+
+def key_bytes(column: Value, backend: Backend, kind: KeyKind = "text") -> Value:
     """Return the bytes of the key that a value stands for; NULL if it stands for none.
 
     Args:
         column: a column of the data, or what `raw_key` makes of it.
-        engine: "duckdb", "pyspark" or "postgres".
+        backend: the engine that it is on.
         kind: "text" for the value's own text. "whole" for the digits of its whole number: 1, 1.0,
             01 and 1e0 are one key, as text and as numbers. "boolean" for true (true, True, TRUE,
             t, T, and the number 1) and false (false, False, FALSE, f, F, and the number 0).
     """
     if kind == "text":
-        return column if column.type().is_binary() else plain_bytes(_text(column), engine)
+        return column if column.type().is_binary() else backend.plain_bytes(_text(column))
     if column.type().is_binary():
         # DuckDB writes bytes that are not ASCII with backslashes, which no number has.
         column = column.cast("string")
     if column.type().is_boolean():
-        return plain_bytes(_text(column), engine)
+        return backend.plain_bytes(_text(column))
     is_text = column.type().is_string()
-    digits = _text_of_integer(column) if is_text else _text(raw_key(column, engine))
+    digits = _text_of_integer(column) if is_text else _text(raw_key(column, backend))
     if kind == "whole":
-        return plain_bytes(digits, engine)
+        return backend.plain_bytes(digits)
     cases = [(digits == "1", "true"), (digits == "0", "false")]
     if is_text:
         # Before the numbers, which take longer.
         cases = [(column.re_search(_TRUE), "true"), (column.re_search(_FALSE), "false"), *cases]
-    return plain_bytes(ibis.cases(*cases), engine)
+    return backend.plain_bytes(ibis.cases(*cases))
 
 
-def _text(column: Any) -> Any:
+def _text(column: Value) -> Value:
     """The canonical text of a column; NULL for what has none."""
     kind = column.type()
     if kind.is_string():
@@ -193,7 +141,9 @@ def _text(column: Any) -> Any:
     return text
 
 
-def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int | None) -> Any:
+def scaled_integer(
+    column: Value, backend: Backend, decimals: int, low: int, high: int, unknown: int | None
+) -> Value:
     """The whole number in [low, high] that a value stands for: floor(x 10^decimals), clipped.
 
     A text, a decimal or an integer is read exactly. A text is digits with at most a minus, a point
@@ -206,22 +156,24 @@ def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int
 
     Args:
         column: text, numbers or truth values.
+        backend: the engine that it is on.
         decimals: 0 to 9.
         low, high: scaled whole numbers, within 2^53.
         unknown: replaces what is no number, clipped as well; None for low - 1.
     """
-    number = integer_of(column, decimals)
+    number = integer_of(column, backend, decimals)
     if unknown is None:
         known = inside(number.coalesce(low), low, high).cast("int64")
         return ibis.cases((number.notnull(), known), else_=low - 1)
     return inside(ibis.coalesce(number, min(max(unknown, low), high)), low, high).cast("int64")
 
 
-def integer_of(column: Any, decimals: int, most: int = _WIDEST) -> Any:
+def integer_of(column: Value, backend: Backend, decimals: int, most: int = _WIDEST) -> Value:
     """The whole number of `scaled_integer` within +-most, NULL for what is no number.
 
     Args:
         column: text, numbers or truth values.
+        backend: the engine that it is on.
         decimals: 0 to 9.
         most: a multiple of 10^9 from 10^15 to 2^60, or 2^60.
     """
@@ -232,14 +184,11 @@ def integer_of(column: Any, decimals: int, most: int = _WIDEST) -> Any:
         widest = most // 10**decimals
         bounded = inside(column.cast("int64").coalesce(0), -widest, widest) * 10**decimals
         return ibis.cases((column.notnull(), bounded))
-    if any(place.name == "postgres" for place in column._find_backends()[0]):
-        if kind.is_decimal():
-            return _scaled_decimal(column, decimals, most)
-        return _scaled_text(column.cast("string"), decimals, most)
-    return _of_text(column.cast("string"), decimals, most)
+    own = backend.scaled(column, decimals, most)
+    return _of_text(column.cast("string"), decimals, most) if own is None else own
 
 
-def inside(number: Any, low: Any, high: Any) -> Any:
+def inside(number: Value, low: Value, high: Value) -> Value:
     """A number that is not NULL, brought into a range.
 
     Ibis's ``clip`` repeats what it clips, and an expression of several would grow without bound.
@@ -247,11 +196,11 @@ def inside(number: Any, low: Any, high: Any) -> Any:
     return ibis.least(ibis.greatest(number, low), high)
 
 
-def _of_float(column: Any, decimals: int, most: int) -> Any:
+def _of_float(column: Value, decimals: int, most: int) -> Value:
     bits = 22 if str(column.type()) == "float32" else 50
     scale = 10.0**decimals
     known = column.notnull() & ~column.isnan()
-    number: Any = ibis.cases((known, column), else_=0.0).cast("float64")
+    number: Value = ibis.cases((known, column), else_=0.0).cast("float64")
     # A floor is a cast to an integer, so nothing large may reach it, not even unused.
     scaled = inside(number, -most / scale, most / scale) * scale
     near = (scaled + 0.5).floor().cast("int64")
@@ -260,27 +209,27 @@ def _of_float(column: Any, decimals: int, most: int) -> Any:
     return ibis.cases((~known, None), (close & small, near), else_=scaled.floor().cast("int64"))
 
 
-def _integer_of_float(column: Any) -> Any:
+def _integer_of_float(column: Value) -> Value:
     """Return the whole number of 64 bits that a float is equal to, or NULL."""
     known = column.notnull() & ~column.isnan()
-    number: Any = ibis.cases((known, column), else_=0.5).cast("float64")
+    number: Value = ibis.cases((known, column), else_=0.5).cast("float64")
     # A floor is a cast to an integer, so nothing large may reach it, not even unused.
     bounded = inside(number, -(2.0**63), _HIGHEST)
     floor = bounded.floor().cast("int64")
     return ibis.cases((floor.cast("float64") == number, floor))
 
 
-def _text_of_integer(text: Any) -> Any:
+def _text_of_integer(text: Value) -> Value:
     """Return the digits of the whole number that a text is, or NULL."""
     plain = text.re_search(r"^(0|-?[1-9][0-9]{0,36})\z")
     digits, rest = _digits(text, 0)
-    minus: Any = ibis.literal("-")
-    signed: Any = ibis.cases((text.startswith("-"), minus.concat(digits)), else_=digits)
+    minus: Value = ibis.literal("-")
+    signed: Value = ibis.cases((text.startswith("-"), minus.concat(digits)), else_=digits)
     size = ibis.cases((digits == "", "0"), else_=signed)
     return ibis.cases((plain, text), (text.re_search(_NUMBER) & ~rest.re_search("[1-9]"), size))
 
 
-def _digits(text: Any, decimals: int) -> tuple[Any, Any]:
+def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
     """Return the digits of floor(|x| 10^decimals), and the digits that follow.
 
     Without decimals there are no zeros in front, and of 0 no digit.
@@ -303,7 +252,7 @@ def _digits(text: Any, decimals: int) -> tuple[Any, Any]:
     )
 
 
-def _of_text(text: Any, decimals: int, most: int) -> Any:
+def _of_text(text: Value, decimals: int, most: int) -> Value:
     """Return the whole number that a text is, or NULL.
 
     Let x = number 10^decimals be less than 10^14 in size. If the text has 14 characters at most, x
@@ -326,26 +275,26 @@ def _of_text(text: Any, decimals: int, most: int) -> Any:
     )
 
 
-def _of_long_text(text: Any, decimals: int, most: int) -> Any:
+def _of_long_text(text: Value, decimals: int, most: int) -> Value:
     digits, rest = _digits(text, decimals)
-    zero: Any = ibis.literal("0")
-    few: Any = ibis.cases((digits.length() <= _LONGEST, zero.concat(digits)))
-    exact: Any = few.try_cast("decimal(38, 0)").coalesce(_decimal(most))
+    zero: Value = ibis.literal("0")
+    few: Value = ibis.cases((digits.length() <= _LONGEST, zero.concat(digits)))
+    exact: Value = few.try_cast("decimal(38, 0)").coalesce(_decimal(most))
     size = ibis.least(exact, _decimal(most)).cast("int64")
     negative = text.startswith("-")
     more = (negative & rest.re_search("[1-9]")).cast("int64")
-    sign: Any = ibis.cases((negative, -1), else_=1)
+    sign: Value = ibis.cases((negative, -1), else_=1)
     return ibis.cases(
         (text.re_search(_NUMBER), ibis.greatest(size * sign - more, -most)),
         (text.re_search(_INFINITE), most * sign),
     )
 
 
-def _decimal(number: int) -> Any:
+def _decimal(number: int) -> Value:
     return ibis.literal(Decimal(number), "decimal(38, 0)")
 
 
-def bin_of(number: Any, edges: Sequence[int], *, optional: bool = False) -> Any:
+def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Value:
     """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges.
 
     Args:
@@ -368,7 +317,7 @@ def bin_of(number: Any, edges: Sequence[int], *, optional: bool = False) -> Any:
     return ((above - above % step) / step).round().cast("int64")
 
 
-def _tree(number: Any, edges: Sequence[int], first: int, last: int) -> Any:
+def _tree(number: Value, edges: Sequence[int], first: int, last: int) -> Value:
     if first == last:
         return ibis.literal(first, "int64")
     middle = (first + last + 1) // 2
@@ -376,7 +325,7 @@ def _tree(number: Any, edges: Sequence[int], first: int, last: int) -> Any:
     return ibis.cases((number < edges[middle], below), else_=_tree(number, edges, middle, last))
 
 
-def quotient(number: Any, k: int) -> Any:
+def quotient(number: Value, k: int) -> Value:
     """The quotient of a whole number by a positive one, rounded down.
 
     The number is within +-2^53, or k is a multiple of a million and the quotient within +-2^38.
@@ -385,19 +334,19 @@ def quotient(number: Any, k: int) -> Any:
     return ((number - remainder(number, k)) / k).round().cast("int64")
 
 
-def remainder(number: Any, k: int) -> Any:
+def remainder(number: Value, k: int) -> Value:
     """The remainder of a whole number, from 0 to k - 1."""
     # A remainder has the sign of the number: hence the second one.
     return (number % k + k) % k
 
 
-def total(column: Any) -> Any:
+def total(column: Value) -> Value:
     """The exact sum of whole numbers, brought back inside +-2^62; 0 of none."""
     sum_of_column = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
     return inside(sum_of_column, _decimal(-SATURATED), _decimal(SATURATED)).cast("int64")
 
 
-def digest(key: Any, numbers: Sequence[Any], unit: Any) -> Any:
+def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
     """The keyed SHA-256 of a row, in hexadecimal digits.
 
     Of the text: the key, the numbers in decimal digits (bytes in hexadecimal, ``-`` where they are
@@ -412,14 +361,16 @@ def digest(key: Any, numbers: Sequence[Any], unit: Any) -> Any:
     """
     text = key
     for number in numbers:
-        digits: Any = (
-            ibis.coalesce(_hex(number), "-") if number.type().is_binary() else number.cast("string")
+        digits: Value = (
+            ibis.coalesce(hexadecimal(number), "-")
+            if number.type().is_binary()
+            else number.cast("string")
         )
         text = text.concat(digits).concat(",")
-    return text.concat(":").concat(_hex(unit)).hexdigest("sha256")
+    return text.concat(":").concat(hexadecimal(unit)).hexdigest("sha256")
 
 
-def written_number(text: Any, source: SourcePart) -> Any:
+def written_number(text: Value, source: SourcePart) -> Value:
     """The text of a number as `integer_of` reads it, from a text with a plan's marks.
 
     Groups of digits have three digits each, but for the first, which has one to three and does not
@@ -443,13 +394,13 @@ def written_number(text: Any, source: SourcePart) -> Any:
     return ibis.cases((known, plain), (text.re_search(_INFINITE), text))
 
 
-def written_boolean(text: Any, source: SourcePart) -> Any:
+def written_boolean(text: Value, source: SourcePart) -> Value:
     """The text of a truth value, from a text with a plan's marks: the numbers 1 and 0 have them."""
     words = text.re_search(_TRUE) | text.re_search(_FALSE)
     return ibis.cases((words, text), else_=written_number(text, source))
 
 
-def written_date(text: Any, dates: str) -> Any:
+def written_date(text: Value, dates: str) -> Value:
     """The text YYYY-MM-DD of a date that is written in a plan's form; NULL for other texts.
 
     A year has four digits. A day and a month have two, or one where the form has marks between all
@@ -464,7 +415,7 @@ def written_date(text: Any, dates: str) -> Any:
     return ibis.cases((text.re_search(rf"{pattern}(?:[T ].+)?\z"), iso.concat(rest)))
 
 
-def written_day(text: Any, dates: str) -> Any:
+def written_day(text: Value, dates: str) -> Value:
     """The key that a date in a plan's form is: YYYY-MM-DD, without its time of day.
 
     Other texts stay as they are, but for those that look like a key.
@@ -477,7 +428,7 @@ def written_day(text: Any, dates: str) -> Any:
     )
 
 
-def _iso_date(text: Any, dates: str) -> tuple[Any, str]:
+def _iso_date(text: Value, dates: str) -> tuple[Value, str]:
     """The text YYYY-MM-DD of a date in a form, and the pattern that a text has to begin with."""
     forms = re.split(r"%([Ymd])", dates)
     names, between = forms[1::2], forms[2:-1:2]
@@ -489,9 +440,9 @@ def _iso_date(text: Any, dates: str) -> tuple[Any, str]:
         marks = ["".join(f"[{mark}]" for mark in mark) for mark in between]
         return "^" + "".join(map("".join, zip_longest(parts, marks, fillvalue="")))
 
-    def part(name: str) -> Any:
+    def part(name: str) -> Value:
         number = text.re_extract(pattern(name), 1)
-        zero: Any = ibis.literal("0")
+        zero: Value = ibis.literal("0")
         return ibis.cases((number.length() == 1, zero.concat(number)), else_=number)
 
     return part("Y").concat("-", part("m"), "-", part("d")), pattern(None)

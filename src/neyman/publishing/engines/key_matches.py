@@ -18,19 +18,16 @@ import ibis
 import pyarrow as pa
 
 from neyman.publishing.engines.aggregate import listed
-from neyman.publishing.engines.backend_tables import fetched, held, put
+from neyman.publishing.engines.backends import Value, backend_of, fetched, held, row_count, row_sum
 from neyman.publishing.engines.data_schema import as_written, level_columns
-from neyman.publishing.engines.encoding import Coding
+from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.publishing.engines.expressions import (
-    engine_of,
     integer_of,
-    plain_bytes,
     scaled_integer,
     written_date,
     written_number,
 )
 from neyman.publishing.engines.private_tables import Private
-from neyman.publishing.engines.progress import Steps
 from neyman.publishing.engines.row_values import read_as, with_plain_texts
 from neyman.publishing.plan.column import unscaled
 from neyman.publishing.plan.derived import ISO_DATE, Derived, Reading, readings_of
@@ -194,7 +191,7 @@ def _key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]
             unknown = () if hierarchy.unknown is None else hierarchy.rows[hierarchy.unknown]
             goes = " > ".join(unknown) or None
             levels = level_columns(hierarchy, coding.present)
-            yield _matched(coding, table, place.name, place.size, levels, goes, most)
+            yield _matched(coding, table, place, levels, goes, most)
     used = {name for query in plan.queries for name in query.by}
     for column in plan.columns:
         if column.name not in used:
@@ -204,7 +201,7 @@ def _key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]
             continue
         axis = coding.key(column.name)
         goes = None if column.unknown is None else key_text(column.keys[column.unknown])
-        yield _matched(coding, table, axis.name, axis.size, (column.name,), goes, most)
+        yield _matched(coding, table, axis, (column.name,), goes, most)
 
 
 def _strict(plan: Plan) -> Plan:
@@ -217,36 +214,35 @@ def _strict(plan: Plan) -> Plan:
 def _matched(
     coding: Coding,
     table: ibis.Table,
-    code: str,
-    size: int,
+    axis: CodeColumn,
     columns: Sequence[str],
     unknown: str | None,
     most: int,
 ) -> KeyMatch:
-    rows: Any = coding.read(table, {code}, unit=False, shown=True)
-    names = [f"{kind}{coding.names.index(name)}" for name in columns for kind in "tv"]
-    values = [name for name in names if name[0] == "v"]
-    groups = rows.group_by(*names).aggregate(rows=rows.count())
-    with listed(coding, table, [code]) as keys:
-        coded: Any = coding.looked_up(groups, [code], keys)
-        with held(coded, Steps(1, None)) as held_groups:
+    rows: Any = coding.read(table, {axis}, unit=False, shown=True)
+    sources = [coding.source(name) for name in columns]
+    values = names_of(CodeColumn(Kind.WRITTEN, source.index) for source in sources)
+    groups = rows.group_by(*names_of(sources), *values).aggregate(rows=rows.count())
+    with listed(coding, table, [axis]) as keys:
+        coded: Any = coding.looked_up(groups, [axis], keys)
+        with held(coded) as held_groups:
             every: Any = held_groups
-            matched = _total(every.filter(every[code] < size))
-            other: Any = every.filter(every[code] >= size)
+            matched = row_sum(every.filter(every[axis.name] < axis.size))
+            other: Any = every.filter(every[axis.name] >= axis.size)
             absent = ibis.and_(*(other[name].isnull() for name in values))
-            missing = _total(other.filter(absent))
+            missing = row_sum(other.filter(absent))
             present: Any = other.filter(~absent)
             unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
-            number, total = _measured(unmatched)
+            number, total = row_count(unmatched), row_sum(unmatched)
             frequent = _frequent(unmatched, values, most)
     return KeyMatch(tuple(columns), matched, missing, total, number, frequent, unknown)
 
 
 def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
     """A column whose values are all keys."""
-    name = f"t{coding.names.index(column.name)}"
-    rows: Any = coding.read(table, {name}, unit=False)
-    counts = fetched(rows.aggregate(rows=rows.count(), known=rows[name].count()))
+    source = coding.source(column.name)
+    rows: Any = coding.read(table, {source}, unit=False)
+    counts = fetched(rows.aggregate(rows=rows.count(), known=rows[source.name].count()))
     known, every = counts["known"][0].as_py(), counts["rows"][0].as_py()
     return KeyMatch((column.name,), known, every - known, 0, 0, (), None)
 
@@ -277,16 +273,16 @@ def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ..
         groups: Any = rows.group_by(name).aggregate(rows=rows.count())
         texts = pa.array([text.encode() for text, _ in one.pairs], pa.binary())
         with (
-            held(groups, Steps(1, None)) as held_groups,
-            put(table, pa.table({"listed": texts})) as right,
+            held(groups) as held_groups,
+            backend_of(table).put(pa.table({"listed": texts})) as right,
         ):
             every: Any = held_groups
             joined: Any = every.left_join(right, [every[name] == right["listed"]])
-            matched = _total(joined.filter(joined["listed"].notnull()))
+            matched = row_sum(joined.filter(joined["listed"].notnull()))
             other: Any = joined.filter(joined["listed"].isnull())
-            missing = _total(other.filter(other[name].isnull()))
+            missing = row_sum(other.filter(other[name].isnull()))
             unmatched: Any = other.filter(other[name].notnull()).select(name, "rows")
-            number, total = _measured(unmatched)
+            number, total = row_count(unmatched), row_sum(unmatched)
             frequent = _frequent(unmatched, [name], most)
         matches.append(
             KeyMatch((one.name,), matched, missing, total, number, frequent, one.unknown)
@@ -313,7 +309,8 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
             continue
         values: Any = table[column.name]
         shown: Any = as_written(table, column.name)
-        number = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, None)
+        backend = backend_of(table)
+        number = scaled_integer(values, backend, column.decimals, -_WIDEST, _WIDEST, None)
         known = number >= -_WIDEST
         rows: Any = table.select(number=number, known=known, absent=shown.isnull())
         measures = {
@@ -329,7 +326,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         unmatched = counts["rows"] - counts["numbers"] - counts["missing"]
         frequent: tuple[Frequent, ...] = ()
         if unmatched:
-            texts: Any = table.select(v=plain_bytes(shown, engine_of(table)), known=known)
+            texts: Any = table.select(v=backend.plain_bytes(shown), known=known)
             texts = texts.filter(~texts["known"] & texts["v"].notnull())
             groups = texts.group_by("v").aggregate(rows=texts.count())
             frequent = _frequent(groups, ["v"], most)
@@ -396,18 +393,18 @@ def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most
     if read == rows:
         return TextMatch(name, kind, rows, 0, (), (), 0)
     unread: Any = texts.filter(~texts["known"])
-    values = unread.select(v=plain_bytes(unread["shown"], engine_of(table)))
+    values = unread.select(v=backend_of(table).plain_bytes(unread["shown"]))
     groups = values.group_by("v").aggregate(rows=values.count())
     frequent = _frequent(groups, ["v"], most)
     suggestions, suggested = _suggestions(texts, kind, read)
     return TextMatch(name, kind, rows, rows - read, frequent, suggestions, suggested)
 
 
-def _is_read(text: Any, reading: Reading) -> Any:
+def _is_read(text: Value, reading: Reading) -> Value:
     """Whether a text without a plan's marks is a number or a date; false for NULL."""
     if reading == "number":
-        return integer_of(text, 0).notnull()
-    known = read_as(text, _DATE, "").notnull()
+        return integer_of(text, backend_of(text), 0).notnull()
+    known = read_as(text, _DATE, backend_of(text)).notnull()
     return known & text.re_search(rf"^{ISO_DATE}\z") if reading == "day" else known
 
 
@@ -433,7 +430,7 @@ def _suggestions(
     return tuple(field for field in most if _declared(field) == fewest), best
 
 
-def _with_marks(text: Any, source: SourcePart) -> Any:
+def _with_marks(text: Value, source: SourcePart) -> Value:
     """A text without the marks that a [source] would declare."""
     return (
         written_number(text, source) if source.dates is None else written_date(text, source.dates)
@@ -459,18 +456,7 @@ def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[st
     return clips
 
 
-def _total(groups: Any) -> int:
-    rows = fetched(groups.aggregate(rows=groups["rows"].sum()))["rows"][0].as_py()
-    return int(rows or 0)
-
-
-def _measured(groups: Any) -> tuple[int, int]:
-    counts = fetched(groups.aggregate(number=groups.count(), rows=groups["rows"].sum()))
-    number, rows = counts["number"][0].as_py(), counts["rows"][0].as_py()
-    return int(number), int(rows or 0)
-
-
-def _frequent(groups: Any, values: Sequence[str], most: int) -> tuple[Frequent, ...]:
+def _frequent(groups: ibis.Table, values: Sequence[str], most: int) -> tuple[Frequent, ...]:
     """The groups with the most rows."""
     order = [ibis.desc("rows"), *values]
     table: pa.Table = fetched(groups.order_by(order).limit(most))

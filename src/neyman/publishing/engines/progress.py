@@ -25,17 +25,17 @@ class Steps:
     def __init__(self, number: int, tell: Progress | None) -> None:
         self._number, self._tell, self._done = number, tell, 0
 
-    def run(self, backend: Any, query: Callable[[], Answer]) -> Answer:
-        """The answer of the next query, on an Ibis connection."""
+    def run(
+        self,
+        follow: Callable[[Callable[[], Answer], Progress], Answer],
+        query: Callable[[], Answer],
+    ) -> Answer:
+        """The answer of the next query; see `Backend.followed`."""
         tell, done = self._tell, self._done
         if tell is None:
             return query()
         tell(done / self._number)
-        # Of Spark only the tasks of its stages are known, and not how many stages there will be.
-        if backend.name == "duckdb":
-            result = followed(backend.con, query, lambda part: tell((done + part) / self._number))
-        else:
-            result = query()
+        result = follow(query, lambda part: tell((done + part) / self._number))
         self._done += 1
         tell(self._done / self._number)
         return result

@@ -16,25 +16,23 @@ Each step has one answer on DuckDB, on Spark, and in plain Python:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date
+from functools import reduce
 from typing import Any
 
 import ibis
 import pyarrow as pa
 
-from neyman.publishing.engines.backend_tables import put, view
+from neyman.publishing.engines.backends import Backend, Value, backend_of, hexadecimal
 from neyman.publishing.engines.data_schema import code_column, filter_column, written_column
 from neyman.publishing.engines.expressions import (
     TIME_OF_DAY,
-    bytes_of,
-    engine_of,
-    hexadecimal,
     inside,
     integer_of,
     key_bytes,
-    plain_bytes,
     quotient,
     remainder,
     written_boolean,
@@ -74,15 +72,17 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
         table: the private rows, whose schema has been checked.
     """
     rows = plan.rows
-    engine = engine_of(table)
+    backend = backend_of(table)
     values = {name: f"neyman:value:{number}" for number, (name, _) in enumerate(rows.readings)}
     with ExitStack() as scope:
-        days: Any = local_days(plan, table, lambda stage: _computed_once(stage, scope))
+        days: Any = local_days(
+            plan, table, lambda stage: scope.enter_context(backend.fenced(stage))
+        )
         if not rows.derived and not rows.filters:
             yield days
             return
         ready: Any = days.mutate(
-            **{values[name]: _read_once(days[name], kind, engine) for name, kind in rows.readings}
+            **{values[name]: _once(days[name], kind, backend) for name, kind in rows.readings}
         )
         written = [name for name in rows.hours if hour_column(name) not in days.columns]
         ready = ready.mutate(
@@ -90,10 +90,10 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
         )
         early = rows.where is not None and rows.names.isdisjoint(rows.read_by(rows.where))
         if early and rows.where is not None:
-            ready = ready.filter(_Compiler(ready, values, engine).of(rows.filter(rows.where)))
+            ready = ready.filter(_Compiler(ready, values, backend).of(rows.filter(rows.where)))
         for batch in _batches(rows.derived):
-            ready = _staged(ready, scope)
-            result = _Compiler(ready, values, engine)
+            ready = scope.enter_context(backend.view(ready))
+            result = _Compiler(ready, values, backend)
             values |= {one.name: f"neyman:derived:{one.name}" for one in batch}
             joins = [one for one in batch if len(one.pairs) > _FEW]
             looked = {f"neyman:looked:{i}": result.of(one.value) for i, one in enumerate(joins)}
@@ -108,7 +108,7 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
                 ready = _joined(ready, one, values[one.name], name, scope)
         asked = {query.where for query in plan.queries} | ({rows.where} if not early else set())
         conditions = {text: filter_column(plan, text) for text, _ in rows.filters if text in asked}
-        result = _Compiler(ready, values, engine)
+        result = _Compiler(ready, values, backend)
         ready = ready.mutate(
             **{name: result.of(rows.filter(text)) for text, name in conditions.items()}
         )
@@ -118,7 +118,7 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
         columns |= {one.name: ready[values[one.name]] for one in rows.derived}
         codes = [code_column(one.name) for one in rows.derived if one.texts]
         columns |= {name: ready[name] for name in (*codes, *conditions.values())}
-        yield _staged(ready.select(**columns), scope)
+        yield scope.enter_context(backend.view(ready.select(**columns)))
 
 
 @contextmanager
@@ -143,12 +143,11 @@ def with_plain_texts(plan: Plan, table: ibis.Table, *, shown: bool = False) -> I
     if not columns:
         yield table
         return
-    with ExitStack() as scope:
-        ready: Any = table
-        yield _staged(ready.mutate(**columns), scope)
+    with backend_of(table).view(table.mutate(**columns)) as plain:
+        yield plain
 
 
-def _plain_text(text: Any, reading: Reading, source: SourcePart) -> Any:
+def _plain_text(text: Value, reading: Reading, source: SourcePart) -> Value:
     """A text without a plan's marks; None if the plan declares none for what it is read as."""
     if reading in ("date", "day"):
         written = written_date if reading == "date" else written_day
@@ -158,40 +157,29 @@ def _plain_text(text: Any, reading: Reading, source: SourcePart) -> Any:
     return (written_number if reading == "number" else written_boolean)(text, source)
 
 
-def read_as(column: Any, kind: ColumnType, engine: str) -> Any:
-    """A column's values as an expression reads them; NULL for what is none."""
-    return _read(column, kind, engine)
+def _once(column: Value, kind: ColumnType, backend: Backend) -> Value:
+    """`read_as`, computed once for each row where a text is read, which takes long."""
+    value = read_as(column, kind, backend)
+    is_read = column.type().is_string() and kind.type != "text"
+    return backend.once(value) if is_read else value
 
 
-def _read_once(column: Any, kind: ColumnType, engine: str) -> Any:
-    """`_read`, computed once for each row.
-
-    DuckDB copies what a filter reads below the filter, and computes it again above, but for what is
-    random. A text takes too long for that.
-    """
-    value = _read(column, kind, engine)
-    if engine != "duckdb" or not column.type().is_string() or kind.type == "text":
-        return value
-    draw: Any = ibis.random()
-    return ibis.cases((draw < 2, value))
-
-
-def _read(column: Any, kind: ColumnType, engine: str) -> Any:
+def read_as(column: Value, kind: ColumnType, backend: Backend) -> Value:
     """A column's values as an expression reads them; NULL for what is none."""
     if kind.type == "text":
-        return key_bytes(column, engine)
+        return key_bytes(column, backend)
     if kind.type == "number":
         if str(column.type()) in _SHORT and kind.scale == 0:
             return column.cast("int64")
-        return integer_of(column, kind.scale, COLUMN_LIMIT)
+        return integer_of(column, backend, kind.scale, COLUMN_LIMIT)
     if kind.type == "date":
         return _date(column)
-    key = key_bytes(column, engine, "boolean")
-    true = key == bytes_of("true", engine)
+    key = key_bytes(column, backend, "boolean")
+    true = key == backend.bytes_of("true")
     return ibis.cases((key.notnull(), true))
 
 
-def _date(column: Any) -> Any:
+def _date(column: Value) -> Value:
     if column.type().is_date():
         known = _known_day(column)
         day: Any = ibis.cases((known, column), else_=ibis.literal(date(1, 1, 1)))
@@ -203,25 +191,25 @@ def _date(column: Any) -> Any:
     return ibis.cases((known, day.replace("-", "").try_cast("int64")))
 
 
-def _hour(column: Any, day: Any) -> Any:
+def _hour(column: Value, day: Value) -> Value:
     """The hour of a text whose day is known; NULL if it has none."""
     text = column.cast("string")
     known = day.notnull() & text.re_search("^.{10}[T ][0-9]{2}:")
     return ibis.cases((known, text.substr(11, 2).try_cast("int64")))
 
 
-def _known_day(column: Any) -> Any:
+def _known_day(column: Value) -> Value:
     """Before the year 1 and after 9999 each engine has a calendar of its own."""
     return column.between(date(1, 1, 1), date(9999, 12, 31))
 
 
-def _parts(number: Any) -> tuple[Any, Any, Any]:
+def _parts(number: Value) -> tuple[Value, Value, Value]:
     """Year, month and day of a date, which is never below 0."""
     month = quotient(number, _MONTH)
     return quotient(number, _YEAR), month % _MONTH, number % _MONTH
 
 
-def _value(one: Derived, result: _Compiler, label: Callable[[str], Any] | None = None) -> Any:
+def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None = None) -> Value:
     """A derived column, without a join; with ``label``, what that gives for each text."""
     label = label or result.text
     unknown = label(one.unknown) if one.unknown is not None else None
@@ -245,7 +233,7 @@ def _value(one: Derived, result: _Compiler, label: Callable[[str], Any] | None =
     return value
 
 
-def _code(one: Derived) -> Callable[[str], Any]:
+def _code(one: Derived) -> Callable[[str], Value]:
     """The number of a text as an expression."""
     return lambda text: ibis.literal(one.texts.index(text), "int32")
 
@@ -255,7 +243,9 @@ def _next_edges(one: Derived) -> Iterator[tuple[int, str]]:
     return zip(one.edges[1:], one.labels, strict=True)
 
 
-def _joined(table: Any, one: Derived, label: str, looked: str, scope: ExitStack) -> ibis.Table:
+def _joined(
+    table: ibis.Table, one: Derived, label: str, looked: str, scope: ExitStack
+) -> ibis.Table:
     """The table with the label that a public list gives for a text, the column ``looked``."""
     codes = [one.texts.index(value) for _, value in one.pairs]
     listed = pa.table(
@@ -265,11 +255,11 @@ def _joined(table: Any, one: Derived, label: str, looked: str, scope: ExitStack)
             f"{looked}:code": pa.array(codes, pa.int32()),
         }
     )
-    right: Any = scope.enter_context(put(table, listed))
+    right: Any = scope.enter_context(backend_of(table).put(listed))
     joined: Any = table.left_join(right, [table[looked] == right[f"{looked}:text"]])
     value, code = joined[f"{looked}:label"], joined[f"{looked}:code"]
     if one.unknown is not None:
-        value = value.coalesce(bytes_of(one.unknown, engine_of(table)))
+        value = value.coalesce(backend_of(table).bytes_of(one.unknown))
         code = code.coalesce(_code(one)(one.unknown))
     columns = {name: joined[name] for name in table.columns}
     return joined.select(**columns, **{label: value, code_column(one.name): code})
@@ -287,89 +277,72 @@ def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
         yield batch
 
 
-def _staged(table: Any, scope: ExitStack) -> Any:
-    """The table as a view, so that Ibis neither merges nor compiles its columns again."""
-    if engine_of(table) != "duckdb":
-        return table
-    return scope.enter_context(view(table))
-
-
-def _computed_once(table: Any, scope: ExitStack) -> Any:
-    """`_staged`, also on PostgreSQL, which puts expressions in place of the names of others."""
-    if engine_of(table) != "postgres":
-        return _staged(table, scope)
-    backend = table.get_backend()
-    return backend.fenced(table)
-
-
 class _Compiler:
     """Expressions on the columns of one table."""
 
-    def __init__(self, table: Any, values: Mapping[str, str], engine: str) -> None:
-        self.table, self.values, self.engine = table, dict(values), engine
+    def __init__(self, table: ibis.Table, values: Mapping[str, str], backend: Backend) -> None:
+        self.table, self.values, self.backend = table, dict(values), backend
+        self.text = backend.bytes_of
 
-    def text(self, text: str) -> Any:
-        """A text as its bytes."""
-        return bytes_of(text, self.engine)
-
-    def of(self, node: Any) -> Any:
+    def of(self, node: Any) -> Value:
         """An expression."""
         return _STEPS[node.op](self, node)
 
-    def parts(self, node: Node) -> list[Any]:
+    def parts(self, node: Node) -> list[Value]:
         """What it takes values from."""
         return [self.of(part) for part in node.parts]
 
-    def literal(self, node: Node) -> Any:
+    def literal(self, node: Node) -> Value:
         if node.type == "text":
             return self.text(node.value)
         return ibis.literal(node.value, "boolean" if node.type == "boolean" else "int64")
 
-    def column(self, node: Node) -> Any:
+    def column(self, node: Node) -> Value:
         return self.table[self.values[node.value]]
 
-    def none(self, node: Node) -> Any:
+    def none(self, node: Node) -> Value:
         kinds = {"text": "binary", "boolean": "boolean"}
         return ibis.null(kinds.get(node.type, "int64"))
 
-    def compare(self, node: Node) -> Any:
-        a, b = self.parts(node)
-        return _COMPARISONS[node.value](a, b)
+    def folded(self, node: Node) -> Value:
+        """Values joined by an operator: the sign of a comparison, or the step itself."""
+        sign = node.value if node.op == "compare" else node.op
+        return reduce(_OPERATORS[sign], self.parts(node))
 
-    def member(self, node: Node) -> Any:
+    def member(self, node: Node) -> Value:
         (part,) = self.parts(node)
         if node.parts[0].type == "text":
             return self.any_of(part, node.value)
         return part.isin(list(node.value))
 
-    def any_of(self, part: Any, texts: Sequence[str]) -> Any:
+    def any_of(self, part: Value, texts: Sequence[str]) -> Value:
         """Whether a text is one of several: few are compared one by one, which is faster."""
         literals = [self.text(text) for text in texts]
         if len(literals) > _FEW:
             return part.isin(literals)
-        return _folded([part == literal for literal in literals], lambda a, b: a | b)
+        return reduce(operator.or_, [part == literal for literal in literals])
 
-    def choose(self, node: Node) -> Any:
+    def choose(self, node: Node) -> Value:
         test, a, b = self.parts(node)
         return ibis.cases((test, a), else_=b)
 
-    def clip(self, node: Node) -> Any:
+    def clip(self, node: Node) -> Value:
         (part,) = self.parts(node)
         return ibis.cases((part.notnull(), inside(part.coalesce(0), *node.value).cast("int64")))
 
-    def starts(self, node: Node) -> Any:
+    def starts(self, node: Node) -> Value:
         (part,) = self.parts(node)
         return hexadecimal(part).startswith(node.value.encode().hex().upper())
 
-    def changed(self, node: Node) -> Any:
+    def changed(self, node: Node) -> Value:
         """A text after a chain of changes, which are computed in one step."""
         changes: list[str] = []
         while node.op in TEXT_CHANGES:
             changes.insert(0, node.op)
             (node,) = node.parts
-        return changed_text(self.of(node), changes, self.engine)
+        return changed_text(self.of(node), changes, self.backend)
 
-    def ordinal(self, node: Node) -> Any:
+    def ordinal(self, node: Node) -> Value:
         """The number of a day, 1 for 0001-01-01. A year begins in March here."""
         year, month, day = self.day_parts(node)
         early = (month < 3).cast("int64")
@@ -377,7 +350,7 @@ class _Compiler:
         leaps = quotient(year, 4) - quotient(year, 100) + quotient(year, 400)
         return year * 365 + leaps + quotient(month * 153 + 2, 5) + day - 306
 
-    def day_parts(self, node: Node) -> tuple[Any, Any, Any]:
+    def day_parts(self, node: Node) -> tuple[Value, Value, Value]:
         """The year, the month, and the day of a date column."""
         (part,) = node.parts
         column = self.table[part.value] if part.value in self.table.columns else None
@@ -388,10 +361,10 @@ class _Compiler:
         year, month, day = (ibis.cases((known, one.cast("int64"))) for one in own)
         return year, month, day
 
-    def quarter(self, node: Node) -> Any:
+    def quarter(self, node: Node) -> Value:
         return quotient(self.day_parts(node)[1] + 2, 3)
 
-    def period(self, node: Node) -> Any:
+    def period(self, node: Node) -> Value:
         """The text of a date's period: 2024-12-31, 2024-12, 2024-Q4, or 2024."""
         (date_number,) = self.parts(node)
         digits = (date_number + 10**8).cast("string")  # nine: 1, then year, month, and day
@@ -403,9 +376,9 @@ class _Compiler:
             text = text.concat("-").concat(digits.substr(5, 2))
         if node.value == "day":
             text = text.concat("-").concat(digits.substr(7, 2))
-        return plain_bytes(text, self.engine)
+        return self.backend.encoded(text)
 
-    def weekday(self, node: Node) -> Any:
+    def weekday(self, node: Node) -> Value:
         """The day of the week, 1 for Monday to 7 for Sunday, by Sakamoto's rule."""
         year, month, day = self.day_parts(node)
         year = year - (month < 3).cast("int64")
@@ -414,36 +387,29 @@ class _Compiler:
         return (year + leaps + ibis.cases(*offsets) + day) % 7 + 1
 
 
-_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
+_OPERATORS: Mapping[str, Callable[[Value, Value], Value]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "and": operator.and_,
+    "or": operator.or_,
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
 }
 
 
-def _folded(parts: Sequence[Any], joined: Callable[[Any, Any], Any]) -> Any:
-    result = parts[0]
-    for part in parts[1:]:
-        result = joined(result, part)
-    return result
-
-
-_STEPS: Mapping[str, Callable[[_Compiler, Node], Any]] = {
+_STEPS: Mapping[str, Callable[[_Compiler, Node], Value]] = {
     "literal": _Compiler.literal,
     "column": _Compiler.column,
     "none": _Compiler.none,
-    "compare": _Compiler.compare,
+    **dict.fromkeys(("compare", "and", "or", "add", "subtract", "multiply"), _Compiler.folded),
     "member": _Compiler.member,
     "missing": lambda own, node: own.parts(node)[0].isnull(),
-    "and": lambda own, node: _folded(own.parts(node), lambda a, b: a & b),
-    "or": lambda own, node: _folded(own.parts(node), lambda a, b: a | b),
     "not": lambda own, node: ~own.parts(node)[0],
-    "add": lambda own, node: _folded(own.parts(node), lambda a, b: a + b),
-    "subtract": lambda own, node: _folded(own.parts(node), lambda a, b: a - b),
-    "multiply": lambda own, node: _folded(own.parts(node), lambda a, b: a * b),
     "divide": lambda own, node: quotient(own.parts(node)[0], node.value),
     "modulo": lambda own, node: remainder(own.parts(node)[0], node.value),
     "clip": _Compiler.clip,

@@ -11,7 +11,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import singledispatch
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,15 @@ import ibis.expr.operations as ops
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from neyman.publishing.engines import duckdb, spark
-from neyman.publishing.engines.column_types import check_types, plain_form, plain_table, plain_type
+from neyman.publishing.engines import duckdb
+from neyman.publishing.engines.backends import OWN, backend_of
+from neyman.publishing.engines.column_types import check_types, plain_form, plain_table
 from neyman.publishing.engines.csv_reader import DataError, check_names, fault, header_of, read_csv
 from neyman.publishing.engines.data_files import data_files
 from neyman.publishing.engines.data_frames import Frame, as_frame
 from neyman.publishing.engines.databases.files import file_table
 from neyman.publishing.engines.databases.table import DatabaseTable
+from neyman.publishing.engines.duckdb import Opening
 from neyman.publishing.engines.expressions import without_empty_text
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
@@ -44,7 +45,6 @@ __all__ = [
     "untyped_columns",
 ]
 
-_BACKENDS = {"duckdb": "duckdb", "spark": "pyspark"}
 _CSV = {".csv", ".txt", ".tsv"}
 
 
@@ -84,9 +84,8 @@ def open_table(
         ImportError: the engine is not installed; the message names the extra.
     """
     check_engine(engine, memory, master)
-    if engine == "spark":
-        spark.installed()
-    opening = _Opening(engine, columns, rows, memory, master, csv)
+    OWN[engine].check_installed()
+    opening = Opening(engine, columns, rows, memory, master, csv)
     known = as_source(source)
     if csv.form != PLAIN_SOURCE and not csv_files(known):
         raise DataError(
@@ -107,9 +106,9 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
     Raises:
         DataError: with the argument and what is valid.
     """
-    if engine not in _BACKENDS:
+    if engine not in OWN:
         raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
-    if engine != "spark" and master is not None:
+    if master is not None and not OWN[engine].has_master:
         raise DataError(f"master = {master!r}: is for engine = 'spark'; leave it out")
     if memory is not None:
         duckdb.check_memory(memory)
@@ -278,7 +277,7 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
     return None
 
 
-def _on_server(table: ibis.Table) -> Any:
+def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
     """An Ibis table of a server on a connection of its own; any other as it is."""
     nodes: Any = table.op()
     places = {node.source for node in nodes.find((ops.DatabaseTable, ops.SQLQueryResult))}
@@ -294,44 +293,28 @@ def close_table(table: ibis.Table) -> None:
 
     The same happens when the table is gone.
     """
-    backend: Any = table.get_backend()
-    if backend.name == "postgres":
-        backend.con.close()
-        return
-    (duckdb if backend.name == "duckdb" else spark).close(backend)
+    backend = backend_of(table)
+    type(backend).closed(backend.connection)
 
 
-@dataclass(frozen=True)
-class _Opening:
-    """How a table is wanted."""
+def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
+    """Arrow data on the engine, without its empty texts.
 
-    engine: str
-    columns: Sequence[str] | None
-    rows: bool
-    memory: str | None
-    master: str | None
-    csv: SourcePart
-
-    def held(self, data: pa.Table) -> ibis.Table:
-        """An Arrow table on the engine, without its empty texts.
-
-        A dictionary of texts has none: see `plain` and `read_csv`.
-        """
-        coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
-        if self.engine == "duckdb":
-            return without_empty_text(duckdb.registered(data, self.memory), coded)
-        return without_empty_text(spark.registered(data, self.memory, self.master), coded)
+    A dictionary of texts has none: see `plain` and `read_csv`.
+    """
+    coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
+    return without_empty_text(OWN[opening.engine].registered(data, opening), coded)
 
 
 @singledispatch
-def _opened(source: Any, opening: _Opening) -> ibis.Table:
+def _opened(source: Any, opening: Opening) -> ibis.Table:
     """What `as_source` gives as a table on its engine; here paths."""
     return _of_files(data_files(source), opening)
 
 
 @_opened.register
-def _(source: DatabaseTable, opening: _Opening) -> ibis.Table:
-    if opening.engine != "duckdb":
+def _(source: DatabaseTable, opening: Opening) -> ibis.Table:
+    if not OWN[opening.engine].counts_databases:
         raise DataError(
             f"engine = {opening.engine!r}: a table of a database is counted there; leave engine out"
         )
@@ -339,7 +322,7 @@ def _(source: DatabaseTable, opening: _Opening) -> ibis.Table:
 
 
 @_opened.register(ibis.Table)
-def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
+def _(table: ibis.Table, opening: Opening) -> ibis.Table:
     columns = opening.columns
     check_names(table.columns, columns or ())
     table = table.select(*columns) if columns is not None else table
@@ -349,18 +332,15 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
         getattr(node, "source", None)
         for node in table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
     }
-    wanted = _BACKENDS[opening.engine]
+    wanted = OWN[opening.engine].ibis_name
     if any(getattr(place, "name", None) != wanted for place in places) or len(places) > 1:
         raise DataError(
             f"data is an Ibis table on {sorted(str(getattr(p, 'name', p)) for p in places)}: must "
-            f"be on one {opening.engine} connection, or in memory; give it as Parquet or as an "
-            "Arrow table"
+            f"be on one {opening.engine} connection, or in memory; give it as Parquet or "
+            "as an Arrow table"
         )
     if places:
-        if opening.engine == "spark":
-            spark.of_session(table)
-            table = spark.with_zones(table)
-        return without_empty_text(table)
+        return without_empty_text(OWN[opening.engine].accepted(table))
     try:
         held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
     except Exception as error:
@@ -368,25 +348,22 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
             error, f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
         ) from None
     check_types(held.schema, columns)
-    return opening.held(plain_table(held) if opening.rows else plain_form(held.schema))
+    return _held(opening, plain_table(held) if opening.rows else plain_form(held.schema))
 
 
 @_opened.register(Frame)
-def _(frame: Frame, opening: _Opening) -> ibis.Table:
+def _(frame: Frame, opening: Opening) -> ibis.Table:
     columns, schema = opening.columns, frame.schema
     check_names(schema.names, columns or ())
     check_types(schema, columns)
     picked = _picked(schema, columns)
     if not opening.rows:
         frame.check(columns or ())
-        return opening.held(plain_form(picked))
-    data = frame.rows(picked.names, opening.csv)
-    if opening.engine == "spark" and isinstance(data, ds.Dataset):
-        data = data.to_table()
-    return opening.held(plain_table(data) if isinstance(data, pa.Table) else data)
+        return _held(opening, plain_form(picked))
+    return _held(opening, OWN[opening.engine].taken(frame.rows(picked.names, opening.csv)))
 
 
-def _of_files(files: list[str], opening: _Opening) -> ibis.Table:
+def _of_files(files: list[str], opening: Opening) -> ibis.Table:
     return (_of_parquet if _are_parquet(files) else _of_csv)(files, opening)
 
 
@@ -411,30 +388,20 @@ def _suffix(file: str) -> str:
     return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
-def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
+def _of_parquet(files: list[str], opening: Opening) -> ibis.Table:
     columns = opening.columns
     picked = duckdb.parquet_schema(files, columns)
     check_types(picked, columns)
-    if opening.engine == "spark":
-        given = opening.memory, opening.master
-        table = spark.parquet(files, picked, columns, *given, rows=opening.rows)
-        return without_empty_text(table)
-    if not opening.rows:
-        return opening.held(plain_form(picked))
-    kinds = {field.name: plain_type(field.type) for field in picked}
-    usable = {name: kind for name, kind in kinds.items() if kind is not None}
-    # Arrow would convert a timestamp on the way, and fail where that loses something.
-    usable |= {field.name: field.type for field in picked if pa.types.is_timestamp(field.type)}
-    return without_empty_text(duckdb.parquet(files, usable, opening.memory))
+    return without_empty_text(OWN[opening.engine].parquet(files, picked, opening))
 
 
-def _of_csv(files: list[str], opening: _Opening) -> ibis.Table:
+def _of_csv(files: list[str], opening: Opening) -> ibis.Table:
     columns, rows = opening.columns, opening.rows
     if columns is None:
         headers = [header_of(file, opening.csv) for file in files]
         columns = [name for name in _unambiguous(headers[0]) if all(name in h for h in headers)]
     parts = [read_csv(file, columns, rows=rows, source=opening.csv) for file in files]
-    return opening.held(pa.concat_tables(parts))
+    return _held(opening, pa.concat_tables(parts))
 
 
 def _picked(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

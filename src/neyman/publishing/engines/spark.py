@@ -32,11 +32,11 @@ from ibis.formats.pyarrow import PyArrowType
 
 from neyman.publishing.engines.column_types import plain_form, plain_type
 from neyman.publishing.engines.csv_reader import DataError, cause, fault
-from neyman.publishing.engines.duckdb import check_memory
+from neyman.publishing.engines.duckdb import Opening, check_memory
 from neyman.publishing.engines.spill import spill_folder
 from neyman.storage.private_folder import PrivateFolder
 
-__all__ = ["close", "connect", "installed", "of_session", "parquet", "registered", "with_zones"]
+__all__ = ["accepted", "close", "connect", "installed", "parquet", "registered"]
 
 _OURS = {
     "spark.sql.ansi.enabled": "true",
@@ -209,8 +209,8 @@ def close(connection: Any) -> None:
         finish()
 
 
-def of_session(table: ibis.Table) -> None:
-    """Refuse a table on a session whose settings give other answers than ours.
+def accepted(table: ibis.Table) -> ibis.Table:
+    """Return a table of a caller's session, whose settings must give the answers of ours.
 
     Raises:
         DataError: with the settings.
@@ -226,15 +226,16 @@ def of_session(table: ibis.Table) -> None:
             "data is a table on a Spark session with other settings than counting needs; set "
             f"{', '.join(wrong)}, or give the files"
         )
+    return _with_zones(table)
 
 
-def registered(data: pa.Table, memory: str | None = None, master: str | None = None) -> ibis.Table:
+def registered(data: pa.Table, opening: Opening) -> ibis.Table:
     """An Arrow table as a table on Spark.
 
     Raises:
         DataError: it has types that Spark cannot take.
     """
-    connection = connect(memory, master)
+    connection = connect(opening.memory, opening.master)
     try:
         plain = pa.table({name: _plain(data[name]) for name in data.column_names})
         frame = connection._session.createDataFrame(plain)
@@ -244,7 +245,7 @@ def registered(data: pa.Table, memory: str | None = None, master: str | None = N
                 quoted = "`" + field.name.replace("`", "``") + "`"
                 frame = frame.withColumn(field.name, frame[quoted].cast("timestamp_ntz"))
         frame.createOrReplaceTempView("people")
-        return with_zones(connection.table("people"))
+        return _with_zones(connection.table("people"))
     except Exception as error:
         raise fault(
             error,
@@ -253,7 +254,7 @@ def registered(data: pa.Table, memory: str | None = None, master: str | None = N
         ) from None
 
 
-def _plain(column: Any) -> Any:
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column in a type that Spark has."""
     kind: Any = column.type
     if pa.types.is_dictionary(kind):
@@ -277,23 +278,13 @@ def _plain(column: Any) -> Any:
     return column
 
 
-def parquet(
-    files: Sequence[str],
-    schema: pa.Schema,
-    columns: Sequence[str] | None,
-    memory: str | None = None,
-    master: str | None = None,
-    *,
-    rows: bool = True,
-) -> ibis.Table:
+def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
     """Parquet files of one form as a table on Spark.
 
     Args:
         files: their paths.
         schema: the Arrow schema of the columns to read.
-        columns: those of them that are needed; None for those that can be read.
-        memory, master: as `connect` has them.
-        rows: False for none.
+        opening: how the table is wanted.
 
     Raises:
         DataError: Spark would skip a file, or take its name for another; or it cannot read a
@@ -307,15 +298,15 @@ def parquet(
         raise DataError(
             f"data = {odd[0]!r}: Spark skips files whose names begin with '_' or '.'; rename it"
         )
-    for name in columns or ():
+    for name in opening.columns or ():
         if not _readable(schema.field(name).type):
             raise DataError(
                 f"data column {name!r} has type {schema.field(name).type}, which Spark does not "
                 f"read from Parquet: make it {_instead(schema.field(name).type)}, or count on "
                 "DuckDB"
             )
-    if not rows:
-        table = registered(plain_form(schema), memory, master)
+    if not opening.rows:
+        table = registered(plain_form(schema), opening)
         _read(table.get_backend(), files, StructType([]))
         return table
     usable = [field for field in schema if _readable(field.type)]
@@ -326,17 +317,17 @@ def parquet(
         for field in usable
         if field.name not in empty
     ]
-    connection = connect(memory, master)
+    connection = connect(opening.memory, opening.master)
     frame = _read(connection, files, StructType(fields))
     for name in empty:
         frame = frame.withColumn(name, functions.lit(None).cast("string"))
     if not usable:
         frame = frame.withColumn("one", functions.lit(1))
     frame.createOrReplaceTempView("people")
-    return with_zones(connection.table("people"))
+    return _with_zones(connection.table("people"))
 
 
-def with_zones(table: ibis.Table) -> ibis.Table:
+def _with_zones(table: ibis.Table) -> ibis.Table:
     """The table with a time zone in the type of each timestamp that is an instant.
 
     Ibis has one type for Spark's two.
@@ -349,7 +340,7 @@ def with_zones(table: ibis.Table) -> ibis.Table:
     return table.mutate(**{name: table[name].cast("timestamp('UTC')") for name in instants})
 
 
-def _readable(kind: Any) -> bool:
+def _readable(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_timestamp(kind) and kind.unit != "us":
@@ -357,11 +348,11 @@ def _readable(kind: Any) -> bool:
     return plain_type(kind) is not None and not pa.types.is_float16(kind)
 
 
-def _instead(kind: Any) -> str:
+def _instead(kind: pa.DataType) -> str:
     return "timestamps of microseconds" if pa.types.is_timestamp(kind) else "float or double"
 
 
-def _spark_type(kind: Any) -> Any:
+def _spark_type(kind: pa.DataType) -> Any:
     from ibis.backends.pyspark.datatypes import PySparkType
     from pyspark.sql.types import TimestampNTZType
 

@@ -13,7 +13,7 @@ from typing import Any
 import ibis
 
 from neyman.extras import library_warnings
-from neyman.publishing.engines.backend_tables import row_count
+from neyman.publishing.engines.backends import row_count
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_schema import check_unit_type
 from neyman.publishing.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows

@@ -11,12 +11,13 @@ import math
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 import ibis
+import ibis.expr.datatypes as dt
 import pyarrow as pa
 from ibis.formats.pyarrow import PyArrowType
 
@@ -54,9 +55,7 @@ def file_table(url: str) -> Frame | DatabaseTable:
     path = unquote(match[2])
     if not os.path.isfile(path):
         raise DataError(f"data = {url!r}: there is no file {path!r}")
-    if scheme == "sqlite":
-        return _sqlite(url, path, given[0][1])
-    return DuckDBTable(url, os.path.abspath(path), given[0][1].split("."))
+    return _SCHEMES[scheme](url, os.path.abspath(path), given[0][1])
 
 
 class DuckDBTable(DatabaseTable):
@@ -65,11 +64,11 @@ class DuckDBTable(DatabaseTable):
     Args:
         url: what is printed.
         path: the file.
-        names: the schema, if given, and the table.
+        table: the table, after its schema and a point if it has one.
     """
 
-    def __init__(self, url: str, path: str, names: Sequence[str]) -> None:
-        self._url, self._path, self._names = url, path, names
+    def __init__(self, url: str, path: str, table: str) -> None:
+        self._url, self._path, self._names = url, path, table.split(".")
 
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None) -> ibis.Table:
         """Return the table on a DuckDB of our own."""
@@ -98,7 +97,7 @@ class DuckDBTable(DatabaseTable):
         return picked if rows else picked.limit(0)
 
 
-def _agreed(kind: Any, own: Any) -> Any:
+def _agreed(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
     """An Arrow type if DuckDB reads the column as its plain type, else one that no plan can use."""
     plain = plain_type(kind)
     same = plain is not None and str(PyArrowType.to_ibis(plain)) == str(own)
@@ -108,7 +107,7 @@ def _agreed(kind: Any, own: Any) -> Any:
 
 def _sqlite(url: str, path: str, table: str) -> Frame:
     """A table of a SQLite file, whose rows are read when they are asked for."""
-    address = f"file:{quote(os.path.abspath(path))}?mode=ro"
+    address = f"file:{quote(path)}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True)) as connection:
             described = connection.execute(
@@ -182,3 +181,10 @@ def _text(value: Any, marks: SourcePart) -> str | None:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+_SCHEMES: Mapping[str, Callable[[str, str, str], Frame | DatabaseTable]] = {
+    "duckdb": DuckDBTable,
+    "sqlite": _sqlite,
+}
+"""What a URL, the path of its file, and its table give, by the scheme of the URL."""

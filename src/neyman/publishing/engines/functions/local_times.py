@@ -19,10 +19,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import ibis
-import ibis.expr.datatypes as dt
 
-from neyman.publishing.engines.column_types import MOST_OF_NANOSECONDS
-from neyman.publishing.engines.expressions import engine_of, quotient, remainder
+from neyman.publishing.engines.backends import Backend, Value, backend_of, stepped
+from neyman.publishing.engines.expressions import quotient, remainder
 from neyman.publishing.plan.plan import Plan
 
 __all__ = ["hour_column", "local_days", "offsets"]
@@ -45,32 +44,14 @@ _SHORT_CYCLE, _SHORT_START = 10_227 * _DAY, _second(2101)
 """28 years: the same, where no century leaves out a leap day."""
 
 
-@ibis.udf.scalar.builtin(name="epoch_us", signature=((dt.timestamp,), dt.int64))
-def _epoch_us(time):  # pyright: ignore[reportReturnType] - DuckDB's own, see ``postgres_sql``
-    """The microseconds since 1970, rounded down."""
-
-
-@ibis.udf.scalar.builtin(name="unix_micros", signature=((dt.timestamp,), dt.int64))
-def _unix_micros(time):  # pyright: ignore[reportReturnType] - Spark's own
-    """The same."""
-
-
-@ibis.udf.scalar.builtin(name="make_date", signature=((dt.int32,), dt.date))
-def _make_date(days):  # pyright: ignore[reportReturnType] - DuckDB's own, see ``postgres_sql``
-    """The date so many days after 1970-01-01."""
-
-
-@ibis.udf.scalar.builtin(name="date_from_unix_date", signature=((dt.int32,), dt.date))
-def _date_from_unix_date(days):  # pyright: ignore[reportReturnType] - Spark's own
-    """The same."""
-
-
 def hour_column(name: str) -> str:
     """The column that holds the hour of a column's time of day."""
     return f"neyman:hour:{name}"
 
 
-def local_days(plan: Plan, table: Any, staged: Callable[[Any], Any]) -> Any:
+def local_days(
+    plan: Plan, table: ibis.Table, staged: Callable[[ibis.Table], ibis.Table]
+) -> ibis.Table:
     """The table with a date in place of each timestamp, and the hours that the plan reads.
 
     Args:
@@ -78,11 +59,11 @@ def local_days(plan: Plan, table: Any, staged: Callable[[Any], Any]) -> Any:
         table: the private rows, whose schema has been checked.
         staged: gives a table whose columns are not computed again where they are used.
     """
-    engine, zones = engine_of(table), dict(plan.rows.zones)
+    backend, zones = backend_of(table), dict(plan.rows.zones)
     names, times = list(table.columns), _times(plan, table)
     if not times:
         return table
-    ready = table.mutate(**{_own("utc", name): _seconds(table[name], engine) for name in times})
+    ready = table.mutate(**{_own("utc", name): _seconds(table[name], backend) for name in times})
     ready = staged(ready)
     listed = {name: _listed_second(ready[_own("utc", name)], zones.get(name)) for name in times}
     ready = staged(ready.mutate(**{_own("listed", name): one for name, one in listed.items()}))
@@ -91,18 +72,19 @@ def local_days(plan: Plan, table: Any, staged: Callable[[Any], Any]) -> Any:
             **{
                 _own("local", name): _inside(
                     ready[_own("utc", name)]
-                    + _offset(ready[_own("listed", name)], zones.get(name, "UTC"), engine),
-                    engine,
+                    + backend.stepped(
+                        ready[_own("listed", name)], *offsets(zones.get(name) or "UTC")
+                    ),
+                    backend,
                 )
                 for name in times
             }
         )
     )
     columns: dict[str, Any] = {name: ready[name] for name in names}
-    make = _date_from_unix_date if engine == "pyspark" else _make_date
     for name in times:
         seconds = ready[_own("local", name)]
-        columns[name] = make(quotient(seconds, _DAY).cast("int32"))
+        columns[name] = backend.date_of(quotient(seconds, _DAY).cast("int32"))
         if name in plan.rows.hours:
             columns[hour_column(name)] = quotient(remainder(seconds, _DAY), 3600)
     return ready.select(**columns)
@@ -112,44 +94,25 @@ def _own(kind: str, name: str) -> str:
     return f"neyman:{kind}:{name}"
 
 
-def _times(plan: Plan, table: Any) -> list[str]:
+def _times(plan: Plan, table: ibis.Table) -> list[str]:
     """The columns of timestamps, but for the id: no plan has one as an id."""
     kinds = table.schema().items()
     return [name for name, kind in kinds if kind.is_timestamp() and name != plan.unit.id]
 
 
-def _seconds(column: Any, engine: str) -> Any:
+def _seconds(column: Value, backend: Backend) -> Value:
     """The seconds since 1970; NULL more than a day outside the years 1 to 9999."""
-    micros = _micros(column, engine)
+    micros = backend.micros(column)
     near = micros.between((_FIRST - _DAY) * _MILLION, (_LAST + _DAY) * _MILLION)
     return quotient(ibis.cases((near, micros)), _MILLION)
 
 
-def _inside(seconds: Any, engine: str) -> Any:
+def _inside(seconds: Value, backend: Backend) -> Value:
     """The seconds since 1970; NULL outside the years 1 to 9999."""
-    inside = seconds.between(_FIRST, _LAST)
-    if engine == "duckdb":
-        # Random, so that DuckDB does not compute it once more for a filter (see `row_values`).
-        draw: Any = ibis.random()
-        inside = inside & (draw < 2)
-    return ibis.cases((inside, seconds))
+    return backend.once(ibis.cases((seconds.between(_FIRST, _LAST), seconds)))
 
 
-def _micros(column: Any, engine: str) -> Any:
-    kind = column.type()
-    if engine == "pyspark":
-        return _unix_micros(column.cast("timestamp('UTC')"))
-    if engine == "duckdb" and kind.timezone is None and kind.scale in range(6):
-        # A cast of seconds or milliseconds fails where the microseconds leave 64 bits.
-        column = column.try_cast("timestamp(6)")
-    micros: Any = _epoch_us(column)
-    if kind.scale == 9:
-        # The ends of 64 bits stand for infinity or for what is missing.
-        return ibis.cases((micros.between(-MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS), micros))
-    return micros
-
-
-def _listed_second(seconds: Any, zone: str | None) -> Any:
+def _listed_second(seconds: Value, zone: str | None) -> Value:
     """A second with the same offset among those of `offsets`: of the years 2101 to 2128 for later.
 
     It has the weekday and the calendar day of the other.
@@ -166,30 +129,9 @@ def _listed_second(seconds: Any, zone: str | None) -> Any:
         same = (_second(year, 3) for year in range(2104, 2132, 4))
         breaks.append(begin)
         shifts.append(next(begin - other for other in same if (begin - other) % (7 * _DAY) == 0))
-    moved = place - _SHORT_START - _looked_up(place, breaks, shifts)
+    moved = place - _SHORT_START - stepped(place, breaks, shifts)
     listed = _SHORT_START + remainder(moved, _SHORT_CYCLE)
     return ibis.cases((seconds < _RULED, seconds), else_=listed)
-
-
-def _offset(second: Any, zone: str, engine: str) -> Any:
-    """The offset of a zone at a second that `offsets` lists."""
-    starts, values = offsets(zone)
-    if engine != "pyspark" or not starts:
-        return _looked_up(second, starts, values)
-    # Spark takes half a minute to plan so many cases.
-    listed: Any = ibis.literal(starts, "array<int64>")
-    own: Any = ibis.literal(values, "array<int64>")
-    return own[listed.filter(lambda start: start <= second).length()]
-
-
-def _looked_up(number: Any, starts: list[int], values: list[int]) -> Any:
-    """The value of the last start that a number has reached: the first before all of them."""
-    if not starts:
-        return ibis.literal(values[0], "int64")
-    middle = len(starts) // 2
-    below = _looked_up(number, starts[:middle], values[: middle + 1])
-    above = _looked_up(number, starts[middle + 1 :], values[middle + 1 :])
-    return ibis.cases((number < starts[middle], below), else_=above)
 
 
 @cache

@@ -20,11 +20,10 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
-from typing import Any
 
 import ibis
 
-from neyman.publishing.engines.expressions import hexadecimal, plain_bytes
+from neyman.publishing.engines.backends import Backend, Value
 
 __all__ = ["BLANKS", "CASED", "changed_text", "is_settled"]
 
@@ -43,39 +42,7 @@ BLANKS = "".join(
 """The characters that ``strip`` removes."""
 
 _PICTURES = range(0x1F300, 0x1F650), range(0x1F900, 0x1FA00)
-_SIMPLE = (
-    "^[\x01-\x7f\xa0-\xb4\xb6-\xde\xe0-\xfe\u0100-\u012f\u0132-\u0148\u014a-\u017e"
-    "\u0391-\u03a1\u03a3-\u03a9\u03b1-\u03c9\u0400-\u052f]*\\z"
-)
-"""Texts of letters for which DuckDB's functions follow the definition."""
 _MOST = 0x30000  # higher code points are tags, variants, and private
-_ASCII_HEX = r"^([0-7][0-9A-F])*\z"
-_TAIL = "[89AB][0-9A-F]"
-_UTF8_HEX = (
-    rf"^([0-7][0-9A-F]|(C[2-9A-F]|D[0-9A-F]){_TAIL}|E0[AB][0-9A-F]{_TAIL}"
-    rf"|E[1-9A-CEF]{_TAIL}{_TAIL}|ED[89][0-9A-F]{_TAIL}|F0[9AB][0-9A-F]{_TAIL}{_TAIL}"
-    rf"|F[1-3]{_TAIL}{_TAIL}{_TAIL}|F48[0-9A-F]{_TAIL}{_TAIL})*\z"
-)
-
-
-@ibis.udf.scalar.builtin(name="decode")
-def _decode(data: bytes) -> str:  # pyright: ignore[reportReturnType] - DuckDB's own
-    """The text whose bytes these are; an error if they are not UTF-8."""
-
-
-@ibis.udf.scalar.builtin(name="is_valid_utf8")
-def _is_utf8(text: str) -> bool:  # pyright: ignore[reportReturnType] - Spark's own
-    """True if a text is UTF-8."""
-
-
-@ibis.udf.scalar.builtin(name="trim")
-def _trim(text: str, blanks: str) -> str:  # pyright: ignore[reportReturnType] - DuckDB's own
-    """A text without these characters at its ends."""
-
-
-@ibis.udf.scalar.builtin(name="btrim")
-def _btrim(text: str, blanks: str) -> str:  # pyright: ignore[reportReturnType] - of the others
-    """The same on Spark and PostgreSQL."""
 
 
 @ibis.udf.scalar.builtin(name="nfc_normalize")
@@ -83,53 +50,35 @@ def _nfc(text: str) -> str:  # pyright: ignore[reportReturnType] - see ``postgre
     """The form NFC of a text."""
 
 
-def changed_text(data: Any, changes: Sequence[str], engine: str) -> Any:
+def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value:
     """The bytes of a text after some changes.
 
     Args:
         data: the text's bytes.
         changes: "lower", "upper", "strip" or "normalize", the first to apply first.
-        engine: "duckdb", "pyspark" or "postgres", which has each of the changes.
+        backend: the engine that it is on.
     """
-    is_text: Any
-    if engine == "duckdb":
-        text, digits = _decode(data), hexadecimal(data)
-        is_text, is_ascii = digits.re_search(_UTF8_HEX), digits.re_search(_ASCII_HEX)
-    else:
-        text = data.cast("string")
-        every: Any = ibis.literal(True)
-        is_text = _is_utf8(text) if engine == "pyspark" else every
-        is_ascii = ~text.re_search("[^\x01-\x7f]")
-    short: Any = text
-    long: Any = text
+    text, is_text, is_ascii = backend.decoded(data)
+    short: Value = text
+    long: Value = text
     for change in changes:
         if change == "strip":
-            short, long = _stripped(short, engine), _stripped(long, engine)
+            short, long = (backend.stripped(one, BLANKS).nullif("") for one in (short, long))
         elif change == "normalize":
             long = ibis.cases((long.re_search(f"[^{_settled()}]"), long), else_=_nfc(long))
         else:
             short = _native(short, change)
-            replaced = long.translate(*_cases(change))
-            if engine == "duckdb":  # which takes 0.1 ms for a text, since it sorts the letters
-                replaced = ibis.cases(
-                    (long.re_search(_SIMPLE), _native(long, change)), else_=replaced
-                )
-            long = replaced
+            long = backend.cased(long, _native(long, change), long.translate(*_cases(change)))
     # The first condition that is true decides, and what follows it is not computed.
     return ibis.cases(
         (~is_text, data),
-        (is_ascii, plain_bytes(short, engine)),
-        else_=plain_bytes(long, engine),
+        (is_ascii, backend.encoded(short)),
+        else_=backend.encoded(long),
     )
 
 
-def _native(text: Any, change: str) -> Any:
+def _native(text: Value, change: str) -> Value:
     return text.lower() if change == "lower" else text.upper()
-
-
-def _stripped(text: Any, engine: str) -> Any:
-    stripped: Any = (_trim if engine == "duckdb" else _btrim)(text, BLANKS)
-    return stripped.nullif("")
 
 
 @cache

@@ -9,11 +9,9 @@ from typing import Any
 
 import ibis
 
-from neyman.publishing.engines.backend_tables import fetched, held, row_count
-from neyman.publishing.engines.expressions import engine_of, key_bytes
-from neyman.publishing.engines.joins.joined_tables import beside
+from neyman.publishing.engines.backends import backend_of, held, row_count, row_sum
+from neyman.publishing.engines.expressions import key_bytes
 from neyman.publishing.engines.private_tables import Private
-from neyman.publishing.engines.progress import Steps
 from neyman.publishing.plan.plan import Plan
 
 __all__ = ["JoinRows", "join_rows"]
@@ -56,19 +54,19 @@ def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, .
         if table.duplicates is None:
             continue
         rows: Any = tables[table.name]
-        keyed: Any = rows.select(unit=key_bytes(rows[table.id], engine_of(rows)))
+        keyed: Any = rows.select(unit=key_bytes(rows[table.id], backend_of(rows)))
         keyed = keyed.filter(keyed["unit"].notnull())
         units: Any = keyed.group_by("unit").aggregate(rows=keyed.count())
-        with held(units, Steps(1, None)) as own, ExitStack() as scope:
+        with held(units) as own, ExitStack() as scope:
             every: Any = own
-            named = int(_total(every))
+            named = row_sum(every)
             several: Any = every.filter(every["rows"] > 1)
             remaining = int(table.duplicates == "least")
             main: Any = tables[plan.table]
-            left: Any = main.select(unit=key_bytes(main[plan.unit.id or ""], engine_of(main)))
+            left: Any = main.select(unit=key_bytes(main[plan.unit.id or ""], backend_of(main)))
             left = left.filter(left["unit"].notnull())
             single = every if remaining else every.filter(every["rows"] == 1)
-            right: Any = scope.enter_context(beside(main, single))
+            right: Any = scope.enter_context(backend_of(main).beside(single))
             matched = row_count(left.semi_join(right, "unit"))
             units_of_several = row_count(several)
             counts.append(
@@ -78,13 +76,9 @@ def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, .
                     row_count(rows) - named,
                     row_count(every),
                     units_of_several,
-                    int(_total(several)) - remaining * units_of_several,
+                    row_sum(several) - remaining * units_of_several,
                     matched,
                     row_count(left) - matched,
                 )
             )
     return tuple(counts)
-
-
-def _total(rows: Any) -> int:
-    return int(fetched(rows.aggregate(n=rows["rows"].sum()))["n"][0].as_py() or 0)

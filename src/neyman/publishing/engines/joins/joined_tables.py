@@ -17,16 +17,14 @@ the bytes of the id's text.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import ibis
 import ibis.expr.datatypes as dt
-import pyarrow as pa
 
-from neyman.publishing.engines.backend_tables import fetched, held, put
+from neyman.publishing.engines.backends import Backend, Value, backend_of
 from neyman.publishing.engines.csv_reader import DataError, MissingColumn
 from neyman.publishing.engines.data_schema import (
     check_schema,
@@ -34,14 +32,12 @@ from neyman.publishing.engines.data_schema import (
     check_value_type,
     columns_read,
 )
-from neyman.publishing.engines.expressions import bytes_of, engine_of, key_bytes, plain_bytes
-from neyman.publishing.engines.progress import Steps
+from neyman.publishing.engines.expressions import key_bytes
 from neyman.publishing.engines.row_values import prepared, with_plain_texts
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.tables import PrivateTable
 
 __all__ = [
-    "beside",
     "check_tables",
     "columns_of",
     "named_errors",
@@ -246,10 +242,10 @@ def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
     Returns:
         Rows with the same columns, each text as its bytes: DuckDB holds no text that is not UTF-8.
     """
-    engine, columns = engine_of(rows), list(rows.columns)
+    backend, columns = backend_of(rows), list(rows.columns)
     keyed: Any = rows.select(
-        **{name: plain_bytes(rows[name], engine) for name in columns},
-        **{_UNIT: key_bytes(rows[table.id], engine)},
+        **{name: backend.plain_bytes(rows[name]) for name in columns},
+        **{_UNIT: key_bytes(rows[table.id], backend)},
     )
     keyed = keyed.filter(keyed[_UNIT].notnull())
     if table.duplicates == "drop":
@@ -259,7 +255,7 @@ def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
     parts = {
         f"neyman:order:{column}:{part}": value
         for column, name in enumerate(order_of(table, columns))
-        for part, value in enumerate(_order(keyed[name], engine))
+        for part, value in enumerate(_order(keyed[name], backend))
     }
     ordered = keyed.mutate(**parts)
     window = ibis.window(group_by=[_UNIT], order_by=list(parts))
@@ -281,7 +277,7 @@ def order_of(table: PrivateTable, columns: Iterable[str]) -> tuple[str, ...]:
     return (*(name for name in table.join if name != table.id), *others)
 
 
-def _order(column: Any, engine: str) -> Iterator[Any]:
+def _order(column: Value, backend: Backend) -> Iterator[Value]:
     """Values without NULL by which a column's values compare alike on each engine."""
     kind = column.type()
     yield column.isnull().cast("int32")
@@ -291,7 +287,7 @@ def _order(column: Any, engine: str) -> Iterator[Any]:
         # 0.0 and -0.0 are one number, and have one sign here.
         yield ibis.cases((column.isnull() | nan | (column == 0), 0.0), else_=column)
     elif kind.is_binary():
-        yield column.coalesce(bytes_of("", engine))
+        yield column.coalesce(backend.bytes_of(""))
     elif kind.is_boolean():
         yield column.coalesce(False).cast("int32")
     elif not kind.is_null():
@@ -299,11 +295,11 @@ def _order(column: Any, engine: str) -> Iterator[Any]:
 
 
 def _joined(
-    rows: Any, unit: str, right: PrivateTable, scope: ExitStack, single: ibis.Table
+    rows: ibis.Table, unit: str, right: PrivateTable, scope: ExitStack, single: ibis.Table
 ) -> ibis.Table:
     """The rows of the plan's table with the columns of a table that has one row per unit."""
-    engine, other = engine_of(rows), engine_of(single)
-    if engine != other and (engine, other) != ("duckdb", "postgres"):
+    backend, other = backend_of(rows), backend_of(single)
+    if other.name not in backend.sources:
         raise DataError(
             f"data[{right.name!r}] is on another engine than the plan's table; give both as files, "
             "or both on one connection"
@@ -313,52 +309,8 @@ def _joined(
         **{_UNIT: key_bytes(single[right.id], other)},
         **{own: single[name] for name, own in names.items()},
     )
-    held_rows: Any = scope.enter_context(beside(rows, named))
-    left = rows.mutate(**{_PLACE: key_bytes(rows[unit], engine)})
+    held_rows: Any = scope.enter_context(backend.beside(named))
+    left = rows.mutate(**{_PLACE: key_bytes(rows[unit], backend)})
     both: Any = left.left_join(held_rows, [left[_PLACE] == held_rows[_UNIT]])
     columns = {name: both[name] for name in rows.columns}
     return both.select(**columns, **{name: both[own] for name, own in names.items()})
-
-
-@contextmanager
-def beside(table: ibis.Table, rows: ibis.Table) -> Iterator[ibis.Table]:
-    """Rows computed once, on the connection of another table.
-
-    Rows of a table on a server come to this machine, where the other table is.
-    """
-    if (engine_of(table), engine_of(rows)) == ("duckdb", "postgres"):
-        with put(table, fetched(rows)) as own:
-            yield own
-        return
-    backend: Any = table.get_backend()
-    source: Any = rows.get_backend()
-    if backend is source:
-        with held(rows, Steps(1, None)) as own:
-            yield own
-        return
-    if engine_of(table) == "postgres":
-        raise DataError(
-            "two tables are on several PostgreSQL connections; give both on one server and "
-            "database with the same role, or both as files"
-        )
-    name = f"neyman_{secrets.token_hex(8)}"
-    if engine_of(table) == "duckdb":
-        source._run_pre_execute_hooks(rows)
-        stream = pa.RecordBatchReader.from_stream(source.con.sql(source.compile(rows)))
-        backend.con.register(f"{name}_arrow", stream)
-        backend.con.execute(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow").fetchall()
-        backend.con.unregister(f"{name}_arrow")
-        try:
-            yield backend.table(name)
-        finally:
-            backend.con.execute(f"DROP TABLE {name}").fetchall()
-        return
-    source._run_pre_execute_hooks(rows)
-    source._session.sql(source.compile(rows)).createGlobalTempView(name)
-    try:
-        backend._session.table(f"global_temp.{name}").createOrReplaceTempView(name)
-        yield backend.table(name)
-    finally:
-        with suppress(Exception):
-            backend._session.catalog.dropTempView(name)
-        source._session.catalog.dropGlobalTempView(name)

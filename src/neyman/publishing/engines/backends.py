@@ -1,0 +1,524 @@
+"""One class per engine, with the same methods: the expressions and steps that Ibis does not unify.
+
+Each expression has one answer on all engines. The expressions that are the same SQL for each are in
+`expressions`.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+import ibis
+import ibis.expr.datatypes as dt
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from neyman.publishing.engines import duckdb, spark
+from neyman.publishing.engines.column_types import MOST_OF_NANOSECONDS, plain_table
+from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing.engines.duckdb import Opening
+from neyman.publishing.engines.progress import Progress, Steps, followed
+
+__all__ = [
+    "OWN",
+    "Backend",
+    "Spark",
+    "Value",
+    "backend_of",
+    "fetched",
+    "fresh_key",
+    "held",
+    "hexadecimal",
+    "row_count",
+    "row_sum",
+    "stepped",
+]
+
+Answer = TypeVar("Answer")
+Value: TypeAlias = Any
+"""A column or literal of a query. Its class follows from the data's types, so that pyright does not
+know its methods."""
+Connection: TypeAlias = Any
+"""A connection of Ibis, which has no types."""
+
+_BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
+_ASCII_HEX = r"^([0-7][0-9A-F])*\z"
+_TAIL = "[89AB][0-9A-F]"
+_UTF8_HEX = (
+    rf"^([0-7][0-9A-F]|(C[2-9A-F]|D[0-9A-F]){_TAIL}|E0[AB][0-9A-F]{_TAIL}"
+    rf"|E[1-9A-CEF]{_TAIL}{_TAIL}|ED[89][0-9A-F]{_TAIL}|F0[9AB][0-9A-F]{_TAIL}{_TAIL}"
+    rf"|F[1-3]{_TAIL}{_TAIL}{_TAIL}|F48[0-9A-F]{_TAIL}{_TAIL})*\z"
+)
+_SIMPLE = (
+    "^[\x01-\x7f\xa0-\xb4\xb6-\xde\xe0-\xfe\u0100-\u012f\u0132-\u0148\u014a-\u017e"
+    "\u0391-\u03a1\u03a3-\u03a9\u03b1-\u03c9\u0400-\u052f]*\\z"
+)
+"""Texts of letters whose case DuckDB's functions change as `text_functions` defines."""
+
+
+def _sql(name: str, given: Sequence[object], result: object) -> Callable[..., Value]:
+    """A function that an engine has under a name, or that ``postgres_sql`` writes for it."""
+
+    def own(a: object, b: object, c: object) -> None: ...
+
+    own.__name__ = name
+    return ibis.udf.scalar.builtin(name=name, signature=(tuple(given), result))(own)
+
+
+hexadecimal = _sql("hex", [dt.binary], dt.string)
+"""Bytes in upper-case hexadecimal digits."""
+_encode = _sql("encode", [dt.string], dt.binary)  # DuckDB
+_decode = _sql("decode", [dt.binary], dt.string)  # DuckDB: an error for what is not UTF-8
+_is_utf8 = _sql("is_valid_utf8", [dt.string], dt.boolean)  # Spark
+_trim = _sql("trim", [dt.string, dt.string], dt.string)  # DuckDB
+_btrim = _sql("btrim", [dt.string, dt.string], dt.string)  # Spark and PostgreSQL
+_epoch_us = _sql("epoch_us", [dt.timestamp], dt.int64)  # DuckDB and PostgreSQL
+_unix_micros = _sql("unix_micros", [dt.timestamp], dt.int64)  # Spark
+_make_date = _sql("make_date", [dt.int32], dt.date)  # DuckDB and PostgreSQL
+_date_from_unix_date = _sql("date_from_unix_date", [dt.int32], dt.date)  # Spark
+_scaled_text = _sql("scaled_text", [dt.string, dt.int64, dt.int64], dt.int64)  # PostgreSQL
+_scaled_decimal = _sql("scaled_decimal", [dt.decimal, dt.int64, dt.int64], dt.int64)  # PostgreSQL
+
+
+class Backend(ABC):
+    """An engine: its expressions, and its connection for what is done with tables.
+
+    Args:
+        connection: the Ibis connection of a table; None for expressions alone.
+    """
+
+    name: ClassVar[str]
+    ibis_name: ClassVar[str]
+    sources: ClassVar[frozenset[str]]
+    """The names of the engines whose rows can be copied to this one."""
+    closed: ClassVar[Callable[[Connection], None]]
+    """Closes a connection if it is ours."""
+
+    def __init__(self, connection: Connection = None) -> None:
+        self.connection = connection
+
+    # Expressions
+
+    def encoded(self, text: Value) -> Value:
+        """A text as its bytes in UTF-8, which compare and group without collation."""
+        return text.cast("binary")
+
+    def bytes_of(self, text: str) -> Value:
+        """A text of the plan as its bytes."""
+        return self.encoded(ibis.literal(text))
+
+    def plain_bytes(self, column: Value) -> Value:
+        """A text as its bytes; other values as they are."""
+        return self.encoded(column) if column.type().is_string() else column
+
+    def grouped(self, column: Value) -> Value:
+        """What rows may be grouped by before their keys are looked up: texts as their bytes."""
+        return self.plain_bytes(column)
+
+    def scaled(self, column: Value, decimals: int, most: int) -> Value | None:
+        """The whole number of a text or decimal, as `integer_of` has it; None if no function can.
+
+        Args:
+            column: text or decimals.
+            decimals: 0 to 9.
+            most: the number is brought into +-most.
+        """
+        return None
+
+    def once(self, value: Value) -> Value:
+        """A value that the engine computes once for each row, also where a filter reads it."""
+        return value
+
+    def decoded(self, data: Value) -> tuple[Value, Value, Value]:
+        """Bytes as a text; whether they are UTF-8; whether they are ASCII without 0."""
+        text = data.cast("string")
+        return text, self.is_text(text), ~text.re_search("[^\x01-\x7f]")
+
+    def is_text(self, text: Value) -> Value:
+        """Whether the bytes of a text are UTF-8."""
+        return ibis.literal(True)
+
+    stripped = staticmethod(_btrim)
+    """A text without some characters at its ends."""
+
+    date_of = staticmethod(_make_date)
+    """The date so many days after 1970-01-01."""
+
+    def cased(self, text: Value, own: Value, replaced: Value) -> Value:
+        """A text in another case.
+
+        Args:
+            text: the text.
+            own: what the engine's function for the case gives.
+            replaced: the text with each letter of `text_functions` replaced.
+        """
+        return replaced
+
+    def micros(self, column: Value) -> Value:
+        """The microseconds of a timestamp since 1970, rounded down."""
+        micros = _epoch_us(column)
+        if column.type().scale != 9:
+            return micros
+        # The ends of 64 bits stand for infinity or for what is missing.
+        return ibis.cases((micros.between(-MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS), micros))
+
+    def stepped(self, number: Value, starts: list[int], values: list[int]) -> Value:
+        """See `stepped`."""
+        return stepped(number, starts, values)
+
+    # Tables
+
+    @abstractmethod
+    def put(self, rows: pa.Table) -> AbstractContextManager[ibis.Table]:
+        """Rows as a table of this connection, which is gone after use."""
+
+    @abstractmethod
+    def held(self, rows: ibis.Table, steps: Steps) -> AbstractContextManager[ibis.Table]:
+        """Rows made once, in a temporary table that is dropped after use: the next step."""
+
+    @abstractmethod
+    def arrow(self, rows: ibis.Table) -> pa.Table:
+        """A result as an Arrow table."""
+
+    @abstractmethod
+    def copied(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
+        """Rows of another connection, computed once, on this one."""
+
+    def beside(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
+        """Rows of a table of `sources` on this connection, computed once."""
+        other = backend_of(rows)
+        return held(rows) if other.connection is self.connection else self.copied(rows, other)
+
+    def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
+        """A table of one row that holds a key.
+
+        The key is data: neither the text of a query nor a plan shows it.
+        """
+        return self.put(pa.table({"key": [_key_text(key)]}))
+
+    def view(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
+        """Rows that Ibis neither merges into a query nor compiles again."""
+        return nullcontext(rows)
+
+    def fenced(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
+        """`view`, also where the engine puts expressions in place of the names of others."""
+        return self.view(rows)
+
+    def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
+        """The rows in parts that have all rows of a unit, small enough to be ranked in memory."""
+        yield table  # a server, and Spark, sort on disk anyway
+
+    def followed(self, query: Callable[[], Answer], tell: Progress) -> Answer:
+        """The answer of a query, whose progress is told where it is known."""
+        return (
+            query()
+        )  # of Spark only the tasks of its stages are known, not how many there will be
+
+    def stream(self, rows: ibis.Table) -> pa.Table | pa.RecordBatchReader:
+        """A result in parts, where the engine has it in parts."""
+        return self.arrow(rows)
+
+
+class OwnBackend(Backend):
+    """An engine that a run can open for files and for rows in memory."""
+
+    has_master: ClassVar[bool] = False
+    """Whether it can run on a cluster."""
+    counts_databases: ClassVar[bool] = False
+    """Whether a run that names it, or no engine, counts tables of databases where they lie."""
+
+    registered: ClassVar[Callable[[pa.Table | ds.Dataset, Opening], ibis.Table]]
+    """Arrow data of plain types as a table on a new connection."""
+    parquet: ClassVar[Callable[[Sequence[str], pa.Schema, Opening], ibis.Table]]
+    """Parquet files, and the schema of the columns to read, as a table on a new connection."""
+    accepted: ClassVar[Callable[[ibis.Table], ibis.Table]] = staticmethod(lambda table: table)
+    """A table of the caller's connection; refused if its settings give other answers."""
+
+    @staticmethod
+    def check_installed() -> None:
+        """Refuse an engine that is not installed."""
+
+    @classmethod
+    def taken(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
+        """Arrow data in the form that the engine reads."""
+        return plain_table(data) if isinstance(data, pa.Table) else data
+
+
+class DuckDB(OwnBackend):
+    """DuckDB: in this process."""
+
+    name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres"})
+    counts_databases = True
+    encoded, stripped = staticmethod(_encode), staticmethod(_trim)
+    registered, parquet = staticmethod(duckdb.registered), staticmethod(duckdb.parquet)
+    closed = staticmethod(duckdb.close)
+
+    def once(self, value: Value) -> Value:
+        """A value behind a condition that is random to DuckDB, and always true.
+
+        DuckDB copies what a filter reads below the filter, and computes it again above, but for
+        what is random.
+        """
+        draw: Value = ibis.random()
+        return ibis.cases((draw < 2, value))
+
+    def decoded(self, data: Value) -> tuple[Value, Value, Value]:
+        """Bytes as a text, which is computed only where they are UTF-8."""
+        digits = hexadecimal(data)
+        return _decode(data), digits.re_search(_UTF8_HEX), digits.re_search(_ASCII_HEX)
+
+    def cased(self, text: Value, own: Value, replaced: Value) -> Value:
+        """A text in another case: ``replaced`` takes 0.1 ms, since it sorts the letters."""
+        return ibis.cases((text.re_search(_SIMPLE), own), else_=replaced)
+
+    def micros(self, column: Value) -> Value:
+        """The microseconds of a timestamp."""
+        kind = column.type()
+        if kind.timezone is None and kind.scale in range(6):
+            # A cast of seconds or milliseconds fails where the microseconds leave 64 bits.
+            column = column.try_cast("timestamp(6)")
+        return super().micros(column)
+
+    @contextmanager
+    def put(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[ibis.Table]:
+        """Rows in a temporary table."""
+        name = _name()
+        # Not the Arrow table itself: DuckDB knows the progress of reading its own tables only.
+        self.connection.con.register(f"{name}_arrow", rows)
+        self._run(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow")
+        self.connection.con.unregister(f"{name}_arrow")
+        yield from self._dropped(self.connection.table(name), f"TABLE {name}")
+
+    @contextmanager
+    def held(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+        """Rows in a temporary table."""
+        name, create = _name(), self.connection.create_table
+        table = steps.run(self.followed, lambda: create(name, rows, temp=True))
+        yield from self._dropped(table, f"TABLE {name}")
+
+    @contextmanager
+    def view(self, rows: ibis.Table) -> Iterator[ibis.Table]:
+        """Rows as a temporary view; nothing is read."""
+        name = _name()
+        self._run(f"CREATE TEMP VIEW {name} AS {self.connection.compile(rows)}")
+        yield from self._dropped(self.connection.table(name), f"VIEW {name}")
+
+    def _dropped(self, table: ibis.Table, name: str) -> Iterator[ibis.Table]:
+        try:
+            yield table
+        finally:
+            self._run(f"DROP {name}")  # Ibis's own way is no SQL to newer versions of DuckDB
+
+    def _run(self, query: str) -> None:
+        self.connection.con.execute(query).fetchall()
+
+    def arrow(self, rows: ibis.Table) -> pa.Table:
+        """A result as an Arrow table."""
+        return rows.to_pyarrow()
+
+    def copied(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
+        """Rows of another DuckDB or of a server, on this machine."""
+        return self.put(other.stream(rows))
+
+    def stream(self, rows: ibis.Table) -> pa.RecordBatchReader:
+        """A result in parts."""
+        source = self.connection
+        source._run_pre_execute_hooks(rows)
+        return pa.RecordBatchReader.from_stream(source.con.sql(source.compile(rows)))
+
+    def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
+        """Parts by a hash of the unit.
+
+        Which bucket a unit is in changes nothing: its rows are ranked among themselves.
+        """
+        number = 1 + row_count(table) // _BUCKET
+        for bucket in range(number):
+            # A hash may be negative, and so is its remainder then: hence the second one.
+            part = (table[unit].hash() % number + number) % number
+            yield table.filter(part == bucket) if number > 1 else table
+
+    def followed(self, query: Callable[[], Answer], tell: Progress) -> Answer:
+        """The answer of a query, with DuckDB's own progress."""
+        return followed(self.connection.con, query, tell)
+
+
+class Spark(OwnBackend):
+    """Spark, in a session of our own or of the caller's."""
+
+    name, ibis_name, sources = "spark", "pyspark", frozenset({"spark"})
+    has_master = True
+    is_text, date_of = staticmethod(_is_utf8), staticmethod(_date_from_unix_date)
+    registered, parquet = staticmethod(spark.registered), staticmethod(spark.parquet)
+    accepted, check_installed = staticmethod(spark.accepted), staticmethod(spark.installed)
+    closed = staticmethod(spark.close)
+
+    def micros(self, column: Value) -> Value:
+        """The microseconds of a timestamp."""
+        return _unix_micros(column.cast("timestamp('UTC')"))
+
+    def stepped(self, number: Value, starts: list[int], values: list[int]) -> Value:
+        """An element of an array: Spark takes half a minute to plan so many cases."""
+        if not starts:
+            return stepped(number, starts, values)
+        listed: Value = ibis.literal(starts, "array<int64>")
+        own: Value = ibis.literal(values, "array<int64>")
+        return own[listed.filter(lambda start: start <= number).length()]
+
+    @contextmanager
+    def put(self, rows: pa.Table) -> Iterator[ibis.Table]:
+        """Rows as a temporary view."""
+        name, session = _name(), self.connection._session
+        session.createDataFrame(rows).createOrReplaceTempView(name)
+        try:
+            yield self.connection.table(name)
+        finally:
+            session.catalog.dropTempView(name)
+
+    @contextmanager
+    def held(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+        """Rows that Spark caches."""
+        # Ibis forgets to register tables in memory before it caches what uses them.
+        self.connection._run_pre_execute_hooks(rows)
+        cached: Any = steps.run(self.followed, rows.cache)
+        with cached:
+            yield cached
+
+    def arrow(self, rows: ibis.Table) -> pa.Table:
+        """A result as an Arrow table."""
+        # Ibis's own way leads through pandas, where whole numbers beside NULL are floats.
+        return self._frame(rows).toArrow()
+
+    @contextmanager
+    def copied(self, rows: ibis.Table, other: Backend) -> Iterator[ibis.Table]:
+        """Rows of another session of one Spark."""
+        name = _name()
+        source, session = other.connection._session, self.connection._session
+        Spark(other.connection)._frame(rows).createGlobalTempView(name)
+        try:
+            session.table(f"global_temp.{name}").createOrReplaceTempView(name)
+            yield self.connection.table(name)
+        finally:
+            with suppress(Exception):
+                session.catalog.dropTempView(name)
+            source.catalog.dropGlobalTempView(name)
+
+    def _frame(self, rows: ibis.Table) -> Any:
+        self.connection._run_pre_execute_hooks(rows)
+        return self.connection._session.sql(self.connection.compile(rows))
+
+    @classmethod
+    def taken(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
+        """Arrow data in memory."""
+        return super().taken(data.to_table() if isinstance(data, ds.Dataset) else data)
+
+
+class Postgres(Backend):
+    """PostgreSQL: a snapshot of a server, where nothing is written (see `databases.postgres`)."""
+
+    name, ibis_name, sources = "postgres", "postgres", frozenset({"postgres"})
+    closed = staticmethod(lambda connection: connection.con.close())
+
+    def grouped(self, column: Value) -> Value:
+        """The column itself: a text compares by its bytes."""
+        return column
+
+    def scaled(self, column: Value, decimals: int, most: int) -> Value | None:
+        """The whole number of a text or decimal, in ``numeric``."""
+        if column.type().is_decimal():
+            return _scaled_decimal(column, decimals, most)
+        return _scaled_text(column.cast("string"), decimals, most)
+
+    def put(self, rows: pa.Table) -> AbstractContextManager[ibis.Table]:
+        """Rows as literals of each query."""
+        return nullcontext(self.connection.listed(rows))
+
+    def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
+        """A setting of the transaction, as a table."""
+        return nullcontext(self.connection.secret(_key_text(key)))
+
+    def fenced(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
+        """Rows whose expressions the server computes once."""
+        return nullcontext(self.connection.fenced(rows))
+
+    @contextmanager
+    def held(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+        """The rows themselves: each query makes them again."""
+        steps.run(self.followed, lambda: None)
+        yield rows
+
+    def arrow(self, rows: ibis.Table) -> pa.Table:
+        """A result as an Arrow table."""
+        return self.connection.fetched(rows)
+
+    def copied(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
+        """Refuse: nothing is written to a server."""
+        raise DataError(
+            "two tables are on several PostgreSQL connections; give both on one server and "
+            "database with the same role, or both as files"
+        )
+
+
+OWN: dict[str, type[OwnBackend]] = {kind.name: kind for kind in (DuckDB, Spark)}
+"""The engines that a run can name."""
+
+_KINDS: dict[str, type[Backend]] = {kind.ibis_name: kind for kind in (DuckDB, Spark, Postgres)}
+
+
+def backend_of(rows: ibis.Table | Value) -> Backend:
+    """The engine that a table, or a column of it, is on."""
+    connection: Connection = rows.get_backend()
+    return _KINDS[connection.name](connection)
+
+
+def _name() -> str:
+    return f"neyman_{secrets.token_hex(8)}"
+
+
+def fresh_key() -> bytes:
+    """A secret key, from the operating system."""
+    return secrets.token_bytes(18)
+
+
+def stepped(number: Value, starts: list[int], values: list[int]) -> Value:
+    """The value of the last start that a number has reached: the first before all of them."""
+    if not starts:
+        return ibis.literal(values[0], "int64")
+    middle = len(starts) // 2
+    below = stepped(number, starts[:middle], values[: middle + 1])
+    above = stepped(number, starts[middle + 1 :], values[middle + 1 :])
+    return ibis.cases((number < starts[middle], below), else_=above)
+
+
+def _key_text(key: bytes) -> str:
+    # As text it takes 24 bytes, so that most rows fit into one block of SHA-256.
+    return base64.b64encode(key).decode()
+
+
+def held(rows: ibis.Table, steps: Steps | None = None) -> AbstractContextManager[ibis.Table]:
+    """Rows made once, in a temporary table that is dropped after use: the next step.
+
+    On PostgreSQL, where nothing is written, each query makes them again.
+    """
+    return backend_of(rows).held(rows, steps or Steps(1, None))
+
+
+def fetched(rows: ibis.Table, steps: Steps | None = None) -> pa.Table:
+    """A result as an Arrow table: the next step."""
+    backend = backend_of(rows)
+    return (steps or Steps(1, None)).run(backend.followed, lambda: backend.arrow(rows))
+
+
+def row_sum(groups: ibis.Table) -> int:
+    """Return the number of rows of groups that have it in a column ``rows``."""
+    counted: Any = groups
+    return int(fetched(groups.aggregate(n=counted["rows"].sum()))["n"][0].as_py() or 0)
+
+
+def row_count(rows: ibis.Table) -> int:
+    """Return the number of rows."""
+    return int(fetched(rows.aggregate(rows=rows.count()))["rows"][0].as_py())
