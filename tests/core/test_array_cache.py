@@ -9,29 +9,71 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.numerics.array_cache import array_cache
+from neyman.numerics.array_cache import array_cache, clear, held_bytes, limit_bytes
+from neyman.numerics.operations import (
+    OperationLimit,
+    cells,
+    charge,
+    engine_limit,
+    question_meter,
+)
 from neyman.profiles.selection import select
 
 
 def test_the_oldest_results_go_when_the_limit_in_bytes_is_reached():
-    """Ten arrays of 1 kB fit, large ones are computed each time."""
-    calls: list[int] = []
+    """All functions share the limit, and what is above a quarter of it is computed each time."""
+    calls: list[tuple[str, int]] = []
 
-    @array_cache(10_000)
+    @array_cache
     def zeros(count: int) -> tuple[np.ndarray, int]:
-        calls.append(count)
+        calls.append(("zeros", count))
         return np.zeros(count), count
 
-    for count in (100, 101, 100):
-        assert zeros(count)[1] == count
-    assert calls == [100, 101]
-    for count in range(102, 110):
-        zeros(count)
-    zeros(100)
-    assert calls[-1] == 100
-    zeros(1000)
-    zeros(1000)
-    assert calls[-2:] == [1000, 1000]
+    @array_cache
+    def ones(count: int) -> tuple[np.ndarray, int]:
+        calls.append(("ones", count))
+        return np.ones(count), count
+
+    before = limit_bytes(20_000)
+    try:
+        for count in (100, 101, 100):
+            assert zeros(count)[1] == count
+        assert calls == [("zeros", 100), ("zeros", 101)]
+        for count in range(100, 115):
+            ones(count)
+        assert held_bytes() <= 20_000
+        zeros(100)
+        assert calls[-1] == ("zeros", 100)
+        ones(1000)
+        ones(1000)
+        assert calls[-2:] == [("ones", 1000)] * 2
+    finally:
+        limit_bytes(before)
+
+
+def test_a_stored_result_takes_the_operations_of_a_new_one():
+    """Whether a question stops does not depend on what was computed before it."""
+
+    @array_cache
+    def costly(at: int) -> np.ndarray:
+        charge(60)
+        cells(10)
+        return np.zeros(at)
+
+    counts: list[float] = []
+    for _ in range(2):
+        with question_meter() as meter:
+            costly(3)
+        counts.append(meter.count)
+    assert counts == [60, 60]
+    for _ in range(2):
+        with question_meter() as meter:
+            meter.most = 100
+            with engine_limit():
+                costly(3)
+                with pytest.raises(OperationLimit):
+                    costly(3)
+        assert meter.count == 120
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from functools import cache, cached_property, lru_cache
 import numpy as np
 
 from neyman.losses.loss import Loss
-from neyman.numerics.array_cache import array_cache
+from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
@@ -32,7 +32,6 @@ Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
 # Nodes of a panel, and how far the exponent may move on it: with h <= D / 2 the rule errs by less
 # than 1e-18 with r = 8. The second is for waves [PA-1].
-MOST_BYTES = 64 << 20  # of tilted laws that are kept
 ORDER, MOVE = 16, 6.0
 LONG_ORDER, LONG_MOVE = 32, 20.0
 ROUGH_ORDER, MOST_PANELS = 12, 400  # for moments to steer by
@@ -477,7 +476,7 @@ class _RoughNodes:
         return k, mean, (weight * away**2).sum(axis=1) / total
 
 
-@array_cache(MOST_BYTES)
+@array_cache
 def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     law = _law(loss, _size(tilt))
     places, plain = [law.loss], [law.log_p]
@@ -521,7 +520,7 @@ def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     mean = _dot(p, place)
     square = (place - mean) ** 2
     variance = _dot(p, square)
-    return _Tilted(
+    tilted = _Tilted(
         law,
         tilt,
         place,
@@ -536,6 +535,7 @@ def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
         variance,
         2 * _dot(p, square**2) + 6 * variance**2,
     )
+    return counted(tilted)
 
 
 def _dot(a: Array, b: Array) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import series
@@ -85,6 +86,7 @@ class ComplementLine:
         return value if value > -1e300 else 0.0
 
 
+@array_cache
 def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
     """A line that suits an epsilon; none where it would need too many nodes."""
     c = _falling(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))

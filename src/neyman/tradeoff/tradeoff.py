@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -153,15 +152,6 @@ class Tradeoff:
     joined: bool = False
     neighboring: str = "any"
     ordered: bool = False
-
-    def __post_init__(self) -> None:
-        for composition in self.alternatives:
-            composition.add_user()
-
-    def __del__(self) -> None:
-        """Free the arrays of its engines with the last curve that uses them: up to 100 MB."""
-        for composition in getattr(self, "alternatives", ()):
-            composition.remove_user()
 
     @staticmethod
     def of(
@@ -737,7 +727,9 @@ class Tradeoff:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        return import_module("neyman.plots.figures").tradeoff(self, axes=axes)
+        from neyman.plots.figures import tradeoff  # figures import this module
+
+        return tradeoff(self, axes=axes)
 
 
 def unified(a: str, b: str) -> str:
