@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from fractions import Fraction
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
 from neyman.canonical.distribution import check_curve
 from neyman.noise.bits import Bits
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.tradeoff.enclosure import enclosed
@@ -34,7 +34,7 @@ FIRST_WORDS = 4
 HALF, ONE = Fraction(1, 2), Fraction(1)
 
 
-@lru_cache(maxsize=16)
+@array_cache
 def polygons(curve: Tradeoff) -> Pair:
     """Return a symmetric polygon below the power of a curve, and one above it [PT-1].
 

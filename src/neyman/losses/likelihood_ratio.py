@@ -237,7 +237,7 @@ class _Law:
         """Of log R."""
         return float(self.p @ self.ratio)
 
-    @cached_property
+    @property
     def _square_away(self) -> Array:
         return (self.ratio - self.mean) ** 2
 

@@ -13,7 +13,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -155,14 +155,7 @@ class PiecewiseAnalyticLoss(Loss):
         return out[0], out[1], out[2]
 
     def _rough_nodes(self, size: float) -> _RoughNodes | None:
-        known = self._known_nodes
-        if size not in known:
-            known[size] = _RoughNodes.of(_law(self, size), size, self.infinite)
-        return known[size]
-
-    @cached_property
-    def _known_nodes(self) -> dict[float, _RoughNodes | None]:
-        return {}
+        return _rough_nodes(self, size)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """From the moments, from the density's least values, and from its variation.
@@ -422,9 +415,14 @@ def _on_line(loss: PiecewiseAnalyticLoss, z: Array) -> _Tilted:
     return _tilted(loss, float(z[0].real), reach)
 
 
-@lru_cache(maxsize=64)
+@array_cache
 def _law(loss: PiecewiseAnalyticLoss, size: float) -> Law:
     return loss.law(size)
+
+
+@array_cache
+def _rough_nodes(loss: PiecewiseAnalyticLoss, size: float) -> _RoughNodes | None:
+    return _RoughNodes.of(_law(loss, size), size, loss.infinite)
 
 
 @dataclass(frozen=True, eq=False)
@@ -590,7 +588,7 @@ def _nodes(edges: Array, order: int) -> tuple[Array, Array]:
     return t, (np.log(width)[:, None] + np.log(weight)).ravel()
 
 
-@cache
+@array_cache
 def _rule(order: int) -> tuple[Array, Array]:
     node, weight = np.polynomial.legendre.leggauss(order)
     return (node + 1) / 2, weight / 2
