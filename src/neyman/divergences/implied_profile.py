@@ -6,7 +6,7 @@ known losses normalised to P' and Q', the best test takes the first and leaves t
     power(level) = m + (1 - m) power'(level / (1 - n)),
     delta(epsilon) = m + (1 - m) delta'(epsilon + log((1 - n) / (1 - m))).
 
-Power' and delta' are those of the region of coins (`region`).
+Power' and delta' are those of the region of coins (`binary_region.Region`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Losses that are known between two others: one that dominates them, one that they dominate.
 
 Several different parts that see one sample are mixed together, so their sum comes first. On a grid
-it is rounded to either side (`numerics/dots`), and domination survives what is done to both
+it is rounded to either side (`numerics.discretization`). Domination survives what is done to both
 measures alike: mixing, sampling, composition [SA-6].
 """
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar, TypeVarTuple, cast
 
 import numpy as np
 
+from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, charge, question_meter
 
 __all__ = ["array_cache", "clear", "counted", "held_bytes", "limit_bytes"]
@@ -123,8 +124,9 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
 
 def counted(result: R) -> R:
     """Count the operations of a result by its arrays, and return it."""
-    parts = cast("Iterable[object]", result if isinstance(result, tuple) else vars(result).values())
-    arrays = sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
+    whole: object = result
+    parts = cast("Iterable[object]", whole if isinstance(whole, tuple) else vars(whole).values())
+    arrays = sum(cast("Array", part).nbytes for part in parts if isinstance(part, np.ndarray))
     charge(CALL + CELL * (LEAST + arrays))
     return result
 
@@ -135,7 +137,7 @@ def _bytes(value: object, seen: set[int]) -> int:
         return 0
     seen.add(id(value))
     if isinstance(value, np.ndarray):
-        return value.nbytes
+        return cast("Array", value).nbytes
     if isinstance(value, dict):
         parts: Iterable[object] = cast("dict[object, object]", value).values()
     elif isinstance(value, tuple | list):
@@ -144,4 +146,5 @@ def _bytes(value: object, seen: set[int]) -> int:
         parts = vars(value).values() if hasattr(value, "__dict__") else ()
     else:
         return sys.getsizeof(value)
-    return sys.getsizeof(value) + sum(_bytes(part, seen) for part in parts)
+    own = sys.getsizeof(cast("object", value))
+    return own + sum(_bytes(part, seen) for part in parts)

@@ -78,7 +78,7 @@ class Meter:
     reached: bool = False
     strict: bool = False
     spare: bool = False
-    starts: dict[int, float] = field(default_factory=dict[int, float])
+    starts: dict[object, float] = field(default_factory=dict[object, float])
     most_cells: float = 0.0
     work: dict[object, object] = field(default_factory=dict[object, object])
 
@@ -188,7 +188,7 @@ def limit(share: float, owner: object = None) -> Generator[None, None, None]:
     """
     with question_meter() as meter:
         before = meter.most, meter.reserve
-        start = meter.count if owner is None else meter.starts.setdefault(id(owner), meter.count)
+        start = meter.count if owner is None else meter.starts.setdefault(owner, meter.count)
         meter.most = start + share * max(meter.most - start, 0.0)
         if owner is None:
             meter.reserve = meter.spared + share * max(meter.reserve - meter.spared, 0.0)

@@ -1,8 +1,8 @@
-"""The worst of several ordered pairs, with no more of them asked than it takes [WD-1].
+"""The trade-off function: a curve over one or several ordered pairs, and its certified questions.
 
-Where a unit may move a release in many ways each way has a curve, and each curve costs. Each lies
-above a Gaussian one that costs nothing: a proven mu. They are asked from the largest mu on; where
-what a pair's Gaussian admits is already certain of another, the pair changes neither bound.
+Each question is answered for the worst pair [WD-1]. A pair's curve costs, and lies above a Gaussian
+curve that costs nothing: a proven mu. `supremum` asks the pair with the largest mu first. It skips
+a pair if what the pair's Gaussian curve admits is already certain of another one.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def supremum(
     """Bounds on the largest answer of all pairs, to one question or, as arrays, to many.
 
     Args:
-        pairs: from `ranked`.
+        pairs: from `by_decreasing_mu`.
         ask: bounds on an answer, which is the larger the less private a pair is.
         within: the same of a Gaussian pair that a pair lies within, where ``ask`` remembers lower
             bounds: that of such a pair is no bound of the pair.
