@@ -4,34 +4,77 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.curves.profiles.selection import select
-from neyman.numerics.array_cache import array_cache
+from neyman.numerics import operations
+from neyman.numerics.array_cache import array_cache, clear, held_bytes, limit_bytes
+from neyman.numerics.operations import (
+    OperationLimit,
+    cells,
+    charge,
+    engine_limit,
+    question_meter,
+)
 
 
 def test_the_oldest_results_go_when_the_limit_in_bytes_is_reached():
-    """Ten arrays of 1 kB fit, large ones are computed each time."""
-    calls: list[int] = []
+    """All functions share the limit, and what is above a quarter of it is computed each time."""
+    calls: list[tuple[str, int]] = []
 
-    @array_cache(10_000)
+    @array_cache
     def zeros(count: int) -> tuple[np.ndarray, int]:
-        calls.append(count)
+        calls.append(("zeros", count))
         return np.zeros(count), count
 
-    for count in (100, 101, 100):
-        assert zeros(count)[1] == count
-    assert calls == [100, 101]
-    for count in range(102, 110):
-        zeros(count)
-    zeros(100)
-    assert calls[-1] == 100
-    zeros(1000)
-    zeros(1000)
-    assert calls[-2:] == [1000, 1000]
+    @array_cache
+    def ones(count: int) -> tuple[np.ndarray, int]:
+        calls.append(("ones", count))
+        return np.ones(count), count
+
+    before = limit_bytes(20_000)
+    try:
+        for count in (100, 101, 100):
+            assert zeros(count)[1] == count
+        assert calls == [("zeros", 100), ("zeros", 101)]
+        for count in range(100, 115):
+            ones(count)
+        assert held_bytes() <= 20_000
+        zeros(100)
+        assert calls[-1] == ("zeros", 100)
+        ones(1000)
+        ones(1000)
+        assert calls[-2:] == [("ones", 1000)] * 2
+    finally:
+        limit_bytes(before)
+
+
+def test_a_stored_result_takes_the_operations_of_a_new_one():
+    """Whether a question stops does not depend on what was computed before it."""
+
+    @array_cache
+    def costly(at: int) -> np.ndarray:
+        charge(60)
+        cells(10)
+        return np.zeros(at)
+
+    counts: list[float] = []
+    for _ in range(2):
+        with question_meter() as meter:
+            costly(3)
+        counts.append(meter.count)
+    assert counts == [60, 60]
+    for _ in range(2):
+        with question_meter() as meter:
+            meter.most = 100
+            with engine_limit():
+                costly(3)
+                with pytest.raises(OperationLimit):
+                    costly(3)
+        assert meter.count == 120
 
 
 @pytest.mark.parametrize(
@@ -63,13 +106,70 @@ def test_a_curve_that_is_no_longer_used_leaves_no_arrays_behind(mechanism):
         gc.enable()
 
 
-def test_a_curve_keeps_its_engine_while_another_one_that_shares_it_goes():
-    """A temporary curve of the same pair does not take the first one's results along."""
-    f = (ny.Gaussian(1).subsample(rate=0.1) * 20).tradeoff()
-    engine = select(f.alternatives[0])
-    f.symmetric().power(0.05)
-    f.inverse().power(0.05)
-    assert select(f.alternatives[0]) is engine
+CURVES = {
+    "closed form": lambda: ny.Gaussian(1),
+    "exact sums": lambda: ny.RandomizedResponse(1) * 5,
+    "lattice": lambda: ny.DiscreteGaussian(3) * 3 + ny.DiscreteGaussian(4) * 4,
+    "contour": lambda: ny.Gaussian(1) + ny.Laplace(2),
+    "contour and grid": lambda: ny.Laplace(2) * 2 + ny.Gaussian(2).subsample(rate=0.01) * 10,
+    "largest step": lambda: ny.Gaussian(2).subsample(rate=1e-4) * 300,
+    "few steps": lambda: ny.Gaussian(1).subsample(rate=1e-2) * 3,
+    "atoms": lambda: ny.Laplace(1).subsample(rate=0.1) * 20,
+    "bracket": lambda: ny.RoundedGaussian(3, squared_norm=3) * 5,
+    "bounded range": lambda: ny.ExponentialMechanism(0.1) * 100,
+    "zCDP": lambda: ny.zcdp(0.1) @ ny.gdp(0.5),
+}
+QUESTIONS = {
+    "delta": lambda f: [f.delta(0.5), f.log_delta(3.0)],
+    "epsilon": lambda f: [f.epsilon(1e-6)],
+    "power": lambda f: [f.power(0.05)],
+    "powers": lambda f: f.powers([1e-4, 0.3]),
+    "method": lambda f: f.method,
+}
+
+
+def answers(curve: str, names: Iterable[str]) -> dict[str, str]:
+    """Bit by bit, in the order of the names."""
+    f = CURVES[curve]().tradeoff()
+    asked = {name: QUESTIONS[name](f) for name in names}
+    return {
+        name: result
+        if isinstance(result, str)
+        else " ".join(f"{b.lower.hex()} {b.upper.hex()} {b.method}" for b in result)
+        for name, result in asked.items()
+    }
+
+
+@pytest.mark.parametrize("most", [operations.MOST_OPERATIONS, 2e7], ids=["all", "stopped"])
+@pytest.mark.parametrize("curve", CURVES)
+def test_an_answer_does_not_depend_on_earlier_questions(curve, most, monkeypatch):
+    """Forward, then backward with what is stored, and backward with an empty cache: same bits."""
+    monkeypatch.setattr(operations, "MOST_OPERATIONS", most)
+    clear()
+    forward = answers(curve, QUESTIONS)
+    stored = answers(curve, reversed(QUESTIONS))
+    clear()
+    fresh = answers(curve, reversed(QUESTIONS))
+    clear()
+    assert forward == stored == fresh
+    assert all(forward["method"] in result for result in forward.values())
+
+
+def test_a_long_session_stays_within_the_limit_of_the_cache():
+    """Twenty curves on grids, of 3 MB and more each, leave no more than the limit behind."""
+    before = limit_bytes(16 << 20)
+    clear()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for k in range(20):
+            (ny.Laplace(2 + k / 10).subsample(rate=0.1) * 20).tradeoff().epsilon(1e-6)
+        gc.collect()
+        assert held_bytes() <= 16 << 20
+        assert tracemalloc.get_traced_memory()[0] < 20 << 20
+    finally:
+        tracemalloc.stop()
+        limit_bytes(before)
 
 
 def test_two_steps_at_a_tiny_rate_do_not_ask_for_gigabytes():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Protocol
 
 from neyman.accounting.target import PowerBudget
@@ -154,8 +154,7 @@ def _searched(
     def admits(x: float) -> bool:
         return target.admits(make(x))
 
-    @lru_cache(maxsize=4)
-    def near(x: float) -> Tradeoff:  # a curve keeps what was computed of it
+    def near(x: float) -> Tradeoff:
         curve = (steered or make)(x).tradeoff()
         assert isinstance(curve, Tradeoff)  # the only kind of curve there is
         return curve

@@ -286,8 +286,8 @@ class Composed(Mechanism):
         first, *rest = (m for m, _ in parts) if len(parts) == 2 else (None,)
         if isinstance(first, Composed) and first.parts and all(n == 1 for _, n in parts):
             (leaf,) = rest
-            if not isinstance(leaf, Composed) and leaf not in first._distinct:
-                return first._with(leaf)
+            if not isinstance(leaf, Composed) and (total := first._with(leaf)):
+                return total
         counts: Counter[Mechanism] = Counter()
         for mechanism, count in parts:
             for leaf, n in mechanism.leaves:
@@ -295,29 +295,21 @@ class Composed(Mechanism):
         ordered = tuple(sorted(((m, n) for m, n in counts.items() if n), key=order_key))
         if len(ordered) == 1 and ordered[0][1] == 1:
             return ordered[0][0]
-        first = Composed(ordered)
-        _ = first.neighboring  # refuses two relations now rather than later
-        return first
+        return Composed(ordered)._checked()
 
-    def _with(self, leaf: Mechanism) -> Composed:
-        """One more part, put where it belongs: sums of many are made one by one."""
-        key = order_key((leaf, 1))
-        at = bisect_left(self._keys, key)
-        total = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
-        vars(total)["_relation"] = _one_relation(total.parts)
-        vars(total)["_keys"] = [*self._keys[:at], key, *self._keys[at:]]
-        vars(total)["_distinct"] = self._distinct | {leaf}
-        return total
+    def _with(self, leaf: Mechanism) -> Composed | None:
+        """Put one more part where it belongs: sums of many are made one by one.
 
-    @cached_property
-    def _keys(self) -> list[tuple[Any, ...]]:
-        """What the parts are sorted by."""
-        return [order_key(part) for part in self.parts]
+        None where it is there already: then it stands here, as no count sorts before 1.
+        """
+        at = bisect_left(self.parts, order_key((leaf, 1)), key=order_key)
+        if at < len(self.parts) and self.parts[at][0] == leaf:
+            return None
+        return Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))._checked()
 
-    @cached_property
-    def _distinct(self) -> frozenset[Mechanism]:
-        """The parts without their counts."""
-        return frozenset(m for m, _ in self.parts)
+    def _checked(self) -> Composed:
+        _ = self.neighboring  # refuses two relations now rather than later
+        return self
 
     @property
     def leaves(self) -> tuple[tuple[Mechanism, int], ...]:

@@ -1,70 +1,150 @@
-"""A cache of results that hold arrays: its limit is in bytes, not in entries."""
+"""The one cache of the library: results that hold arrays, up to a limit in bytes.
+
+A function whose result is decided by its arguments, all of them values, is marked `array_cache`.
+All such functions share the limit, and the results that were used last are kept. A result counts
+its operations at every call, as when it was computed, so what was asked before decides no answer.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from functools import wraps
 from threading import Lock
-from typing import TypeVar, TypeVarTuple, cast
+from typing import NamedTuple, TypeVar, TypeVarTuple, cast
 
 import numpy as np
 
 from neyman.numerics.arrays import Array
-from neyman.numerics.operations import CALL, charge
+from neyman.numerics.operations import CALL, charge, question_meter
 
-__all__ = ["array_cache"]
+__all__ = ["array_cache", "clear", "counted", "held_bytes", "limit_bytes"]
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
+MOST_BYTES = 128 << 20  # of all results together
+LEAST = 512  # bytes of an entry beside what it holds
 CELL = 8.0  # operations for each byte of a result
-LEAST = 512  # bytes of an entry without arrays
 
 
-def array_cache(most: int) -> Callable[[Callable[[*Arguments], R]], Callable[[*Arguments], R]]:
-    """Return a decorator that keeps the latest results of a function, up to ``most`` bytes.
+class _Entry(NamedTuple):
+    result: object
+    size: int
+    operations: float
+    cells: float  # of the largest array on the way
+
+
+class _Cache:
+    """Results by function and arguments, the one that was used last at the end."""
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self.lock = Lock()
+        self.most, self.held = MOST_BYTES, 0
+
+    def get(self, key: Hashable) -> _Entry | None:
+        with self.lock:
+            known = self.entries.get(key)
+            if known is not None:
+                self.entries.move_to_end(key)
+            return known
+
+    def put(self, key: Hashable, entry: _Entry) -> None:
+        if entry.size > self.most // 4:
+            return
+        with self.lock:
+            if key not in self.entries:
+                self.entries[key] = entry
+                self.held += entry.size
+            self.shrink()
+
+    def shrink(self) -> None:
+        while self.held > self.most:
+            self.held -= self.entries.popitem(last=False)[1].size
+
+
+_CACHE = _Cache()
+
+
+def clear() -> None:
+    """Drop all results."""
+    with _CACHE.lock:
+        _CACHE.entries.clear()
+        _CACHE.held = 0
+
+
+def held_bytes() -> int:
+    """Return the bytes of all results that are kept."""
+    return _CACHE.held
+
+
+def limit_bytes(most: int) -> int:
+    """Set the bytes of all results together, and return those before."""
+    with _CACHE.lock:
+        before, _CACHE.most = _CACHE.most, most
+        _CACHE.shrink()
+    return before
+
+
+def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R]:
+    """Keep the results of a function in the one cache, as a decorator.
 
     Args:
-        most: bytes of the arrays in the fields of all results together, as they are returned. A
-            result above a quarter of it is computed each time.
+        function: of hashable values, which alone decide its result. Nobody changes the result.
 
-    The function takes hashable positional arguments and returns an object with arrays as
-    attributes, or a tuple of arrays. Threads may share it.
+    A result above a quarter of the limit is computed each time. Threads may share the cache.
     """
 
-    def decorate(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R]:
-        results: OrderedDict[Hashable, tuple[R, int]] = OrderedDict()
-        lock = Lock()
-        held = 0
+    @wraps(function)
+    def cached(*args: *Arguments) -> R:
+        key = (function, args)
+        known = _CACHE.get(key)
+        with question_meter() as meter:
+            # What would stop on the way is computed again, and stops where it did.
+            if known is not None and (
+                not meter.strict or meter.fits(known.operations, known.cells)
+            ):
+                meter.add(known.operations, known.cells)
+                return cast("R", known.result)
+            before, most_cells = meter.count + meter.spared, meter.most_cells
+            meter.most_cells = 0.0
+            try:
+                result = function(*args)
+            finally:
+                cells, meter.most_cells = meter.most_cells, max(most_cells, meter.most_cells)
+            operations = meter.count + meter.spared - before
+        if known is None:
+            size = LEAST + _bytes((args, result), set())
+            _CACHE.put(key, _Entry(result, size, operations, cells))
+        return result
 
-        @wraps(function)
-        def cached(*args: *Arguments) -> R:
-            nonlocal held
-            with lock:
-                known = results.get(args)
-                if known is not None:
-                    results.move_to_end(args)
-            if known is not None:  # it counts as when it was computed: no history decides
-                charge(CALL + CELL * known[1])
-                return known[0]
-            result = function(*args)
-            size = _bytes(result)
-            charge(CALL + CELL * size)
-            if size > most // 4:
-                return result
-            with lock:
-                if args not in results:
-                    results[args] = result, size
-                    held += size
-                while held > most:
-                    held -= results.popitem(last=False)[1][1]
-            return result
-
-        return cached
-
-    return decorate
+    return cached
 
 
-def _bytes(value: object) -> int:
-    parts = cast("Iterable[object]", value if isinstance(value, tuple) else vars(value).values())
-    return LEAST + sum(cast("Array", part).nbytes for part in parts if isinstance(part, np.ndarray))
+def counted(result: R) -> R:
+    """Count the operations of a result by its arrays, and return it."""
+    whole: object = result
+    parts = cast("Iterable[object]", whole if isinstance(whole, tuple) else vars(whole).values())
+    arrays = sum(cast("Array", part).nbytes for part in parts if isinstance(part, np.ndarray))
+    charge(CALL + CELL * (LEAST + arrays))
+    return result
+
+
+def _bytes(value: object, seen: set[int]) -> int:
+    """Bytes of the arrays, numbers, and texts that a value holds, each counted once."""
+    if id(value) in seen:
+        return 0
+    seen.add(id(value))
+    if isinstance(value, np.ndarray):
+        return cast("Array", value).nbytes
+    if isinstance(value, dict):
+        parts: Iterable[object] = cast("dict[object, object]", value).values()
+    elif isinstance(value, tuple | list):
+        parts = cast("Iterable[object]", value)
+    elif type(value).__module__.startswith("neyman"):
+        parts = vars(value).values() if hasattr(value, "__dict__") else ()
+    else:
+        return sys.getsizeof(value)
+    own = sys.getsizeof(cast("object", value))
+    return own + sum(_bytes(part, seen) for part in parts)

@@ -4,16 +4,18 @@ The functions that take time count their work before they do it: cells of arrays
 for a call. An engine is asked within `engine_limit`. There a count beyond what is left raises
 `OperationLimit`, and so does an array that memory should not hold. The caller of the engine catches
 this and takes the bounds that are there. Time never decides: a question has one answer.
+
+What engines learn on the way to an answer stays with the question (`in_question`), so no earlier
+question decides a later one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sized
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import wraps
-from numbers import Real
 from operator import length_hint
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -23,9 +25,11 @@ __all__ = [
     "CALL",
     "Meter",
     "OperationLimit",
+    "apart",
     "cells",
     "charge",
     "engine_limit",
+    "in_question",
     "limit",
     "method_note",
     "overhead",
@@ -63,6 +67,8 @@ class Meter:
         strict: whether an operation beyond the most raises.
         spare: whether the reserve is used.
         starts: the count at which each owner of a share began.
+        most_cells: those of the largest array.
+        work: what the engines of the question have computed so far.
     """
 
     most: float
@@ -72,7 +78,9 @@ class Meter:
     reached: bool = False
     strict: bool = False
     spare: bool = False
-    starts: dict[int, float] = field(default_factory=dict[int, float])
+    starts: dict[object, float] = field(default_factory=dict[object, float])
+    most_cells: float = 0.0
+    work: dict[object, object] = field(default_factory=dict[object, object])
 
     def add(self, count: float, cells: float) -> None:
         """Count operations, and refuse those beyond the most and arrays that are too large."""
@@ -80,10 +88,15 @@ class Meter:
             self.spared += count
         else:
             self.count += count
-        used_up = self.spared > self.reserve if self.spare else self.count > self.most
-        if self.strict and (used_up or cells > MOST_CELLS):
+        self.most_cells = max(self.most_cells, cells)
+        if self.strict and not self.fits(0.0, cells):
             self.reached = True
             raise OperationLimit
+
+    def fits(self, count: float, cells: float) -> bool:
+        """Return True if so many more operations, and an array so large, are left."""
+        used, most = (self.spared, self.reserve) if self.spare else (self.count, self.most)
+        return used + count <= most and cells <= MOST_CELLS
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
@@ -139,6 +152,32 @@ def question_meter(batches: float = 1.0) -> Generator[Meter, None, None]:
 
 
 @contextmanager
+def apart() -> Generator[Meter, None, None]:
+    """Count what the block does with a new meter, also within a question."""
+    token = _METER.set(None)
+    try:
+        with question_meter() as meter:
+            yield meter
+    finally:
+        _METER.reset(token)
+
+
+def in_question(key: object, build: Callable[[], R]) -> R:
+    """Return what ``build`` makes, once in a question; between two questions it is made anew.
+
+    Args:
+        key: a hashable value, or an object, that says what it is.
+        build: a function without arguments.
+    """
+    meter = _METER.get()
+    if meter is None:
+        return build()
+    if key not in meter.work:
+        meter.work[key] = build()
+    return cast("R", meter.work[key])
+
+
+@contextmanager
 def limit(share: float, owner: object = None) -> Generator[None, None, None]:
     """Give the block a share of the operations, so that others are left.
 
@@ -149,7 +188,7 @@ def limit(share: float, owner: object = None) -> Generator[None, None, None]:
     """
     with question_meter() as meter:
         before = meter.most, meter.reserve
-        start = meter.count if owner is None else meter.starts.setdefault(id(owner), meter.count)
+        start = meter.count if owner is None else meter.starts.setdefault(owner, meter.count)
         meter.most = start + share * max(meter.most - start, 0.0)
         if owner is None:
             meter.reserve = meter.spared + share * max(meter.reserve - meter.spared, 0.0)
@@ -204,35 +243,20 @@ def _with_note(answer: Any) -> Any:
     return answer
 
 
-def _is_number(value: object) -> bool:
-    return value is None or isinstance(value, Real)
-
-
 def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Give a method that answers a question its operations, as a decorator.
 
-    The answer to a question about numbers at which an engine had to stop is kept with the object:
-    asked again, when more has been computed, the question has the same answer. Answers to lists,
-    arrays, and iterators are not kept, nor are draws: no text or place in memory tells them apart.
+    Each question begins with engines that nobody has asked, so it has the same answer whatever was
+    asked before.
     """
 
     @wraps(ask)
     def answer(self: S, *args: P.args, **options: P.kwargs) -> R:
         if _METER.get() is not None:  # a part of another question
             return ask(self, *args, **options)
-        known: dict[object, R] = vars(self).setdefault("_stopped", {})
-        values = (*args, *options.values())
-        asked = (ask.__name__, values, (*options,)) if all(map(_is_number, values)) else None
-        if asked is not None and asked in known:
-            return known[asked]
         many = length_hint(args[0], 1) if args else 1
         with question_meter(min(max(many / BATCH, 1.0), MOST_BATCHES)) as meter:
             result = ask(self, *args, **options)
-        if not meter.reached:
-            return result
-        stopped: R = _with_note(result)
-        if asked is not None and not isinstance(stopped, Sized):
-            known[asked] = stopped
-        return stopped
+        return _with_note(result) if meter.reached else result
 
     return answer

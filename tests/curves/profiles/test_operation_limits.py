@@ -219,8 +219,8 @@ class Stopped:
         return np.random.default_rng(seed).random(count)
 
 
-def test_a_kept_answer_is_never_that_of_another_question():
-    """Arrays that print alike, iterators at one place in memory, and draws are asked anew."""
+def test_a_stopped_question_is_asked_anew():
+    """Arrays that print alike, iterators at one place in memory, and draws have own answers."""
     stopped = Stopped()
     for first, second in (
         (np.array([0.123456789]), np.array([0.123456781])),
@@ -230,5 +230,6 @@ def test_a_kept_answer_is_never_that_of_another_question():
         assert stopped.ask(first).lower == np.sum(first)
         assert stopped.ask(second).lower == np.sum(second)
     assert [stopped.ask(iter([k])).lower for k in range(50)] == [*range(50)]
-    assert stopped.ask(0.3) is stopped.ask(0.3)
+    assert stopped.ask(0.3) == stopped.ask(0.3)
+    assert "_stopped" not in vars(stopped)
     assert not np.array_equal(stopped.draw(3), stopped.draw(3))

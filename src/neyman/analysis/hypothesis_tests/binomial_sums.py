@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_between, log_binomial
@@ -44,7 +44,7 @@ class Count:
         return self.first + len(self.low) - 1
 
 
-@lru_cache(maxsize=64)
+@array_cache
 def count(n: int, p: Fraction | float) -> Count:
     """Return the law of the number of successes in n trials.
 

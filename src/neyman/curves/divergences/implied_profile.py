@@ -6,7 +6,7 @@ known losses normalised to P' and Q', the best test takes the first and leaves t
     power(level) = m + (1 - m) power'(level / (1 - n)),
     delta(epsilon) = m + (1 - m) delta'(epsilon + log((1 - n) / (1 - m))).
 
-Power' and delta' are those of the region of coins (`region`).
+Power' and delta' are those of the region of coins (`binary_region.Region`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_
 from neyman.curves.profiles.selection import register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import in_question
 from neyman.numerics.rounding import below
 
 __all__ = ["ImpliedProfile"]
@@ -69,8 +70,7 @@ class ImpliedProfile(Profile):
         self._infinite = min(known.infinite, most)
         self._missing = min(known.reverse().infinite, most)
         self._keep, self._held = math.log1p(-self._infinite), math.log1p(-self._missing)
-        self._answers: dict[float, Interval] = {}
-        self._lines: dict[int, Line] | None = None  # many tangents, where those are enough
+        self._tangents = False  # whether many tangents are enough
 
     def _mixed(self, low: Array, high: Array) -> tuple[Array, Array]:
         """With the mass of infinite loss: m + (1 - m) value [RB-6]."""
@@ -98,8 +98,9 @@ class ImpliedProfile(Profile):
         return np.minimum(low, high), high
 
     def _inner(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log delta of the finite part, kept for the next time."""
-        new = np.array([e for e in dict.fromkeys(epsilons.tolist()) if e not in self._answers])
+        """Bounds on log delta of the finite part, kept for the rest of the question."""
+        known = in_question((self, "answers"), dict[float, Interval])
+        new = np.array([e for e in dict.fromkeys(epsilons.tolist()) if e not in known])
         for forward in (True, False):
             chosen = new[(new >= 0) == forward]
             if not len(chosen):
@@ -110,26 +111,19 @@ class ImpliedProfile(Profile):
                 log_delta[:, inner] = self._solve(not forward, np.abs(chosen[inner]))
             if not forward:
                 log_delta = log_delta_below_zero(chosen, (log_delta[0], log_delta[1]))
-            self._answers.update(
-                zip(chosen.tolist(), zip(*map(list, log_delta), strict=True), strict=True)
-            )
-        both = np.array([self._answers[e] for e in epsilons.tolist()]).reshape(-1, 2)
+            known.update(zip(chosen.tolist(), zip(*map(list, log_delta), strict=True), strict=True))
+        both = np.array([known[e] for e in epsilons.tolist()]).reshape(-1, 2)
         return both[:, 0], both[:, 1]
 
     def from_above(self) -> Profile:
         """Upper bounds by tangents at many levels, without a search for each epsilon."""
         other = copy(self)
-        other._answers, other._lines = {}, {}
+        other._tangents = True
         return other
 
     def _by_lines(self, side: int, epsilons: Array) -> tuple[Array, Array]:
         """Upper bounds from two tangents beside each epsilon, and where it is beyond all [RB-5]."""
-        assert self._lines is not None
-        if side not in self._lines:
-            line = self._regions[side].tangents(LEVELS)
-            order = np.argsort(line.log_slope, kind="stable")
-            self._lines[side] = line.part(order[np.isfinite(line.log_slope[order])])
-        line = self._lines[side]
+        line = in_question((self, side), lambda: self._line(side))
         last = len(line.log_slope) - 1
         if last < 0:
             return np.zeros(len(epsilons)), np.ones(len(epsilons), bool)
@@ -138,11 +132,16 @@ class ImpliedProfile(Profile):
         bounds = _log_delta_over(line.part(steep), line.part(flat), epsilons)
         return bounds, following > last
 
+    def _line(self, side: int) -> Line:
+        line = self._regions[side].tangents(LEVELS)
+        order = np.argsort(line.log_slope, kind="stable")
+        return line.part(order[np.isfinite(line.log_slope[order])])
+
     def _solve(self, side: int, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at epsilons of at least 0."""
         region = self._regions[side]
         a, tau = _moments(region)
-        if self._lines is not None:
+        if self._tangents:
             best, beyond = self._by_lines(side, epsilons)
             for k in np.flatnonzero((best == 0) | beyond):
                 best[k] = min(best[k], one_order(a, tau, float(epsilons[k]))[0])

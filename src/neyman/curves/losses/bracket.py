@@ -1,7 +1,7 @@
 """Losses that are known between two others: one that dominates them, one that they dominate.
 
 Several different parts that see one sample are mixed together, so their sum comes first. On a grid
-it is rounded to either side (`numerics/dots`), and domination survives what is done to both
+it is rounded to either side (`numerics.discretization`). Domination survives what is done to both
 measures alike: mixing, sampling, composition [SA-6].
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache, singledispatch
+from functools import singledispatch
 
 import numpy as np
 
 from neyman.curves.losses.loss import Loss, Part
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
 from neyman.numerics.canonical_order import order_key
@@ -111,14 +112,14 @@ class ComposedLattice(Loss):
         return Discretization.of(self.atoms(tilt), tilt)
 
 
-@lru_cache(maxsize=256)
+@array_cache
 def _reversed(joint: ComposedLattice) -> ComposedLattice:
     parts = tuple(sorted(((loss.reverse(), n) for loss, n in joint.parts), key=order_key))
     reverse = ComposedLattice(parts, joint.side)
     return joint if reverse == joint else reverse
 
 
-@lru_cache(maxsize=256)
+@array_cache
 def _step(joint: ComposedLattice) -> Fraction:
     steps = [loss.step for loss, _ in laws(joint.parts)]
     deviation = math.sqrt(float(joint.moments(np.zeros(1))[2][0]))
@@ -143,7 +144,7 @@ def _aligned(joint: ComposedLattice, grid: float) -> Fraction:
     return Fraction(top / (2 * round(top / (2 * grid)) + grid / 4))
 
 
-@lru_cache(maxsize=64)
+@array_cache
 def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
     total = _rounded(joint, tilt)
     weight = np.maximum(total.weight + joint.side * total.absolute, 0.0)
@@ -171,7 +172,7 @@ def _rounded(joint: ComposedLattice, tilt: float) -> Atoms:
     return compose([(contract(d, h), n) for d, n in dots])
 
 
-@lru_cache(maxsize=64)
+@array_cache
 def _shrunk(joint: ComposedLattice) -> float:
     """A factor that keeps Q within 1: it grew where losses could only be rounded down.
 

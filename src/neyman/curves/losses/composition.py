@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,16 +19,13 @@ from neyman.curves.losses.renyi_bound import RenyiBound, sum_of_bounds
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
-from neyman.numerics.operations import CALL, charge
+from neyman.numerics.operations import CALL, charge, in_question
 
 __all__ = ["Composition"]
-
-T = TypeVar("T")
 
 DROP = 50.0  # e-folds below which a node counts as nothing but an error
 NOTHING = -1e6  # the K of such a node
 BLOCK = 1 << 16  # numbers of K held at a time
-MOST_PLACES = 1000  # answers that are stored
 NEAR_END = 4  # of the edges: about twice as far as a normal law's end
 
 
@@ -37,43 +33,21 @@ NEAR_END = 4  # of the edges: about twice as far as a normal law's end
 class Composition:
     """The sum of independent losses, each with its count; equal losses are grouped.
 
-    Build it with `Composition.of`, which puts the parts in their canonical order.
+    Build it with `Composition.of`, which puts the parts in their canonical order. What is computed
+    of it is stored elsewhere, with the composition as the key (`numerics.array_cache`).
     """
 
     parts: tuple[tuple[Part, int], ...] = ()
-    _cache: dict[str, Any] = field(
-        default_factory=dict[str, Any], init=False, compare=False, repr=False
-    )
 
-    def cache(self, name: str, compute: Callable[[Composition], T]) -> T:
-        """Return what ``compute`` makes of this composition, computed at the first call.
+    def __hash__(self) -> int:
+        return self._hash
 
-        Args:
-            name: of the result.
-            compute: a function of the composition alone.
-        """
-        result = self._cache.get(name)  # one step: another thread may drop it
-        if result is None:
-            result = self._cache[name] = compute(self)
-        return result
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.parts)
 
-    def add_user(self) -> None:
-        """Count one more curve that uses what is computed of this composition."""
-        self._cache["users"] = self._cache.get("users", 0) + 1
-
-    def remove_user(self) -> None:
-        """Count one curve less; after the last one drop all but the reverse.
-
-        A profile holds its composition, which holds the profile. Without this their arrays stay
-        in memory until the collector of cycles runs. What is dropped is computed anew if needed.
-        """
-        self._cache["users"] = self._cache.get("users", 0) - 1
-        both = (self, self._cache.get("reverse", self))
-        if any(one._cache.get("users", 0) > 0 for one in both):
-            return
-        for one in both:
-            for name in [name for name in one._cache if name != "reverse"]:
-                one._cache.pop(name, None)
+    def __reduce__(self) -> tuple[type[Composition], tuple[tuple[tuple[Part, int], ...]]]:
+        return Composition, (self.parts,)  # a hash of texts holds in one process only
 
     @staticmethod
     def of(parts: Iterable[tuple[Part, int]]) -> Composition:
@@ -104,15 +78,14 @@ class Composition:
         return Composition.of((loss, n * count) for loss, n in self.parts)
 
     def reverse(self) -> Composition:
-        """Return the sum of the reversed losses; its own reverse is this composition."""
-        return self.cache("reverse", Composition._reversed)
+        """Return the sum of the reversed losses; this composition if it is its own reverse."""
+        return self._reverse or self
 
-    def _reversed(self) -> Composition:
+    @cached_property
+    def _reverse(self) -> Composition | None:
+        """None if it is this composition, which must not hold itself."""
         backward = Composition.of((loss.reverse(), n) for loss, n in self.parts)
-        if backward == self:
-            return self
-        backward.cache("reverse", lambda _: self)
-        return backward
+        return None if backward == self else backward
 
     @property
     def bare(self) -> RenyiBound | None:
@@ -215,20 +188,12 @@ class Composition:
 
     def places(self, tilt: float, height: float) -> float:
         """About how many terms K takes at this height."""
-        places = self._places.get((tilt, height))
-        if places is None:
-            if len(self._places) > MOST_PLACES:
-                self._places.clear()
-            places = math.fsum(
-                kind.sum_of_places(losses, tilt, height) for kind, losses, _ in self._by_class
-            )
-            self._places[tilt, height] = places
-        return places
+        return in_question((self, tilt, height), lambda: self._places(tilt, height))
 
-    @cached_property
-    def _places(self) -> dict[tuple[float, float], float]:
-        """The latest answers of `places`."""
-        return {}
+    def _places(self, tilt: float, height: float) -> float:
+        return math.fsum(
+            kind.sum_of_places(losses, tilt, height) for kind, losses, _ in self._by_class
+        )
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].

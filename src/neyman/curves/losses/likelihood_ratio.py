@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from neyman.curves.losses.loss import NODE_WEIGHTS, NODES, Loss, NormalRatio
-from neyman.numerics.array_cache import array_cache
+from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import (
@@ -40,7 +40,6 @@ STRIPS = np.geomspace(0.05, 12.0, 40)
 MANY = 8  # losses whose waves are computed together
 MOST_TOGETHER = 4096  # nodes of such a loss
 MOST_PANELS = 1 << 16
-MOST_BYTES = 64 << 20  # of laws that are kept
 NODE = 150.0  # operations for each node of a discretization
 ENDS = (slice(None, -1), slice(1, None))
 
@@ -238,7 +237,7 @@ class _Law:
         """Of log R."""
         return float(self.p @ self.ratio)
 
-    @cached_property
+    @property
     def _square_away(self) -> Array:
         return (self.ratio - self.mean) ** 2
 
@@ -274,7 +273,7 @@ def _steepest(y: Array, pull: Array) -> Array:
     return np.maximum.reduce([np.abs(pull[i] - y[j]) for i in ENDS for j in ENDS])
 
 
-@array_cache(MOST_BYTES)
+@array_cache
 def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _Law:
     w = loss.power(tilt)
     low, high = loss.range(w)
@@ -304,4 +303,4 @@ def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _Law:
         log_mgf = top + math.log(total)
         units = spread + 16
     error = units * UNIT + 4 * math.exp(-ACCURACY)
-    return _Law(loss, w, y, ratio, p, log_mgf, error, max(spread / len(y), 1.0))
+    return counted(_Law(loss, w, y, ratio, p, log_mgf, error, max(spread / len(y), 1.0)))

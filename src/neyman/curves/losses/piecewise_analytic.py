@@ -13,12 +13,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
 from neyman.curves.losses.loss import Loss
-from neyman.numerics.array_cache import array_cache
+from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
@@ -32,7 +32,6 @@ Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
 # Nodes of a panel, and how far the exponent may move on it: with h <= D / 2 the rule errs by less
 # than 1e-18 with r = 8. The second is for waves [PA-1].
-MOST_BYTES = 64 << 20  # of tilted laws that are kept
 ORDER, MOVE = 16, 6.0
 LONG_ORDER, LONG_MOVE = 32, 20.0
 ROUGH_ORDER, MOST_PANELS = 12, 400  # for moments to steer by
@@ -156,14 +155,7 @@ class PiecewiseAnalyticLoss(Loss):
         return out[0], out[1], out[2]
 
     def _rough_nodes(self, size: float) -> _RoughNodes | None:
-        known = self._known_nodes
-        if size not in known:
-            known[size] = _RoughNodes.of(_law(self, size), size, self.infinite)
-        return known[size]
-
-    @cached_property
-    def _known_nodes(self) -> dict[float, _RoughNodes | None]:
-        return {}
+        return _rough_nodes(self, size)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """From the moments, from the density's least values, and from its variation.
@@ -423,9 +415,14 @@ def _on_line(loss: PiecewiseAnalyticLoss, z: Array) -> _Tilted:
     return _tilted(loss, float(z[0].real), reach)
 
 
-@lru_cache(maxsize=64)
+@array_cache
 def _law(loss: PiecewiseAnalyticLoss, size: float) -> Law:
     return loss.law(size)
+
+
+@array_cache
+def _rough_nodes(loss: PiecewiseAnalyticLoss, size: float) -> _RoughNodes | None:
+    return _RoughNodes.of(_law(loss, size), size, loss.infinite)
 
 
 @dataclass(frozen=True, eq=False)
@@ -477,7 +474,7 @@ class _RoughNodes:
         return k, mean, (weight * away**2).sum(axis=1) / total
 
 
-@array_cache(MOST_BYTES)
+@array_cache
 def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     law = _law(loss, _size(tilt))
     places, plain = [law.loss], [law.log_p]
@@ -521,7 +518,7 @@ def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     mean = _dot(p, place)
     square = (place - mean) ** 2
     variance = _dot(p, square)
-    return _Tilted(
+    tilted = _Tilted(
         law,
         tilt,
         place,
@@ -536,6 +533,7 @@ def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
         variance,
         2 * _dot(p, square**2) + 6 * variance**2,
     )
+    return counted(tilted)
 
 
 def _dot(a: Array, b: Array) -> float:
@@ -590,7 +588,7 @@ def _nodes(edges: Array, order: int) -> tuple[Array, Array]:
     return t, (np.log(width)[:, None] + np.log(weight)).ravel()
 
 
-@cache
+@array_cache
 def _rule(order: int) -> tuple[Array, Array]:
     node, weight = np.polynomial.legendre.leggauss(order)
     return (node + 1) / 2, weight / 2

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.finite import OffLatticeLoss
 from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS, Loss
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
@@ -171,7 +171,7 @@ class _Sum:
     apart: float
 
 
-@lru_cache(maxsize=32)
+@array_cache
 def _law(mu: float, batches: int, side: int) -> _Law:
     total = _added_up(mu, batches, side)
     mask = total.weight * np.maximum(total.place / batches, 1.0) > LEAST

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +18,7 @@ from scipy.special import erfcx  # pyright: ignore[reportMissingTypeStubs]
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.finite import OffLatticeLoss, finite_loss
 from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
@@ -52,7 +52,6 @@ class RoundedGaussianLoss(LossBracket):
         return self
 
 
-@lru_cache(maxsize=256)
 def rounded_gaussian_loss(
     sigma_squared: Fraction, shift: int, *, alone: bool
 ) -> RoundedGaussianLoss:
@@ -64,6 +63,11 @@ def rounded_gaussian_loss(
         alone: True if one coordinate moves by at most ``shift``; False if ``shift`` is only one of
             the vectors that are possible.
     """
+    return _loss(sigma_squared, shift, alone)
+
+
+@array_cache
+def _loss(sigma_squared: Fraction, shift: int, alone: bool) -> RoundedGaussianLoss:
     sigma = math.sqrt(sigma_squared)
     last = math.ceil(shift + REACH * sigma) + 1
     first = (shift + 2) // 2  # from here on the level is at most the chance of a miss

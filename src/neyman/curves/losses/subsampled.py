@@ -1,4 +1,4 @@
-"""Losses from losses: what Poisson subsampling makes of a Gaussian pair.
+"""Losses of releases on samples: Poisson samples and samples of a fixed size.
 
 Each record enters with probability q. Against a neighbor without the record the pair is
 
@@ -9,7 +9,7 @@ with R(y) = 1 + q (e^{mu y - mu^2/2} - 1) (Zhu, Dong and Wang 2022, theorem 11).
 
     M(w) = E_{N(0,1)}[R^w],    K_remove(z) = log M(z + 1),    K_add(z) = log M(-z),
 
-sums over nodes of y (`nodes`).
+sums over nodes of y (`likelihood_ratio`).
 """
 
 from __future__ import annotations

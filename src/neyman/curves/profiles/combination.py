@@ -232,7 +232,6 @@ class CascadeProfile(Profile):
         else:
             low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
         before = self._engine(order[0])
-        methods = [before.method]
         wide = np.all(high > low + HOPELESS) and np.all(high > DEEPEST)
         if not (powers or order[0]) and wide:
             self._hopeless = np.append(self._hopeless, np.mean(places))
@@ -265,8 +264,6 @@ class CascadeProfile(Profile):
             except OperationLimit:
                 continue
             low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)
-            methods.append(profile.method)
-        self.method = "; ".join(dict.fromkeys(methods))
         return low, high
 
 

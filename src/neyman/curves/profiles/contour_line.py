@@ -25,6 +25,7 @@ from typing import Protocol
 
 import numpy as np
 
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import even_series, series
@@ -256,6 +257,11 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
         release: whether a tiny Gaussian release may be added; without it a line must certify its
             own end, and there is none where it cannot.
     """
+    return _line_at(losses, epsilon, release)
+
+
+@array_cache
+def _line_at(losses: Sum, epsilon: float, release: bool) -> Line | None:
     c = saddle(losses, epsilon)
     if c > 0.9 * LARGEST or losses.places(c, 0.0) > MOST_PLACES:
         return None
@@ -297,6 +303,11 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
 
     None where that epsilon is 0 or so.
     """
+    return _line_for(losses, log_delta, release)
+
+
+@array_cache
+def _line_for(losses: Sum, log_delta: float, release: bool) -> tuple[Line, float] | None:
 
     def excess(model: Model, c: float) -> float:
         return log_delta - _rough(model, c, _own(model, c))

@@ -25,7 +25,14 @@ from neyman.curves.profiles.contour_line import (
 from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import CALL, OperationLimit, engine_limit, overhead, reserve
+from neyman.numerics.operations import (
+    CALL,
+    OperationLimit,
+    engine_limit,
+    in_question,
+    overhead,
+    reserve,
+)
 from neyman.numerics.rounding import above
 
 __all__ = ["ExponentProfile", "LimitProfile"]
@@ -172,29 +179,34 @@ class ExponentProfile(Profile):
 class LimitProfile(Profile):
     """The profile of an engine, within the operations of the question that is asked.
 
+    Each question builds an engine of its own, so it knows nothing of the questions before.
+
     Args:
-        engine: the profile.
+        key: says which engine of a question this is: equal ones share it.
+        build: makes the engine.
         losses: the sum that it speaks of.
+        like: a profile with the engine's method.
     """
 
-    def __init__(self, inner: Profile, losses: Composition) -> None:
-        self._inner, self._rest = inner, ExponentProfile(losses)
-        self.engine, self.costly = inner.engine, inner.costly
+    def __init__(
+        self, key: object, build: Callable[[], Profile], losses: Composition, like: Profile
+    ) -> None:
+        self._key, self._build, self._losses = key, build, losses
+        self.method, self.engine, self.costly = like.method, like.engine, like.costly
 
     @property
     def inner(self) -> Profile:
-        """The engine."""
-        return self._inner
+        """The engine of this question."""
+        return in_question(self._key, self._build)
 
     @property
-    def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How the engine's last answer was found."""
-        return self._inner.method
+    def _rest(self) -> ExponentProfile:
+        return in_question(("exponents", self._losses), lambda: ExponentProfile(self._losses))
 
     def _asked(self, ask: Callable[[Profile], T], rest: Callable[[Profile], T]) -> T:
         try:
             with engine_limit():
-                return ask(self._inner)
+                return ask(self.inner)
         except OperationLimit:
             return rest(self._rest)
 
@@ -203,7 +215,7 @@ class LimitProfile(Profile):
         try:
             with engine_limit() as meter:
                 overhead(5 * CALL)
-                low, high = ask(self._inner)
+                low, high = ask(self.inner)
                 stopped = meter.reached
         except OperationLimit:
             return ask(self._rest)
@@ -250,22 +262,22 @@ class LimitProfile(Profile):
 
     def log_total_variation(self) -> float:
         """The engine's."""
-        return self._inner.log_total_variation()
+        return self._asked(lambda p: p.log_total_variation(), lambda p: p.log_total_variation())
 
-    def _like(self, other: Profile) -> Profile:
-        return self if other is self._inner else LimitProfile(other, self._rest.losses)
+    def _like(self, name: str, derive: Callable[[Profile], Profile]) -> Profile:
+        return LimitProfile((name, self._key), lambda: derive(self.inner), self._losses, self)
 
     def from_above(self) -> Profile:
         """That of the engine."""
-        return self._like(self._inner.from_above())
+        return self._like("from above", lambda p: p.from_above())
 
     def one_sided(self, side: int) -> Profile:
         """That of the engine."""
-        return self._like(self._inner.one_sided(side))
+        return self._like(f"side {side}", lambda p: p.one_sided(side))
 
     def coarse(self) -> Profile:
         """That of the engine."""
-        return self._like(self._inner.coarse())
+        return self._like("coarse", lambda p: p.coarse())
 
     def mu(self) -> Interval | None:
         """The engine's, or None."""

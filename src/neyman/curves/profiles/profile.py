@@ -40,6 +40,8 @@ class Profile(ABC):
     """Certified answers about one ordered pair (P, Q). All are natural logarithms."""
 
     method: str
+    """How the profile is computed, in words: the engine that is asked first. It never changes."""
+
     engine: Engine = Engine.CLOSED_FORM
 
     costly: bool = False

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import partial, singledispatch
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.loss import Part
 from neyman.curves.profiles.operation_limits import ExponentProfile, LimitProfile
 from neyman.curves.profiles.profile import Profile
-from neyman.numerics.operations import OperationLimit, engine_limit
+from neyman.numerics.array_cache import array_cache
+from neyman.numerics.operations import OperationLimit, apart, engine_limit
 
 __all__ = ["Rule", "profile_of_one", "register", "rules", "select"]
 
@@ -91,26 +92,37 @@ def select(composition: Composition) -> Profile:
         composition: a sum of independent losses of one ordered pair.
 
     Returns:
-        The profile; the same object at each call, as long as the composition's curve is in use.
+        The profile, which holds no arrays: an engine lives for one question.
 
     Raises:
         LookupError: no rule applies: a part is not a law, and no rule for its type is registered.
     """
-    return composition.cache("profile", _first)
+    return _first(composition)
 
 
+@array_cache
 def _first(composition: Composition) -> Profile:
     for rule in rules():
         try:
-            with engine_limit():
+            with apart(), engine_limit():  # what is left of a question does not decide
                 profile = rule.build(composition)
         except OperationLimit:
             return ExponentProfile(composition)
-        if profile is not None:
-            limited = rule.priority > CLOSED_FORMS and not isinstance(profile, LimitProfile)
-            return LimitProfile(profile, composition) if limited else profile
+        if profile is None:
+            continue
+        if rule.priority <= CLOSED_FORMS or isinstance(profile, LimitProfile):
+            return profile
+
+        engine = partial(_built, rule, composition)
+        return LimitProfile(("engine", composition), engine, composition, profile)
     kinds = sorted({type(loss).__name__ for loss, _ in composition.parts})
     raise LookupError(f"no engine is registered for a composition of {', '.join(kinds)}")
+
+
+def _built(rule: Rule, composition: Composition) -> Profile:
+    profile = rule.build(composition)
+    assert profile is not None
+    return profile
 
 
 @singledispatch

@@ -34,6 +34,7 @@ from neyman.curves.tradeoff.piecewise_linear import (
     hull,
     mirrored_line,
 )
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import OperationLimit, engine_limit, question_meter
@@ -83,8 +84,8 @@ def enclosed(losses: Composition) -> Pair:
     known = corners(losses)
     if known is not None:
         return known
-    points, lines = losses.cache("half", _half)
-    back_points, back_lines = losses.reverse().cache("half", _half)
+    points, lines = _half(losses)
+    back_points, back_lines = _half(losses.reverse())
     below = hull([*points, *((1 - y, 1 - x) for x, y in back_points)])
     return below, envelope([*lines, *(mirrored_line(*line) for line in back_lines)])
 
@@ -235,6 +236,7 @@ def _within(points: list[Corner]) -> list[Corner]:
 # Curves of any other kind
 
 
+@array_cache
 def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
     """Points below the power and lines above it, for likelihood ratios of at least 1."""
     profile, top = select(losses).coarse(), float(losses.supremum)

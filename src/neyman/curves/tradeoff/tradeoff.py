@@ -1,8 +1,8 @@
-"""The worst of several ordered pairs, with no more of them asked than it takes [WD-1].
+"""The trade-off function: a curve over one or several ordered pairs, and its certified questions.
 
-Where a unit may move a release in many ways each way has a curve, and each curve costs. Each lies
-above a Gaussian one that costs nothing: a proven mu. They are asked from the largest mu on; where
-what a pair's Gaussian admits is already certain of another, the pair changes neither bound.
+Each question is answered for the worst pair [WD-1]. A pair's curve costs, and lies above a Gaussian
+curve that costs nothing: a proven mu. `supremum` asks the pair with the largest mu first. It skips
+a pair if what the pair's Gaussian curve admits is already certain of another one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -94,7 +93,7 @@ def supremum(
     """Bounds on the largest answer of all pairs, to one question or, as arrays, to many.
 
     Args:
-        pairs: from `ranked`.
+        pairs: from `by_decreasing_mu`.
         ask: bounds on an answer, which is the larger the less private a pair is.
         within: the same of a Gaussian pair that a pair lies within, where ``ask`` remembers lower
             bounds: that of such a pair is no bound of the pair.
@@ -153,15 +152,6 @@ class Tradeoff:
     joined: bool = False
     neighboring: str = "any"
     ordered: bool = False
-
-    def __post_init__(self) -> None:
-        for composition in self.alternatives:
-            composition.add_user()
-
-    def __del__(self) -> None:
-        """Free the arrays of its engines with the last curve that uses them: up to 100 MB."""
-        for composition in getattr(self, "alternatives", ()):
-            composition.remove_user()
 
     @staticmethod
     def of(
@@ -737,7 +727,9 @@ class Tradeoff:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        return import_module("neyman.display.plots.figures").tradeoff(self, axes=axes)
+        from neyman.display.plots.figures import tradeoff  # figures import this module
+
+        return tradeoff(self, axes=axes)
 
 
 def unified(a: str, b: str) -> str:

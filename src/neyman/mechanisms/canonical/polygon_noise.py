@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from fractions import Fraction
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +20,7 @@ from neyman.curves.tradeoff.symmetry import joined_composition
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.canonical.distribution import check_curve
 from neyman.noise.bits import Bits
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
@@ -34,7 +34,7 @@ FIRST_WORDS = 4
 HALF, ONE = Fraction(1, 2), Fraction(1)
 
 
-@lru_cache(maxsize=16)
+@array_cache
 def polygons(curve: Tradeoff) -> Pair:
     """Return a symmetric polygon below the power of a curve, and one above it [PT-1].
 

@@ -38,6 +38,7 @@ from neyman.mechanisms.matrix_mechanism import noise_stream as stream
 from neyman.mechanisms.matrix_mechanism.participation import ROOM, pattern, pattern_bound
 from neyman.noise.bits import Bits
 from neyman.numerics import check
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
@@ -359,7 +360,7 @@ def square_root(steps: int, band: int | None = None) -> Toeplitz:
     return Toeplitz(steps, tuple(root_weights(min(width, steps)).tolist()))
 
 
-@lru_cache(maxsize=8)
+@array_cache
 def root_weights(count: int) -> NDArray[np.int64]:
     """The first coefficients of 65536 (1 - z)^(-1/2), rounded."""
     m = np.arange(1, count)

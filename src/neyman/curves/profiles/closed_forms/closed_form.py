@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.profiles.duality import log_power_by_duality
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.curves.profiles.selection import profile_of_one, register, select
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
@@ -136,7 +136,7 @@ def _mills(x: float) -> float:
     return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
 
 
-@cache
+@array_cache
 def _nodes() -> tuple[NDArray[Any], NDArray[Any]]:
     return np.polynomial.legendre.leggauss(16)
 

@@ -16,6 +16,7 @@ import numpy as np
 from neyman.curves.profiles.contour_line import DIGITS, MOST_PLACES, SOME_WORK, Sum, end_of
 from neyman.curves.profiles.duality import chord_ratio
 from neyman.curves.profiles.profile import Interval, Profile
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import series
@@ -85,6 +86,7 @@ class ComplementLine:
         return value if value > -1e300 else 0.0
 
 
+@array_cache
 def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
     """A line that suits an epsilon; none where it would need too many nodes."""
     c = _falling(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))

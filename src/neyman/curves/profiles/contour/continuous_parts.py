@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cached_property
 from weakref import proxy
 
 import numpy as np
@@ -34,16 +34,16 @@ from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side, tilt_of_level
 from neyman.curves.profiles.profile import Engine, Profile
 from neyman.curves.profiles.selection import register, select
-from neyman.numerics.array_cache import array_cache
+from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, compose, convolve
 from neyman.numerics.discretization import contract, contract_dense, spread
+from neyman.numerics.operations import in_question
 from neyman.numerics.roots import bisect_whole, falls_to
 from neyman.numerics.rounding import above, log_complement
 
 __all__ = ["ContinuousPartsProfile", "ManyFromDensity"]
 
-MOST_BYTES = 64 << 20  # of sums of atoms that are kept
 ALONE = 150  # parts up to which one lattice holds all of them
 TABLED = 24  # parts up to which the tables of `ContinuousPartsProfile` hold all terms
 LEAST_PLACES, MOST_PLACES = 1 << 14, 1 << 18  # of it
@@ -232,7 +232,7 @@ class _FewFromDensity:
         return np.asarray(low) - 1e-14, np.asarray(high) + 1e-14
 
 
-@array_cache(MOST_BYTES)
+@array_cache
 def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tuple[Array, Array]:
     """The sums of ``count`` - ``density`` atoms, in widths, and log of binom(T, k) P(sum)."""
     n = count - density
@@ -240,7 +240,7 @@ def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tup
     if len(log_mass) == 2:
         top = np.arange(n + 1)
         log_w = _log_ways(n, top) + (n - top) * log_mass[0] + top * log_mass[1]
-        return top.astype(float), log_ways + log_w
+        return counted((top.astype(float), log_ways + log_w))
     index = np.arange(2 * n + 1)  # in halves of the width, of which the middle atom is one
     top = np.arange(n + 1)[:, None]
     middle = index - 2 * top
@@ -249,7 +249,8 @@ def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tup
     middle, low = np.where(good, middle, 0), np.where(good, low, 0)
     log_w = gammaln(n + 1) - gammaln(top + 1) - gammaln(middle + 1) - gammaln(low + 1)
     log_w = log_w + top * log_mass[2] + middle * log_mass[1] + low * log_mass[0]
-    return index / 2, log_ways + np.asarray(logsumexp(np.where(good, log_w, EMPTY), axis=0))
+    log_w = np.asarray(logsumexp(np.where(good, log_w, EMPTY), axis=0))
+    return counted((index / 2, log_ways + log_w))
 
 
 @dataclass(frozen=True, eq=False)
@@ -626,10 +627,11 @@ class ContinuousPartsProfile(ContourProfile):
 def _contour(losses: Composition, *, beside: bool) -> PartsContour:
     """The contour, alone or as one of several engines."""
 
-    @cache
     def backward() -> Profile:
         reverse = losses.reverse()
-        return _contour(reverse, beside=True) if beside else select(reverse)
+        if not beside:
+            return select(reverse)
+        return in_question(("parts", reverse), lambda: _contour(reverse, beside=True))
 
     return PartsContour(losses, backward, release=not beside)
 

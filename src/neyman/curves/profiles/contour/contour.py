@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, Protocol
-from weakref import proxy
 
 import numpy as np
 
@@ -37,7 +35,7 @@ from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_
 from neyman.curves.profiles.selection import register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.operations import CALL, OperationLimit, charge, overhead, reserve
+from neyman.numerics.operations import CALL, OperationLimit, charge, in_question, overhead, reserve
 from neyman.numerics.rounding import above, log_complement
 
 __all__ = ["ContourProfile", "contour_profile"]
@@ -111,7 +109,6 @@ class ContourProfile(Profile):
         self._beside = not release  # another engine answers where no line is good
         self._failures: list[float] = []  # epsilons that no line suits
         self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
-        self._conjugates: list[Conjugate] = []
         self._complement_lines: list[ComplementLine] = []
         self._most_below: dict[int, Array] = {}  # K at so many powers of e^-L
         self._tilts: tuple[Array, Array, Array] | None = None
@@ -245,8 +242,6 @@ class ContourProfile(Profile):
         return line_at(self._losses, epsilon, release=self._release)
 
     def _added(self, line: Lines, place: float) -> tuple[Lines, float, float]:
-        if line.bump is not None:
-            self.method = "contour, up to a tiny Gaussian release"
         self._lines.append((line, place, line.width(place)))
         return self._lines[-1]
 
@@ -365,13 +360,11 @@ class ContourProfile(Profile):
 
     def _conjugate(self, log_level: float) -> Conjugate:
         """One that reaches the level: made anew for a smaller one only."""
-        known = self._conjugates
+        known = in_question((self, "conjugates"), list[Conjugate])  # each holds this profile
         if not known or not known[-1].reaches(log_level):
             lowest = -self._backward().epsilon_near(LEAST_LOG_LEVEL)
             highest = self.epsilon_near(1.05 * min(log_level, LEAST_LOG_LEVEL) - 3)
-            this = proxy(self)  # its method would hold the profile, which holds the conjugate
-            log_deltas = lambda e: this.log_deltas(e)  # noqa: E731, PLW0108 (not the method)
-            known.append(Conjugate.over(log_deltas, lowest, highest))
+            known.append(Conjugate.over(self.log_deltas, lowest, highest))
         return known[-1]
 
     def epsilon_near(self, log_delta: float) -> float:
@@ -416,13 +409,13 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
         release: whether a line may add a tiny Gaussian release.
     """
 
-    @cache
     def backward() -> Profile:
         """That of the reversed losses; the one that they use themselves, if it is a contour."""
         reverse = losses.reverse()
         known = select(reverse)
-        quick = isinstance(known.inner, (ContourProfile, CascadeProfile))
-        return known if quick else contour_profile(reverse)
+        if isinstance(known.inner, (ContourProfile, CascadeProfile)):
+            return known
+        return in_question(("contour", reverse), lambda: contour_profile(reverse))
 
     largest = above(losses.supremum)
     return ContourProfile(losses, backward, losses.infinite, largest, losses.log_top, release)

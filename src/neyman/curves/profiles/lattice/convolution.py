@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from neyman.curves.profiles.contour_line import saddle
 from neyman.curves.profiles.lattice.lattice import LatticeProfile
 from neyman.curves.profiles.profile import Engine, Profile
 from neyman.curves.profiles.selection import register
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.atoms import Atoms, common_step, compose
 from neyman.numerics.discretization import Discretization, contract, spread
 from neyman.numerics.operations import CALL, charge
@@ -51,40 +53,45 @@ def exact_profile(losses: Composition) -> LatticeProfile | None:
     by_sums = by_sums and max(counts, default=0.0) <= MOST_COUNTS
     if by_sums or (len(parts) == 1 and parts[0][0].value_count == 2 and sizes[0] <= MOST_SUMS):
         least = 0.0 if math.prod(sizes) <= MOST_SUMS // 4 else LEAST_WEIGHT
-
-        def sums(tilt: float) -> tuple[Discretization, Discretization]:
-            total = added([loss.sum_atoms(n, tilt, least) for loss, n in parts], tilt)
-            return total, total
-
+        sums = partial(_sums, losses, least)
         return _profile(losses, sums, "exact sums", Engine.EXACT, few=True)
     if points > EXACT_POINTS:
         return None
-
-    def lattice(tilt: float) -> tuple[Atoms, Atoms]:
-        total = compose([(loss.atoms(tilt), n) for loss, n in parts])
-        return total, total
-
-    few = points <= FEW_POINTS
+    lattice, few = partial(_lattice, losses), points <= FEW_POINTS
     return _profile(losses, lattice, "exact lattice", Engine.EXACT, few=few)
+
+
+@array_cache
+def _sums(losses: Composition, least: float, tilt: float) -> tuple[Discretization, Discretization]:
+    total = added([loss.sum_atoms(n, tilt, least) for loss, n in losses.laws], tilt)
+    return total, total
+
+
+@array_cache
+def _lattice(losses: Composition, tilt: float) -> tuple[Atoms, Atoms]:
+    total = compose([(loss.atoms(tilt), n) for loss, n in losses.laws])
+    return total, total
 
 
 def dots_profile(losses: Composition, points: int = GRID_POINTS) -> LatticeProfile:
     """The profile between a dominating and a dominated law on a grid of about so many points."""
-    reach = _reach(losses)
-
-    def between(tilt: float) -> tuple[Atoms, Atoms]:
-        # Rare large losses may lie far beyond what the deviation says.
-        ends = [loss.dots(tilt, max(reach, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]
-        widest = max(float(high - low) for low, high in ends)
-        span = max(reach, widest / 2)
-        # A tilt that moves weights by more than e^5 within a cell asks for finer cells.
-        step = max(span / GRID_POINTS, min(span / points, MOST_MOVE / max(tilt, 1e-300)))
-        # `contract` merges cells that end in the middle between two places [DI-2].
-        dots = [(loss.dots(tilt, step / 2), n) for loss, n in losses.laws]
-        above = compose([(spread(d, step), n) for d, n in dots])
-        return above, compose([(contract(d, step), n) for d, n in dots])
-
+    between = partial(_between, losses, points)
     return _profile(losses, between, "lattice, connecting the dots", Engine.GRID)
+
+
+@array_cache
+def _between(losses: Composition, points: int, tilt: float) -> tuple[Atoms, Atoms]:
+    reach = _reach(losses)
+    # Rare large losses may lie far beyond what the deviation says.
+    ends = [loss.dots(tilt, max(reach, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]
+    widest = max(float(high - low) for low, high in ends)
+    span = max(reach, widest / 2)
+    # A tilt that moves weights by more than e^5 within a cell asks for finer cells.
+    step = max(span / GRID_POINTS, min(span / points, MOST_MOVE / max(tilt, 1e-300)))
+    # `contract` merges cells that end in the middle between two places [DI-2].
+    dots = [(loss.dots(tilt, step / 2), n) for loss, n in losses.laws]
+    above = compose([(spread(d, step), n) for d, n in dots])
+    return above, compose([(contract(d, step), n) for d, n in dots])
 
 
 def _profile(

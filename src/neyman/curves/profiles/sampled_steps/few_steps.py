@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
@@ -33,6 +32,7 @@ from neyman.curves.profiles.sampled_steps.log_sum_density import (
     density_of_step,
 )
 from neyman.curves.profiles.selection import select
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import bisect, zero
@@ -269,7 +269,7 @@ def log_right(steps: Steps, tau: float) -> float:
     return min(single, float(chernoff.min()) + 1e-6)
 
 
-@cache
+@array_cache
 def _log_moments(step: Step) -> Array:
     """log E_Q[(1 + e^b)^{1 + k}] for k in POWERS."""
     values = []

@@ -25,11 +25,11 @@ from neyman.curves.profiles.combination import (
     CascadeProfile,
     group_profile,
 )
-from neyman.curves.profiles.contour.contour import GOOD, WIDE, ContourProfile, Lines
+from neyman.curves.profiles.contour.contour import GOOD, WIDE, ContourProfile
 from neyman.curves.profiles.contour_line import Line, line_at, line_for, log_kernel
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.profile import Engine, Profile, log_delta_below_zero
+from neyman.curves.profiles.profile import Profile, log_delta_below_zero
 from neyman.curves.profiles.sampled_steps.bracket_sum import (
     CANCELLATIONS,
     DIGITS,
@@ -45,6 +45,7 @@ from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
 from neyman.curves.profiles.selection import register
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import in_question
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above
 
@@ -149,7 +150,6 @@ class LargestStepProfile(ContourProfile):
         self._bounded = math.isfinite(self._supremum)
         self._middle = 0.5 * self._supremum if self._bounded else 0.1 * self._spread
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
-        self.method, self.engine = "contour", Engine.CONTOUR
 
     def _table(self, log_target: float) -> RealSums:
         """The real sums that reach as far as this logarithm of a probability needs."""
@@ -159,11 +159,6 @@ class LargestStepProfile(ContourProfile):
         if not self._tables or self._tables[0].depth < depth:
             self._tables = [RealSums(self._parts, self._variance, self._spread, depth)]
         return self._tables[0]
-
-    def _added(self, line: Lines, place: float) -> tuple[Lines, float, float]:
-        if isinstance(line, Telescope) and len(line.lines) + len(line.rest) > 1:
-            self.method = "contour, by the largest step"
-        return super()._added(line, place)
 
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts of the whole sum [C-1]."""
@@ -602,8 +597,8 @@ def _rounded(scale: float) -> float:
 
 
 def largest_step_profile(losses: Composition) -> LargestStepProfile:
-    """The profile of a sum, the same for the same sum."""
-    return losses.cache("largest step", LargestStepProfile)
+    """The profile of a sum, the same for the same sum in one question."""
+    return in_question(("largest step", losses), lambda: LargestStepProfile(losses))
 
 
 @register(95, "ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step")

@@ -19,11 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, charge
@@ -428,7 +429,7 @@ def _settled(
     return base[1:-1] + np.abs(line[1:-1]) * half, np.exp(np.minimum(best, 0.0))
 
 
-@cache
+@array_cache
 def _chebyshev() -> Array:
     x = math.pi * (np.arange(SAMPLES) + 0.5) / SAMPLES
     return np.cos(np.multiply.outer(np.arange(DEGREES), np.concatenate([[0.0], x, [math.pi]])))
