@@ -21,6 +21,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 import neyman as ny
 from neyman.ledger.records import LedgerError
+from neyman.release.receipt_format import TrainingReceipt
 from neyman.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
 from neyman.training.clipping import clipped_sum, grid_rows
 from neyman.training.result import report
@@ -761,7 +762,8 @@ def test_the_report_speaks_of_members_where_records_are_added_or_removed(tmp_pat
     """And of claims about a record where records are replaced."""
     receipt = call(tmp_path, books(tmp_path)).receipt
     added, replaced = (
-        report(receipt | {"neighboring": relation}) for relation in ("add-remove", "replace-one")
+        report(TrainingReceipt.read(receipt | {"neighboring": relation}))
+        for relation in ("add-remove", "replace-one")
     )
     assert "wrongly flags a non-member 5% of the time" in added
     assert "wrongly confirms a false claim" in replaced

@@ -25,6 +25,7 @@ from neyman.ledger.throwaway import NOTICE, Throwaway
 from neyman.plan.plan import Plan
 from neyman.plan.query import NoiseKind
 from neyman.plan.sections import Exact, Section, Unit, count
+from neyman.release.charged_call import Payer, opened
 from neyman.release.folder import resolved
 from neyman.release.private_key_files import check_key_files
 from neyman.release.receipt import composed
@@ -225,13 +226,10 @@ class Session:
             warnings.warn(warning, stacklevel=2)
         check_key_files(trial, data)
         self._data, self.dataset, self._account = data, dataset, account or ""
-        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        protected = trial.unit
-        self._unit: dict[str, Any] = {
-            "protects": protected.protects,
-            "neighboring": protected.neighboring,
-            "rows": protected.rows,
-        }
+        self.ledger = opened(ledger)
+        unit = trial.unit
+        terms = unit.protects, unit.neighboring, unit.rows
+        self._payer = Payer(self.ledger, dataset, *terms, self._account)
         self._source = Source.of(trial, data, engine, memory, master)
         if isinstance(self._source.data, Frame) and self._source.data.single_use:
             raise DataError(
@@ -240,10 +238,12 @@ class Session:
             )
         self._source.rehearse(trial)
         if isinstance(self.ledger, Throwaway):
-            self.ledger.register(dataset, **self._unit)
-        terms = self.ledger.check(dataset, **self._unit, to=self._account, charge=0)
-        Filter(terms.currency, terms.cap, delta=terms.delta_cap)  # refuses what has no filter
-        self.currency = terms.currency
+            self.ledger.register(
+                dataset, protects=unit.protects, neighboring=unit.neighboring, rows=unit.rows
+            )
+        paid = self._payer.check(0)
+        Filter(paid.currency, paid.cap, delta=paid.delta_cap)  # refuses what has no filter
+        self.currency = paid.currency
 
     def __repr__(self) -> str:
         warning = f". {NOTICE}" if self.ledger.throwaway else ""
@@ -280,8 +280,7 @@ class Session:
         """
         plan = self._plan(question, budget)
         check_key_files(plan, self._data)
-        terms = {**self._unit, "to": self._account, "part": "", "again": False}
-        run = FirstRun(plan, self._source, self.ledger, terms, self.currency, None, {}, _REMEDY)
+        run = FirstRun(plan, self._source, self._payer, self.currency, None, {}, _REMEDY)
         folder = private_folder("answer")
         try:
             above = folder.path / "release"  # a run locks the folder above its own
