@@ -23,6 +23,7 @@ from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.published_files import StoredFiles
 from neyman.ledger.records import Account, ChargedError, Entry
+from neyman.ledger.throwaway import Throwaway
 from neyman.mechanisms.base import Mechanism
 from neyman.release.receipt_format import CallGuarantee, FiniteEpsilon, LedgerPart, PowerPoint
 
@@ -77,6 +78,16 @@ class Payer:
         """Return the payer for an account, with the unit that it is registered for."""
         unit = account.protects, account.neighboring, account.rows
         return cls(ledger, account.dataset, *unit, account.to)
+
+    def register(self) -> None:
+        """Register the dataset with this unit if the ledger is a throwaway one."""
+        if isinstance(self.ledger, Throwaway):
+            self.ledger.register(
+                self.dataset,
+                protects=self.protects,
+                neighboring=self.neighboring,
+                rows=self.rows,
+            )
 
     def check(self, charge: Fraction | int, delta: Fraction | int = 0) -> Account:
         """Return the account if the ledger would grant this charge now; write nothing.

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from neyman.consistency.adjusted_tables import Consistent
 from neyman.plan.document import Strict, as_tuple
@@ -34,8 +34,6 @@ __all__ = [
     "Guarantee",
     "LedgerPart",
     "MechanismPart",
-    "NoLedger",
-    "NotedLedger",
     "Number",
     "OutrightPart",
     "ParametersPart",
@@ -204,17 +202,26 @@ class LedgerPart(Part):
     """The charge, and who paid it.
 
     Args:
+        charged: the amount; "nothing" for a call without a ledger, which has no account then.
         date: the day on which the entry was reserved, UTC, as YYYY-MM-DD, by the clock of the
             machine; "" in receipts of earlier versions.
+        note: a warning, where nothing or a throwaway ledger was charged.
     """
 
-    account: str
-    entry: str
-    currency: str
+    account: str = ""
+    entry: str = ""
+    currency: str = ""
     charged: str
     charged_delta: str = "0"
     date: str = ""
     throwaway: bool = False
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _has_payer(self) -> Self:
+        if self.charged != "nothing" and not (self.account and self.currency):
+            raise ValueError("a charge needs an account and a currency")
+        return self
 
     @classmethod
     def of(
@@ -236,19 +243,6 @@ class LedgerPart(Part):
             charged_delta=str(charged_delta),
         )
         return part.model_copy(update={"throwaway": True}) if throwaway else part
-
-
-class NotedLedger(LedgerPart):
-    """The charge, with a warning where a throwaway ledger paid."""
-
-    note: str = ""
-
-
-class NoLedger(Part):
-    """The part of a call that no ledger paid for."""
-
-    charged: Literal["nothing"]
-    note: str
 
 
 class TableName(Part):
@@ -323,7 +317,7 @@ class BaseReceipt(Part):
 
     schema_version: str = Field(alias="schema")
     neighboring: Neighboring
-    ledger: LedgerPart | NoLedger
+    ledger: LedgerPart
     versions: dict[str, str]
 
     @classmethod
@@ -379,7 +373,6 @@ class Receipt(BaseReceipt):
 
     SCHEMA = SCHEMA
 
-    schema_version: Literal["neyman-receipt/1"] = Field(alias="schema")
     plan: dict[str, Any]
     plan_hash: str
     dataset: str
@@ -388,7 +381,6 @@ class Receipt(BaseReceipt):
     guarantee: Guarantee
     budget: Budget
     tables: Annotated[tuple[TablePart, ...], BeforeValidator(as_tuple)] = ()
-    ledger: LedgerPart
     consistency: ConsistencyPart | None = None
     clips: Annotated[tuple[ClipPart, ...], BeforeValidator(as_tuple)] = ()
 
@@ -457,7 +449,6 @@ class StatisticReceipt(CallReceipt):
     arguments: dict[str, Any]
     dataset: str | None
     mechanism: dict[str, Any]
-    ledger: NotedLedger | NoLedger
     result: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -506,5 +497,4 @@ class TrainingReceipt(CallReceipt):
     key: str
     unit: UnitPart
     steps: StepsPart
-    ledger: LedgerPart
     parameters: ParametersPart

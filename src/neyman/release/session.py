@@ -21,7 +21,7 @@ from neyman.engines.csv_reader import DataError
 from neyman.engines.data_frames import Frame
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, Entry, LedgerError
-from neyman.ledger.throwaway import NOTICE, Throwaway
+from neyman.ledger.throwaway import NOTICE
 from neyman.plan.plan import Plan
 from neyman.plan.query import NoiseKind
 from neyman.plan.sections import Exact, Section, Unit, count
@@ -227,8 +227,8 @@ class Session:
         check_key_files(trial, data)
         self._data, self.dataset, self._account = data, dataset, account or ""
         self.ledger = opened(ledger)
-        unit = trial.unit
-        terms = unit.protects, unit.neighboring, unit.rows
+        protected = trial.unit
+        terms = protected.protects, protected.neighboring, protected.rows
         self._payer = Payer(self.ledger, dataset, *terms, self._account)
         self._source = Source.of(trial, data, engine, memory, master)
         if isinstance(self._source.data, Frame) and self._source.data.single_use:
@@ -237,10 +237,7 @@ class Session:
                 "give a path, an Arrow table, a Dataset of files, a data frame, or an Ibis table"
             )
         self._source.rehearse(trial)
-        if isinstance(self.ledger, Throwaway):
-            self.ledger.register(
-                dataset, protects=unit.protects, neighboring=unit.neighboring, rows=unit.rows
-            )
+        self._payer.register()
         paid = self._payer.check(0)
         Filter(paid.currency, paid.cap, delta=paid.delta_cap)  # refuses what has no filter
         self.currency = paid.currency

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from neyman.accounting.charge import charge
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.dp_sgd import DPSGD
+from neyman.plan.query import Neighboring
 from neyman.release.charged_call import call_guarantee
 from neyman.release.field_comparison import Differs, intervals
 from neyman.release.receipt import versions
@@ -177,7 +179,7 @@ def draft(
         terms=json.loads(terms.to_json()),
         key=terms.key,
         unit=UnitPart(protects=protects, rows=1),
-        neighboring=terms.mechanism.neighboring,
+        neighboring=cast(Neighboring, terms.mechanism.neighboring),
         guarantee=call_guarantee(terms.mechanism),
         proof="TR-1 to TR-4 of docs/certificates/training.md",
         conditions=(*CONDITIONS, *together),
@@ -232,7 +234,10 @@ def report(receipt: TrainingReceipt) -> str:
         "",
         "|Delta|Epsilon (at most)|",
         "|---:|---:|",
-        *(f"|{point.delta:g}|{digits.number(point.upper)}|" for point in guarantee.epsilon),
+        *(
+            f"|{point.delta:g}|{digits.number(math.inf if point.upper is None else point.upper)}|"
+            for point in guarantee.epsilon
+        ),
         "",
         "## What ran",
         "",
