@@ -125,8 +125,8 @@ def run(
     if sign is not None:
         check_key(sign)
     unit = plan.unit.protects, plan.unit.neighboring, plan.unit_rows
-    payer = Payer(book, plan.dataset, *unit, account or "", plan.part or "")
-    registered = payer.check(0)
+    part = plan.part or ""
+    payer = Payer.of(book, Payer(book, plan.dataset, *unit, account or "", part).check(0), part)
     # Each argument is checked, even where the plan is published and the data are not read. The data
     # come last, because a stream is asked for its schema once.
     source = None if data is None else Source.of(plan, data, engine, memory, master)
@@ -141,8 +141,7 @@ def run(
                 )
             check_folder(out, None)
             files = {"report.html": page} if pages is None else pages
-            paid = payer, registered.currency
-            first = FirstRun(plan, source, *paid, sign, files, again=charge_again)
+            first = FirstRun(plan, source, payer, sign, files, again=charge_again)
             return first.make(out, tell)
         if source is not None:
             _check_meant(source, plan)

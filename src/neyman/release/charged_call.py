@@ -63,6 +63,7 @@ class Payer:
         protects, neighboring, rows: the privacy unit.
         to: the allocation of the dataset's account; "" without one.
         part: of the dataset; "" for all of it.
+        currency: of the account; "" if it is not known yet.
     """
 
     ledger: Ledger
@@ -72,12 +73,13 @@ class Payer:
     rows: int
     to: str = ""
     part: str = ""
+    currency: str = ""
 
     @classmethod
-    def of(cls, ledger: Ledger, account: Account) -> Payer:
+    def of(cls, ledger: Ledger, account: Account, part: str = "") -> Payer:
         """Return the payer for an account, with the unit that it is registered for."""
         unit = account.protects, account.neighboring, account.rows
-        return cls(ledger, account.dataset, *unit, account.to)
+        return cls(ledger, account.dataset, *unit, account.to, part, account.currency)
 
     def register(self) -> None:
         """Register the dataset with this unit if the ledger is a throwaway one."""
@@ -138,11 +140,11 @@ class Payer:
             again=again,
         )
 
-    def ledger_part(self, entry: Entry, currency: str) -> LedgerPart:
+    def ledger_part(self, entry: Entry) -> LedgerPart:
         """Return what a receipt says about a charge."""
         return LedgerPart.of(
             self.dataset,
-            currency,
+            self.currency,
             entry.charge,
             entry.delta,
             entry=entry.id,

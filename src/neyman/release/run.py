@@ -127,7 +127,6 @@ class FirstRun:
         plan: what is released.
         source: the private table.
         payer: who pays.
-        currency: the ledger's.
         sign: the path of the key that the receipt is signed with, or None.
         pages: further files, made from the release.
         remedy: what to do after a failure.
@@ -137,7 +136,6 @@ class FirstRun:
     plan: Plan
     source: Source
     payer: Payer
-    currency: str
     sign: str | Path | None
     pages: Pages
     remedy: Remedy = Remedy()
@@ -158,7 +156,7 @@ class FirstRun:
         if searches(tables):
             _checked_tables(tables[0].plan, smallest)
         tell("computing the guarantee", 0.3)
-        receipt = draft(plan, calibrated, self.currency, throwaway=payer.ledger.throwaway)
+        receipt = draft(plan, calibrated, payer.currency, throwaway=payer.ledger.throwaway)
         job = _Job(plan, self.source, form, tables, receipt, self.sign, self.pages)
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)

@@ -229,7 +229,7 @@ class Session:
         self.ledger = opened(ledger)
         protected = trial.unit
         terms = protected.protects, protected.neighboring, protected.rows
-        self._payer = Payer(self.ledger, dataset, *terms, self._account)
+        payer = Payer(self.ledger, dataset, *terms, self._account)
         self._source = Source.of(trial, data, engine, memory, master)
         if isinstance(self._source.data, Frame) and self._source.data.single_use:
             raise DataError(
@@ -237,10 +237,10 @@ class Session:
                 "give a path, an Arrow table, a Dataset of files, a data frame, or an Ibis table"
             )
         self._source.rehearse(trial)
-        self._payer.register()
-        paid = self._payer.check(0)
+        payer.register()
+        paid = payer.check(0)
         Filter(paid.currency, paid.cap, delta=paid.delta_cap)  # refuses what has no filter
-        self.currency = paid.currency
+        self.currency, self._payer = paid.currency, Payer.of(self.ledger, paid)
 
     def __repr__(self) -> str:
         warning = f". {NOTICE}" if self.ledger.throwaway else ""
@@ -277,7 +277,7 @@ class Session:
         """
         plan = self._plan(question, budget)
         check_key_files(plan, self._data)
-        run = FirstRun(plan, self._source, self._payer, self.currency, None, {}, _REMEDY)
+        run = FirstRun(plan, self._source, self._payer, None, {}, _REMEDY)
         folder = private_folder("answer")
         try:
             above = folder.path / "release"  # a run locks the folder above its own

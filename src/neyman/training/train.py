@@ -158,9 +158,7 @@ def train(
         report(draft(terms, 0, paid.protects, unpaid, b""))
         rounded_gaussian(terms.sigma_squared, 1, SecureBits())
         payer = Payer.of(book, paid)
-        state, parameters, entry = _reserved(
-            terms, payer, paid.currency, folder, beside, again=charge_again
-        )
+        state, parameters, entry = _reserved(terms, payer, folder, beside, again=charge_again)
         job = _Run(terms, gradient, many, folder, every, book)
         with ChargedCall(
             payer,
@@ -171,7 +169,7 @@ def train(
             logged=True,
         ) as call:
             state, parameters = job.finish(state, parameters)
-            part = payer.ledger_part(entry, paid.currency)
+            part = payer.ledger_part(entry)
             receipt = draft(terms, state.lost, paid.protects, part, content := _saved(parameters))
             _publish(call, receipt, content, folder, sign)
         (folder / CHECKPOINT).unlink(missing_ok=True)
@@ -327,7 +325,7 @@ def _check_unit(terms: Terms, paid: Account) -> None:
 
 
 def _reserved(
-    terms: Terms, payer: Payer, currency: str, folder: Path, delta: Fraction, *, again: bool
+    terms: Terms, payer: Payer, folder: Path, delta: Fraction, *, again: bool
 ) -> tuple[State, Floats, Entry]:
     """Return a run that is charged, by an earlier process or by this one."""
     book = payer.ledger
@@ -359,7 +357,7 @@ def _reserved(
             "folder"
         )
     entry = payer.reserve(
-        *price(terms.mechanism, currency, delta),
+        *price(terms.mechanism, payer.currency, delta),
         key=terms.key,
         mechanisms=[{"mechanism": terms.mechanism.to_dict(), "count": 1}],
         plan=terms.to_json(),
