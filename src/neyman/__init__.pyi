@@ -39,9 +39,6 @@ from neyman.accounting.target import (
 from neyman.api import (
     run as run,
 )
-from neyman.auditing.audits import (
-    audit as audit,
-)
 from neyman.auditing.evidence import (
     Evidence as Evidence,
 )
@@ -50,9 +47,6 @@ from neyman.canonical.canonical_noise import (
 )
 from neyman.estimators.estimate import (
     Estimate as Estimate,
-)
-from neyman.estimators.namespace import (
-    estimate as estimate,
 )
 from neyman.explorer.notebook_explorer import (
     explore as explore,
@@ -329,3 +323,10 @@ from neyman.tuning.winner import (
 )
 
 __version__: str
+
+from . import (
+    audit as audit,
+)
+from . import (
+    estimate as estimate,
+)

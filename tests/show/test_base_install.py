@@ -264,6 +264,7 @@ for name in dir(neyman):
         "neyman.ledger",
         "neyman.api",
         "neyman.training",
+        "neyman.estimate",
         "neyman.estimators",
         "neyman.hypothesis_tests",
     )

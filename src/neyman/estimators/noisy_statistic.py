@@ -60,6 +60,18 @@ class Statistic(Generic[Noisy]):
     proof: str = "estimators"
     kind: Literal["estimate", "test"] = "estimate"
 
+    @classmethod
+    def of_test(
+        cls,
+        name: str,
+        arguments: Mapping[str, object],
+        mechanism: Mechanism,
+        draw: Callable[[Bits], Noisy],
+        published: Callable[[Noisy], Mapping[str, object]],
+    ) -> Statistic[Noisy]:
+        """Return the statistic of a test, which has a public n and so needs replace-one."""
+        return cls(name, arguments, mechanism, draw, published, "private-tests", "test")
+
     def release(self, **paid: Unpack[Shared]) -> tuple[Noisy, dict[str, Any]]:
         """Check, charge, and only then read the data and draw the noise [EM-1].
 

@@ -10,6 +10,7 @@ from typing import Unpack
 
 from neyman.canonical.canonical_noise import CanonicalNoise
 from neyman.canonical.polygon_noise import PolygonNoise, polygons
+from neyman.estimators.noisy_statistic import Statistic
 from neyman.estimators.shared_arguments import shares_arguments
 from neyman.hypothesis_tests.arguments import (
     Alternative,
@@ -22,7 +23,7 @@ from neyman.hypothesis_tests.arguments import (
     tested_level,
 )
 from neyman.hypothesis_tests.binomial_sums import Interval, count, tail
-from neyman.hypothesis_tests.released_test import TestResult, tested
+from neyman.hypothesis_tests.released_test import TestResult
 from neyman.noise import Bits
 from neyman.numerics.bound import Bound
 from neyman.release.charged_call import Payment
@@ -259,7 +260,7 @@ class BinomialTest:
                 "interval": list(ends),
             }
 
-        statistic = tested(
+        statistic = Statistic.of_test(
             "binomial-test",
             arguments,
             self.mechanism,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri
 
 from neyman.accounting.calibrate import Budget
+from neyman.estimators.noisy_statistic import Statistic
 from neyman.estimators.normal_noise import least_noise
 from neyman.estimators.shared_arguments import shares_arguments
 from neyman.hypothesis_tests.arguments import (
@@ -21,7 +22,7 @@ from neyman.hypothesis_tests.arguments import (
     records,
     released_integer,
 )
-from neyman.hypothesis_tests.released_test import TestResult, tested
+from neyman.hypothesis_tests.released_test import TestResult
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
@@ -186,7 +187,7 @@ class MeanTest:
                 "estimate": estimate,
             }
 
-        statistic = tested("mean-test", arguments, self.mechanism, noisy, published)
+        statistic = Statistic.of_test("mean-test", arguments, self.mechanism, noisy, published)
         return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)
 
     def _sums(self, array: NDArray[Any]) -> tuple[int, int]:

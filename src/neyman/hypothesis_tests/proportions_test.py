@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
 from neyman.canonical.canonical_noise import CanonicalNoise
+from neyman.estimators.noisy_statistic import Statistic
 from neyman.estimators.shared_arguments import shares_arguments
 from neyman.hypothesis_tests.arguments import (
     Alternative,
@@ -24,7 +25,7 @@ from neyman.hypothesis_tests.arguments import (
 )
 from neyman.hypothesis_tests.binomial_sums import Interval
 from neyman.hypothesis_tests.binomial_test import PARTS, SURE, NoisyCount
-from neyman.hypothesis_tests.released_test import TestResult, tested
+from neyman.hypothesis_tests.released_test import TestResult
 from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -201,7 +202,9 @@ class ProportionsTest:
                 ],
             }
 
-        statistic = tested("proportions-test", arguments, self.mechanism, noisy, published)
+        statistic = Statistic.of_test(
+            "proportions-test", arguments, self.mechanism, noisy, published
+        )
         return TestResult.of(statistic.release(**paid)[1], METHOD, covers, self.mechanism)
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from neyman.estimators.noisy_statistic import Statistic
 from neyman.hypothesis_tests.arguments import inside
 from neyman.mechanisms.base import Mechanism
-from neyman.noise import Bits
 from neyman.numerics.bound import Bound
 from neyman.tradeoff.tradeoff import Tradeoff
 
-__all__ = ["TestResult", "tested"]
-Noisy = TypeVar("Noisy")
+__all__ = ["TestResult"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,14 +82,3 @@ class TestResult:
         paid = ledger["charged"]
         charged = paid if paid == "nothing" else f"{paid} in {ledger['currency']}"
         return f"<{self.receipt['test']}: p-value at most {self.p_value:.3g}; charged {charged}>"
-
-
-def tested(
-    name: str,
-    arguments: Mapping[str, object],
-    mechanism: Mechanism,
-    draw: Callable[[Bits], Noisy],
-    published: Callable[[Noisy], Mapping[str, object]],
-) -> Statistic[Noisy]:
-    """Return the statistic of a test: under replace-one, because n is public."""
-    return Statistic(name, arguments, mechanism, draw, published, "private-tests", "test")
