@@ -57,6 +57,7 @@ def searched(
     runs: int,
     confidence: Fraction,
     neighboring: str,
+    *,
     learner: Any,
     seed: int | None,
 ) -> SearchEvidence:
