@@ -27,7 +27,7 @@ def evidence() -> tuple[ny.Evidence, ...]:
     """Return what the counts show after each epoch of `EPOCHS`, at 95% confidence."""
     stored, runs = counted(), counted()["runs"]
     return tuple(
-        ny.audit(
+        ny.audit.counts(
             false_positives=alarms, negatives=runs, false_negatives=missed, positives=runs,
             neighboring="add-remove",
         )

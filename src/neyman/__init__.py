@@ -18,13 +18,17 @@ add_former_modules()
 
 @cache
 def _modules() -> dict[str, str]:
-    """Return the module of each public name, read from the type stub beside this file."""
+    """Return the module of each public name, read from the type stub beside this file.
+
+    A module that is public itself is listed as its own.
+    """
     import ast
     from pathlib import Path
 
     stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = (node for node in stub.body if isinstance(node, ast.ImportFrom))
-    return {name.name: str(node.module) for node in imports for name in node.names}
+    names = [(name.name, node.module) for node in imports for name in node.names]
+    return {name: module or f"neyman.{name}" for name, module in names}
 
 
 def __getattr__(name: str) -> object:
@@ -46,7 +50,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(message, name=name, obj=None)  # without obj Python adds no second hint
     from importlib import import_module
 
-    return globals().setdefault(name, getattr(import_module(_modules()[name]), name))
+    module = import_module(_modules()[name])
+    is_public = module.__name__ == f"neyman.{name}"
+    return globals().setdefault(name, module if is_public else getattr(module, name))
 
 
 def __dir__() -> list[str]:

@@ -57,9 +57,6 @@ from neyman.accounting.target import (
 from neyman.analysis.estimators.estimate import (
     Estimate as Estimate,
 )
-from neyman.analysis.estimators.namespace import (
-    estimate as estimate,
-)
 from neyman.analysis.hypothesis_tests.binomial_test import (
     BinomialTest as BinomialTest,
 )
@@ -83,9 +80,6 @@ from neyman.analysis.training.train import (
 )
 from neyman.api import (
     run as run,
-)
-from neyman.auditing.audits import (
-    audit as audit,
 )
 from neyman.auditing.evidence import (
     Evidence as Evidence,
@@ -329,3 +323,10 @@ from neyman.publishing.release.session import (
 )
 
 __version__: str
+
+from . import (
+    audit as audit,
+)
+from . import (
+    estimate as estimate,
+)

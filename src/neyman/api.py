@@ -11,6 +11,7 @@ from neyman.display.report.report import page
 from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.release.charged_call import Payer, opened
 from neyman.publishing.release.folder import Release, check_folder, resolved
 from neyman.publishing.release.private_key_files import check_key_files
 from neyman.publishing.release.run import (
@@ -119,17 +120,13 @@ def run(
     tell("checking the plan", 0.0)
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     check_key_files(plan, data)
-    book = ledger if isinstance(ledger, Ledger) else Ledger(str(ledger))
+    book = opened(ledger)
     out = resolved(out)
     if sign is not None:
         check_key(sign)
-    unit: dict[str, Any] = {
-        "protects": plan.unit.protects,
-        "neighboring": plan.unit.neighboring,
-        "rows": plan.unit_rows,
-    }
-    paid_by: dict[str, Any] = {"to": account or "", "part": plan.part or ""}
-    registered = book.check(plan.dataset, **unit, **paid_by, charge=0, delta=0)
+    unit = plan.unit.protects, plan.unit.neighboring, plan.unit_rows
+    part = plan.part or ""
+    payer = Payer.of(book, Payer(book, plan.dataset, *unit, account or "", part).check(0), part)
     # Each argument is checked, even where the plan is published and the data are not read. The data
     # come last, because a stream is asked for its schema once.
     source = None if data is None else Source.of(plan, data, engine, memory, master)
@@ -143,9 +140,8 @@ def run(
                     "data is missing, and this plan is not published yet: give its private table"
                 )
             check_folder(out, None)
-            terms = {**unit, **paid_by, "again": charge_again}
             files = {"report.html": page} if pages is None else pages
-            first = FirstRun(plan, source, book, terms, registered.currency, sign, files)
+            first = FirstRun(plan, source, payer, sign, files, again=charge_again)
             return first.make(out, tell)
         if source is not None:
             _check_meant(source, plan)

@@ -43,7 +43,7 @@ def exact_tail(most: int, trials: int, rate: float) -> mp.mpf:
 
 
 def test_the_limits_of_the_published_example():
-    shown = ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
+    shown = ny.audit.counts(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
     ((a, b),) = shown.points
     assert a == pytest.approx(0.0116294705598121, rel=1e-12)
     assert b == pytest.approx(0.431121554044107, rel=1e-12)
@@ -249,8 +249,10 @@ def test_an_audit_that_looks_after_each_run_has_wrong_limits_seldom():
         limit = anytime_limit(int(errors[side, audit, look]), int(runs[look]), chance)
         assert limit < rate * (1 + 1e-9)
     assert 0 < wrong.any(axis=(0, 2)).sum() <= most_false(audits, 2 * chance)
-    fixed = ny.audit(false_positives=0, negatives=9, false_negatives=0, positives=9)
-    always = ny.audit(false_positives=0, negatives=9, false_negatives=0, positives=9, anytime=True)
+    fixed = ny.audit.counts(false_positives=0, negatives=9, false_negatives=0, positives=9)
+    always = ny.audit.counts(
+        false_positives=0, negatives=9, false_negatives=0, positives=9, anytime=True
+    )
     assert 0 < always.epsilon() < fixed.epsilon()
 
 
@@ -266,7 +268,7 @@ def test_a_guesser_of_gaussian_canaries_refutes_the_truth_seldom():
 
 
 def test_a_claim_of_any_form_is_refuted_where_it_is_false():
-    many = ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
+    many = ny.audit.counts(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
     one = ny.audit.one_run(canaries=1000, guesses=1000, correct=900)
     weak = ny.Gaussian(10).subsample(rate=0.01) * 100
     for claim in (
@@ -286,8 +288,8 @@ def test_a_claim_of_any_form_is_refuted_where_it_is_false():
 
 def test_a_refuted_epsilon_and_the_claim_agree():
     for shown in (
-        ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000),
-        ny.audit(false_positives=40, negatives=100, false_negatives=1, positives=300),
+        ny.audit.counts(false_positives=5, negatives=1000, false_negatives=400, positives=1000),
+        ny.audit.counts(false_positives=40, negatives=100, false_negatives=1, positives=300),
         ny.audit.one_run(canaries=500, guesses=300, correct=250),
     ):
         for delta in (0.0, 1e-3):
@@ -300,7 +302,7 @@ def test_a_refuted_epsilon_and_the_claim_agree():
 
 def test_power_is_shown_only_where_claims_with_less_are_refuted():
     for shown in (
-        ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000),
+        ny.audit.counts(false_positives=5, negatives=1000, false_negatives=400, positives=1000),
         ny.audit.one_run(canaries=1000, guesses=1000, correct=900),
     ):
         for level in (0.0, 0.01, 0.1, 0.5, 1.0):
@@ -314,13 +316,13 @@ def test_power_is_shown_only_where_claims_with_less_are_refuted():
 
 
 def test_the_sentences():
-    shown = ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
+    shown = ny.audit.counts(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
     assert shown.sentence(ny.Laplace(1)) == (
         "With 95% confidence, this mechanism does not satisfy Laplace(scale=1, sensitivity=1)."
     )
     assert "never shows more than epsilon = 5.601" in str(shown)
     assert shown.sentence(ny.gdp(9)).endswith("That is no proof.")
-    nothing = ny.audit(false_positives=5, negatives=10, false_negatives=5, positives=10)
+    nothing = ny.audit.counts(false_positives=5, negatives=10, false_negatives=5, positives=10)
     assert nothing.sentence().endswith("refutes no epsilon. That is no proof.")
     one = ny.audit.one_run(canaries=1000, guesses=1000, correct=900)
     assert "At 90% accuracy, no number of canaries shows more than mu = 0.881." in str(one)
@@ -333,7 +335,7 @@ def test_bad_designs_are_refused():
         ny.audit.one_run(canaries=[[1, 2], [3, 4], [1, 2]], guesses=1, correct=1)
     with pytest.raises(ValueError, match="exchange the two guesses"):
         ny.audit.one_run(canaries=100, guesses=100, correct=10)
-    removed = ny.audit(
+    removed = ny.audit.counts(
         false_positives=0, negatives=9, false_negatives=0, positives=9, neighboring="add-remove"
     )
     with pytest.raises(ValueError, match="audit under the relation of the claim"):
@@ -449,7 +451,7 @@ def test_lira_scores_separate_members():
 
 @pytest.mark.needs("release")
 def test_a_figure_marks_what_is_refuted():
-    shown = ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
+    shown = ny.audit.counts(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
     for mu, refuted in [(1, True), (4, False)]:
         _, labels = shown.figure(ny.gdp(mu)).get_legend_handles_labels()
         assert ("refuted part of the claim" in labels) is refuted

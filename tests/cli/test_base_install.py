@@ -264,6 +264,7 @@ for name in dir(neyman):
         "neyman.ledger",
         "neyman.api",
         "neyman.analysis.training",
+        "neyman.estimate",
         "neyman.analysis.estimators",
         "neyman.analysis.hypothesis_tests",
     )

@@ -183,7 +183,7 @@ def session(data: pa.Table) -> None:
     assert_type(asking.answer(answer.entry), Answer)
 
 
-shown = ny.audit(false_positives=1, negatives=9, false_negatives=1, positives=9)
+shown = ny.audit.counts(false_positives=1, negatives=9, false_negatives=1, positives=9)
 assert_type(shown.refutes(ny.gdp(1)), bool)
 assert_type(shown.epsilon(delta=1e-5), float)
 assert_type(ny.audit.one_run(canaries=9, guesses=9, correct=8).gdp(), float)

@@ -1,4 +1,4 @@
-"""The public function `ny.audit` and its variants."""
+"""Tests of a privacy claim, by the errors of an attack."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.auditing.black_box import SearchEvidence, searched
-from neyman.auditing.canaries import canaries
 from neyman.auditing.equal_canaries import key_of
 from neyman.auditing.evidence import ManyRuns, OneRun
 from neyman.auditing.rate_limits import (
@@ -15,242 +14,221 @@ from neyman.auditing.rate_limits import (
     checked_confidence,
     clopper_pearson,
 )
-from neyman.auditing.scores import Threshold, checked_scores, error_limits, likelihood_ratio, lira
+from neyman.auditing.scores import Threshold, checked_scores, error_limits
 from neyman.mechanisms.base import RELATIONS
 from neyman.numerics import check
 from neyman.numerics.rounding import below
 
-__all__ = ["Audit", "audit"]
+__all__ = ["counts", "one_run", "scores", "search"]
 
 MOST = 10**9  # runs or canaries
 MIXED_UP = 6  # standard deviations below one half
 
 
-class Audit:
-    """Test a privacy claim with the errors of an attack.
+def counts(
+    *,
+    false_positives: int,
+    negatives: int,
+    false_negatives: int,
+    positives: int,
+    confidence: float | Fraction | str = 0.95,
+    neighboring: str = "any",
+    anytime: bool = False,
+) -> ManyRuns:
+    """Return what an attack's errors on many independent runs show.
 
-    Call it with counts, or use `scores`, `one_run`, or `search`. Each returns an `Evidence`.
-    `canaries` makes rows for an audit of training.
+    With probability at least the confidence, both error rates are below their upper limits a
+    and b (Clopper and Pearson, at half the chance each). A claim f is refuted if f(a) > b or
+    f(b) > a. The test must be fixed before the counted runs.
+
+    Args:
+        false_positives: runs without the record that the attack reported as with it.
+        negatives: runs without the record.
+        false_negatives: runs with the record that the attack reported as without it.
+        positives: runs with the record.
+        confidence: in (0, 1).
+        neighboring: the relation between the two datasets: "add-remove", "replace-one", or
+            "any" if the claim's own relation was tested.
+        anytime: if True, the limits hold after every number of runs at once, so an audit may
+            look after each run and stop at will. They are a little wider.
+
+    Returns:
+        An `Evidence`. Its numbers are lower bounds, rounded down.
+
+    Raises:
+        ValueError: a count is out of range, or an argument is not valid.
 
     Examples:
         >>> import neyman as ny
-        >>> shown = ny.audit(false_positives=5, negatives=1000,
+        >>> shown = ny.audit.counts(false_positives=5, negatives=1000,
         ...                  false_negatives=400, positives=1000, confidence=0.95)
         >>> shown.refutes(ny.gdp(2)), shown.refutes(ny.gdp(3))
         (True, False)
+        >>> print(shown.sentence())
+        With 95% confidence, this mechanism does not satisfy epsilon = 3.89.
+
+    Source: Nasr and others 2023; Clopper and Pearson 1934.
     """
+    sure, relation = checked_confidence(confidence), _relation(neighboring)
+    chance = below((1 - sure) / 2)
+    counted = [
+        ("false_positives", false_positives, "negatives", negatives),
+        ("false_negatives", false_negatives, "positives", positives),
+    ]
+    limit = anytime_limit if anytime else clopper_pearson
+    limits: list[tuple[float, float]] = []
+    for name, errors, of, trials in counted:
+        runs = _count(of, trials)
+        number = check.integer(name, errors)
+        if number > runs:
+            raise ValueError(f"{name} = {number} must be at most {of} = {runs}")
+        limits.append((limit(number, runs, chance), limit(0, runs, chance)))
+    (a, least_a), (b, least_b) = limits
+    runs_of = check.integer("negatives", negatives), check.integer("positives", positives)
+    return ManyRuns(sure, relation, ((a, b),), *runs_of, (least_a, least_b))
 
-    def __call__(
-        self,
-        *,
-        false_positives: int,
-        negatives: int,
-        false_negatives: int,
-        positives: int,
-        confidence: float | Fraction | str = 0.95,
-        neighboring: str = "any",
-        anytime: bool = False,
-    ) -> ManyRuns:
-        """Return what an attack's errors on many independent runs show.
 
-        With probability at least the confidence, both error rates are below their upper limits a
-        and b (Clopper and Pearson, at half the chance each). A claim f is refuted if f(a) > b or
-        f(b) > a. The test must be fixed before the counted runs.
+def scores(
+    members: object,
+    others: object,
+    *,
+    threshold: Threshold = 0.5,
+    confidence: float | Fraction | str = 0.95,
+    neighboring: str = "any",
+    seed: int | None = None,
+) -> ManyRuns:
+    """Return what an attack's scores on many independent runs show.
 
-        Args:
-            false_positives: runs without the record that the attack reported as with it.
-            negatives: runs without the record.
-            false_negatives: runs with the record that the attack reported as without it.
-            positives: runs with the record.
-            confidence: in (0, 1).
-            neighboring: the relation between the two datasets: "add-remove", "replace-one", or
-                "any" if the claim's own relation was tested.
-            anytime: if True, the limits hold after every number of runs at once, so an audit may
-                look after each run and stop at will. They are a little wider.
+    Args:
+        members: scores of runs with the record, one per run. Higher means "with".
+        others: scores of runs without it.
+        threshold: a number that was fixed before the scores were seen; "split": half of the
+            scores choose it, and the other half test it; "all": every score is a threshold,
+            and the limits at all of them hold at once.
+        confidence, neighboring: as for counts.
+        seed: of the random halves of "split". Without it they differ from call to call; do
+            not repeat the call until a claim is refuted.
 
-        Returns:
-            An `Evidence`. Its numbers are lower bounds, rounded down.
+    Returns:
+        An `Evidence`. A score equal to a fixed threshold counts as an error in both groups.
 
-        Raises:
-            ValueError: a count is out of range, or an argument is not valid.
+    Raises:
+        ValueError: a score is not finite, members clearly score below others, or an argument
+            is not valid.
 
-        Examples:
-            >>> import neyman as ny
-            >>> shown = ny.audit(false_positives=5, negatives=1000,
-            ...                  false_negatives=400, positives=1000, confidence=0.95)
-            >>> shown.refutes(ny.gdp(2)), shown.refutes(ny.gdp(3))
-            (True, False)
-            >>> print(shown.sentence())
-            With 95% confidence, this mechanism does not satisfy epsilon = 3.89.
+    Examples:
+        >>> import neyman as ny
+        >>> shown = ny.audit.scores([2.0] * 500, [0.0] * 500, threshold=1)
+        >>> round(shown.epsilon(), 2)
+        4.91
+    """
+    sure, relation = checked_confidence(confidence), _relation(neighboring)
+    inside, outside = checked_scores("members", members), checked_scores("others", others)
+    points, least, negatives, positives = error_limits(inside, outside, threshold, 1 - sure, seed)
+    return ManyRuns(sure, relation, points, negatives, positives, least)
 
-        Source: Nasr and others 2023; Clopper and Pearson 1934.
-        """
-        sure, relation = checked_confidence(confidence), _relation(neighboring)
-        chance = below((1 - sure) / 2)
-        counted = [
-            ("false_positives", false_positives, "negatives", negatives),
-            ("false_negatives", false_negatives, "positives", positives),
-        ]
-        limit = anytime_limit if anytime else clopper_pearson
-        limits: list[tuple[float, float]] = []
-        for name, errors, of, trials in counted:
-            runs = _count(of, trials)
-            number = check.integer(name, errors)
-            if number > runs:
-                raise ValueError(f"{name} = {number} must be at most {of} = {runs}")
-            limits.append((limit(number, runs, chance), limit(0, runs, chance)))
-        (a, least_a), (b, least_b) = limits
-        runs_of = check.integer("negatives", negatives), check.integer("positives", positives)
-        return ManyRuns(sure, relation, ((a, b),), *runs_of, (least_a, least_b))
 
-    def scores(
-        self,
-        members: object,
-        others: object,
-        *,
-        threshold: Threshold = 0.5,
-        confidence: float | Fraction | str = 0.95,
-        neighboring: str = "any",
-        seed: int | None = None,
-    ) -> ManyRuns:
-        """Return what an attack's scores on many independent runs show.
+def one_run(
+    *,
+    canaries: Any,
+    guesses: int,
+    correct: int,
+    confidence: float | Fraction | str = 0.95,
+    neighboring: str = "any",
+) -> OneRun:
+    """Return what the guesses about many canaries in one run show.
 
-        Args:
-            members: scores of runs with the record, one per run. Higher means "with".
-            others: scores of runs without it.
-            threshold: a number that was fixed before the scores were seen; "split": half of the
-                scores choose it, and the other half test it; "all": every score is a threshold,
-                and the limits at all of them hold at once.
-            confidence, neighboring: as for counts.
-            seed: of the random halves of "split". Without it they differ from call to call; do
-                not repeat the call until a claim is refuted.
+    Each canary is in the data by a fair coin of its own, and the attacker guesses some of the
+    coins. Two bounds hold on P(correct >= c) under a claim: one for (epsilon, delta)-DP, and
+    one for any trade-off curve. A claim is refuted if either one is at most 1 - confidence.
 
-        Returns:
-            An `Evidence`. A score equal to a fixed threshold counts as an error in both groups.
+    Args:
+        canaries: their number, or the canaries themselves, of which no two may be equal.
+        guesses: the number of guesses, at most canaries, fixed before the run.
+        correct: the number of correct guesses.
+        confidence: in (0, 1).
+        neighboring: what one coin changes: "add-remove" if a canary is in or out,
+            "replace-one" if the coin chooses one of two canaries.
 
-        Raises:
-            ValueError: a score is not finite, members clearly score below others, or an argument
-                is not valid.
+    Returns:
+        An `Evidence`. One run never shows all that many runs show: see
+        ``most_gdp_at_this_accuracy()``.
 
-        Examples:
-            >>> import neyman as ny
-            >>> shown = ny.audit.scores([2.0] * 500, [0.0] * 500, threshold=1)
-            >>> round(shown.epsilon(), 2)
-            4.9
-        """
-        sure, relation = checked_confidence(confidence), _relation(neighboring)
-        inside, outside = checked_scores("members", members), checked_scores("others", others)
-        points, least, negatives, positives = error_limits(
-            inside, outside, threshold, 1 - sure, seed
+    Raises:
+        ValueError: a count is out of range, a canary is used twice, or the guesses are
+            clearly worse than coins.
+
+    Examples:
+        >>> import neyman as ny
+        >>> shown = ny.audit.one_run(canaries=100, guesses=100, correct=75)
+        >>> round(shown.gdp(), 4), round(shown.epsilon(), 3)
+        (0.4043, 0.702)
+
+    Source: Steinke, Nasr and Jagielski 2023; Mahloujifar, Melis and Chaudhuri 2024.
+    """
+    sure, relation = checked_confidence(confidence), _relation(neighboring)
+    number = _count("canaries", _distinct(canaries))
+    guessed, right = check.integer("guesses", guesses), check.integer("correct", correct)
+    if guessed > number:
+        raise ValueError(f"guesses = {guessed} must be at most canaries = {number}")
+    if right > guessed:
+        raise ValueError(f"correct = {right} must be at most guesses = {guessed}")
+    if 2 * right < guessed - MIXED_UP * guessed**0.5:
+        raise ValueError(
+            f"correct = {right} of guesses = {guessed} is far fewer than coins get right: "
+            "exchange the two guesses, or check the labels of the coins"
         )
-        return ManyRuns(sure, relation, points, negatives, positives, least)
+    return OneRun(sure, relation, number, guessed, right)
 
-    def one_run(
-        self,
-        *,
-        canaries: Any,
-        guesses: int,
-        correct: int,
-        confidence: float | Fraction | str = 0.95,
-        neighboring: str = "any",
-    ) -> OneRun:
-        """Return what the guesses about many canaries in one run show.
 
-        Each canary is in the data by a fair coin of its own, and the attacker guesses some of the
-        coins. Two bounds hold on P(correct >= c) under a claim: one for (epsilon, delta)-DP, and
-        one for any trade-off curve. A claim is refuted if either one is at most 1 - confidence.
+def search(
+    run: Callable[[Any], object],
+    data: Any,
+    neighbor: Any,
+    *,
+    claim: Any,
+    runs: int = 20_000,
+    confidence: float | Fraction | str = 0.95,
+    neighboring: str = "any",
+    learner: Any = None,
+    seed: int | None = None,
+) -> SearchEvidence:
+    """Search for a test that refutes a claim about a program, which is called and not read.
 
-        Args:
-            canaries: their number, or the canaries themselves, of which no two may be equal.
-            guesses: the number of guesses, at most canaries, fixed before the run.
-            correct: the number of correct guesses.
-            confidence: in (0, 1).
-            neighboring: what one coin changes: "add-remove" if a canary is in or out,
-                "replace-one" if the coin chooses one of two canaries.
+    The program runs in random order on two neighboring datasets. A quarter of the outputs
+    teaches tests, a quarter chooses one, and half counts its errors. Tests look at the numbers
+    of an output, their differences, their lowest bits, sums of them, and equal outputs.
 
-        Returns:
-            An `Evidence`. One run never shows all that many runs show: see
-            ``most_gdp_at_this_accuracy()``.
+    Args:
+        run: a function of a dataset. Its output is a number, an array, a mapping of numbers, or
+            any value with a repr. Each call must use fresh randomness.
+        data, neighbor: two neighboring datasets, fixed in advance.
+        claim: what `Evidence.refutes` takes; the search tries to refute it.
+        runs: calls in all, from 40 to 10^7.
+        confidence, neighboring: as for counts.
+        learner: None, or an object with ``fit`` and ``predict_proba``, such as a classifier of
+            scikit-learn: one more test, on the numbers.
+        seed: of the order of the runs and of the split.
 
-        Raises:
-            ValueError: a count is out of range, a canary is used twice, or the guesses are
-                clearly worse than coins.
+    Returns:
+        An `Evidence` with two further attributes: ``refuted``, and ``test``, which says what
+        the test looks at. At 95%, one correct program in twenty is accused.
 
-        Examples:
-            >>> import neyman as ny
-            >>> shown = ny.audit.one_run(canaries=100, guesses=100, correct=75)
-            >>> round(shown.gdp(), 4), round(shown.epsilon(), 3)
-            (0.4043, 0.68)
+    Examples:
+        >>> import neyman as ny
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(1)
+        >>> shown = ny.audit.search(lambda rows: len(rows) + rng.laplace(scale=0.5),
+        ...                         [1, 1], [1], claim=ny.Laplace(scale=1), seed=1)
+        >>> shown.refuted
+        True
 
-        Source: Steinke, Nasr and Jagielski 2023; Mahloujifar, Melis and Chaudhuri 2024.
-        """
-        sure, relation = checked_confidence(confidence), _relation(neighboring)
-        number = _count("canaries", _distinct(canaries))
-        guessed, right = check.integer("guesses", guesses), check.integer("correct", correct)
-        if guessed > number:
-            raise ValueError(f"guesses = {guessed} must be at most canaries = {number}")
-        if right > guessed:
-            raise ValueError(f"correct = {right} must be at most guesses = {guessed}")
-        if 2 * right < guessed - MIXED_UP * guessed**0.5:
-            raise ValueError(
-                f"correct = {right} of guesses = {guessed} is far fewer than coins get right: "
-                "exchange the two guesses, or check the labels of the coins"
-            )
-        return OneRun(sure, relation, number, guessed, right)
-
-    def search(
-        self,
-        run: Callable[[Any], object],
-        data: Any,
-        neighbor: Any,
-        *,
-        claim: Any,
-        runs: int = 20_000,
-        confidence: float | Fraction | str = 0.95,
-        neighboring: str = "any",
-        learner: Any = None,
-        seed: int | None = None,
-    ) -> SearchEvidence:
-        """Search for a test that refutes a claim about a program, which is called and not read.
-
-        The program runs in random order on two neighboring datasets. A quarter of the outputs
-        teaches tests, a quarter chooses one, and half counts its errors. Tests look at the numbers
-        of an output, their differences, their lowest bits, sums of them, and equal outputs.
-
-        Args:
-            run: a function of a dataset. Its output is a number, an array, a mapping of numbers, or
-                any value with a repr. Each call must use fresh randomness.
-            data, neighbor: two neighboring datasets, fixed in advance.
-            claim: what `Evidence.refutes` takes; the search tries to refute it.
-            runs: calls in all, from 40 to 10^7.
-            confidence, neighboring: as for counts.
-            learner: None, or an object with ``fit`` and ``predict_proba``, such as a classifier of
-                scikit-learn: one more test, on the numbers.
-            seed: of the order of the runs and of the split.
-
-        Returns:
-            An `Evidence` with two further attributes: ``refuted``, and ``test``, which says what
-            the test looks at. At 95%, one correct program in twenty is accused.
-
-        Examples:
-            >>> import neyman as ny
-            >>> import numpy as np
-            >>> rng = np.random.default_rng(1)
-            >>> shown = ny.audit.search(lambda rows: len(rows) + rng.laplace(scale=0.5),
-            ...                         [1, 1], [1], claim=ny.Laplace(scale=1), seed=1)
-            >>> shown.refuted
-            True
-
-        Source: Jagielski, Ullman and Oprea 2020; Bichsel and others 2021.
-        """
-        sure, relation = checked_confidence(confidence), _relation(neighboring)
-        return searched(
-            run, data, neighbor, claim, runs, sure, neighboring=relation, learner=learner, seed=seed
-        )
-
-    canaries = staticmethod(canaries)
-    lira = staticmethod(lira)
-    likelihood_ratio = staticmethod(likelihood_ratio)
+    Source: Jagielski, Ullman and Oprea 2020; Bichsel and others 2021.
+    """
+    sure, relation = checked_confidence(confidence), _relation(neighboring)
+    return searched(
+        run, data, neighbor, claim, runs, sure, neighboring=relation, learner=learner, seed=seed
+    )
 
 
 def _distinct(canaries: Any) -> Any:
@@ -281,6 +259,3 @@ def _relation(value: object) -> str:
     if value not in RELATIONS:
         raise ValueError(f"neighboring = {value!r} must be one of {', '.join(RELATIONS)}")
     return str(value)
-
-
-audit = Audit()

@@ -26,6 +26,7 @@ from neyman.analysis.training.result import report
 from neyman.analysis.training.terms import price
 from neyman.analysis.training.train import MixedRows
 from neyman.ledger.records import LedgerError
+from neyman.publishing.release.receipt_format import TrainingReceipt
 from random_laws import examples
 
 pytestmark = pytest.mark.needs("release")
@@ -761,7 +762,8 @@ def test_the_report_speaks_of_members_where_records_are_added_or_removed(tmp_pat
     """And of claims about a record where records are replaced."""
     receipt = call(tmp_path, books(tmp_path)).receipt
     added, replaced = (
-        report(receipt | {"neighboring": relation}) for relation in ("add-remove", "replace-one")
+        report(TrainingReceipt.read(receipt | {"neighboring": relation}))
+        for relation in ("add-remove", "replace-one")
     )
     assert "wrongly flags a non-member 5% of the time" in added
     assert "wrongly confirms a false claim" in replaced

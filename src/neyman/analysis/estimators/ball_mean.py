@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import (
     bounded_half_width,
     least_noise,
     normal_half_width,
 )
-from neyman.analysis.estimators.payment import Release, radius_of, relation_of
+from neyman.analysis.estimators.shared_arguments import (
+    Shared,
+    radius_of,
+    relation_of,
+    shares_arguments,
+)
 from neyman.analysis.training.clipping import careful_error, grid_rows
-from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
@@ -29,19 +35,18 @@ GRID = 1 << 24  # units in the radius
 PIECE = 1 << 17  # numbers clipped at a time, which fit in a cache
 MOST_DIMENSION = 10**6
 MOST_RECORDS = 1 << 37  # their sum stays below 2^61
+COVERS = "Each coordinate of the mean of the law of the records, clipped to the ball."
 Lanes = NDArray[np.int64]
 
 
+@shares_arguments
 def mean(
     rows: object,
     *,
     radius: float | Fraction | str,
     budget: Budget,
     dimension: int | None = None,
-    neighboring: str = "replace-one",
-    ledger: Ledger | str | Path | None = None,
-    dataset: str | None = None,
-    account: str | None = None,
+    **paid: Unpack[Shared],
 ) -> Estimate:
     """Estimate the mean of records in an l2 ball around 0.
 
@@ -56,14 +61,8 @@ def mean(
             another length counts as 0. So does a record with an entry that is not finite, or is no
             number, and one whose norm is beyond the largest double.
         radius: of the ball, above 0, chosen without the data. Subtract a public center first.
-        budget: what the release may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``,
-            ``ny.approximate``, or ``ny.at_most``.
         dimension: d of a list of rows. No record decides the form of the estimate: a list of rows
             without a dimension counts as numbers that are none.
-        neighboring: "replace-one" or "add-remove".
-        ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
-        dataset: "name@version" in the ledger, with one row per unit.
-        account: the allocation of the dataset's account that pays.
 
     Returns:
         `Estimate`. Its standard error is an upper bound for every law on the ball. Its interval
@@ -74,12 +73,6 @@ def mean(
         "bounded-mean" or "ball-mean" of `least_error`; under add-remove there is none, because n
         is unknown.
 
-    Raises:
-        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
-        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
-            of these cases nothing is charged.
-        ChargedError: the computation failed after its charge, which stands.
-
     Examples:
         >>> import neyman as ny
         >>> points = [(0.6, 0.0), (0.0, 0.8)] * 2000
@@ -89,7 +82,7 @@ def mean(
 
     Source: Duchi, Jordan and Wainwright 2018; [EM-1], [EM-2], [EM-3], [EM-4], [EM-5].
     """
-    relation = relation_of(neighboring)
+    relation = relation_of(paid)
     flat = dimension is None and getattr(rows, "ndim", 1) == 1
     if flat:
         array = one_per_record("rows", rows, relation=relation)
@@ -100,8 +93,8 @@ def mean(
         raise ValueError(f"rows has {size} columns; it must have at most {MOST_DIMENSION}")
     exact = radius_of(radius)
     if relation == "replace-one":
-        return _known_size(array, flat, exact, budget, (ledger, dataset, account))
-    return _unknown_size(array, flat, exact, budget, (ledger, dataset, account))
+        return _known_size(array, flat, exact, budget, paid)
+    return _unknown_size(array, flat, exact, budget, paid)
 
 
 def clipped_total(array: NDArray[Any], radius: float, grid: int = GRID) -> Lanes:
@@ -119,11 +112,7 @@ def clipped_total(array: NDArray[Any], radius: float, grid: int = GRID) -> Lanes
 
 
 def _known_size(
-    array: NDArray[Any],
-    flat: bool,
-    exact: Fraction,
-    budget: Budget,
-    paid: tuple[Ledger | str | Path | None, str | None, str | None],
+    array: NDArray[Any], flat: bool, exact: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
     n, size = len(array), 1 if flat else array.shape[1]
     if n > MOST_RECORDS:
@@ -132,14 +121,29 @@ def _known_size(
     noise = least_noise(budget, (2 * GRID) ** 2)
     unit = radius / GRID
     arguments = {"radius": str(exact), "records": n, "dimension": size, "grid": GRID}
-    release = Release.of("mean", arguments, noise, "replace-one", *paid)
 
-    def compute(bits: Bits) -> Number:
+    def noisy(bits: Bits) -> Number:
         total = clipped_total(array, radius)
         total += rounded_gaussian(noise.sigma_squared, size, bits)
         return shaped(total * (unit / n), flat)
 
-    value, receipt = release.draw(compute, lambda v: {"value": np.asarray(v).tolist()})
+    def published(value: Number) -> dict[str, object]:
+        return {"value": np.asarray(value).tolist()}
+
+    released = Statistic("mean", arguments, noise, noisy, published).release(**paid)
+    return _of_known_size(*released, noise, n, radius, flat)
+
+
+def _of_known_size(
+    value: Number,
+    receipt: Mapping[str, Any],
+    noise: RoundedGaussian,
+    n: int,
+    radius: float,
+    flat: bool,
+) -> Estimate:
+    """Return the estimate from the noisy mean of n records."""
+    size, unit = np.size(value), radius / GRID
     deviation = noise.sigma * unit / n
     off_grid = careful_error(size, GRID) * unit + unit / n  # of the records; of the noise [EM-3]
 
@@ -161,7 +165,7 @@ def _known_size(
         shaped((shape * deviation).reshape(-1), flat),
         receipt,
         noise,
-        "Each coordinate of the mean of the law of the records, clipped to the ball.",
+        COVERS,
         limits,
         worst + math.sqrt(size) * off_grid,
         problem | {"n": n, "radius": radius},
@@ -169,30 +173,41 @@ def _known_size(
 
 
 def _unknown_size(
-    array: NDArray[Any],
-    flat: bool,
-    exact: Fraction,
-    budget: Budget,
-    paid: tuple[Ledger | str | Path | None, str | None, str | None],
+    array: NDArray[Any], flat: bool, exact: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
-    """The sum and the number of records in one release: no bound on the error is proven."""
-    size = 1 if flat else array.shape[1]
-    radius = float(exact)
+    """Release the sum and the number of records: no bound on the error is proven."""
+    size, radius = 1 if flat else array.shape[1], float(exact)
     weight = max(1, round(GRID * size**-0.25))  # units of one record in the number [EM-5]
     # A whole norm, a little above the shift's, so that one coordinate describes the pair.
     noise = least_noise(budget, (math.isqrt(GRID**2 + weight**2 - 1) + 1) ** 2)
     unit = radius / GRID
     arguments = {"radius": str(exact), "dimension": size, "grid": GRID, "weight": weight}
-    release = Release.of("mean", arguments, noise, "add-remove", *paid)
 
-    def compute(bits: Bits) -> tuple[NDArray[np.float64], float]:
+    def noisy(bits: Bits) -> tuple[NDArray[np.float64], float]:
         units = rounded_gaussian(noise.sigma_squared, size + 1, bits)
         total = clipped_total(array, radius) + units[:-1]
         return np.asarray(total * unit, np.float64), (len(array) * weight + int(units[-1])) / weight
 
-    (total, records), receipt = release.draw(
-        compute, lambda v: {"total": v[0].tolist(), "records": v[1]}
+    def published(sums: tuple[NDArray[np.float64], float]) -> dict[str, object]:
+        return {"total": sums[0].tolist(), "records": sums[1]}
+
+    (total, records), receipt = Statistic("mean", arguments, noise, noisy, published).release(
+        **paid
     )
+    return _of_unknown_size(total, records, receipt, noise, weight, radius, flat)
+
+
+def _of_unknown_size(
+    total: NDArray[np.float64],
+    records: float,
+    receipt: Mapping[str, Any],
+    noise: RoundedGaussian,
+    weight: int,
+    radius: float,
+    flat: bool,
+) -> Estimate:
+    """Return the estimate from the noisy sum and the noisy number of records."""
+    size, unit = len(total), radius / GRID
     count = max(records, 1.0)
     value = np.clip(total / count, -radius, radius)
     sigma = noise.sigma
@@ -221,7 +236,7 @@ def _unknown_size(
         shaped(deviation, flat),
         receipt,
         noise,
-        "Each coordinate of the mean of the law of the records, clipped to the ball.",
+        COVERS,
         limits,
     )
 

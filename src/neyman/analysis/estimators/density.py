@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +12,10 @@ from scipy.special import betaincinv  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import least_noise, normal_half_width
-from neyman.analysis.estimators.payment import Release, relation_of
-from neyman.ledger.ledger import Ledger
+from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
+from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
@@ -29,15 +29,13 @@ Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 
 
+@shares_arguments
 def histogram(
     values: object,
     *,
     edges: Iterable[float],
     budget: Budget,
-    neighboring: str = "replace-one",
-    ledger: Ledger | str | Path | None = None,
-    dataset: str | None = None,
-    account: str | None = None,
+    **paid: Unpack[Shared],
 ) -> Estimate:
     """Estimate a density by a histogram over declared bins.
 
@@ -50,9 +48,6 @@ def histogram(
             bin, and NaN, or what is no number, in the first one.
         edges: rising finite numbers, at least 3 and at most 10^6 + 1, chosen without the data. A
             bin has its left edge; the last bin has both.
-        budget: as for `ny.estimate.mean`.
-        neighboring: "replace-one" or "add-remove".
-        ledger, dataset, account: as for `ny.estimate.mean`.
 
     Returns:
         `Estimate` with one density per bin, which may be negative. Its standard error is an
@@ -60,12 +55,6 @@ def histogram(
         records are drawn from, independently: it holds for every law and n. About the data it
         covers the exact histogram. The gap is that of the shares of the bins to "category-shares"
         of `least_error`; under add-remove there is none.
-
-    Raises:
-        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
-        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
-            of these cases nothing is charged.
-        ChargedError: the computation failed after its charge, which stands.
 
     Examples:
         >>> import neyman as ny
@@ -77,7 +66,7 @@ def histogram(
 
     Source: [EM-1], [EM-3], [EM-9].
     """
-    relation = relation_of(neighboring)
+    relation = relation_of(paid)
     array = one_per_record("values", values, relation=relation)
     cuts = _edges(edges)
     widths = np.diff(cuts)
@@ -85,22 +74,36 @@ def histogram(
     known = relation == "replace-one"
     noise = least_noise(budget, 2 if known else 1)
     arguments: dict[str, Any] = {"edges": cuts.tolist()} | ({"records": n} if known else {})
-    release = Release.of("histogram", arguments, noise, relation, ledger, dataset, account)
 
-    def compute(bits: Bits) -> Lanes:
+    def noisy(bits: Bits) -> Lanes:
         return _counts(array, cuts) + rounded_gaussian(noise.sigma_squared, bins, bits)
 
-    counts, receipt = release.draw(compute, lambda c: {"counts": c.tolist()})
+    def published(counts: Lanes) -> dict[str, object]:
+        return {"counts": counts.tolist()}
+
+    released = Statistic("histogram", arguments, noise, noisy, published).release(**paid)
+    return _of_counts(*released, noise, widths, n if known else None)
+
+
+def _of_counts(
+    counts: Lanes,
+    receipt: Mapping[str, Any],
+    noise: RoundedGaussian,
+    widths: Floats,
+    n: int | None,
+) -> Estimate:
+    """Return the estimate from noisy counts; n is the number of records if it is public."""
+    bins = len(widths)
     deviation = standard_error(noise.sigma_squared, rounded=True)
-    total = n if known else max(int(counts.sum()), 1)
+    total = n or max(int(counts.sum()), 1)
     share = np.clip(counts / total, 0.0, 1.0)
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
-        parts = (1 if about == "data" else 2) + (0 if known else 1)
+        parts = (1 if about == "data" else 2) + (n is None)
         around = normal_half_width(noise.sigma, miss / parts) + 0.5
         low, high = np.maximum(np.ceil(counts - around), 0), np.floor(counts + around)
-        least = most = float(n)
-        if not known:
+        least = most = float(n or 0)
+        if n is None:
             # The noise of the sum is a sum of rounded noise, each within half a unit.
             off = normal_half_width(noise.sigma * math.sqrt(bins), miss / parts) + 0.5 * bins
             least, most = max(float(counts.sum()) - off, 0.0), max(float(counts.sum()) + off, 1.0)
@@ -115,7 +118,7 @@ def histogram(
         return shaped(lower, flat=False), shaped(upper, flat=False)
 
     error = np.sqrt(share * (1 - share) / total + (deviation / total) ** 2) / widths
-    worst = math.sqrt((1 - 1 / bins) / n + bins * (deviation / n) ** 2) if known else None
+    worst = math.sqrt((1 - 1 / bins) / n + bins * (deviation / n) ** 2) if n else None
     return Estimate(
         "histogram",
         shaped(counts / (total * widths), flat=False),
@@ -126,7 +129,7 @@ def histogram(
         "The mean density of each bin, by itself.",
         limits,
         worst,
-        {"problem": "category-shares", "categories": bins, "n": n} if known else None,
+        {"problem": "category-shares", "categories": bins, "n": n} if n else None,
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,8 @@ from scipy.special import bdtr, bdtrc, ndtri
 
 from neyman.accounting.calibrate import Budget, calibrate_exact
 from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
-from neyman.analysis.estimators.payment import Release, relation_of
-from neyman.ledger.ledger import Ledger
+from neyman.analysis.estimators.noisy_statistic import Statistic
+from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.stability.grid import Grid
 from neyman.noise import Bits
@@ -27,6 +27,16 @@ from neyman.numerics.roots import bisect_whole
 __all__ = ["quantile"]
 
 Level = float | Fraction | str
+Places = list[list[int | None]]
+
+
+class Reference(TypedDict, total=False):
+    """What an estimate states about its error on evenly spaced values."""
+
+    largest_error: float | None
+    problem: Mapping[str, object]
+
+
 MOST_QUANTILES = 1000
 MOST_POINTS = 1 << 53  # doubles are whole up to here
 DIGITS = 3  # of the scale of several draws
@@ -38,6 +48,7 @@ REFERENCE = 1001  # values of the reference that the lower bound needs
 SLACK = 1e-9
 
 
+@shares_arguments
 def quantile(
     values: object,
     q: Level | Iterable[Level],
@@ -47,10 +58,7 @@ def quantile(
     step: Level,
     budget: Budget,
     confidence: Level | None = None,
-    neighboring: str = "replace-one",
-    ledger: Ledger | str | Path | None = None,
-    dataset: str | None = None,
-    account: str | None = None,
+    **paid: Unpack[Shared],
 ) -> Estimate:
     """Estimate a quantile, or several, of values on a grid.
 
@@ -73,8 +81,6 @@ def quantile(
             the whole budget on the values. The two ends take two thirds of the budget's draws. An
             end that needs more records than there are is infinite, and its share goes to the other
             draws. Under add-remove it must be None, because the number of records is secret.
-        neighboring: "replace-one" or "add-remove".
-        ledger, dataset, account: as for `ny.estimate.mean`.
 
     Returns:
         `Estimate`. For one number q the value is a number. For a sequence the value, the errors,
@@ -90,12 +96,6 @@ def quantile(
         over the least one that two points prove. For other values use `least_error` with public or
         simulated values.
 
-    Raises:
-        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
-        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
-            of these cases nothing is charged.
-        ChargedError: the computation failed after its charge, which stands.
-
     Examples:
         >>> import neyman as ny
         >>> ages = list(range(18, 90)) * 100
@@ -109,7 +109,7 @@ def quantile(
 
     Source: Asi and Duchi 2020; [EM-6], [EM-7], [EM-12].
     """
-    relation = relation_of(neighboring)
+    relation = relation_of(paid)
     array = one_per_record("values", values, relation=relation)
     flat = isinstance(q, str) or not isinstance(q, Iterable)
     levels = _levels([q] if flat else check.several("q", q, "[0.25, 0.5, 0.75]"))
@@ -130,13 +130,12 @@ def quantile(
         arguments |= {"q": arguments["q"][0], "levels": arguments["levels"][0]}
     if n is not None:
         arguments["records"] = n
-    release = Release.of("quantile", arguments, released, relation, ledger, dataset, account)
 
     def rate_of(level: Fraction) -> Fraction:
         """Return the rate of a draw: one record moves its distances by at most 1 / this [EM-6]."""
         return released.rate if n is not None else released.rate / max(level, 1 - level)
 
-    def compute(bits: Bits) -> list[list[int | None]]:
+    def noisy(bits: Bits) -> Places:
         ranked = np.sort(grid.nearest(array))
         ends = (0, points - 1)
         return [
@@ -147,16 +146,47 @@ def quantile(
             for own in targets
         ]
 
-    places, receipt = release.draw(compute, lambda v: {"points": v[0] if flat else v})
+    def published(places: Places) -> dict[str, object]:
+        return {"points": places[0] if flat else places}
 
-    def end(place: int | None, side: int) -> float:
+    statistic = Statistic("quantile", arguments, released, noisy, published)
+    places, receipt = statistic.release(**paid)
+    grid = _Grid(first, size, points)
+    estimate = _of_places(places, receipt, released, grid, levels, miss, flat)
+    return replace(estimate, **_reference(n if flat else None, levels[0], points, released.rate))
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The points first, first + step, ..., in number."""
+
+    first: Fraction
+    step: Fraction
+    points: int
+
+    def value(self, place: int | None) -> float:
+        """Return the value of a point."""
+        return float(self.first + (place or 0) * self.step)
+
+    def end(self, place: int | None, side: int) -> float:
         """Return an end one step farther out, for rounding; infinite on the edge of the grid."""
-        if place is None or place == (0 if side < 0 else points - 1):
+        if place is None or place == (0 if side < 0 else self.points - 1):
             return side * math.inf
-        return float(first + (place + side) * size)
+        return self.value(place + side)
 
-    value = _in_order(levels, [float(first + (own[0] or 0) * size) for own in places])
-    low, high = (np.array([end(own[i], s) for own in places]) for i, s in ((1, -1), (2, 1)))
+
+def _of_places(
+    places: Places,
+    receipt: Mapping[str, Any],
+    released: InverseSensitivity,
+    grid: _Grid,
+    levels: Sequence[Fraction],
+    miss: Fraction | None,
+    flat: bool,
+) -> Estimate:
+    """Return the estimate from drawn points: of each value, and of both ends of its interval."""
+    value = _in_order(levels, [grid.value(own[0]) for own in places])
+    low, high = (np.array([grid.end(own[i], s) for own in places]) for i, s in ((1, -1), (2, 1)))
 
     def limits(asked: float, about: About) -> tuple[Number, Number]:
         if miss is None:
@@ -170,13 +200,6 @@ def quantile(
 
     unknown = np.full(len(levels), math.nan)
     error = unknown if miss is None else (high - low) / (-2 * float(ndtri(float(miss) / 2)))
-    largest = None
-    problem = None
-    if n is not None and flat:
-        largest = _reference_error(n, levels[0], points, float(released.rate))
-        few = min(n, REFERENCE)
-        if largest is not None and few >= 3:
-            problem = {"problem": "quantile", "values": range(few), "quantile": float(levels[0])}
     return Estimate(
         "quantile",
         shaped(value, flat),
@@ -186,9 +209,19 @@ def quantile(
         released,
         "The quantile of the law of the records, and that of the records.",
         limits,
-        largest,
-        problem,
     )
+
+
+def _reference(n: int | None, level: Fraction, points: int, rate: Fraction) -> Reference:
+    """Return the largest error on evenly spaced values, and the problem that they are."""
+    if n is None:
+        return {}
+    largest = _reference_error(n, level, points, float(rate))
+    few = min(n, REFERENCE)
+    if largest is None or few < 3:
+        return {"largest_error": largest}
+    problem = {"problem": "quantile", "values": range(few), "quantile": float(level)}
+    return {"largest_error": largest, "problem": problem}
 
 
 def _levels(q: Iterable[object]) -> list[Fraction]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from neyman.analysis.estimators.logistic_fit import (
     most_length,
     signed_rows,
 )
+from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import (
     MOST_SIGMA_SQUARED,
     TooMuchNoise,
@@ -30,8 +33,13 @@ from neyman.analysis.estimators.normal_noise import (
     normal_half_width,
     symmetric_noise,
 )
-from neyman.analysis.estimators.payment import Release, radius_of, relation_of
-from neyman.ledger.ledger import Ledger
+from neyman.analysis.estimators.shared_arguments import (
+    Shared,
+    radius_of,
+    relation_of,
+    shares_arguments,
+)
+from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
@@ -44,8 +52,11 @@ MOST_FEATURES = 2000
 LEAST_PENALTY, MOST_PENALTY = 1e-6, 1e3
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
+Fit = tuple[Lanes, tuple[Lanes, Lanes] | None]
+"""The noisy fit and, if sampling is asked for, its noisy curvature and squared gradients."""
 
 
+@shares_arguments
 def logistic(
     x: object,
     labels: object,
@@ -56,10 +67,7 @@ def logistic(
     intercept: bool = True,
     sampling: bool = False,
     dimension: int | None = None,
-    neighboring: str = "replace-one",
-    ledger: Ledger | str | Path | None = None,
-    dataset: str | None = None,
-    account: str | None = None,
+    **paid: Unpack[Shared],
 ) -> Estimate:
     """Estimate the coefficients of a logistic regression with a penalty.
 
@@ -78,8 +86,6 @@ def logistic(
         radius: of the features' ball around 0, above 0, chosen without the data. Subtract public
             centers and divide by public scales first.
         penalty: from 1e-6 to 1e3, chosen without the data. Less of it needs more noise.
-        budget: what the release may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``,
-            ``ny.approximate``, or ``ny.at_most``.
         intercept: if True, the model has a constant a, the first entry of the value. It is
             penalized too.
         sampling: if True, the curvature of the loss at the released fit is released, too, with an
@@ -88,9 +94,6 @@ def logistic(
         dimension: d, if ``x`` is a list of rows: no record decides it. A row of another length
             counts as one that is not finite. An array has its own.
         neighboring: "replace-one" only, with a public number of records: the fit's divisor.
-        ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
-        dataset: "name@version" in the ledger, with one row per unit.
-        account: the allocation of the dataset's account that pays.
 
     Returns:
         `Estimate`, with an array of the coefficients, the constant first. Its interval about the
@@ -106,12 +109,6 @@ def logistic(
         raises a ValueError. No interval covers a model without the penalty. No gap is stated, since
         no lower bound is proven.
 
-    Raises:
-        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
-        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
-            of these cases nothing is charged.
-        ChargedError: the computation failed after its charge, which stands.
-
     Examples:
         >>> import numpy as np
         >>> import neyman as ny
@@ -124,7 +121,7 @@ def logistic(
     [LO-4], [LO-7], [LO-8].
     """
     relation = relation_of(
-        neighboring,
+        paid,
         valid=("replace-one",),
         why="the number of records divides the loss and must be public",
     )
@@ -162,52 +159,80 @@ def logistic(
         "unit": aim.unit,
         "sampling": sampling,
     }
-    paid = ledger, dataset, account
-    release = Release.of("logistic", arguments, noise, relation, *paid, proof="logistic")
     scale = np.full(size + intercept, 1 / float(ball))
     if intercept:
         scale[0] = 1.0
 
-    def compute(bits: Bits) -> tuple[Lanes, tuple[Lanes, Lanes] | None]:
+    def noisy(bits: Bits) -> Fit:
         rows = signed_rows(as_floats(features), as_floats(given), float(ball), intercept)
         exact = fit(rows, weight, aim)
-        noisy = exact + rounded_gaussian(noise.sigma_squared, len(exact), bits)
+        found = exact + rounded_gaussian(noise.sigma_squared, len(exact), bits)
         if not sampling:
-            return noisy, None
+            return found, None
         # At the noisy fit, so that the second step reads nothing but the rows and the first one.
-        bent, squares = curvature(rows, np.asarray(noisy * aim.unit, np.float64))
-        size = len(noisy)
-        return noisy, (
+        bent, squares = curvature(rows, np.asarray(found * aim.unit, np.float64))
+        size = len(found)
+        return found, (
             bent + symmetric_noise(variance, size, bits),
             squares + symmetric_noise(variance, size, bits),
         )
 
-    def published(v: tuple[Lanes, tuple[Lanes, Lanes] | None]) -> dict[str, object]:
-        result: dict[str, object] = {"coefficients_in_units": v[0].tolist()}
-        if v[1] is not None:
-            result |= {"curvature": v[1][0].tolist(), "gradient_squares": v[1][1].tolist()}
+    def published(found: Fit) -> dict[str, object]:
+        result: dict[str, object] = {"coefficients_in_units": found[0].tolist()}
+        if found[1] is not None:
+            result |= {"curvature": found[1][0].tolist(), "gradient_squares": found[1][1].tolist()}
         return result
 
-    (released, bends), receipt = release.draw(compute, published)
+    statistic = Statistic("logistic", arguments, noise, noisy, published, "logistic")
+    (released, bends), receipt = statistic.release(**paid)
     # From here on only the release and public numbers are used.
     value = np.asarray(released * aim.unit, np.float64)
     deviation = noise.sigma * aim.unit
-    # Half a unit for the noise, half for the fit, and the search.
-    beyond = aim.unit + aim.gradient / weight
-    longest = most_length(weight)
-    error = np.full(len(value), math.nan)
+    error = None
     if bends is not None:
         varies = _sampling_variance(*bends, value, math.sqrt(variance), n, weight)
         error = np.sqrt(varies + deviation**2)
+    # Half a unit for the noise, half for the fit, and the search.
+    beyond = aim.unit + aim.gradient / weight
+    fitted = _Fitted(value, error, deviation, beyond, most_length(weight), scale)
+    return _of_fit(fitted, receipt, noise)
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """The noisy fit and its errors, before the scale of each coefficient.
+
+    Args:
+        value: the noisy fit.
+        error: of the value about the population; None without its curvature.
+        deviation: of the noise.
+        beyond: what rounding and the search add to a distance.
+        longest: the largest length of a fit.
+        scale: of each coefficient.
+    """
+
+    value: Floats
+    error: Floats | None
+    deviation: float
+    beyond: float
+    longest: float
+    scale: Floats
+
+
+def _of_fit(fitted: _Fitted, receipt: Mapping[str, Any], noise: RoundedGaussian) -> Estimate:
+    """Return the estimate from the noisy fit."""
+    value, scale, longest = fitted.value, fitted.scale, fitted.longest
+    error = np.full(len(value), math.nan) if fitted.error is None else fitted.error
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
-        if about == "population" and not sampling:
+        if about == "population" and fitted.error is None:
             raise ValueError(
                 "about = 'population': the release does not show how much the fit varies with the "
                 "records; give about='data' for the fit of these records, with noise alone, or "
                 "call the estimator with sampling=True"
             )
-        width = normal_half_width(1.0, miss) * (deviation if about == "data" else error) + beyond
+        deviation = fitted.deviation if about == "data" else error
+        width = normal_half_width(1.0, miss) * deviation + fitted.beyond
         low, high = np.maximum(value - width, -longest), np.minimum(value + width, longest)
         # The fit is in a ball; where noise has left it, an end on its surface remains.
         return fixed(np.minimum(low, longest) * scale), fixed(np.maximum(high, -longest) * scale)
@@ -216,7 +241,7 @@ def logistic(
         "logistic",
         fixed(value * scale),
         fixed(error * scale),
-        fixed(deviation * scale),
+        fixed(fitted.deviation * scale),
         receipt,
         noise,
         "Each coefficient of the penalized fit: of the law of the records, clipped to the ball, "

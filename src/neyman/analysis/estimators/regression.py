@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,15 @@ from neyman.analysis.estimators.least_squares import (
     population_width,
     solve,
 )
+from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import least_noise, symmetric_noise
-from neyman.analysis.estimators.payment import Release, radius_of, relation_of
-from neyman.ledger.ledger import Ledger
+from neyman.analysis.estimators.shared_arguments import (
+    Shared,
+    radius_of,
+    relation_of,
+    shares_arguments,
+)
+from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
@@ -32,6 +39,7 @@ MOST_FEATURES = 2000
 Lanes = NDArray[np.int64]
 
 
+@shares_arguments
 def regression(
     x: object,
     y: object,
@@ -42,10 +50,7 @@ def regression(
     intercept: bool = True,
     ridge: float | None = None,
     dimension: int | None = None,
-    neighboring: str = "replace-one",
-    ledger: Ledger | str | Path | None = None,
-    dataset: str | None = None,
-    account: str | None = None,
+    **paid: Unpack[Shared],
 ) -> Estimate:
     """Estimate the coefficients of a linear regression.
 
@@ -63,8 +68,6 @@ def regression(
             centers and divide by public scales first.
         bound: y is clipped to [-bound, bound], above 0, chosen without the data. A clipped y biases
             the coefficients, and no interval includes that.
-        budget: what the release may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``,
-            ``ny.approximate``, or ``ny.at_most``.
         intercept: if True, the model has a constant, the first entry of the value.
         ridge: at least 0, added to the mean squares of x / radius; chosen without the data. If left
             out, the release alone decides: 0 where the noise is small beside the second moments,
@@ -73,9 +76,6 @@ def regression(
             counts as one that is not finite. An array has its own.
         neighboring: "replace-one", where the number of records is public, or "add-remove", which
             needs the intercept: its noisy sum counts the records.
-        ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
-        dataset: "name@version" in the ledger, with one row per unit.
-        account: the allocation of the dataset's account that pays.
 
     Returns:
         `Estimate`, with an array of the coefficients, the intercept first. Its standard errors are
@@ -86,12 +86,6 @@ def regression(
         below 4 times the size of the noise. About the data the interval is proven for all data, for
         all coordinates together: it covers the least squares coefficients, without the ridge, of
         the clipped rows. No gap is stated: the error has no finite bound over all laws of x.
-
-    Raises:
-        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
-        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
-            of these cases nothing is charged.
-        ChargedError: the computation failed after its charge, which stands.
 
     Examples:
         >>> import numpy as np
@@ -105,7 +99,7 @@ def regression(
     Source: Dwork, Talwar, Thakurta and Zhang 2014 (noise in X'X); Wang 2018 (a ridge from the
     released eigenvalue); [RE-1], [RE-2], [RE-3], [RE-4], [RE-5], [RE-6].
     """
-    relation = relation_of(neighboring)
+    relation = relation_of(paid)
     features = vectors("x", x, relation=relation, dimension=dimension)
     target = one_per_record("y", y, relation=relation)
     n, size = features.shape
@@ -135,22 +129,44 @@ def regression(
         "grid": GRID,
         **({"records": n} if relation == "replace-one" else {}),
     }
-    paid = ledger, dataset, account
-    release = Release.of("regression", arguments, noise, relation, *paid, proof="regression")
     parts = float(ball), float(most), intercept
 
-    def compute(bits: Bits) -> Lanes:
+    def noisy(bits: Bits) -> Lanes:
         total = moments(as_floats(features), as_floats(target), *parts)
         return total + symmetric_noise(noise.sigma_squared, len(total), bits)
 
-    released, receipt = release.draw(compute, lambda v: {"second_moments": v.tolist()})
-    # From here on only the release and public numbers are used.
-    noisy, sigma = released.astype(np.float64), noise.sigma
-    rows = float(n) if relation == "replace-one" else max(float(noisy[0, 0]) / GRID**2, 1.0)
-    fit = solve(noisy, sigma, rows, None if added is None else added * rows * GRID**2)
+    def published(total: Lanes) -> dict[str, object]:
+        return {"second_moments": total.tolist()}
+
+    released = Statistic("regression", arguments, noise, noisy, published, "regression")
     scale = np.full(size + intercept, float(most) / float(ball))
     if intercept:
         scale[0] = float(most)
+    known = n if relation == "replace-one" else None
+    return _of_moments(*released.release(**paid), noise, known, added, scale)
+
+
+def _of_moments(
+    released: Lanes,
+    receipt: Mapping[str, Any],
+    noise: RoundedGaussian,
+    n: int | None,
+    ridge: float | None,
+    scale: NDArray[np.float64],
+) -> Estimate:
+    """Return the estimate from noisy second moments.
+
+    Args:
+        released: the moments, in units of the grid.
+        receipt: of the release.
+        noise: what was added.
+        n: number of records; None where it is secret.
+        ridge: added to the mean squares; None if the release decides.
+        scale: of each coefficient.
+    """
+    noisy, sigma = released.astype(np.float64), noise.sigma
+    rows = max(float(noisy[0, 0]) / GRID**2, 1.0) if n is None else float(n)
+    fit = solve(noisy, sigma, rows, None if ridge is None else ridge * rows * GRID**2)
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         if about == "data":

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import (
     TooMuchNoise,
     bounded_half_width,
@@ -20,9 +21,13 @@ from neyman.analysis.estimators.normal_noise import (
     normal_half_width,
     symmetric_noise,
 )
-from neyman.analysis.estimators.payment import Release, radius_of, relation_of
+from neyman.analysis.estimators.shared_arguments import (
+    Shared,
+    radius_of,
+    relation_of,
+    shares_arguments,
+)
 from neyman.analysis.training.clipping import careful_error, grid_rows
-from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, vectors
@@ -42,8 +47,21 @@ TOO_MUCH = (
 _ABOUT = "Each entry by itself of the covariance of the law of the records, clipped to the ball."
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
+Sums = tuple[Lanes, Lanes, int]
+"""The sum of x x^T, the sum of x, and the number of records."""
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """The noise, the grid, and how many units of it 1 is in the mean and a record in the number."""
+
+    noise: RoundedGaussian
+    grid: int
+    weight: int
+    of_number: int = 0
+
+
+@shares_arguments
 def covariance(
     rows: object,
     *,
@@ -51,10 +69,7 @@ def covariance(
     budget: Budget,
     centered: bool = True,
     dimension: int | None = None,
-    neighboring: str = "replace-one",
-    ledger: Ledger | str | Path | None = None,
-    dataset: str | None = None,
-    account: str | None = None,
+    **paid: Unpack[Shared],
 ) -> Estimate:
     """Estimate the covariance matrix of records in an l2 ball around 0.
 
@@ -70,12 +85,9 @@ def covariance(
             under replace-one. A record with an entry that is not finite, or is no number, counts as
             0, and so does one whose norm is beyond the largest double.
         radius: of the ball, above 0, chosen without the data. Subtract a public center first.
-        budget: as for `ny.estimate.mean`.
         centered: if True, estimate E (x - m)(x - m)^T with the mean m; if False, E x x^T.
         dimension: d, if ``rows`` is a list of rows: no record decides it. A row of another length
             counts as one that is not finite. An array has its own.
-        neighboring: "replace-one" or "add-remove".
-        ledger, dataset, account: as for `ny.estimate.mean`.
 
     Returns:
         `Estimate` of shape (d, d), symmetric. It may have negative eigenvalues. Its interval about
@@ -86,12 +98,6 @@ def covariance(
         Under add-remove both are estimates, and the interval is infinite where there may be fewer
         than 2 records. There is no gap, because no lower bound is proven for this problem.
 
-    Raises:
-        TypeError, ValueError: an argument is wrong. No content of the data raises an error.
-        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
-            of these cases nothing is charged.
-        ChargedError: the computation failed after its charge, which stands.
-
     Examples:
         >>> import neyman as ny
         >>> rows = [(0.6, 0.5), (-0.6, -0.5), (0.6, -0.5), (-0.6, 0.5)] * 5000
@@ -101,42 +107,57 @@ def covariance(
 
     Source: [EM-1], [EM-2], [EM-3], [EM-4], [EM-10], [EM-13].
     """
-    relation = relation_of(neighboring)
+    relation = relation_of(paid)
     array = vectors("rows", rows, relation=relation, dimension=dimension)
     n, size = array.shape
     if size > MOST_DIMENSION:
         raise ValueError(f"rows has {size} columns; it must have at most {MOST_DIMENSION}")
     exact = radius_of(radius)
-    if relation == "add-remove":
-        return _unknown_size(array, exact, budget, centered, (ledger, dataset, account))
-    if n < 2:
+    known = relation == "replace-one"
+    if known and n < 2:
         raise ValueError(f"rows has {n} record; a covariance needs at least 2")
-    plan = _plan(budget, n, size, centered)
-    noise, grid, weight = plan.noise, plan.grid, plan.weight
+    plan = _plan(budget, n, size, centered) if known else _plan_beside_a_number(budget, centered)
+    noise, grid, weight, real = plan.noise, plan.grid, plan.weight, float(exact)
     arguments = {
         "radius": str(exact),
-        "records": n,
         "dimension": size,
         "centered": centered,
         "grid": grid,
         "weight": weight,
+        **({"records": n} if known else {"weight_of_number": plan.of_number}),
     }
-    release = Release.of("covariance", arguments, noise, relation, ledger, dataset, account)
-    real = float(exact)
 
-    def compute(bits: Bits) -> tuple[Lanes, Lanes]:
+    def noisy(bits: Bits) -> Sums:
         squares, total = moments(array, real, grid)
         squares += symmetric_noise(noise.sigma_squared, size, bits)
         if weight:
             total += rounded_gaussian(noise.sigma_squared / (2 * weight**2), size, bits)
         else:
             total[:] = 0
-        return squares, total
+        if known:
+            return squares, total, n
+        extra = rounded_gaussian(noise.sigma_squared / plan.of_number**2, 1, bits)
+        return squares, total, n + int(extra[0])
 
-    (squares, total), receipt = release.draw(
-        compute, lambda v: {"squares": v[0].tolist(), "total": v[1].tolist() if weight else None}
-    )
-    unit = real / grid
+    def published(sums: Sums) -> dict[str, object]:
+        squares, total, records = sums
+        content: dict[str, object] = {
+            "squares": squares.tolist(),
+            "total": total.tolist() if weight else None,
+        }
+        return content if known else content | {"records": records}
+
+    released = Statistic("covariance", arguments, noise, noisy, published).release(**paid)
+    return (_of_known_size if known else _of_unknown_size)(*released, plan, centered, real)
+
+
+def _of_known_size(
+    sums: Sums, receipt: Mapping[str, Any], plan: _Plan, centered: bool, radius: float
+) -> Estimate:
+    """Return the estimate from noisy sums over a public number of records."""
+    (squares, total, n), size = sums, len(sums[1])
+    noise, grid, weight = plan.noise, plan.grid, plan.weight
+    unit = radius / grid
     second, mean = squares * (unit * unit / n), total * (unit / n)
     diagonal = np.eye(size, dtype=bool)
     sigma = noise.sigma * unit * unit / n
@@ -155,9 +176,9 @@ def covariance(
             entry = [normal_half_width(s, share) for s in (sigma, sigma / math.sqrt(2))]
             around = normal_half_width(of_mean, share) + off_mean if centered else 0.0
         else:
-            half = real * real / 2
+            half = radius * radius / 2
             entry = [bounded_half_width(half, n, s, share) for s in (sigma, sigma / math.sqrt(2))]
-            around = bounded_half_width(real, n, of_mean, share) + off_mean if centered else 0.0
+            around = bounded_half_width(radius, n, of_mean, share) + off_mean if centered else 0.0
         width = np.where(diagonal, entry[0], entry[1]) + off_square
         width = width + around * np.add.outer(np.abs(mean), np.abs(mean)) + around**2
         times = scale if about == "data" else 1.0
@@ -165,51 +186,17 @@ def covariance(
 
     squared = np.add.outer(mean**2, mean**2) * np.where(diagonal, 2.0, 1.0) * of_mean**2
     noise_error = np.sqrt(deviations**2 + squared) * scale
-    error = np.hypot(noise_error, _sampling(diagonal, centered, real) / math.sqrt(n) * scale)
+    error = np.hypot(noise_error, _sampling(diagonal, centered, radius) / math.sqrt(n) * scale)
     entries = shaped(value, flat=False), shaped(error, flat=False), shaped(noise_error, flat=False)
     return Estimate("covariance", *entries, receipt, noise, _ABOUT, limits)
 
 
-def _unknown_size(
-    array: NDArray[Any],
-    exact: Fraction,
-    budget: Budget,
-    centered: bool,
-    paid: tuple[Ledger | str | Path | None, str | None, str | None],
+def _of_unknown_size(
+    sums: Sums, receipt: Mapping[str, Any], plan: _Plan, centered: bool, radius: float
 ) -> Estimate:
-    """The moments and the number of records in one release [EM-13]."""
-    size, radius = array.shape[1], float(exact)
-    noise, grid = _noise_beside_a_number(budget, centered)
-    weight = grid // 2 if centered else 0
-    of_number = grid * grid // 2  # units of one record in the number
-    arguments = {
-        "radius": str(exact),
-        "dimension": size,
-        "centered": centered,
-        "grid": grid,
-        "weight": weight,
-        "weight_of_number": of_number,
-    }
-    release = Release.of("covariance", arguments, noise, "add-remove", *paid)
-
-    def compute(bits: Bits) -> tuple[Lanes, Lanes, int]:
-        squares, total = moments(array, radius, grid)
-        squares += symmetric_noise(noise.sigma_squared, size, bits)
-        if weight:
-            total += rounded_gaussian(noise.sigma_squared / (2 * weight**2), size, bits)
-        else:
-            total[:] = 0
-        extra = rounded_gaussian(noise.sigma_squared / of_number**2, 1, bits)
-        return squares, total, len(array) + int(extra[0])
-
-    (squares, total, records), receipt = release.draw(
-        compute,
-        lambda v: {
-            "squares": v[0].tolist(),
-            "total": v[1].tolist() if weight else None,
-            "records": v[2],
-        },
-    )
+    """Return the estimate from noisy sums over a noisy number of records [EM-13]."""
+    (squares, total, records), size = sums, len(sums[1])
+    noise, grid, weight, of_number = plan.noise, plan.grid, plan.weight, plan.of_number
     unit = radius / grid
     count = max(float(records), 2.0)
     second, mean = squares * (unit * unit / count), total * (unit / count)
@@ -289,23 +276,17 @@ def moments(array: NDArray[Any], radius: float, grid: int) -> tuple[Lanes, Lanes
     return squares, total
 
 
-def _noise_beside_a_number(budget: Budget, centered: bool) -> tuple[RoundedGaussian, int]:
+def _plan_beside_a_number(budget: Budget, centered: bool) -> _Plan:
     """Return the noise and the grid, without the number of records [EM-13]."""
     for grid in GRIDS[1:]:
         # 4 times the squared shift: of the squares, of the sum twice its weight, of the number.
         squared = grid**4 * (4 + (2 if centered else 0) + 1) // 4
         try:
-            return least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2), grid
+            noise = least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2)
         except TooMuchNoise:
             continue
+        return _Plan(noise, grid, grid // 2 if centered else 0, grid * grid // 2)
     raise TooMuchNoise(TOO_MUCH)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    noise: RoundedGaussian
-    grid: int
-    weight: int
 
 
 def _plan(budget: Budget, n: int, size: int, centered: bool) -> _Plan:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,10 @@ from scipy.special import ndtri
 
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number
+from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import least_noise, normal_half_width
-from neyman.analysis.estimators.payment import Release, relation_of
-from neyman.ledger.ledger import Ledger
+from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
+from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.noise import Bits, rounded_gaussian
 from neyman.noise.quantile_draw import draw_sorted_quantile
@@ -37,15 +38,13 @@ KNOWN_SIZE = (
 )
 
 
+@shares_arguments
 def normal_mean(
     values: object,
     *,
     sigma: float | Fraction | str,
     budget: Budget,
-    neighboring: str = "replace-one",
-    ledger: Ledger | str | Path | None = None,
-    dataset: str | None = None,
-    account: str | None = None,
+    **paid: Unpack[Shared],
 ) -> Estimate:
     """Estimate the mean of normal records, without a bound on the mean.
 
@@ -61,9 +60,9 @@ def normal_mean(
             value at an end: NaN as the lower one.
         sigma: standard deviation of a record, or an upper bound on it, from 1e-100 to 1e100,
             chosen without the data.
-        budget: as for `ny.estimate.mean`. The first step needs epsilon = 735 / n.
+        budget: what the release may reveal, such as ``ny.gdp(1)`` or ``ny.zcdp(0.5)``. The first
+            step needs epsilon = 735 / n, so too few records for it are refused.
         neighboring: "replace-one" only: the number of records is public.
-        ledger, dataset, account: as for `ny.estimate.mean`.
 
     Returns:
         `Estimate`. If the records are independent and normal with a standard deviation of at most
@@ -72,13 +71,6 @@ def normal_mean(
         the mean of the records under the same model. The standard error is an upper bound if no
         record is clipped. ``.least`` is the least error for "normal-mean"; there is no gap, because
         a mean squared error is not bounded by what holds with probability 0.9999.
-
-    Raises:
-        TypeError, ValueError: an argument is wrong, or there are too few records for the budget.
-            No content of the data raises an error.
-        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
-            of these cases nothing is charged.
-        ChargedError: the computation failed after its charge, which stands.
 
     Examples:
         >>> import neyman as ny
@@ -90,7 +82,7 @@ def normal_mean(
 
     Source: Karwa and Vadhan 2018, for the two steps; [EM-1], [EM-3], [EM-11].
     """
-    relation = relation_of(neighboring, valid=("replace-one",), why=KNOWN_SIZE)
+    relation = relation_of(paid, valid=("replace-one",), why=KNOWN_SIZE)
     array = one_per_record("values", values, relation=relation)
     n = len(array)
     exact = check.exact("sigma", sigma)
@@ -111,7 +103,6 @@ def normal_mean(
             "ny.estimate.mean with a radius"
         )
     noise = least_noise(budget, (2 * GRID) ** 2, location)
-    released = noise + location
     scale = float(exact)
     bound = scale * wide
     arguments = {
@@ -122,9 +113,8 @@ def normal_mean(
         "bound": bound,
         "grid": GRID,
     }
-    release = Release.of("normal_mean", arguments, released, relation, ledger, dataset, account)
 
-    def compute(bits: Bits) -> tuple[float, int]:
+    def noisy(bits: Bits) -> tuple[float, int]:
         numbers = as_floats(array)
         ranked = np.sort(_places(numbers, scale))
         place = draw_sorted_quantile(ranked, (-REACH, REACH), Fraction(1, 2), rate, bits)
@@ -132,13 +122,37 @@ def normal_mean(
         total = int(_around(numbers, center, bound).sum())
         return center, total + int(rounded_gaussian(noise.sigma_squared, 1, bits)[0])
 
-    (center, total), receipt = release.draw(
-        compute,
-        lambda v: {"location": v[0], "total": v[1]},
-    )
+    def published(steps: tuple[float, int]) -> dict[str, object]:
+        return {"location": steps[0], "total": steps[1]}
+
+    statistic = Statistic("normal_mean", arguments, noise + location, noisy, published)
+    (center, total), receipt = statistic.release(**paid)
     unit = bound / GRID
-    value = center + total * unit / n
     deviation = noise.sigma * unit / n
+    value = center + total * unit / n
+    return _of_sum(value, deviation, receipt, statistic.mechanism, n, scale, unit)
+
+
+def _of_sum(
+    value: float,
+    deviation: float,
+    receipt: Mapping[str, Any],
+    mechanism: Mechanism,
+    n: int,
+    scale: float,
+    unit: float,
+) -> Estimate:
+    """Return the estimate from the noisy mean around the location.
+
+    Args:
+        value: the noisy mean.
+        deviation: of the noise in it.
+        receipt: of the release.
+        mechanism: what was released.
+        n: number of records.
+        scale: sigma.
+        unit: of the grid.
+    """
     error = math.hypot(scale / math.sqrt(n), deviation)
     off = unit + abs(value) * 2.0**-50  # rounding to the grid, of the noise, and of the sum
 
@@ -157,7 +171,7 @@ def normal_mean(
         error,
         deviation,
         receipt,
-        released,
+        mechanism,
         "The mean of the normal law of the records.",
         limits,
         None,

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
+from typing import Unpack
 
-from neyman.analysis.estimators.payment import Release
+from neyman.analysis.estimators.noisy_statistic import Statistic
+from neyman.analysis.estimators.shared_arguments import shares_arguments
 from neyman.analysis.hypothesis_tests.arguments import (
     Alternative,
     alternative_of,
@@ -22,12 +23,12 @@ from neyman.analysis.hypothesis_tests.arguments import (
 from neyman.analysis.hypothesis_tests.binomial_sums import Interval, count, tail
 from neyman.analysis.hypothesis_tests.released_test import TestResult
 from neyman.curves.tradeoff.curve import Described
-from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.noise import Bits
 from neyman.numerics.bound import Bound
 from neyman.numerics.roots import bisect, bisect_whole
+from neyman.publishing.release.charged_call import Payment
 
 __all__ = ["PARTS", "BinomialTest", "NoisyCount"]
 
@@ -208,14 +209,13 @@ class BinomialTest:
             low, high = greater if self.alternative == "greater" else less
         return Bound(low, high, "upper", METHOD)
 
+    @shares_arguments
     def release(
         self,
         successes: float,
         *,
         coverage: float = 0.95,
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
+        **paid: Unpack[Payment],
     ) -> TestResult:
         """Release the noisy count, with its p-value and an interval for the probability.
 
@@ -223,19 +223,9 @@ class BinomialTest:
             successes: number of records that are successes. It is rounded down and clipped to
                 0, ..., n, and what is no number counts as 0: no value raises an error.
             coverage: of the interval, in (0, 1); its two ends miss equally often.
-            ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says
-                so.
-            dataset: "name@version" in the ledger, registered under replace-one, one row per unit.
-            account: the allocation of the dataset's account that pays.
 
         Returns:
             `TestResult`.
-
-        Raises:
-            ValueError: an argument is wrong.
-            LedgerError, BudgetRefused: the dataset is not registered so, or too little is left;
-                nothing is charged.
-            ChargedError: the computation failed after its charge, which stands.
         """
         covers = float(inside("coverage", coverage))
         noisy = self._count
@@ -246,8 +236,6 @@ class BinomialTest:
             "grid": PARTS,
             "coverage": covers,
         }
-        paid = ledger, dataset, account
-        release = Release.of_test("binomial-test", arguments, self.mechanism, *paid)
         _ = noisy.noise
 
         def published(place: Fraction) -> dict[str, object]:
@@ -259,5 +247,11 @@ class BinomialTest:
                 "interval": list(ends),
             }
 
-        _, receipt = release.draw(lambda bits: noisy.draw(successes, bits), published)
-        return TestResult.of(receipt, METHOD, covers, self.mechanism)
+        statistic = Statistic.of_test(
+            "binomial-test",
+            arguments,
+            self.mechanism,
+            lambda bits: noisy.draw(successes, bits),
+            published,
+        )
+        return TestResult.of(statistic.release(**paid)[1], METHOD, covers, self.mechanism)

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
+from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import least_noise
-from neyman.analysis.estimators.payment import Release
+from neyman.analysis.estimators.shared_arguments import shares_arguments
 from neyman.analysis.hypothesis_tests.arguments import (
     clipped_count,
     inside,
@@ -21,12 +22,12 @@ from neyman.analysis.hypothesis_tests.arguments import (
     released_integer,
 )
 from neyman.analysis.hypothesis_tests.released_test import TestResult
-from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.raw_values import in_order
+from neyman.publishing.release.charged_call import Payment
 
 __all__ = ["GoodnessOfFitTest"]
 
@@ -146,32 +147,20 @@ class GoodnessOfFitTest:
         rest -= rest.mean(axis=1, keepdims=True)
         return np.sum(rest * rest / (expected + float(self.mechanism.sigma_squared)), axis=1)
 
+    @shares_arguments
     def release(
         self,
         counts: Iterable[float],
-        *,
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
+        **paid: Unpack[Payment],
     ) -> TestResult:
         """Release the noisy counts and their p-value.
 
         Args:
             counts: number of records in each category, in the order of ``shares``. Each is rounded
                 down and clipped to 0, ..., n, and what is no number counts as 0.
-            ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says
-                so.
-            dataset: "name@version" in the ledger, registered under replace-one, one row per unit.
-            account: the allocation of the dataset's account that pays.
 
         Returns:
             `TestResult`, without an estimate or an interval. The receipt has the noisy counts.
-
-        Raises:
-            ValueError: an argument is wrong.
-            LedgerError, BudgetRefused: the dataset is not registered so, or too little is left;
-                nothing is charged.
-            ChargedError: the computation failed after its charge, which stands.
         """
         listed = in_order("counts", counts)
         if len(listed) != len(self.shares):
@@ -184,8 +173,6 @@ class GoodnessOfFitTest:
             "shares": [str(share) for share in self.shares],
             "simulations": self.simulations,
         }
-        paid = ledger, dataset, account
-        release = Release.of_test("goodness-of-fit-test", arguments, self.mechanism, *paid)
 
         def noisy(bits: Bits) -> list[int]:
             exact = np.array([clipped_count(x, self.n) for x in listed], np.int64)
@@ -196,5 +183,7 @@ class GoodnessOfFitTest:
             p = self.p_value(values)
             return {"noisy_counts": values, "p_value": {"lower": p.lower, "upper": p.upper}}
 
-        _, receipt = release.draw(noisy, published)
-        return TestResult.of(receipt, METHOD, None, self.mechanism)
+        statistic = Statistic.of_test(
+            "goodness-of-fit-test", arguments, self.mechanism, noisy, published
+        )
+        return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)

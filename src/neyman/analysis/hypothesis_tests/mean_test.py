@@ -6,16 +6,16 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri
 
 from neyman.accounting.calibrate import Budget
+from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import least_noise
-from neyman.analysis.estimators.payment import Release
+from neyman.analysis.estimators.shared_arguments import shares_arguments
 from neyman.analysis.hypothesis_tests.arguments import (
     Alternative,
     alternative_of,
@@ -23,12 +23,12 @@ from neyman.analysis.hypothesis_tests.arguments import (
     released_integer,
 )
 from neyman.analysis.hypothesis_tests.released_test import TestResult
-from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.raw_values import as_floats, one_per_record
+from neyman.publishing.release.charged_call import Payment
 
 __all__ = ["MeanTest"]
 
@@ -148,31 +148,19 @@ class MeanTest:
         third = BERRY_ESSEEN * GRID * worst / (worst + variance) ** 1.5
         return min(min(bound, normal + third) * (1 + SLACK) + MISS, 1.0)
 
+    @shares_arguments
     def release(
         self,
         values: object,
-        *,
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
+        **paid: Unpack[Payment],
     ) -> TestResult:
         """Release both noisy sums, with their p-value.
 
         Args:
             values: n real numbers, one per record. What is no number counts as the null value.
-            ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says
-                so.
-            dataset: "name@version" in the ledger, registered under replace-one, one row per unit.
-            account: the allocation of the dataset's account that pays.
 
         Returns:
             `TestResult`. Its estimate is of the mean of the clipped records, null + clip E[y].
-
-        Raises:
-            ValueError: an argument is wrong, or there are not n values.
-            LedgerError, BudgetRefused: the dataset is not registered so, or too little is left;
-                nothing is charged.
-            ChargedError: the computation failed after its charge, which stands.
         """
         array = one_per_record("values", values, relation="replace-one")
         if len(array) != self.n:
@@ -184,8 +172,6 @@ class MeanTest:
             "alternative": self.alternative,
             "grid": GRID,
         }
-        paid = ledger, dataset, account
-        release = Release.of_test("mean-test", arguments, self.mechanism, *paid)
 
         def noisy(bits: Bits) -> tuple[int, int]:
             first, second = self._sums(array)
@@ -201,8 +187,8 @@ class MeanTest:
                 "estimate": estimate,
             }
 
-        _, receipt = release.draw(noisy, published)
-        return TestResult.of(receipt, METHOD, None, self.mechanism)
+        statistic = Statistic.of_test("mean-test", arguments, self.mechanism, noisy, published)
+        return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)
 
     def _sums(self, array: NDArray[Any]) -> tuple[int, int]:
         """Return the sums of y and of y^2 in units of the grid, each record alone [PT-11]."""

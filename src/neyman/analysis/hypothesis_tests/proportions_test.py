@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
-from neyman.analysis.estimators.payment import Release
+from neyman.analysis.estimators.noisy_statistic import Statistic
+from neyman.analysis.estimators.shared_arguments import shares_arguments
 from neyman.analysis.hypothesis_tests.arguments import (
     Alternative,
     alternative_of,
@@ -25,12 +26,12 @@ from neyman.analysis.hypothesis_tests.binomial_sums import Interval
 from neyman.analysis.hypothesis_tests.binomial_test import PARTS, SURE, NoisyCount
 from neyman.analysis.hypothesis_tests.released_test import TestResult
 from neyman.curves.tradeoff.curve import Described
-from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.raw_values import in_order
+from neyman.publishing.release.charged_call import Payment
 
 __all__ = ["ProportionsTest"]
 
@@ -152,14 +153,13 @@ class ProportionsTest:
         low = min(max(least * (1 - SLACK) - SURE[1], 0.0) + MISS, 1.0)
         return low, min(most * (1 + SLACK) + MISS, 1.0)
 
+    @shares_arguments
     def release(
         self,
         successes: Iterable[float],
         *,
         coverage: float = 0.95,
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
+        **paid: Unpack[Payment],
     ) -> TestResult:
         """Release both noisy counts, with their p-value and an interval for the difference.
 
@@ -167,15 +167,9 @@ class ProportionsTest:
             successes: number of successes in the first and in the second group, each clipped as in
                 `BinomialTest.release`.
             coverage: of the interval for the first proportion minus the second, in (0, 1).
-            ledger: as in `BinomialTest.release`.
-            dataset: as in `BinomialTest.release`.
-            account: as in `BinomialTest.release`.
 
         Returns:
             `TestResult`.
-
-        Raises:
-            ValueError, LedgerError, BudgetRefused, ChargedError: as in `BinomialTest.release`.
         """
         covers = float(inside("coverage", coverage))
         counts = in_order("successes", successes)
@@ -187,8 +181,6 @@ class ProportionsTest:
             "grid": PARTS,
             "coverage": covers,
         }
-        paid = ledger, dataset, account
-        release = Release.of_test("proportions-test", arguments, self.mechanism, *paid)
         groups = self._groups
         _ = groups[0].noise, groups[1].noise
 
@@ -210,8 +202,10 @@ class ProportionsTest:
                 ],
             }
 
-        _, receipt = release.draw(noisy, published)
-        return TestResult.of(receipt, METHOD, covers, self.mechanism)
+        statistic = Statistic.of_test(
+            "proportions-test", arguments, self.mechanism, noisy, published
+        )
+        return TestResult.of(statistic.release(**paid)[1], METHOD, covers, self.mechanism)
 
 
 def _combined(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,23 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.dp_sgd import DPSGD
+from neyman.publishing.plan.query import Neighboring
+from neyman.publishing.release.charged_call import call_guarantee
 from neyman.publishing.release.field_comparison import Differs, intervals
 from neyman.publishing.release.receipt import versions
+from neyman.publishing.release.receipt_format import (
+    RECEIPT,
+    LedgerPart,
+    ParametersPart,
+    StepsPart,
+    TrainingReceipt,
+    UnitPart,
+)
 from neyman.storage.reading import read_file
 
 __all__ = ["PARAMETERS", "RECEIPT", "REPORT", "Trained", "draft", "report"]
 
-RECEIPT, REPORT, PARAMETERS = "receipt.json", "report.md", "parameters.npy"
-SCHEMA = "neyman-training-receipt/1"
-DELTAS = (1e-5, 1e-6, 1e-9)
-LEVELS = (0.001, 0.01, 0.05, 0.1)
+REPORT, PARAMETERS = "report.md", "parameters.npy"
 _MOST = 1 << 40
 
 CONDITIONS = (
@@ -96,7 +103,7 @@ class Trained:
             receipt = json.loads(read_file(folder / RECEIPT))
             text = read_file(folder / REPORT).decode()
             content = read_file(folder / PARAMETERS, _MOST)
-            listed = receipt["parameters"]["sha256"]
+            listed = TrainingReceipt.read(receipt).parameters.sha256
             parameters = np.load(io.BytesIO(content), allow_pickle=False)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
@@ -126,12 +133,13 @@ class Trained:
         The check needs no data: it computes the guarantee, the noise, and the charge again. It
         cannot show that the run took place as stated.
         """
-        receipt, terms = self.receipt, self.receipt["terms"]
-        mechanism = self.mechanism
+        receipt = TrainingReceipt.read(self.receipt)
+        mechanism, terms, ledger = self.mechanism, receipt.terms, receipt.ledger
         wrong: list[str] = []
         try:
             # Another version may enclose the same numbers in other intervals.
-            list(intervals("guarantee", json.loads(_guarantee(mechanism)), receipt["guarantee"]))
+            own = call_guarantee(mechanism).to_dict()
+            list(intervals("guarantee", own, self.receipt["guarantee"]))
         except Differs as error:
             wrong.append(f"guarantee: {error}")
         variance = noise_variance(mechanism, terms["grid"])
@@ -139,28 +147,23 @@ class Trained:
             wrong.append("noise: its variance is not (sigma grid)^2, or (2 sigma grid)^2")
         if terms["divisor"] != mechanism.batch:
             wrong.append("divisor: it is not the declared batch size")
-        ledger = receipt["ledger"]
-        delta = Fraction(ledger["charged_delta"])
-        if ledger["currency"] == "pure":
+        delta = Fraction(ledger.charged_delta)
+        if ledger.currency == "pure":
             owed = price(mechanism, "pure", delta)
         else:
-            owed = charge(mechanism, ledger["currency"])
-        if Fraction(ledger["charged"]) < owed[0] or delta < owed[1]:
+            owed = charge(mechanism, ledger.currency)
+        if Fraction(ledger.charged) < owed[0] or delta < owed[1]:
             wrong.append(f"ledger: the charge is below {owed[0]}")
-        if key_of(terms) != receipt["key"]:
+        if key_of(terms) != receipt.key:
             wrong.append("key: it is not the hash of the terms")
-        if receipt["steps"]["run"] + receipt["steps"]["lost"] != mechanism.steps:
+        if receipt.steps.run + receipt.steps.lost != mechanism.steps:
             wrong.append("steps: those run and those lost are not those of the mechanism")
         return wrong
 
 
 def draft(
-    terms: Terms,
-    lost: int,
-    protects: str,
-    ledger: Mapping[str, Any],
-    content: bytes,
-) -> dict[str, Any]:
+    terms: Terms, lost: int, protects: str, ledger: LedgerPart, content: bytes
+) -> TrainingReceipt:
     """Return the receipt of a run.
 
     Args:
@@ -170,50 +173,35 @@ def draft(
         ledger: the charge.
         content: the bytes of the file of parameters.
     """
-    conditions: list[str] = [*CONDITIONS]
-    if terms.piece > 1:
-        conditions.append(TOGETHER.format(piece=terms.piece))
-    return {
-        "schema": SCHEMA,
-        "terms": json.loads(terms.to_json()),
-        "key": terms.key,
-        "unit": {"protects": protects, "rows": 1},
-        "neighboring": terms.mechanism.neighboring,
-        "guarantee": json.loads(_guarantee(terms.mechanism)),
-        "proof": "TR-1 to TR-4 of docs/certificates/training.md",
-        "conditions": conditions,
-        "steps": {"run": terms.mechanism.steps - lost, "lost": lost},
-        "ledger": dict(ledger),
-        "parameters": {
-            "path": PARAMETERS,
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "shape": list(terms.start.shape),
-        },
-        "seeds": None,
-        "versions": versions(),
-    }
+    together = (TOGETHER.format(piece=terms.piece),) if terms.piece > 1 else ()
+    return TrainingReceipt(
+        schema=TrainingReceipt.SCHEMA,
+        terms=json.loads(terms.to_json()),
+        key=terms.key,
+        unit=UnitPart(protects=protects, rows=1),
+        neighboring=cast(Neighboring, terms.mechanism.neighboring),
+        guarantee=call_guarantee(terms.mechanism),
+        proof="TR-1 to TR-4 of docs/certificates/training.md",
+        conditions=(*CONDITIONS, *together),
+        steps=StepsPart(run=terms.mechanism.steps - lost, lost=lost),
+        ledger=ledger,
+        parameters=ParametersPart(
+            path=PARAMETERS,
+            sha256=hashlib.sha256(content).hexdigest(),
+            shape=terms.start.shape,
+        ),
+        seeds=None,
+        versions=versions(),
+    )
 
 
-@lru_cache(maxsize=16)
-def _guarantee(mechanism: DPSGD) -> str:
-    """Return what the whole run reveals as JSON, each number with both ends."""
-    curve = mechanism.tradeoff()
-    epsilons = [(d, curve.epsilon(delta=d)) for d in DELTAS]
-    powers = [(a, curve.power(level=a)) for a in LEVELS]
-    guarantee = {
-        "epsilon": [{"delta": d, "lower": e.lower, "upper": e.upper} for d, e in epsilons],
-        "power": [{"level": a, "lower": b.lower, "upper": b.upper} for a, b in powers],
-    }
-    return json.dumps(guarantee)
-
-
-def report(receipt: Mapping[str, Any]) -> str:
+def report(receipt: TrainingReceipt) -> str:
     """Return the report of a run as Markdown, from its receipt."""
-    terms, guarantee = receipt["terms"], receipt["guarantee"]
+    terms, guarantee = receipt.terms, receipt.guarantee
     mechanism = terms["mechanism"]
-    power = next(p for p in guarantee["power"] if p["level"] == 0.05)
-    most = digits.percent(power["upper"])
-    if receipt["neighboring"] == "add-remove":
+    power = next(point for point in guarantee.power if point.level == 0.05)
+    most = digits.percent(power.upper)
+    if receipt.neighboring == "add-remove":
         sentence = (
             "An attacker who sees every training step and wrongly flags a non-member 5% of the "
             f"time can correctly flag a training record at most {most} of the time. Guessing "
@@ -225,12 +213,12 @@ def report(receipt: Mapping[str, Any]) -> str:
             f"training record 5% of the time can correctly confirm a true claim at most {most} of "
             "the time. Guessing would confirm it 5% of the time."
         )
-    steps, ledger = receipt["steps"], receipt["ledger"]
+    steps, ledger = receipt.steps, receipt.ledger
     lines = [
         f"# Training run {terms['name']}",
         "",
-        *([f"**{NOTICE}**", ""] if ledger.get("throwaway") else []),
-        f"Dataset {terms['dataset']}. Each record is about one {receipt['unit']['protects']}. "
+        *([f"**{NOTICE}**", ""] if ledger.throwaway else []),
+        f"Dataset {terms['dataset']}. Each record is about one {receipt.unit.protects}. "
         f"Neighboring datasets: {receipt['neighboring']}.",
         "",
         "## Disclosure risk for one record",
@@ -240,31 +228,34 @@ def report(receipt: Mapping[str, Any]) -> str:
         "|False positive rate|True positive rate (at most)|",
         "|---:|---:|",
         *(
-            f"|{digits.percent(p['level'])}|{digits.percent(p['upper'])}|"
-            for p in guarantee["power"]
+            f"|{digits.percent(point.level)}|{digits.percent(point.upper)}|"
+            for point in guarantee.power
         ),
         "",
         "|Delta|Epsilon (at most)|",
         "|---:|---:|",
-        *(f"|{p['delta']:g}|{digits.number(p['upper'])}|" for p in guarantee["epsilon"]),
+        *(
+            f"|{point.delta:g}|{digits.number(math.inf if point.upper is None else point.upper)}|"
+            for point in guarantee.epsilon
+        ),
         "",
         "## What ran",
         "",
-        f"- {steps['run']} steps with {mechanism['sampling']} batches of {mechanism['batch']} "
+        f"- {steps.run} steps with {mechanism['sampling']} batches of {mechanism['batch']} "
         f"records in expectation, of {mechanism['n']} declared records.",
-        f"- {steps['lost']} more steps were charged, and a stopped process lost their results.",
+        f"- {steps.lost} more steps were charged, and a stopped process lost their results.",
         f"- Gradients were clipped to norm {terms['clip']} and rounded to 1/{terms['grid']} of it.",
         "- Rounded Gaussian noise with sigma "
         f"{mechanism['sigma']} times the largest change of a sum, drawn exactly.",
         f"- Sums were divided by {terms['divisor']}, the declared batch size.",
-        f"- Ledger entry {ledger['entry']}: {digits.number(Fraction(ledger['charged']))} in "
-        f"{ledger['currency']}, delta {ledger['charged_delta']}.",
+        f"- Ledger entry {ledger.entry}: {digits.number(Fraction(ledger.charged))} in "
+        f"{ledger.currency}, delta {ledger.charged_delta}.",
         "",
         "## Conditions",
         "",
         "The guarantee includes floating-point arithmetic. It holds under these conditions:",
         "",
-        *(f"- {text}" for text in receipt["conditions"]),
+        *(f"- {text}" for text in receipt.conditions),
         "",
     ]
     return "\n".join(lines)

@@ -19,16 +19,17 @@ from numpy.typing import NDArray
 
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
 from neyman.analysis.training.clipping import clipped_sum
-from neyman.analysis.training.result import PARAMETERS, RECEIPT, REPORT, Trained, draft, report
+from neyman.analysis.training.result import PARAMETERS, REPORT, Trained, draft, report
 from neyman.analysis.training.terms import Terms, price
-from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import Account, ChargedError, LedgerError
+from neyman.ledger.records import Account, ChargedError, Entry, LedgerError
 from neyman.mechanisms.batches import pieces
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import SecureBits, rounded_gaussian
 from neyman.notebook import progress_line
 from neyman.numerics import check
+from neyman.publishing.release.charged_call import ChargedCall, Failure, Payer, opened
+from neyman.publishing.release.receipt_format import RECEIPT, LedgerPart, TrainingReceipt
 from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.signing import sign as signed
 from neyman.storage.durable import make_folder, replace_file
@@ -138,7 +139,7 @@ def train(
     mechanism.batches(many)  # refuses another number of rows where it is public
     every = check.integer("save_every", save_every, 1)
     beside = check.exact("delta", delta)
-    book = ledger if isinstance(ledger, Ledger) else Ledger(str(ledger))
+    book = opened(ledger)
     paid = book.account(dataset, account or "")
     _check_unit(terms, paid)
     if beside and paid.currency != "pure":
@@ -153,29 +154,36 @@ def train(
         if published is not None:
             return _finished(folder, published[1][RECEIPT])
         # What can fail without data fails before the charge.
-        unpaid = {"entry": "", "currency": paid.currency, "charged": "0", "charged_delta": "0"}
+        unpaid = LedgerPart.of(dataset, paid.currency, 0, 0, throwaway=book.throwaway)
         report(draft(terms, 0, paid.protects, unpaid, b""))
         rounded_gaussian(terms.sigma_squared, 1, SecureBits())
-        state, parameters = _begin(terms, book, paid, folder, beside, charge_again)
-        failure = ""
+        payer = Payer.of(book, paid)
+        state, parameters, entry = _reserved(terms, payer, folder, beside, again=charge_again)
         job = _Run(terms, gradient, many, folder, every, book)
-        try:
-            with library_warnings():
-                state, parameters = job.finish(state, parameters)
-            return _publish(terms, book, paid, folder, state, parameters, sign)
-        except (ChargedError, LedgerError, CheckpointError):
-            raise
-        except OSError as error:
-            failure = str(error)  # about files of ours
-        except Exception as error:
-            failure = type(error).__name__
-            _log.debug("failed after the charge", exc_info=True)
-        # Raised out here so that nothing leads back from it to the error and its values.
-        raise ChargedError(
-            f"failed after the charge, which stands (entry {state.entry} of {dataset}): {failure}. "
-            f"The same call with out = {str(folder)!r} goes on; steps that had begun are lost. "
-            "The error is logged at debug level only: it may hold values of the data"
-        )
+        with ChargedCall(
+            payer,
+            entry,
+            message=lambda failure: _failed(failure, entry, folder),
+            told=(OSError,),  # about files of ours
+            passed=(ChargedError, LedgerError, CheckpointError),
+            logged=True,
+        ) as call:
+            state, parameters = job.finish(state, parameters)
+            part = payer.ledger_part(entry)
+            receipt = draft(terms, state.lost, paid.protects, part, content := _saved(parameters))
+            _publish(call, receipt, content, folder, sign)
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+        return Trained.load(folder)
+
+
+def _failed(failure: Failure, entry: Entry, folder: Path) -> str:
+    """Return the message of a run that failed after its charge, and what to do."""
+    return (
+        f"failed after the charge, which stands (entry {entry.id} of {entry.dataset}): "
+        f"{failure.text or failure.kind}. The same call with out = {str(folder)!r} goes on; steps "
+        "that had begun are lost. The error is logged at debug level only: it may hold values of "
+        "the data"
+    )
 
 
 @dataclass(frozen=True)
@@ -316,10 +324,11 @@ def _check_unit(terms: Terms, paid: Account) -> None:
         )
 
 
-def _begin(
-    terms: Terms, book: Ledger, paid: Account, folder: Path, delta: Fraction, again: bool
-) -> tuple[State, Floats]:
-    """Return the state of a run that is charged, of an earlier process or of this one."""
+def _reserved(
+    terms: Terms, payer: Payer, folder: Path, delta: Fraction, *, again: bool
+) -> tuple[State, Floats, Entry]:
+    """Return a run that is charged, by an earlier process or by this one."""
+    book = payer.ledger
     saved = load(folder)
     if saved is not None:
         state, parameters = saved
@@ -334,8 +343,6 @@ def _begin(
                 f"out = {str(folder)!r} holds a run that this ledger has not charged (entry "
                 f"{state.entry}); give the ledger that it was charged to"
             )
-        if entry.state == "reserved":
-            book.begin(entry)
         if (book.steps(entry) or 0) > state.begun:
             raise LedgerError(
                 f"out = {str(folder)!r} holds step {state.begun} of a run that has begun step "
@@ -343,78 +350,56 @@ def _begin(
                 "would be drawn twice. Give the folder in which the run went on, or a new folder "
                 "with charge_again=True"
             )
-        return state, parameters
+        return state, parameters, entry
     if others := [path.name for path in folder.iterdir() if not path.name.startswith(".")]:
         raise CheckpointError(
             f"out = {str(folder)!r} holds {others[0]}, which is no run; give a new or an empty "
             "folder"
         )
-    charged, charged_delta = price(terms.mechanism, paid.currency, delta)
-    entry = book.reserve(
-        terms.dataset,
+    entry = payer.reserve(
+        *price(terms.mechanism, payer.currency, delta),
         key=terms.key,
-        protects=paid.protects,
-        neighboring=paid.neighboring,
-        rows=paid.rows,
-        charge=charged,
-        delta=charged_delta,
         mechanisms=[{"mechanism": terms.mechanism.to_dict(), "count": 1}],
         plan=terms.to_json(),
-        to=paid.to,
         again=again,
     )
     state = State(terms.key, entry.id, 0, 0, 0)
     save(folder, state, terms.start)
-    book.begin(entry)
-    return state, terms.start
+    return state, terms.start, entry
+
+
+def _saved(parameters: Floats) -> bytes:
+    """Return the file of the parameters."""
+    buffer = io.BytesIO()
+    np.save(buffer, parameters, allow_pickle=False)
+    return buffer.getvalue()
 
 
 def _publish(
-    terms: Terms,
-    book: Ledger,
-    paid: Account,
+    call: ChargedCall,
+    receipt: TrainingReceipt,
+    content: bytes,
     folder: Path,
-    state: State,
-    parameters: Floats,
     sign: str | Path | None,
-) -> Trained:
+) -> None:
     """Write the result, and mark the entry as released."""
-    entry = book.entry(state.entry)
-    buffer = io.BytesIO()
-    np.save(buffer, parameters, allow_pickle=False)
-    ledger: dict[str, Any] = {
-        "account": terms.dataset,
-        "entry": str(entry.id),
-        "currency": paid.currency,
-        "charged": str(entry.charge),
-        "charged_delta": str(entry.delta),
-    }
-    if book.throwaway:
-        ledger["throwaway"] = True
-    content = buffer.getvalue()
-    receipt = draft(terms, state.lost, paid.protects, ledger, content)
-    files = {
-        RECEIPT: (json.dumps(receipt, indent=2, sort_keys=True) + "\n").encode(),
-        REPORT: report(receipt).encode(),
-    }
+    files = {RECEIPT: receipt.to_bytes(), REPORT: report(receipt).encode()}
     if sign is not None:
         files[SIGNATURE] = signed(files[RECEIPT], sign)
     replace_file(folder / PARAMETERS, content)
     for path, text in files.items():
         replace_file(folder / path, text)
-    book.finish(entry, files)
-    (folder / CHECKPOINT).unlink(missing_ok=True)
-    return Trained.load(folder)
+    call.finish(files)
 
 
 def _finished(folder: Path, receipt: bytes) -> Trained:
     """Return the result of a run that the ledger has as finished."""
     path = folder / RECEIPT
     if not path.is_file() or path.read_bytes() != receipt:
-        first = json.loads(receipt)
+        first = TrainingReceipt.read(json.loads(receipt))
         raise LedgerError(
-            f"this run is finished (entry {first['ledger']['entry']} of "
-            f"{first['terms']['dataset']}), and out = {str(folder)!r} does not hold its result: "
+            f"this run is finished (entry {first.ledger.entry} of "
+            f"{first.terms['dataset']}), and out = {str(folder)!r} does not hold its result: "
             "give the folder that does, or another name= for a new run, which is charged"
         )
     (folder / CHECKPOINT).unlink(missing_ok=True)

@@ -84,7 +84,6 @@ def draft(
         throwaway: whether the ledger is a temporary one, as the receipt then says.
     """
     mechanism = plan.mechanism()
-    marked: dict[str, Any] = {"throwaway": True} if throwaway else {}
     charged, charged_delta = charge(mechanism, currency)
     return Receipt(
         schema=SCHEMA,
@@ -97,14 +96,7 @@ def draft(
         guarantee=guarantee(mechanism, plan, plan.scale),
         budget=Budget(**plan.budget_dict()),
         tables=(),
-        ledger=LedgerPart(
-            account=plan.dataset,
-            entry="",
-            currency=currency,
-            charged=str(charged),
-            charged_delta=str(charged_delta),
-            **marked,
-        ),
+        ledger=LedgerPart.of(plan.dataset, currency, charged, charged_delta, throwaway=throwaway),
         versions=versions(),
     )
 

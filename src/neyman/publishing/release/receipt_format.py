@@ -1,44 +1,57 @@
-"""The receipt as a model: what ``receipt.json`` holds, field by field, in the order of the file.
+"""Receipts as models: what ``receipt.json`` holds, field by field.
 
-A field that is absent has its default and stays out of the JSON. Only `verify` refuses
-fields that no version writes: it compares the file itself with what follows from the plan.
+There are four kinds: of a release, an estimate, a test, and a training run. Each has the fields of
+`BaseReceipt`. A field that is absent has its default and stays out of the JSON. Only `verify`
+refuses fields that no version writes: it compares the file itself with what follows from the plan.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from neyman.publishing.consistency.adjusted_tables import Consistent
 from neyman.publishing.plan.document import Strict, as_tuple
 from neyman.publishing.plan.query import ConsistencyMethod, Neighboring
 
 __all__ = [
+    "RECEIPT",
     "SCHEMA",
+    "BaseReceipt",
     "Budget",
+    "CallGuarantee",
+    "CallReceipt",
     "ClipNoise",
     "ClipPart",
     "ConsistencyPart",
     "Ends",
     "EpsilonPoint",
+    "EstimateReceipt",
+    "FiniteEpsilon",
     "Guarantee",
     "LedgerPart",
     "MechanismPart",
     "Number",
     "OutrightPart",
+    "ParametersPart",
     "PosteriorPoint",
     "PowerPoint",
     "Receipt",
     "RoutePart",
     "Scenario",
+    "StatisticReceipt",
+    "StepsPart",
     "TableName",
     "TablePart",
+    "TestReceipt",
+    "TrainingReceipt",
     "UnitPart",
 ]
 
+RECEIPT = "receipt.json"
 SCHEMA = "neyman-receipt/1"
 
 Number = int | float | Literal["inf", "-inf"]
@@ -189,17 +202,47 @@ class LedgerPart(Part):
     """The charge, and who paid it.
 
     Args:
+        charged: the amount; "nothing" for a call without a ledger, which has no account then.
         date: the day on which the entry was reserved, UTC, as YYYY-MM-DD, by the clock of the
             machine; "" in receipts of earlier versions.
+        note: a warning, where nothing or a throwaway ledger was charged.
     """
 
-    account: str
-    entry: str
-    currency: str
+    account: str = ""
+    entry: str = ""
+    currency: str = ""
     charged: str
     charged_delta: str = "0"
     date: str = ""
     throwaway: bool = False
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _has_payer(self) -> Self:
+        if self.charged != "nothing" and not (self.account and self.currency):
+            raise ValueError("a charge needs an account and a currency")
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        account: str,
+        currency: str,
+        charged: object,
+        charged_delta: object,
+        *,
+        entry: object = "",
+        throwaway: bool,
+    ) -> Self:
+        """Return the part, in which only a throwaway ledger is marked."""
+        part = cls(
+            account=account,
+            entry=str(entry),
+            currency=currency,
+            charged=str(charged),
+            charged_delta=str(charged_delta),
+        )
+        return part.model_copy(update={"throwaway": True}) if throwaway else part
 
 
 class TableName(Part):
@@ -258,48 +301,39 @@ class ClipPart(Part):
     mechanisms: Annotated[tuple[ClipNoise, ...], BeforeValidator(as_tuple)]
 
 
-class Receipt(Part):
-    """What a release may reveal, in every vocabulary, recomputable without the data.
+class BaseReceipt(Part):
+    """What every receipt states, recomputable without the data.
 
     A field can also be read by its name in the file: ``receipt["ledger"]["charged"]``.
 
     Args:
         schema_version: "schema" in the file.
-        plan: the canonical plan.
+        neighboring: the relation that the guarantee is stated for.
+        ledger: the charge.
+        versions: of everything that took part in the numbers.
     """
 
-    schema_version: Literal["neyman-receipt/1"] = Field(alias="schema")
-    plan: dict[str, Any]
-    plan_hash: str
-    dataset: str
-    unit: UnitPart
+    SCHEMA: ClassVar[str]
+
+    schema_version: str = Field(alias="schema")
     neighboring: Neighboring
-    mechanisms: Annotated[tuple[MechanismPart, ...], BeforeValidator(as_tuple)]
-    guarantee: Guarantee
-    budget: Budget
-    tables: Annotated[tuple[TablePart, ...], BeforeValidator(as_tuple)] = ()
     ledger: LedgerPart
     versions: dict[str, str]
-    consistency: ConsistencyPart | None = None
-    clips: Annotated[tuple[ClipPart, ...], BeforeValidator(as_tuple)] = ()
-
-    def __repr__(self) -> str:
-        return f"<Receipt of {self.dataset}: plan {self.plan_hash[:12]}, entry {self.ledger.entry}>"
 
     @classmethod
-    def read(cls, content: Mapping[str, Any] | Receipt) -> Receipt:
+    def read(cls, content: Mapping[str, Any] | Self) -> Self:
         """Read the receipt in the JSON types of ``receipt.json``.
 
         Raises:
             ValueError: the receipt has another schema, lacks a field, or has a field of another
                 type. The message names the field.
         """
-        if isinstance(content, Receipt):
+        if isinstance(content, cls):
             return content
-        if not isinstance(content, Mapping) or content.get("schema") != SCHEMA:
+        if not isinstance(content, Mapping) or content.get("schema") != cls.SCHEMA:
             schema = content.get("schema") if isinstance(content, Mapping) else content
             raise ValueError(
-                f"receipt's schema = {schema!r:.80} must be {SCHEMA!r}: "
+                f"receipt's schema = {schema!r:.80} must be {cls.SCHEMA!r}: "
                 "use the version of neyman that wrote it"
             )
         try:
@@ -326,6 +360,141 @@ class Receipt(Part):
         return self.to_dict().keys()
 
     def to_bytes(self) -> bytes:
+        """Return the file: JSON with sorted names, and a newline at the end."""
+        return (json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n").encode()
+
+
+class Receipt(BaseReceipt):
+    """What a release may reveal, in every vocabulary.
+
+    Args:
+        plan: the canonical plan.
+    """
+
+    SCHEMA = SCHEMA
+
+    plan: dict[str, Any]
+    plan_hash: str
+    dataset: str
+    unit: UnitPart
+    mechanisms: Annotated[tuple[MechanismPart, ...], BeforeValidator(as_tuple)]
+    guarantee: Guarantee
+    budget: Budget
+    tables: Annotated[tuple[TablePart, ...], BeforeValidator(as_tuple)] = ()
+    consistency: ConsistencyPart | None = None
+    clips: Annotated[tuple[ClipPart, ...], BeforeValidator(as_tuple)] = ()
+
+    def __repr__(self) -> str:
+        return f"<Receipt of {self.dataset}: plan {self.plan_hash[:12]}, entry {self.ledger.entry}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the receipt as JSON types, in the order of the file."""
+        content = super().to_dict()
+        return dict(sorted(content.items(), key=lambda item: _PLACES.get(item[0], len(_PLACES))))
+
+    def to_bytes(self) -> bytes:
         """Return the file: JSON in UTF-8, indented by one space, with a newline at the end."""
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         return (text + "\n").encode()
+
+
+_FIRST = (
+    *("schema", "plan", "plan_hash", "dataset", "unit", "neighboring", "mechanisms"),
+    *("guarantee", "budget", "tables", "ledger", "versions"),
+)
+_PLACES = {name: place for place, name in enumerate(_FIRST)}
+"""Of the fields in the file of a release; further fields follow."""
+
+
+class FiniteEpsilon(Part):
+    """Epsilon at a delta; null where no finite one holds."""
+
+    delta: Number
+    lower: Number | None
+    upper: Number | None
+
+
+class CallGuarantee(Part):
+    """What one mechanism reveals, each number with both ends."""
+
+    epsilon: Annotated[tuple[FiniteEpsilon, ...], BeforeValidator(as_tuple)]
+    power: PowerPoints
+
+
+class CallReceipt(BaseReceipt):
+    """A receipt of one mechanism.
+
+    Args:
+        proof: where the guarantee is proven.
+        conditions: under which it holds.
+        seeds: null, because a release has none.
+    """
+
+    guarantee: CallGuarantee
+    proof: str
+    conditions: Names
+    seeds: None
+
+
+class StatisticReceipt(CallReceipt):
+    """A receipt of a noisy statistic: an estimate or a test.
+
+    Args:
+        arguments: public.
+        dataset: "name@version"; null without a ledger.
+        mechanism: what was released.
+        result: the noisy statistic, and what follows from it alone.
+    """
+
+    arguments: dict[str, Any]
+    dataset: str | None
+    mechanism: dict[str, Any]
+    result: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class EstimateReceipt(StatisticReceipt):
+    """The receipt of a private estimate."""
+
+    SCHEMA = "neyman-estimate/1"
+
+    estimator: str
+
+
+class TestReceipt(StatisticReceipt):
+    """The receipt of a private test."""
+
+    SCHEMA = "neyman-test/1"
+
+    test: str
+
+
+class StepsPart(Part):
+    """The steps that ran, and those that were charged and have no result."""
+
+    run: int
+    lost: int
+
+
+class ParametersPart(Part):
+    """The file of the trained parameters."""
+
+    path: str
+    sha256: str
+    shape: Annotated[tuple[int, ...], BeforeValidator(as_tuple)]
+
+
+class TrainingReceipt(CallReceipt):
+    """The receipt of a training run.
+
+    Args:
+        terms: all that the run depends on but its data.
+        key: the hash of the terms.
+    """
+
+    SCHEMA = "neyman-training-receipt/1"
+
+    terms: dict[str, Any]
+    key: str
+    unit: UnitPart
+    steps: StepsPart
+    parameters: ParametersPart

@@ -19,7 +19,6 @@ import ibis
 import numpy as np
 
 from neyman.extras import library_warnings
-from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.ledger.records import Entry as Spend
 from neyman.publishing.consistency.adjusted_tables import check_consistency
@@ -57,6 +56,7 @@ from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.accuracy import LEAST_NOISE
 from neyman.publishing.release.add_noise import Exact, write_tables
+from neyman.publishing.release.charged_call import ChargedCall, Failure, Payer
 from neyman.publishing.release.clip_tables import (
     chosen_clips,
     clip_parts,
@@ -130,27 +130,25 @@ class FirstRun:
     Args:
         plan: what is released.
         source: the private table.
-        book: the ledger.
-        terms: what `Ledger.reserve` needs beside the plan and its charge.
-        currency: the ledger's.
+        payer: who pays.
         sign: the path of the key that the receipt is signed with, or None.
         pages: further files, made from the release.
         remedy: what to do after a failure.
+        again: if True, charge the plan once more, although an earlier run did not finish.
     """
 
     plan: Plan
     source: Source
-    book: Ledger
-    terms: Mapping[str, Any]
-    currency: str
+    payer: Payer
     sign: str | Path | None
     pages: Pages
     remedy: Remedy = Remedy()
+    again: bool = False
 
     @library_warnings()
     def make(self, out: Path, tell: Progress) -> Release:
         """Check, charge, read, and put the release in place."""
-        plan, book = self.plan, self.book
+        plan, payer = self.plan, self.payer
         tell("looking at the data's form", 0.02)
         form = self.source.rehearse(plan)
         for name in self.source.names():
@@ -162,33 +160,57 @@ class FirstRun:
         if searches(tables):
             _checked_tables(tables[0].plan, smallest)
         tell("computing the guarantee", 0.3)
-        receipt = draft(plan, calibrated, self.currency, throwaway=book.throwaway)
+        receipt = draft(plan, calibrated, payer.currency, throwaway=payer.ledger.throwaway)
         job = _Job(plan, self.source, form, tables, receipt, self.sign, self.pages)
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)
-            entry = book.reserve(
-                plan.dataset,
+            entry = payer.reserve(
+                Fraction(receipt.ledger.charged),
+                Fraction(receipt.ledger.charged_delta),
                 key=plan.hash,
-                **self.terms,
-                charge=Fraction(receipt.ledger.charged),
-                delta=Fraction(receipt.ledger.charged_delta),
                 mechanisms=[part.to_dict() for part in receipt.mechanisms],
                 plan=json.dumps(receipt.plan, ensure_ascii=False),
+                again=self.again,
             )
+            steps = _Steps(tell)
             # From here on the charge stands, whatever happens; before, no row had been read.
-            book.begin(entry)
-
-            def work(tell: Progress) -> Release:
-                job.make(stage, entry, tell)
-                tell("keeping a copy in the ledger", 0.92)
-                _keep(stage, book, entry)
-                tell(_LAST, 0.95)
+            with ChargedCall(
+                payer,
+                entry,
+                message=lambda failure: self._failed(failure, steps.at, entry),
+                told=(LedgerError, OutputError, LostConnection),
+                logged=True,
+            ) as call:
+                job.make(stage, entry, steps)
+                steps("keeping a copy in the ledger", 0.92)
+                if first := call.finish(stage.files()):
+                    stage.replace(first)
+                steps(_LAST, 0.95)
                 stage.publish()
-                return Release.load(out)
-
-            release = _charged(f"entry {entry.id} of {plan.dataset}", work, tell, self.remedy)
+                release = Release.load(out)
         tell("done", 1.0)
         return release
+
+    def _failed(self, failure: Failure, at: str, entry: Spend) -> str:
+        """Return the message of a run that failed after its charge, and what to do."""
+        then = self.remedy.published if at == _LAST else self.remedy.unpublished
+        if failure.text:
+            then = f"{failure.text}; {then}"
+        else:
+            then += ". What failed is logged at debug level only: it may hold values of the data"
+        charged = f"entry {entry.id} of {self.plan.dataset}"
+        return f"failed while {at}; the charge stands ({charged}); {then}"
+
+
+class _Steps:
+    """What tells of the steps after the charge, and keeps the last one for an error's message."""
+
+    def __init__(self, tell: Progress) -> None:
+        self._tell, self.at = tell, ""
+
+    def __call__(self, stage: str, fraction: float) -> None:
+        self.at = stage
+        self._tell(stage, fraction)
 
 
 def check_key(path: str | Path) -> None:
@@ -204,14 +226,6 @@ def copy_published(files: Contents, out: Path) -> None:
             stage.replace(files)
             stage.publish()
     sweep(out)
-
-
-def _keep(stage: Staging, book: Ledger, entry: Spend) -> None:
-    """Publish the files in the ledger; those of a run of the same plan that was first count."""
-    if book.finish(entry, stage.files()).id == entry.id:
-        return
-    if first := book.published(entry.dataset, entry.key):
-        stage.replace(first[1])
 
 
 @dataclass(frozen=True)
@@ -447,35 +461,6 @@ class Source:
             with named_errors(plan, name):
                 tables[name] = source.open(columns[name], rows=rows)
         return tables
-
-
-def _charged(
-    entry: str, work: Callable[[Progress], Release], tell: Progress, remedy: Remedy
-) -> Release:
-    """Work after the charge, which stands: an error may be about private values, so none is told.
-
-    Raises:
-        ChargedError: the work failed.
-    """
-    at = ""
-
-    def following(stage: str, fraction: float) -> None:
-        nonlocal at
-        at = stage
-        tell(stage, fraction)
-
-    reason = ""
-    try:
-        return work(following)
-    except (LedgerError, OutputError, LostConnection) as error:
-        reason = f"{error}; "  # about files of ours, or about a connection
-    except Exception:
-        _log.debug("failed while %s, after the charge", at, exc_info=True)
-    # Raised out here so that nothing leads back from it to the error and its values.
-    then = remedy.published if at == _LAST else remedy.unpublished
-    if not reason:
-        then += ". What failed is logged at debug level only: it may hold values of the data"
-    raise ChargedError(f"failed while {at}; the charge stands ({entry}); {reason}{then}")
 
 
 def _bound(plan: Plan, data: Any) -> Any:

@@ -20,12 +20,13 @@ from neyman.accounting.semantics.unchecked_claims import rows_not_stated
 from neyman.elements import Node
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, Entry, LedgerError
-from neyman.ledger.throwaway import NOTICE, Throwaway
+from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_frames import Frame
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import NoiseKind
 from neyman.publishing.plan.sections import Exact, Section, Unit, count
+from neyman.publishing.release.charged_call import Payer, opened
 from neyman.publishing.release.folder import resolved
 from neyman.publishing.release.private_key_files import check_key_files
 from neyman.publishing.release.receipt import composed
@@ -225,13 +226,10 @@ class Session:
             warnings.warn(warning, stacklevel=2)
         check_key_files(trial, data)
         self._data, self.dataset, self._account = data, dataset, account or ""
-        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        self.ledger = opened(ledger)
         protected = trial.unit
-        self._unit: dict[str, Any] = {
-            "protects": protected.protects,
-            "neighboring": protected.neighboring,
-            "rows": protected.rows,
-        }
+        terms = protected.protects, protected.neighboring, protected.rows
+        payer = Payer(self.ledger, dataset, *terms, self._account)
         self._source = Source.of(trial, data, engine, memory, master)
         if isinstance(self._source.data, Frame) and self._source.data.single_use:
             raise DataError(
@@ -239,11 +237,10 @@ class Session:
                 "give a path, an Arrow table, a Dataset of files, a data frame, or an Ibis table"
             )
         self._source.rehearse(trial)
-        if isinstance(self.ledger, Throwaway):
-            self.ledger.register(dataset, **self._unit)
-        terms = self.ledger.check(dataset, **self._unit, to=self._account, charge=0)
-        Filter(terms.currency, terms.cap, delta=terms.delta_cap)  # refuses what has no filter
-        self.currency = terms.currency
+        payer.register()
+        paid = payer.check(0)
+        Filter(paid.currency, paid.cap, delta=paid.delta_cap)  # refuses what has no filter
+        self.currency, self._payer = paid.currency, Payer.of(self.ledger, paid)
 
     def __repr__(self) -> str:
         warning = f". {NOTICE}" if self.ledger.throwaway else ""
@@ -280,8 +277,7 @@ class Session:
         """
         plan = self._plan(question, budget)
         check_key_files(plan, self._data)
-        terms = {**self._unit, "to": self._account, "part": "", "again": False}
-        run = FirstRun(plan, self._source, self.ledger, terms, self.currency, None, {}, _REMEDY)
+        run = FirstRun(plan, self._source, self._payer, None, {}, _REMEDY)
         folder = private_folder("answer")
         try:
             above = folder.path / "release"  # a run locks the folder above its own

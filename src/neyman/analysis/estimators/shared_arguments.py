@@ -1,0 +1,125 @@
+"""The arguments that estimators and tests share: one signature, one text, and their checks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from fractions import Fraction
+from functools import wraps
+from typing import ParamSpec, TypeVar, get_args
+
+from neyman.numerics import check
+from neyman.publishing.plan.query import Neighboring
+from neyman.publishing.release.charged_call import Payment
+
+__all__ = ["Shared", "radius_of", "relation_of", "shares_arguments"]
+
+LEAST_RADIUS, MOST_RADIUS = Fraction(1, 10**100), Fraction(10**100)
+RELATIONS: tuple[Neighboring, ...] = get_args(Neighboring)
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class Shared(Payment, total=False):
+    """The arguments of every estimator beside its own."""
+
+    neighboring: Neighboring
+
+
+DEFAULTS = {"neighboring": "replace-one", "ledger": None, "dataset": None, "account": None}
+TEXTS = {
+    "budget": """what the release may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``,
+        ``ny.approximate``, or ``ny.at_most``.""",
+    "neighboring": '"replace-one" or "add-remove".',
+    "ledger": """a `Ledger`, or its path; without one nothing is charged, and the receipt says
+        so.""",
+    "dataset": '"name@version" in the ledger, registered with one row per unit.',
+    "account": "the allocation of the dataset's account that pays.",
+}
+TEXTS_OF_TESTS = TEXTS | {
+    "dataset": '"name@version" in the ledger, registered under replace-one with one row per unit.'
+}
+RAISES = """Raises:
+    TypeError, ValueError: an argument is wrong. No content of the data raises an error.
+    LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all of
+        these cases nothing is charged.
+    ChargedError: the computation failed after its charge, which stands."""
+
+
+def shares_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Give a function whose last parameter is ``**paid`` the names and texts of shared arguments.
+
+    Its signature lists them, its help describes those that its docstring does not, and a call with
+    another name is refused.
+    """
+    signature = inspect.signature(function)
+    *own, paid = signature.parameters.values()
+    shared = Shared if "Shared" in str(paid.annotation) else Payment
+    names = [name for name in DEFAULTS if name in shared.__annotations__]
+    listed = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=DEFAULTS[name],
+            annotation=shared.__annotations__[name].__forward_arg__,
+        )
+        for name in names
+    ]
+    known = {*names, *signature.parameters} - {paid.name}
+
+    @wraps(function)
+    def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                )
+        return function(*args, **kwargs)
+
+    checked.__signature__ = signature.replace(parameters=[*own, *listed])  # pyright: ignore[reportAttributeAccessIssue]
+    checked.__doc__ = _described(inspect.cleandoc(function.__doc__ or ""), known)
+    return checked
+
+
+def _described(text: str, names: set[str]) -> str:
+    """Return a docstring with the shared arguments that it lacks, and with the shared errors."""
+    texts = TEXTS if "neighboring" in names else TEXTS_OF_TESTS  # tests have a public n
+    missing = [
+        f"    {name}: {about}"
+        for name, about in texts.items()
+        if name in names and f"\n    {name}: " not in text
+    ]
+    text = text.replace("\n\nReturns:", "\n".join(["", *missing, "", "Returns:"]), 1)
+    for place in ("\n\nExamples:", "\n\nSource:"):
+        if place in text:
+            return text.replace(place, f"\n\n{RAISES}{place}", 1)
+    return f"{text}\n\n{RAISES}"
+
+
+def relation_of(
+    paid: Shared, *, valid: tuple[Neighboring, ...] = RELATIONS, why: str = ""
+) -> Neighboring:
+    """Return the relation; refuse one that the estimator has no guarantee for.
+
+    Args:
+        paid: what the caller gave.
+        valid: the relations of the estimator.
+        why: the reason, where only some are valid.
+    """
+    neighboring = paid.get("neighboring", "replace-one")
+    if neighboring not in valid:
+        also = f". {why}" if why and neighboring in RELATIONS else ""
+        raise ValueError(
+            f"neighboring = {neighboring!r} must be {' or '.join(map(repr, valid))}{also}"
+        )
+    return neighboring
+
+
+def radius_of(radius: object, name: str = "radius") -> Fraction:
+    """Return the radius of a ball, exact."""
+    exact = check.exact(name, radius)
+    if not LEAST_RADIUS <= exact <= MOST_RADIUS:
+        raise ValueError(
+            f"{name} = {radius!r} must be from 1e-100 to 1e100; state the records in another unit"
+        )
+    return exact

@@ -1,0 +1,25 @@
+"""Private estimates of parameters, each with an interval, a receipt, and its gap: `ny.estimate`.
+
+`mean` and `covariance` are for records in a ball, `normal_mean` for normal records without a bound
+on their mean, `histogram` for a density, and `quantile` for values on a grid. `regression`
+estimates the coefficients of a linear model, and `logistic` those of a logistic model with a
+penalty. Each returns an `Estimate`.
+
+Examples:
+    >>> import neyman as ny
+    >>> ledger = ny.throwaway("1/2")
+    >>> estimate = ny.estimate.mean([0.2, 0.4] * 1000, radius=1, budget=ny.zcdp("1/8"),
+    ...                             ledger=ledger, dataset="survey@1")
+    >>> ledger.account("survey@1").left
+    Fraction(3, 8)
+"""
+
+from neyman.analysis.estimators.ball_mean import mean
+from neyman.analysis.estimators.density import histogram
+from neyman.analysis.estimators.grid_quantile import quantile
+from neyman.analysis.estimators.logistic import logistic
+from neyman.analysis.estimators.regression import regression
+from neyman.analysis.estimators.second_moments import covariance
+from neyman.analysis.estimators.unbounded_mean import normal_mean
+
+__all__ = ["covariance", "histogram", "logistic", "mean", "normal_mean", "quantile", "regression"]

@@ -1,0 +1,257 @@
+"""One charged call: check, charge, begin, read the data and draw the noise, and finish.
+
+The order is the promise. `Payer.check` finds out that the ledger would grant the charge.
+`Payer.reserve` makes the charge durable. Entering a `ChargedCall` marks the entry as reading,
+durably. Only inside its block is private data read and randomness drawn. `ChargedCall.finish`
+stores the receipt and marks the entry as released.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NamedTuple, Self, TypedDict
+
+from neyman.extras import library_warnings
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.published_files import StoredFiles
+from neyman.ledger.records import Account, ChargedError, Entry
+from neyman.ledger.throwaway import Throwaway
+from neyman.mechanisms.base import Mechanism
+from neyman.publishing.release.receipt_format import (
+    CallGuarantee,
+    FiniteEpsilon,
+    LedgerPart,
+    PowerPoint,
+)
+
+__all__ = ["ChargedCall", "Failure", "Payer", "Payment", "call_guarantee", "opened"]
+
+DELTAS = (1e-5, 1e-6, 1e-9)
+LEVELS = (0.001, 0.01, 0.05, 0.1)
+_log = logging.getLogger("neyman")
+
+
+class Payment(TypedDict, total=False):
+    """The public arguments that say who pays.
+
+    Args:
+        ledger: a `Ledger`, or its path.
+        dataset: "name@version".
+        account: the allocation of the dataset's account that pays.
+    """
+
+    ledger: Ledger | str | Path | None
+    dataset: str | None
+    account: str | None
+
+
+def opened(ledger: Ledger | str | Path) -> Ledger:
+    """Return a ledger, given itself or its path."""
+    return ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+
+
+@dataclass(frozen=True)
+class Payer:
+    """The account that pays, and the privacy unit that it must be registered for.
+
+    Args:
+        ledger: what is charged.
+        dataset: "name@version".
+        protects, neighboring, rows: the privacy unit.
+        to: the allocation of the dataset's account; "" without one.
+        part: of the dataset; "" for all of it.
+        currency: of the account; "" if it is not known yet.
+    """
+
+    ledger: Ledger
+    dataset: str
+    protects: str
+    neighboring: str
+    rows: int
+    to: str = ""
+    part: str = ""
+    currency: str = ""
+
+    @classmethod
+    def of(cls, ledger: Ledger, account: Account, part: str = "") -> Payer:
+        """Return the payer for an account, with the unit that it is registered for."""
+        unit = account.protects, account.neighboring, account.rows
+        return cls(ledger, account.dataset, *unit, account.to, part, account.currency)
+
+    def register(self) -> None:
+        """Register the dataset with this unit if the ledger is a throwaway one."""
+        if isinstance(self.ledger, Throwaway):
+            self.ledger.register(
+                self.dataset,
+                protects=self.protects,
+                neighboring=self.neighboring,
+                rows=self.rows,
+            )
+
+    def check(self, charge: Fraction | int, delta: Fraction | int = 0) -> Account:
+        """Return the account if the ledger would grant this charge now; write nothing.
+
+        Raises:
+            LedgerError: the dataset is not registered, or for another unit of privacy.
+            BudgetRefused: the charge or the delta is more than what is left.
+        """
+        return self.ledger.check(
+            self.dataset,
+            protects=self.protects,
+            neighboring=self.neighboring,
+            rows=self.rows,
+            charge=charge,
+            delta=delta,
+            to=self.to,
+            part=self.part,
+        )
+
+    def reserve(
+        self,
+        charge: Fraction,
+        delta: Fraction,
+        *,
+        key: str,
+        mechanisms: Sequence[Mapping[str, object]],
+        plan: str,
+        again: bool = False,
+    ) -> Entry:
+        """Reserve a charge, durably; see `Ledger.reserve`.
+
+        Raises:
+            LedgerError, BudgetRefused: as `check` does, or an earlier call of this key did not
+                finish. Nothing is charged.
+        """
+        return self.ledger.reserve(
+            self.dataset,
+            key=key,
+            protects=self.protects,
+            neighboring=self.neighboring,
+            rows=self.rows,
+            charge=charge,
+            delta=delta,
+            mechanisms=mechanisms,
+            plan=plan,
+            to=self.to,
+            part=self.part,
+            again=again,
+        )
+
+    def ledger_part(self, entry: Entry) -> LedgerPart:
+        """Return what a receipt says about a charge."""
+        return LedgerPart.of(
+            self.dataset,
+            self.currency,
+            entry.charge,
+            entry.delta,
+            entry=entry.id,
+            throwaway=self.ledger.throwaway,
+        )
+
+
+class Failure(NamedTuple):
+    """What may be told about an error after the charge.
+
+    Args:
+        kind: the name of the error's type.
+        text: its message, if that holds nothing of the data; else "".
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ChargedCall:
+    """The block that reads private data and draws randomness, after its charge.
+
+    Entering marks the entry as reading, durably, unless an earlier process did. An error inside
+    may hold values of the data, so a `ChargedError` takes its place, from which nothing leads back
+    to it. Without an entry a RuntimeError does.
+
+    Args:
+        payer: who pays; None if nobody does.
+        entry: the charge, reserved or reading; None if nothing is charged.
+        message: the message of the `ChargedError`, from what may be told.
+        told: errors whose messages hold nothing of the data.
+        passed: errors that leave the block as they are, because they hold nothing of the data.
+        logged: if True, other errors are logged at debug level.
+    """
+
+    payer: Payer | None
+    entry: Entry | None
+    message: Callable[[Failure], str]
+    told: tuple[type[Exception], ...] = ()
+    passed: tuple[type[Exception], ...] = ()
+    logged: bool = False
+    _warnings: AbstractContextManager[None] = field(default_factory=library_warnings, repr=False)
+
+    def __enter__(self) -> Self:
+        if self.payer is not None and self.entry is not None and self.entry.state == "reserved":
+            self.payer.ledger.begin(self.entry)
+        self._warnings.__enter__()
+        return self
+
+    def finish(self, files: Mapping[str, bytes | Path]) -> StoredFiles | None:
+        """Store the files in the ledger and mark the entry as released; see `Ledger.finish`.
+
+        Returns:
+            The files of another call of the same key that finished first, which count instead;
+            None if there is none.
+        """
+        if self.payer is None or self.entry is None:
+            return None
+        book, entry = self.payer.ledger, self.entry
+        if book.finish(entry, files).id == entry.id:
+            return None
+        first = book.published(entry.dataset, entry.key)
+        return first[1] if first else None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> Literal[False]:
+        self._warnings.__exit__(None, None, None)
+        if not isinstance(error, Exception) or isinstance(error, self.passed):
+            return False
+        text = str(error) if isinstance(error, self.told) else ""
+        if self.logged and not text:
+            _log.debug("failed after the charge", exc_info=error)
+        failure = Failure(type(error).__name__, text)
+        del error, trace  # the frame of the new error must not hold the old one
+        charged = RuntimeError if self.entry is None else ChargedError
+        hidden = charged(self.message(failure))
+        try:
+            raise hidden
+        finally:
+            hidden.__context__ = None  # nothing leads back to the error and its values
+
+
+@lru_cache(maxsize=64)
+def call_guarantee(mechanism: Mechanism) -> CallGuarantee:
+    """Return what one mechanism reveals, each number with both ends."""
+    curve = mechanism.tradeoff()
+    epsilons = [(delta, curve.epsilon(delta=delta)) for delta in DELTAS]
+    powers = [(level, curve.power(level=level)) for level in LEVELS]
+    return CallGuarantee(
+        epsilon=tuple(
+            FiniteEpsilon(delta=d, lower=_finite(e.lower), upper=_finite(e.upper))
+            for d, e in epsilons
+        ),
+        power=tuple(PowerPoint(level=a, lower=p.lower, upper=p.upper) for a, p in powers),
+    )
+
+
+def _finite(epsilon: float) -> float | None:
+    """Return an epsilon as JSON has it: null where no finite one holds."""
+    return float(epsilon) if epsilon < math.inf else None
