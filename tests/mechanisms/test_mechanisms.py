@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from fractions import Fraction as F
@@ -18,7 +19,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import discrete_laplace_loss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.mechanisms.base import Composed
+from neyman.mechanisms.base import Composed, Mechanism
 
 tries = settings(max_examples=60)
 numbers = st.one_of(
@@ -54,6 +55,22 @@ def test_a_mechanism_has_the_renyi_divergence_of_its_curve():
     assert ny.RandomSubset(1, 9).renyi(2).upper == math.inf
     with pytest.raises(ValueError, match="order"):
         ny.Gaussian(1).renyi(0.5)
+
+
+def test_a_mechanism_without_a_relation_names_what_it_lacks():
+    @dataclass(frozen=True)
+    class Relationless(Mechanism):
+        def losses(self):
+            return (Composition(),)
+
+        def rho(self):
+            return F(0)
+
+    try:
+        with pytest.raises(TypeError, match="must set RELATION"):
+            Relationless().tradeoff()
+    finally:
+        del Mechanism._kinds["Relationless"]
 
 
 @tries

@@ -25,7 +25,7 @@ from neyman.mechanisms.description import (
     NON_NEGATIVE,
     POSITIVE,
     UNLESS_NORM,
-    exact_above_zero,
+    exact_variance,
     integer,
     rational,
 )
@@ -204,12 +204,7 @@ class DiscreteGaussian(Mechanism):
         sigma_squared: float | Fraction | str | None = None,
         squared_norm: int | None = None,
     ) -> None:
-        if (sigma is None) == (sigma_squared is None):
-            raise ValueError("give exactly one of sigma= and sigma_squared=")
-        if sigma is not None:
-            exact = exact_above_zero("sigma", sigma) ** 2
-        else:
-            exact = exact_above_zero("sigma_squared", sigma_squared)
+        exact = exact_variance(sigma, sigma_squared)
         if not 1e-4 <= exact <= Fraction(10) ** 30:
             raise ValueError(
                 f"sigma^2 = {float(exact):g} must be between 1e-4 and 1e30: below, hardly any "

@@ -87,7 +87,10 @@ class Mechanism(Description):
     @property
     def neighboring(self) -> str:
         """Return the neighboring relation; "any" if the mechanism is a shift alone."""
-        return self.RELATION
+        relation = getattr(type(self), "RELATION", None)
+        if relation is None:
+            raise TypeError(f"{type(self).__name__} must set RELATION, or override neighboring")
+        return relation
 
     @abstractmethod
     def losses(self) -> tuple[Composition, ...]:

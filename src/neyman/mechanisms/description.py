@@ -25,7 +25,7 @@ __all__ = [
     "TRUTH",
     "UNLESS_NORM",
     "Description",
-    "exact_above_zero",
+    "exact_variance",
     "form",
     "from_json_number",
     "integer",
@@ -114,6 +114,17 @@ def exact_above_zero(name: str, value: object) -> Fraction:
     if exact <= 0:
         raise ValueError(f"{name} = {value!r} must be above 0")
     return exact
+
+
+def exact_variance(
+    sigma: float | Fraction | str | None, sigma_squared: float | Fraction | str | None
+) -> Fraction:
+    """Return sigma^2, exact, from exactly one of the two arguments."""
+    if (sigma is None) == (sigma_squared is None):
+        raise ValueError("give exactly one of sigma= and sigma_squared=")
+    if sigma is not None:
+        return exact_above_zero("sigma", sigma) ** 2
+    return exact_above_zero("sigma_squared", sigma_squared)
 
 
 def _truth(name: str, value: object) -> bool:
@@ -233,7 +244,7 @@ def from_json_number(value: T) -> T | Fraction:
 
 def from_json(kind: str, value: object) -> object:
     """Return the value that `to_json` wrote, for a field whose annotation is ``kind``."""
-    first = kind.partition(" | ")[0]
+    first = kind.partition(" | ")[0].rpartition(".")[2]
     for name, family in Description._families.items():
         if first == name or first in family._kinds:
             return cast(Any, family).from_dict(value)

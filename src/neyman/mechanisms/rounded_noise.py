@@ -9,7 +9,7 @@ from fractions import Fraction
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.rounded_gaussian import rounded_gaussian_loss
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import UNLESS_NORM, exact_above_zero
+from neyman.mechanisms.description import UNLESS_NORM, exact_variance
 from neyman.numerics import check
 
 __all__ = ["RoundedGaussian"]
@@ -65,10 +65,7 @@ class RoundedGaussian(Mechanism):
         sigma_squared: float | Fraction | str | None = None,
         squared_norm: int | None = None,
     ) -> None:
-        if (sigma is None) == (sigma_squared is None):
-            raise ValueError("give exactly one of sigma= and sigma_squared=")
-        name, value = ("sigma_squared", sigma_squared) if sigma is None else ("sigma", sigma)
-        exact = exact_above_zero(name, value) ** (1 if sigma is None else 2)
+        exact = exact_variance(sigma, sigma_squared)
         if not LEAST <= exact <= MOST:
             raise ValueError(f"sigma^2 = {float(exact):g} must be between 1e-4 and 1e30")
         moved = check.integer("sensitivity", sensitivity)
