@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
-from neyman.numerics.roots import bisect, bisect_whole, falls_to, least
+from neyman.numerics.roots import bisect, bisect_integers, falls_to, least
 
 tries = settings(max_examples=300)
 reals = st.floats(1e-300, 1e15)
@@ -318,7 +318,7 @@ def test_bisection_of_floats_ends_where_nothing_lies_between():
 @given(st.integers(-50, 50), st.integers(1, 10**30), st.booleans())
 def test_bisection_of_whole_numbers_finds_the_last_that_holds(place, room, rising):
     step = 1 if rising else -1
-    last = bisect_whole(
+    last = bisect_integers(
         lambda k: step * k <= step * place, place - step * (room // 3), place + step * room
     )
     assert last == place

@@ -13,7 +13,7 @@ from neyman.accounting.target import PowerBudget
 from neyman.curves.tradeoff.curve import Described
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
-from neyman.numerics.roots import bisect, bisect_whole, zero
+from neyman.numerics.roots import bisect, bisect_integers, zero
 
 __all__ = ["Budget", "calibrate", "calibrate_exact"]
 
@@ -92,7 +92,7 @@ def _first_admitted(admits: Callable[[int], bool]) -> int:
                 f"{'every' if first else 'no'} whole number up to {known} keeps the target: check "
                 "that the parameter changes the mechanism's privacy"
             )
-    known = bisect_whole(lambda n: admits(n) == first, known, following)
+    known = bisect_integers(lambda n: admits(n) == first, known, following)
     return known if first else known + 1
 
 

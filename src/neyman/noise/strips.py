@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from neyman.noise.bits import Bits
 from neyman.noise.rejection import one_sided
 from neyman.noise.weights import exponential
-from neyman.numerics.roots import bisect_whole
+from neyman.numerics.roots import bisect_integers
 
 __all__ = ["LEAST_SIGMA_SQUARED", "Strips", "strips"]
 
@@ -88,7 +88,7 @@ class Strips:
         def cells(most: int) -> list[int]:
             return [_up(most * top, UNIT << precision) for _, top in heights[:-1]]
 
-        low = bisect_whole(lambda most: sum(cells(most)) < CELLS, 0, UNIT * CELLS)
+        low = bisect_integers(lambda most: sum(cells(most)) < CELLS, 0, UNIT * CELLS)
         needed = cells(low)
         counts = (*needed, CELLS - sum(needed))
         self._set("most", Fraction(low, UNIT))

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from neyman.noise.bits import Bits
 from neyman.noise.weights import exponential
-from neyman.numerics.roots import bisect_whole
+from neyman.numerics.roots import bisect_integers
 
 __all__ = ["Ring", "ringed_choice", "weighted_choice"]
 
@@ -118,7 +118,7 @@ def _place(low: list[int], high: list[int], value: int, length: int) -> int | No
     """Where a uniform real that starts with these bits certainly lies; None where that is open."""
     # The least index whose lower bound of the cumulative weight is certainly above the real.
     above = (value + 1) * high[-1]
-    first = bisect_whole(lambda i: above <= low[i] << length, len(low) - 1, -1)
+    first = bisect_integers(lambda i: above <= low[i] << length, len(low) - 1, -1)
     if first and high[first - 1] << length > value * low[-1]:
         return None
     return first

@@ -30,7 +30,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.numerics.roots import bisect_whole
+from neyman.numerics.roots import bisect_integers
 
 __all__ = ["RoundedWeights", "Weights", "exponential"]
 
@@ -249,7 +249,7 @@ class RoundedWeights:
             if self.enclosure(high, precision)[0] >= (1 << precision) - 4:
                 return None
             low, high = high, 2 * high
-        high = bisect_whole(above, high, low)
+        high = bisect_integers(above, high, low)
         if high and self.enclosure(high - 1, precision)[1] > value << 32:
             return None
         return high

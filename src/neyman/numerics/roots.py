@@ -1,6 +1,6 @@
 """Find where a monotone condition ends, where a function crosses a level, and where one is least.
 
-`bisect`, `bisect_whole`, and `falls_to` return ends at which the condition has been asked, so an
+`bisect`, `bisect_integers`, and `falls_to` return ends at which the condition has been asked, so an
 answer can be taken on its safe side. `zero` and `least` return approximate places.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeVar
 
-__all__ = ["bisect", "bisect_whole", "falls_to", "least", "zero"]
+__all__ = ["bisect", "bisect_integers", "falls_to", "least", "zero"]
 
 GOLDEN = 0.5 * (5**0.5 - 1)
 
@@ -58,7 +58,7 @@ def bisect(
     return inside, outside
 
 
-def bisect_whole(holds: Callable[[int], bool], inside: int, outside: int) -> int:
+def bisect_integers(holds: Callable[[int], bool], inside: int, outside: int) -> int:
     """Return the last whole number, on the way from ``inside``, at which a condition holds.
 
     As `bisect`: the condition holds at ``inside``, and neither end is asked.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.numerics import check
-from neyman.numerics.roots import bisect_whole
+from neyman.numerics.roots import bisect_integers
 from neyman.numerics.rounding import above
 
 __all__ = ["Matrix", "whitened_norm"]
@@ -146,7 +146,7 @@ def _least_eigenvalue(matrix: list[list[Fraction]]) -> Fraction:
 
     while not passing(passes):
         fails, passes = passes, 2 * passes
-    return start / 2 ** bisect_whole(passing, passes, fails)
+    return start / 2 ** bisect_integers(passing, passes, fails)
 
 
 def _shifted(matrix: list[list[Fraction]], value: Fraction) -> list[list[Fraction]]:

@@ -254,19 +254,22 @@ MANY = [
 ]
 
 
-@pytest.mark.parametrize("removed", [True, False])
-@pytest.mark.parametrize(("part", "epsilon"), MANY)
-def test_many_steps_agree_with_one_line(
-    part: tuple[float, float, int], epsilon: float, removed: bool
-):
+def agrees_with_one_line(losses: Composition, epsilon: float):
     """Where one line certifies its end, the two engines have the same delta to 1e-6."""
-    losses = steps(part, removed=removed)
     at = np.array([epsilon, 1.1 * epsilon])
     one = contour_profile(losses, release=False).log_deltas(at)
     other = LargestStepProfile(losses).log_deltas(at)
     assert np.all(one[1] - one[0] < 1e-6)
     assert np.all(other[1] - other[0] < 1e-6)
     assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
+
+
+@pytest.mark.parametrize("removed", [True, False])
+@pytest.mark.parametrize(("part", "epsilon"), MANY)
+def test_many_steps_agree_with_one_line(
+    part: tuple[float, float, int], epsilon: float, removed: bool
+):
+    agrees_with_one_line(steps(part, removed=removed), epsilon)
 
 
 FEW = st.lists(
@@ -330,14 +333,7 @@ def test_one_step_agrees_with_its_closed_form(kind: str, q: float, mu: float):
 def test_many_steps_of_each_kind_agree_with_one_line(
     kind: str, q: float, mu: float, count: int, epsilon: float
 ):
-    """Where one line certifies its end, the two engines have the same delta to 1e-6."""
-    losses = Composition.of([(KINDS[kind](q, mu), count)])
-    at = np.array([epsilon, 1.1 * epsilon])
-    one = contour_profile(losses, release=False).log_deltas(at)
-    other = LargestStepProfile(losses).log_deltas(at)
-    assert np.all(one[1] - one[0] < 1e-6)
-    assert np.all(other[1] - other[0] < 1e-6)
-    assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
+    agrees_with_one_line(Composition.of([(KINDS[kind](q, mu), count)]), epsilon)
 
 
 @settings(max_examples=examples(12))

@@ -22,7 +22,7 @@ from neyman.noise import Bits
 from neyman.noise.quantile_draw import draw_sorted_quantile
 from neyman.numerics import check
 from neyman.numerics.raw_values import one_per_record
-from neyman.numerics.roots import bisect_whole
+from neyman.numerics.roots import bisect_integers
 
 __all__ = ["quantile"]
 
@@ -319,9 +319,9 @@ def _ends_of(
     # The largest numbers with P(Bin(n, q) <= c) <= share, and P(Bin(n, q) >= n - above) <= share.
     c = above = -1
     if (1 - q) ** n <= asked:
-        c = bisect_whole(lambda k: float(bdtr(k, n, q)) <= asked, 0, n + 1)
+        c = bisect_integers(lambda k: float(bdtr(k, n, q)) <= asked, 0, n + 1)
     if q**n <= asked:
-        above = bisect_whole(lambda k: float(bdtrc(n - k - 1, n, q)) <= asked, 0, n + 1)
+        above = bisect_integers(lambda k: float(bdtrc(n - k - 1, n, q)) <= asked, 0, n + 1)
     least = math.floor((c + 1 - ranks) / n * (1 - SLACK) * LEVELS)
     most = math.ceil((n - above - 1 + ranks) / n * (1 + SLACK) * LEVELS)
     return (

@@ -27,7 +27,7 @@ from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.noise import Bits
 from neyman.numerics.bound import Bound
-from neyman.numerics.roots import bisect, bisect_whole
+from neyman.numerics.roots import bisect, bisect_integers
 from neyman.publishing.release.charged_call import Payment
 
 __all__ = ["PARTS", "BinomialTest", "NoisyCount"]
@@ -188,7 +188,7 @@ class BinomialTest:
         while not holds(Fraction(high)):
             high, step = high + step, 2 * step
         first, last = low * PARTS, high * PARTS
-        return Fraction(bisect_whole(lambda k: holds(Fraction(k, PARTS)), last, first), PARTS)
+        return Fraction(bisect_integers(lambda k: holds(Fraction(k, PARTS)), last, first), PARTS)
 
     def p_value(self, released: Fraction) -> Bound:
         """Return the p-value of a noisy count, from a receipt.

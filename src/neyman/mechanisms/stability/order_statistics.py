@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.numerics.roots import bisect_whole
+from neyman.numerics.roots import bisect_integers
 
 __all__ = ["OrderStatistic"]
 
@@ -56,4 +56,4 @@ class OrderStatistic:
         Args:
             bound: in steps, at least 0 and below ``last``.
         """
-        return bisect_whole(lambda k: self.sensitivity(k) > bound, len(self.rows), -1)
+        return bisect_integers(lambda k: self.sensitivity(k) > bound, len(self.rows), -1)

@@ -27,7 +27,7 @@ from neyman.mechanisms.description import NUMBER, rational
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace, rounded_gaussian
 from neyman.numerics import check
-from neyman.numerics.roots import bisect_whole
+from neyman.numerics.roots import bisect_integers
 from neyman.numerics.rounding import up
 
 __all__ = ["ProposeTestRelease"]
@@ -132,7 +132,7 @@ class ProposeTestRelease(Mechanism):
         while self._tail(Fraction(last + 1))[1] > delta:
             last = 2 * last + 1
         # The least threshold that is certain to do.
-        return bisect_whole(lambda t: self._tail(Fraction(t + 1))[1] <= delta, last, first - 1)
+        return bisect_integers(lambda t: self._tail(Fraction(t + 1))[1] <= delta, last, first - 1)
 
     def _tail(self, least: Fraction, *, continuous: bool = False) -> Interval:
         """Bounds on the chance that the noise is at least this much, which is at least 0 or 1."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.noise.weights import RoundedWeights, exponential
-from neyman.numerics.roots import bisect_whole
+from neyman.numerics.roots import bisect_integers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,7 +117,7 @@ def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
     low, high = 0, 1  # P(X >= 0) is above a half
     while not small(high):
         low, high = high, 2 * high
-    return bisect_whole(small, high, low)
+    return bisect_integers(small, high, low)
 
 
 def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]:

@@ -39,7 +39,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, compose, convolve
 from neyman.numerics.discretization import contract, contract_dense, spread
 from neyman.numerics.operations import in_question
-from neyman.numerics.roots import bisect_whole, falls_to
+from neyman.numerics.roots import bisect_integers, falls_to
 from neyman.numerics.rounding import above, log_complement
 
 __all__ = ["ContinuousPartsProfile", "ManyFromDensity"]
@@ -617,7 +617,7 @@ class ContinuousPartsProfile(ContourProfile):
             low, high = max(2 * low - high, 0), low
         while high < len(kinks) - 1 and excess(float(kinks[high])) > 0:
             low, high = high, min(2 * high - low, len(kinks) - 1)
-        low = bisect_whole(lambda i: excess(float(kinks[i])) > 0, low, high)
+        low = bisect_integers(lambda i: excess(float(kinks[i])) > 0, low, high)
         high = low + 1
         if excess(float(kinks[low])) <= 0 or excess(float(kinks[high])) > 0:
             return float(kinks[low if low == 0 else high])

@@ -22,6 +22,7 @@ from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, series
+from neyman.numerics.roots import bisect_integers
 
 __all__ = ["CANCELLATIONS", "DIGITS", "BracketSum", "LinePlan", "Telescope"]
 
@@ -98,17 +99,14 @@ class BracketSum:
 
     def _is_near(self, index: int) -> bool:
         """Whether the bound at a tilt is near log F; if not, only tilts where it is are used."""
-        near, far = 0, index + 1  # the bound leaves log F somewhere between the two
-        place = index
-        while far - near > 1:
-            if self.log_f_above(place) - float(self.log_f[place]) < LOOSE:
-                near = place
-            else:
-                far = place
-            place = (near + far) // 2
-        if far <= index:
-            self._good = far
-        return far > index
+
+        def near(place: int) -> bool:
+            return self.log_f_above(place) - float(self.log_f[place]) < LOOSE
+
+        if near(index):
+            return True
+        self._good = bisect_integers(near, 0, index) + 1  # there the bound leaves log F
+        return False
 
     def log_f_above(self, index: int) -> float:
         """An upper bound on log F at a tilt: F rises with each of its factors [LS-6]."""
