@@ -31,8 +31,8 @@ from neyman.mechanisms.base import Mechanism
 from neyman.optimality.table_gap import GAP
 from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
-from neyman.plan.queries import declared_share
 from neyman.plan.query import Query
+from neyman.plan.query_resolution import declared_share
 from neyman.plan.scenarios import concerning, usual
 from neyman.planning.accuracy import TableError, errors
 from neyman.planning.bound_search import searched

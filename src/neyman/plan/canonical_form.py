@@ -10,7 +10,7 @@ from typing import Any
 from neyman.plan.column import Section
 from neyman.plan.document import PLAIN_SOURCE
 from neyman.plan.plan_model import PlanModel
-from neyman.plan.queries import declared_share
+from neyman.plan.query_resolution import declared_share
 from neyman.plan.resolve import budget_fields
 from neyman.semantics.digits import exact_text
 

@@ -362,9 +362,7 @@ class Plan(PlanModel):
             and half_width_90, in the plan's units. The last two are missing where the error depends
             on the number of rows in a cell; then ``standard_error_at_1000`` bounds it for 1,000.
         """
-        from neyman.planning.error_frame import error_frame
-
-        return error_frame(self)
+        return _error_tables().error_frame(self)
 
     def __repr__(self) -> str:
         names = [query.name for query in self.queries]
@@ -392,9 +390,7 @@ class Plan(PlanModel):
             ["Budget", self._budget_text()],
         ]
         yield notebook.table(["Field", "Value"], rows)
-        from neyman.planning.error_frame import error_table
-
-        yield error_table(self)
+        yield _error_tables().error_table(self)
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Return every entry with its exact sigma squared (0 for a declared value)."""
@@ -430,3 +426,9 @@ class Plan(PlanModel):
     def hash(self) -> str:
         """``"sha256:..."`` of the canonical plan, public keys included."""
         return hash_of(self.canonical())
+
+
+def _error_tables():  # its type is the module's
+    from neyman.planning import error_frame
+
+    return error_frame

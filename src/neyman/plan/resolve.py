@@ -22,8 +22,8 @@ from neyman.plan.document import (
 )
 from neyman.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.plan.listed_keys import Listed, file_keys, range_keys
-from neyman.plan.queries import MOST_CELLS, read_queries, with_histograms
 from neyman.plan.query import ALL, Column, Query, key_text
+from neyman.plan.query_resolution import MOST_CELLS, read_queries, with_histograms
 from neyman.plan.tables import PrivateTable, read_tables
 from neyman.semantics.digits import exact_text, short_text
 
