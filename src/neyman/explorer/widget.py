@@ -81,7 +81,7 @@ class ExplorerWidget(anywidget.AnyWidget):
         prior: prior probability of the claim, in [0.001, 0.999].
         delta: at which epsilon is reported, in [1e-15, 0.1].
         rho: zCDP budget of the plan on the screen; None for the plan's own.
-        weights: share of each query in thousandths, in the order of `query_resolution`; they sum to 1000.
+        weights: share of each query in thousandths, in the order of `queries`; they sum to 1000.
         settings: every setting that differs from the first one, as in the page's address.
     """
 

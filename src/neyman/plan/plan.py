@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -165,13 +165,12 @@ class Plan(PlanModel):
             PlanError: with every problem found.
         """
         document = parse(data)
+        names = ("columns", "hierarchy", "queries", "rows", "tables")
         resolution = resolve(document, Path(folder) if folder else None)
-        columns, hierarchy, queries, rows, tables = resolution
-        parts = {name: getattr(document, name) for name in _COPIED}
-        method = document.consistency.method if document.consistency else None
-        resolved = {"columns": columns, "hierarchy": hierarchy, "queries": queries, "rows": rows}
-        resolved["tables"] = tables
-        plan = cls._of({**parts, **resolved, "consistency": method})
+        parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
+        parts |= {name: getattr(document, name) for name in _COPIED}
+        parts["consistency"] = document.consistency.method if document.consistency else None
+        plan = cls._of(parts)
         problems = [*plan._outright(), *plan._unlisted()]
         if problems:
             raise PlanError(problems)
@@ -291,7 +290,7 @@ class Plan(PlanModel):
             return self.at_scale(self.scale)
 
     @contextmanager
-    def _budget_named(self) -> Iterator[None]:
+    def _budget_named(self) -> Generator[None]:
         """An error about what cannot be met names the plan's own fields."""
         try:
             yield

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import cast
 
 from neyman.plan.clip_search import MOST_EXPONENT, ClipSearch
 from neyman.plan.column import Column, scaled
@@ -86,11 +87,12 @@ class QueryContext:
 
     def given(self, field: str) -> str:
         """Return a field and its value, as errors show them."""
-        value = getattr(self.part, field)
+        value: object = getattr(self.part, field)
         text = show(value)
         if isinstance(value, tuple):
-            shown = [show(one) for one in value[:8]]
-            text = f"[{', '.join(shown)}{', ...' if len(value) > 8 else ''}]"
+            values = cast("tuple[object, ...]", value)
+            shown = ", ".join(map(show, values[:8]))
+            text = f"[{shown}{', ...' if len(values) > 8 else ''}]"
         return f"{self.spot(field)} = {text}"
 
 
