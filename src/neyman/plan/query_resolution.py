@@ -16,7 +16,7 @@ from neyman.plan.query import ALL, Histogram, Query, UnitRows
 from neyman.plan.query_numbers import QueryContext, clip_search, numbers_of
 from neyman.semantics.digits import short_text
 
-__all__ = ["MOST_CELLS", "declared_share", "read_queries", "with_histograms"]
+__all__ = ["declared_share", "read_queries", "with_histograms"]
 
 MOST_CELLS = 100_000_000
 """The most cells of one table."""
@@ -87,8 +87,6 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Qu
         yield UnitRows(
             name=ROWS_TABLE,
             bins=edges_of(rows),
-            by=(),
-            at=(),
             share=rows.share,
             split=every,
             searched=True,
@@ -100,8 +98,6 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Qu
                 name=search.histogram,
                 column=query.column,
                 bins=edges_of(search),
-                by=(),
-                at=(),
                 share=query.share * search.share * (1 - (rows.share if rows else 0)),
                 split=every,
                 groups=one,

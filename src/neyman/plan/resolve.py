@@ -22,22 +22,12 @@ from neyman.plan.document import (
 )
 from neyman.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.plan.listed_keys import Listed, file_keys, range_keys
-from neyman.plan.query import ALL, Column, Query, key_text
-from neyman.plan.query_resolution import MOST_CELLS, read_queries, with_histograms
+from neyman.plan.query import Column, Query, key_text
+from neyman.plan.query_resolution import read_queries, with_histograms
 from neyman.plan.tables import PrivateTable, read_tables
 from neyman.semantics.digits import exact_text, short_text
 
-__all__ = [
-    "ALL",
-    "MOST_CELLS",
-    "Column",
-    "Query",
-    "budget_fields",
-    "exact_text",
-    "key_text",
-    "resolve",
-    "short_text",
-]
+__all__ = ["budget_fields", "exact_text", "resolve", "short_text"]
 
 _BUDGETS = {
     "power": ("1e-12", "1"),
