@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from neyman.plan.column import Section
 from neyman.plan.document import PLAIN_SOURCE
@@ -17,7 +16,7 @@ from neyman.semantics.digits import exact_text
 __all__ = ["canonical", "hash_of", "schema_version"]
 
 
-def canonical(plan: PlanModel) -> dict[str, Any]:
+def canonical(plan: PlanModel) -> Section:
     """Return a plan as JSON types: defaults filled in, numbers as text, public keys inline."""
     columns = {column.name: column for column in plan.columns}
     content: Section = {
@@ -58,7 +57,7 @@ def schema_version(plan: PlanModel) -> int:
     return 2 if drops else 1
 
 
-def hash_of(canonical: Mapping[str, Any]) -> str:
+def hash_of(canonical: Mapping[str, object]) -> str:
     """SHA-256 of a canonical plan as JSON with sorted keys and no blanks."""
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
