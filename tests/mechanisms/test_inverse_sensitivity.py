@@ -63,7 +63,7 @@ def changed(one, other):
 def query_of(levels):
     """A query for quantiles that are drawn by inverse sensitivity."""
     fields = {"column": "x", "quantiles": levels, "inverse_sensitivity": True}
-    return Quantiles(name="q", by=(), at=(), share=F(1), split=(), **fields)
+    return Quantiles(name="q", share=F(1), split=(), **fields)
 
 
 def moved(level, leave, enter):

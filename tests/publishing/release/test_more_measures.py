@@ -3,13 +3,16 @@
 import random
 import statistics
 from fractions import Fraction
+from typing import get_args
 
 import pyarrow as pa
 import pytest
 
 from neyman.display.report.report import page
 from neyman.ledger.ledger import Ledger
+from neyman.publishing.plan.document import QueryPart
 from neyman.publishing.plan.plan import Plan, PlanError
+from neyman.publishing.plan.query import MEASURES, Measure
 from neyman.publishing.planning.accuracy import errors
 from neyman.publishing.release.verify.verification import verify
 from plans import release
@@ -154,3 +157,9 @@ def test_a_ratio_needs_no_more_than_its_sums():
     above, over = Plan.from_dict(a_plan()).entries()
     assert (above.measure, above.shifts, above.share) == ("sum", ((1000,),), Fraction(1, 2))
     assert (over.measure, over.shifts, over.share) == ("over", ((5,),), Fraction(1, 2))
+
+
+def test_each_measure_has_a_class_whose_fields_a_query_has():
+    assert tuple(sorted(MEASURES)) == tuple(sorted(get_args(Measure)))
+    for kind in MEASURES.values():
+        assert set(kind.takes) <= set(QueryPart.model_fields), kind.measure

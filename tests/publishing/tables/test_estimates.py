@@ -74,8 +74,8 @@ def test_fixed_point_values_are_told_exactly():
 
 def query_of(measure, **fields):
     """A query of one measure."""
-    given = {"column": "x", "by": (), "at": (), "split": (("all", Fraction(1)),)}
-    return MEASURES[measure](name="q", share=Fraction(1), **given, **fields)
+    split = (("all", Fraction(1)),)
+    return MEASURES[measure](name="q", column="x", share=Fraction(1), split=split, **fields)
 
 
 def integers_of(clip, data):

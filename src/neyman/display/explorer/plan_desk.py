@@ -33,8 +33,8 @@ from neyman.mechanisms.base import Mechanism
 from neyman.publishing.consistency.adjusted_tables import Z90
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.promise import Promise
-from neyman.publishing.plan.queries import declared_share
 from neyman.publishing.plan.query import Query
+from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.scenarios import concerning, usual
 from neyman.publishing.planning.accuracy import TableError, errors
 from neyman.publishing.planning.bound_search import searched

@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.plan.column import Section
 from neyman.publishing.plan.document import PLAIN_SOURCE
 from neyman.publishing.plan.plan_model import PlanModel
-from neyman.publishing.plan.queries import declared_share
+from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.resolve import budget_fields
 
 __all__ = ["canonical", "hash_of", "schema_version"]
 
 
-def canonical(plan: PlanModel) -> dict[str, Any]:
+def canonical(plan: PlanModel) -> Section:
     """Return a plan as JSON types: defaults filled in, numbers as text, public keys inline."""
     columns = {column.name: column for column in plan.columns}
     content: Section = {
@@ -58,7 +57,7 @@ def schema_version(plan: PlanModel) -> int:
     return 2 if drops else 1
 
 
-def hash_of(canonical: Mapping[str, Any]) -> str:
+def hash_of(canonical: Mapping[str, object]) -> str:
     """SHA-256 of a canonical plan as JSON with sorted keys and no blanks."""
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -165,13 +165,12 @@ class Plan(PlanModel):
             PlanError: with every problem found.
         """
         document = parse(data)
+        names = ("columns", "hierarchy", "queries", "rows", "tables")
         resolution = resolve(document, Path(folder) if folder else None)
-        columns, hierarchy, queries, rows, tables = resolution
-        parts = {name: getattr(document, name) for name in _COPIED}
-        method = document.consistency.method if document.consistency else None
-        resolved = {"columns": columns, "hierarchy": hierarchy, "queries": queries, "rows": rows}
-        resolved["tables"] = tables
-        plan = cls._of({**parts, **resolved, "consistency": method})
+        parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
+        parts |= {name: getattr(document, name) for name in _COPIED}
+        parts["consistency"] = document.consistency.method if document.consistency else None
+        plan = cls._of(parts)
         problems = [*plan._outright(), *plan._unlisted()]
         if problems:
             raise PlanError(problems)
@@ -291,7 +290,7 @@ class Plan(PlanModel):
             return self.at_scale(self.scale)
 
     @contextmanager
-    def _budget_named(self) -> Iterator[None]:
+    def _budget_named(self) -> Generator[None]:
         """An error about what cannot be met names the plan's own fields."""
         try:
             yield
@@ -362,9 +361,7 @@ class Plan(PlanModel):
             and half_width_90, in the plan's units. The last two are missing where the error depends
             on the number of rows in a cell; then a last column bounds it for 1,000.
         """
-        from neyman.publishing.planning.error_frame import error_frame
-
-        return error_frame(self)
+        return _error_tables().error_frame(self)
 
     def __repr__(self) -> str:
         names = [query.name for query in self.queries]
@@ -392,9 +389,7 @@ class Plan(PlanModel):
             ["Budget", self._budget_text()],
         ]
         yield notebook.table(["Field", "Value"], rows)
-        from neyman.publishing.planning.error_frame import error_table
-
-        yield error_table(self)
+        yield _error_tables().error_table(self)
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Return every entry with its exact sigma squared (0 for a declared value)."""
@@ -430,3 +425,9 @@ class Plan(PlanModel):
     def hash(self) -> str:
         """``"sha256:..."`` of the canonical plan, public keys included."""
         return hash_of(self.canonical())
+
+
+def _error_tables():  # its type is the module's
+    from neyman.publishing.planning import error_frame
+
+    return error_frame

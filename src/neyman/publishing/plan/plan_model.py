@@ -157,7 +157,7 @@ class PlanModel:
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
-        entries = []
+        entries: list[Entry] = []
         for query in self.queries:
             split, public = dict(query.split), dict(query.public)
             for level in query.levels:

@@ -126,8 +126,8 @@ class Query:
     name: str
     column: str | None = None
     clip: tuple[int, int] | None = None
-    by: tuple[str, ...]
-    at: tuple[str, ...]
+    by: tuple[str, ...] = ()
+    at: tuple[str, ...] = ()
     share: Fraction
     split: tuple[tuple[str, Fraction], ...]
     public: tuple[tuple[str, int], ...] = ()

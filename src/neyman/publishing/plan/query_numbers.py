@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import cast
 
 from neyman.accounting.semantics.digits import plain
 from neyman.publishing.plan.clip_search import MOST_EXPONENT, ClipSearch
@@ -86,11 +87,12 @@ class QueryContext:
 
     def given(self, field: str) -> str:
         """Return a field and its value, as errors show them."""
-        value = getattr(self.part, field)
+        value: object = getattr(self.part, field)
         text = show(value)
         if isinstance(value, tuple):
-            shown = [show(one) for one in value[:8]]
-            text = f"[{', '.join(shown)}{', ...' if len(value) > 8 else ''}]"
+            values = cast("tuple[object, ...]", value)
+            shown = ", ".join(map(show, values[:8]))
+            text = f"[{shown}{', ...' if len(values) > 8 else ''}]"
         return f"{self.spot(field)} = {text}"
 
 
@@ -130,21 +132,7 @@ def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None
     if part.clip not in SEARCHES:
         problems += [f"{context.given(f)}: is for clip = 'discover'; leave it out" for f in given]
         return None
-    spot = context.given("clip")
-    if context.measure not in (Sum, Mean):
-        problems.append(f"{spot}: is for a sum or a mean; give {part.measure} clip = [low, high]")
-    if part.delta is not None:
-        problems.append(f"{spot}: is for listed keys; with delta, give clip = [low, high]")
-    if document.noise != "rounded-gaussian":
-        problems.append(
-            f"{spot}: needs noise = 'rounded-gaussian' in the plan, whose curve is the same for "
-            "each clip"
-        )
-    if document.consistency is not None:
-        problems.append(f"{spot}: its tables take no part in [consistency]; leave that out")
-    problems += [
-        f"{context.given(field)}: must be below 1" for field in given if getattr(part, field) >= 1
-    ]
+    problems += _search_problems(context, given)
     signed = part.clip == "discover-signed"
     rows, exponent = document.most_rows or ROWS, MOST_EXPONENT
     moves = (1 + signed) * document.rows_of(part)
@@ -152,6 +140,25 @@ def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None
         exponent -= 1
     share, above = part.clip_share or Fraction(1, 10), part.clip_above or Fraction(1, 100)
     return ClipSearch(f"{part.name}-clip", share, above, signed, exponent)
+
+
+def _search_problems(context: QueryContext, given: Iterable[str]) -> Iterator[str]:
+    """What does not go with a clip to discover."""
+    part, document, spot = context.part, context.document, context.given("clip")
+    if context.measure not in (Sum, Mean):
+        yield f"{spot}: is for a sum or a mean; give {part.measure} clip = [low, high]"
+    if part.delta is not None:
+        yield f"{spot}: is for listed keys; with delta, give clip = [low, high]"
+    if document.noise != "rounded-gaussian":
+        yield (
+            f"{spot}: needs noise = 'rounded-gaussian' in the plan, whose curve is the same for "
+            "each clip"
+        )
+    if document.consistency is not None:
+        yield f"{spot}: its tables take no part in [consistency]; leave that out"
+    for field in given:
+        if getattr(part, field) >= 1:
+            yield f"{context.given(field)}: must be below 1"
 
 
 def _fields(context: QueryContext) -> Iterator[str]:
@@ -170,6 +177,12 @@ def _fields(context: QueryContext) -> Iterator[str]:
             f"{context.given('complete')}: is for a ratio, of the rows with both numbers; leave it "
             "out"
         )
+    yield from _missing_numbers(context, needs)
+
+
+def _missing_numbers(context: QueryContext, needs: str) -> Iterator[str]:
+    """Clips, edges, and quantiles that the measure takes and that are not there."""
+    part, taken = context.part, context.taken
     for field in ("clip", "clip_over"):
         if field in taken and getattr(part, field) is None:
             yield f"{context.spot(field)} is missing; {needs} {field} = [low, high]"

@@ -29,21 +29,11 @@ from neyman.publishing.plan.document import (
 )
 from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
-from neyman.publishing.plan.queries import MOST_CELLS, read_queries, with_histograms
-from neyman.publishing.plan.query import ALL, Column, Query, key_text
+from neyman.publishing.plan.query import Column, Query, key_text
+from neyman.publishing.plan.query_resolution import read_queries, with_histograms
 from neyman.publishing.plan.tables import PrivateTable, read_tables
 
-__all__ = [
-    "ALL",
-    "MOST_CELLS",
-    "Column",
-    "Query",
-    "budget_fields",
-    "exact_text",
-    "key_text",
-    "resolve",
-    "short_text",
-]
+__all__ = ["budget_fields", "exact_text", "resolve", "short_text"]
 
 _BUDGETS = {
     "power": ("1e-12", "1"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,7 +16,7 @@ from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.query import ALL, Histogram, Query, UnitRows
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
 
-__all__ = ["MOST_CELLS", "declared_share", "read_queries", "with_histograms"]
+__all__ = ["declared_share", "read_queries", "with_histograms"]
 
 MOST_CELLS = 100_000_000
 """The most cells of one table."""
@@ -87,8 +87,6 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Qu
         yield UnitRows(
             name=ROWS_TABLE,
             bins=edges_of(rows),
-            by=(),
-            at=(),
             share=rows.share,
             split=every,
             searched=True,
@@ -100,8 +98,6 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Qu
                 name=search.histogram,
                 column=query.column,
                 bins=edges_of(search),
-                by=(),
-                at=(),
                 share=query.share * search.share * (1 - (rows.share if rows else 0)),
                 split=every,
                 groups=one,
@@ -246,12 +242,7 @@ def _resolved(
     """The query, of which nothing is wrong."""
     part, measure, (names, measured) = context.part, context.measure, _levels(context.part)
     split = part.split or dict.fromkeys(measured, Fraction(1, max(1, len(measured))))
-    public, weight, ends = part.public or {}, part.weight or {}, _ends(numbers, "clip")
-    if isinstance(weight, Fraction):
-        weight = dict.fromkeys(measured, weight)
-    single = context.document.rows_of(part) == 1
-    single = single or (part.rows_per_group == 1 and len(measured) == 1)
-    columns = [context.columns[n] for n in dict.fromkeys((part.column, part.over)) if n]
+    public, ends = part.public or {}, _ends(numbers, "clip")
     return measure(
         name=part.name,
         column=part.column,
@@ -268,17 +259,37 @@ def _resolved(
         else numbers.get("edges"),
         quantiles=part.quantiles or ((measure.quantile,) if measure.quantile else ()),
         delta=part.delta,
-        weight=tuple((level, weight.get(level, Fraction(1))) for level in measured if weight),
+        weight=_weights(part, measured),
         where=part.where,
         over=part.over,
         clip_over=_ends(numbers, "clip_over"),
         inverse_sensitivity=context.inverse_sensitivity,
-        row_per_cell=part.measure == "count" and single,
+        row_per_cell=part.measure == "count" and _one_row_per_cell(context, measured),
         table=None if part.table == context.document.table else part.table,
         search=search,
-        optional=tuple(one.name for one in columns if one.integer and one.unknown is None),
+        optional=_optional(context),
         complete=part.complete,
     )
+
+
+def _weights(part: QueryPart, measured: Iterable[str]) -> tuple[tuple[str, Fraction], ...]:
+    weight = part.weight or {}
+    if isinstance(weight, Fraction):
+        weight = dict.fromkeys(measured, weight)
+    return tuple((level, weight.get(level, Fraction(1))) for level in measured if weight)
+
+
+def _one_row_per_cell(context: QueryContext, measured: Sequence[str]) -> bool:
+    part = context.part
+    single = part.rows_per_group == 1 and len(measured) == 1
+    return single or context.document.rows_of(part) == 1
+
+
+def _optional(context: QueryContext) -> tuple[str, ...]:
+    """The measured columns in which a row may lack a number."""
+    names = dict.fromkeys((context.part.column, context.part.over))
+    columns = [context.columns[name] for name in names if name]
+    return tuple(one.name for one in columns if one.integer and one.unknown is None)
 
 
 def _ends(numbers: Mapping[str, tuple[int, ...]], field: str) -> tuple[int, int] | None:
