@@ -33,9 +33,6 @@ from neyman.accounting.literature.approximations import (
 from neyman.accounting.personal_filter import (
     PersonalFilter as PersonalFilter,
 )
-from neyman.accounting.target import (
-    at_most as at_most,
-)
 from neyman.api import (
     run as run,
 )
@@ -242,6 +239,9 @@ from neyman.semantics.bayes import (
 )
 from neyman.semantics.best_test import (
     best_test as best_test,
+)
+from neyman.semantics.budget import (
+    at_most as at_most,
 )
 from neyman.semantics.statistical_distance import (
     posterior_distance as posterior_distance,

@@ -250,7 +250,7 @@ def test_a_guarantee_that_was_combined_is_not_taken_for_one_of_its_parts():
             with pytest.raises(PlanError):
                 ny.Plan(**{**GIVEN, "budget": curve})
         else:
-            assert plan.budget.zcdp == Fraction(3, 10)
+            assert plan.budget.rho == Fraction(3, 10)
 
 
 def test_the_errors_of_a_plan_are_a_data_frame():

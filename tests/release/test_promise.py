@@ -13,9 +13,9 @@ from neyman.cli.calibrate_command import at_promise
 from neyman.explorer.plan_desk import Opened, PlanDesk
 from neyman.numerics.bound import Bound
 from neyman.plan.plan import Plan
-from neyman.plan.promise import Promise
 from neyman.release.receipt import draft, guarantee
 from neyman.report.risk_section import vocabularies
+from neyman.semantics.budget import Approximate, AtMost, Limits, Zcdp, budget_of
 
 BUDGETS = [
     ({"epsilon": 3, "delta": Decimal("1e-6")}, "epsilon, delta 10⁻⁶", "3"),
@@ -80,7 +80,8 @@ def test_a_budget_proves_nothing_about_a_release_with_less_noise():
     """The numbers of a mechanism that the budget does not admit stay above the budget's."""
     plan = plan_of({"epsilon": 3, "delta": Decimal("1e-6")})
     loud = plan.at_scale(plan.scale * Fraction(9, 10))
-    assert Promise.of(plan, loud) == Promise()
+    assert plan.budget.limits(plan.mechanism()) is plan.budget
+    assert type(plan.budget.limits(loud)) is Limits
     assert guarantee(loud, plan).to_dict()["epsilon"][1]["lower"] > 3
 
 
@@ -120,11 +121,11 @@ def test_a_number_that_a_budget_proves_is_the_next_float_above_it(number):
         ("rho", {"zcdp": number}, ()),
     ]
     for name, numbers, at in asked:
-        said = getattr(Promise(numbers), name)
+        said = getattr(budget_of(numbers), f"{name}_bound")
         upper = said(*at, wide).upper
         assert math.nextafter(upper, 0) < number <= upper
         assert said(*at, tight) == tight
-        assert getattr(Promise(), name)(*at, wide) == wide
+        assert getattr(Limits(), f"{name}_bound")(*at, wide) == wide
         above = Bound(40.0, 50.0, "upper", "x")
         assert said(*at, above).lower == upper
 
@@ -132,20 +133,20 @@ def test_a_number_that_a_budget_proves_is_the_next_float_above_it(number):
 def test_a_budget_proves_an_epsilon_and_a_power_on_its_own_side_only():
     wide = Bound(0.0, 50.0, "upper", "x")
     for delta in (Fraction("1e-6"), Fraction(1, 10**7), Fraction(1, 3)):
-        promise = Promise({"epsilon": Fraction(3), "delta": delta})
+        budget = Approximate(Fraction(3), delta)
         near = float(delta)
         floor = near if near <= delta else math.nextafter(near, 0)
-        assert promise.epsilon(floor, wide).upper == 3
-        assert promise.epsilon(1.0, wide).upper == 3
-        assert promise.epsilon(math.nextafter(floor, 0), wide) == wide
-    promise = Promise({"power": Fraction(1, 4), "level": Fraction(1, 20)})
-    assert promise.power(0.01, wide).upper == 0.25
-    assert promise.power(math.nextafter(0.05, 1), wide) == wide
+        assert budget.epsilon_bound(floor, wide).upper == 3
+        assert budget.epsilon_bound(1.0, wide).upper == 3
+        assert budget.epsilon_bound(math.nextafter(floor, 0), wide) == wide
+    budget = AtMost(Fraction(1, 4), Fraction(1, 20))
+    assert budget.power_bound(0.01, wide).upper == 0.25
+    assert budget.power_bound(math.nextafter(0.05, 1), wide) == wide
 
 
 def test_no_finite_rho_is_proven_where_a_loss_is_infinite():
     endless = Bound(1.0, math.inf, "upper", "x")
-    assert Promise({"zcdp": Fraction(1)}).rho(endless) == endless
+    assert Zcdp(Fraction(1)).rho_bound(endless) == endless
 
 
 @pytest.mark.parametrize("delta", ["1e-6", "1e-7", "1e-5", "3e-9", "0.001", "0.0078125"])

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 import neyman as ny
 from neyman.accounting.literature.approximations import Estimate
-from neyman.accounting.target import PowerBudget
 from neyman.ledger.records import Account, Entry
 from neyman.release.session import Answer
+from neyman.semantics.budget import AtMost
 
 
 def mechanisms() -> None:
@@ -133,7 +133,7 @@ def guarantees(f: ny.Tradeoff, g: ny.Tradeoff) -> None:
 def accounting(f: ny.Tradeoff, m: ny.Mechanism) -> None:
     """Targets, calibration, and estimates, which are no bounds."""
     target = ny.at_most(power=0.1, level=0.05)
-    assert_type(target, PowerBudget)
+    assert_type(target, AtMost)
     assert_type(target.admits(m), bool)
     assert_type(f.admits(m), bool)
     assert_type(ny.calibrate(ny.Gaussian, target), float)

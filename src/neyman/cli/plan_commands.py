@@ -142,7 +142,6 @@ def plan_check(
     """
     from neyman.plan.plan import Plan
     from neyman.plan.public_keys import key_lists, key_warnings
-    from neyman.plan.resolve import budget_fields
     from neyman.planning.accuracy import errors
     from neyman.planning.allocation import MOMENT, best_split
     from neyman.release.receipt import mechanism_list, scenario
@@ -168,7 +167,7 @@ def plan_check(
                 asked = scenario(read, part, concerning, within)
 
         lists = key_lists(read)
-        warnings = (*budget_warnings(budget_fields(read.budget)), *key_warnings(read))
+        warnings = (*budget_warnings(read.budget), *key_warnings(read))
         warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
 
         def show() -> None:

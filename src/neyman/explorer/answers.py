@@ -24,7 +24,7 @@ from neyman.tradeoff import guarantees
 from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
-    from neyman.plan.promise import Promise
+    from neyman.semantics.budget import Limits
 
 __all__ = [
     "Desk",
@@ -181,7 +181,7 @@ class Guarantee:
 
     Args:
         tradeoff: of what is released.
-        promise: what a budget proves about it.
+        limits: what a budget proves about it.
         python: the code that makes it, as ``curve``.
         subject: who is protected.
         claim: what a claim is about, in a sentence.
@@ -192,14 +192,14 @@ class Guarantee:
     def __init__(
         self,
         tradeoff: Tradeoff,
-        promise: Promise | None,
+        limits: Limits | None,
         python: str,
         subject: str = "person",
         claim: str = "",
         more: Sequence[tuple[str, str, str]] = (),
         training: bool = False,
     ) -> None:
-        self.tradeoff, self.promise, self.python = tradeoff, promise, python
+        self.tradeoff, self.limits, self.python = tradeoff, limits, python
         self.subject, self.claim, self.more = subject, claim, more
         self.training = training
         # Where every power is a search, tangents bound all of them at once; see `outline`.
@@ -247,8 +247,8 @@ class Guarantee:
         """Return the closest upper bound of the power at a level."""
         if level not in self.closest:
             bound = self.tradeoff.power(level)
-            if self.promise is not None:
-                bound = self.promise.power(level, bound)
+            if self.limits is not None:
+                bound = self.limits.power_bound(level, bound)
             self.closest[level] = max(level, bound.upper)
         return self.closest[level]
 
@@ -258,7 +258,7 @@ class Guarantee:
 
     def _epsilon(self, delta: float) -> float:
         bound = self.tradeoff.epsilon(delta)
-        return (self.promise.epsilon(delta, bound) if self.promise is not None else bound).upper
+        return (self.limits.epsilon_bound(delta, bound) if self.limits is not None else bound).upper
 
     def _profile(self, upto: float) -> list[Point]:
         """Upper bounds of delta at epsilons up to one."""

@@ -30,7 +30,6 @@ from neyman.explorer.answers import (
 from neyman.mechanisms.base import Mechanism
 from neyman.optimality.table_gap import GAP
 from neyman.plan.plan import Plan, declared_share
-from neyman.plan.promise import Promise
 from neyman.plan.query import Query
 from neyman.plan.scenarios import concerning, usual
 from neyman.planning.accuracy import TableError, errors
@@ -222,7 +221,7 @@ class PlanDesk(Desk):
         mechanism, unit = plan.at_scale(scale), plan.unit
         return Guarantee(
             mechanism.tradeoff(),
-            Promise.of(plan, mechanism) if own else None,
+            plan.budget.limits(mechanism) if own else None,
             'plan = ny.Plan.load("plan.toml")  # as below\ncurve = plan.mechanism().tradeoff()',
             unit.protects,
             words.claim(unit.neighboring, unit.protects, plan.unit_rows_in_all),

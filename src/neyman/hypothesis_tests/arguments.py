@@ -7,10 +7,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal, cast
 
-from neyman.accounting.target import PowerBudget
 from neyman.canonical.canonical_noise import CanonicalNoise
 from neyman.canonical.polygon_noise import polygons
 from neyman.numerics import check
+from neyman.semantics.budget import AtMost
 from neyman.tradeoff.curve import Described
 from neyman.tradeoff.guarantees import gdp
 from neyman.tradeoff.tradeoff import Tradeoff
@@ -83,7 +83,7 @@ def noise_of(budget: Described) -> CanonicalNoise:
     given, rho = curve, curve.bare_rho()
     if rho is not None and rho > 0:
         curve = gdp(_root_below(2 * rho))
-    elif isinstance(budget, PowerBudget):  # what is rounded up there does not meet it
+    elif isinstance(budget, AtMost):  # what is rounded up there does not meet it
         curve = gdp(budget.mu * (1 - 1e-9))
     try:
         noise = CanonicalNoise(curve)

@@ -35,8 +35,8 @@ from neyman.optimality.table_gap import cell_gap, mean_gap
 from neyman.plan.document import suggest
 from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
-from neyman.plan.promise import Promise
 from neyman.plan.query import Query, center, middle
+from neyman.semantics.budget import Limits
 from neyman.tables.estimates import half_width, rank_error, ratio_range, standard_error
 from neyman.tables.key_selection import threshold
 
@@ -292,11 +292,11 @@ def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
     """
     mechanism = plan.at_scale(scale)
     curve = mechanism.tradeoff()
-    proven = Promise.of(plan, mechanism) if scale == plan.scale else Promise()
+    proven = plan.budget.limits(mechanism) if scale == plan.scale else Limits()
     return {
         "rho": above(1 / scale),
-        "epsilon": proven.epsilon(DELTA, curve.epsilon(delta=DELTA)).upper,
-        "power": proven.power(LEVEL, curve.power(level=LEVEL)).upper,
+        "epsilon": proven.epsilon_bound(DELTA, curve.epsilon(delta=DELTA)).upper,
+        "power": proven.power_bound(LEVEL, curve.power(level=LEVEL)).upper,
     }
 
 

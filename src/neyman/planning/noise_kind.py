@@ -9,6 +9,7 @@ from typing import Any
 from neyman.plan.document import PlanError
 from neyman.plan.plan import Plan
 from neyman.plan.query import NoiseKind
+from neyman.semantics.budget import Zcdp
 from neyman.tables.estimates import standard_error
 
 __all__ = ["NoiseChoice", "noise_choice"]
@@ -76,7 +77,7 @@ def noise_choice(plan: Plan) -> NoiseChoice:
     if not measured:
         return NoiseChoice(plan.noise, other, None, "No table has noise.")
     alternatives = math.prod(max(1, len(entry.shifts)) for entry in measured)
-    slow = plan.rounded and plan.budget_dict()["kind"] != "zcdp"
+    slow = plan.rounded and not isinstance(plan.budget, Zcdp)
     if slow and alternatives > MOST_ALTERNATIVES:
         reason = (
             f"Discrete Gaussian noise would have {alternatives:,} combinations of shift "

@@ -14,6 +14,7 @@ from typing import Any
 from neyman.numerics import check
 from neyman.semantics import testing
 from neyman.semantics.bayes import ATTACKERS, Attacker
+from neyman.semantics.budget import budget_of
 from neyman.semantics.digits import (
     Numeric,
     article,
@@ -523,21 +524,7 @@ def total_variation(tv: Numeric) -> str:
 
 def budget(budget: Mapping[str, Any]) -> str:
     """Return the limit that was chosen, from a receipt's budget ("kind" and its exact numbers)."""
-    match budget.get("kind"):
-        case "at_most":
-            return (
-                f"a true positive rate of at most {percent(budget['power'])} at a "
-                f"{percent(budget['level'], up=False)} false positive rate"
-            )
-        case "zcdp":
-            beside = f" and delta {delta(budget['delta'])}" if "delta" in budget else ""
-            return f"zCDP with rho {number(budget['rho'])}{beside}"
-        case "gdp":
-            return f"Gaussian differential privacy with mu {number(budget['mu'])}"
-        case "approximate":
-            return f"epsilon {number(budget['epsilon'])} at delta {delta(budget['delta'])}"
-        case _:
-            return ", ".join(f"{name} {value}" for name, value in budget.items())
+    return budget_of(budget).sentence
 
 
 _ADDS = "This cost adds up: releases from the same data together cost at most the sum."

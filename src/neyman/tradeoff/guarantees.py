@@ -80,11 +80,12 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
     share = _above("delta", delta)
     if not 0 <= share < 1:
         raise ValueError(f"delta = {delta!r} must be at least 0 and below 1")
-    if exact == 0:
-        if share == 0:
-            return perfect()
-        return _single(FiniteLoss(Fraction(1), (0,), (math.log1p(-share),), share, share))
-    return _single(response_loss(exact, failure=share))
+    if share == 0:
+        return _single(response_loss(exact, failure=share)) if exact else perfect()
+    loss = FiniteLoss(Fraction(1), (0,), (math.log1p(-share),), share, share)
+    if exact:
+        loss = response_loss(exact, failure=share)
+    return _single(loss).defined(epsilon=exact, delta=check.exact("delta", delta))
 
 
 def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
@@ -144,10 +145,12 @@ def gdp(mu: float) -> Tradeoff:
 
     Source: Dong, Roth and Su 2022, definition 2.6.
     """
-    mu = check.non_negative("mu", mu)
+    given, mu = mu, check.non_negative("mu", mu)
     if mu and not 1e-150 < mu < 1e150:
         raise ValueError(f"mu = {mu!r} must be 0, or between 1e-150 and 1e150")
-    return _single(GaussianLoss(mu * mu)) if mu * mu > 0 else perfect()
+    if not mu * mu > 0:
+        return perfect()
+    return _single(GaussianLoss(mu * mu)).defined(gdp=check.exact("mu", given))
 
 
 def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tradeoff:
@@ -171,7 +174,10 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
     """
     exact = _rate("rho", rho)
     bare = _single(RenyiBound(exact)) if exact else perfect()
-    return bare @ approximate(0, delta)
+    beside = check.exact("delta", delta)
+    return (bare @ approximate(0, delta)).defined(
+        zcdp=exact, **({"delta": beside} if beside else {})
+    )
 
 
 def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from importlib import import_module
@@ -153,6 +153,10 @@ class Tradeoff:
     joined: bool = False
     neighboring: str = "any"
     ordered: bool = False
+    definition: tuple[tuple[str, Fraction], ...] = field(
+        default=(), init=False, repr=False, compare=False
+    )
+    """The exact numbers by name that a guarantee was made from; () for any other curve."""
 
     def __post_init__(self) -> None:
         for composition in self.alternatives:
@@ -175,6 +179,12 @@ class Tradeoff:
                 f"{MOST_ALTERNATIVES}; declare fewer shift vectors, or dominate them by larger ones"
             )
         return Tradeoff(distinct, neighboring=neighboring, ordered=ordered)
+
+    def defined(self, **numbers: Fraction) -> Tradeoff:
+        """Return the curve, with the exact numbers by name that it was made from."""
+        curve = Tradeoff(self.alternatives, self.joined, self.neighboring, self.ordered)
+        object.__setattr__(curve, "definition", tuple(numbers.items()))
+        return curve
 
     @property
     def directions(self) -> tuple[Composition, ...]:
