@@ -15,7 +15,7 @@ from neyman.numerics.bound import Bound
 from neyman.plan.plan import Plan
 from neyman.release.receipt import draft, guarantee
 from neyman.report.risk_section import vocabularies
-from neyman.semantics.budget import Approximate, AtMost, Limits, Zcdp, budget_of
+from neyman.semantics.budget import Approximate, AtMost, Zcdp, budget_of, within_limit
 
 BUDGETS = [
     ({"epsilon": 3, "delta": Decimal("1e-6")}, "epsilon, delta 10⁻⁶", "3"),
@@ -80,8 +80,8 @@ def test_a_budget_proves_nothing_about_a_release_with_less_noise():
     """The numbers of a mechanism that the budget does not admit stay above the budget's."""
     plan = plan_of({"epsilon": 3, "delta": Decimal("1e-6")})
     loud = plan.at_scale(plan.scale * Fraction(9, 10))
-    assert plan.budget.limits(plan.mechanism()) is plan.budget
-    assert type(plan.budget.limits(loud)) is Limits
+    assert plan.admits(plan.mechanism())
+    assert not plan.admits(loud)
     assert guarantee(loud, plan).to_dict()["epsilon"][1]["lower"] > 3
 
 
@@ -121,13 +121,13 @@ def test_a_number_that_a_budget_proves_is_the_next_float_above_it(number):
         ("rho", {"zcdp": number}, ()),
     ]
     for name, numbers, at in asked:
-        said = getattr(budget_of(numbers), f"{name}_bound")
-        upper = said(*at, wide).upper
+        budget = budget_of(numbers)
+        upper = within_limit(budget, name, wide, *at).upper
         assert math.nextafter(upper, 0) < number <= upper
-        assert said(*at, tight) == tight
-        assert getattr(Limits(), f"{name}_bound")(*at, wide) == wide
+        assert within_limit(budget, name, tight, *at) == tight
+        assert within_limit(None, name, wide, *at) == wide
         above = Bound(40.0, 50.0, "upper", "x")
-        assert said(*at, above).lower == upper
+        assert within_limit(budget, name, above, *at).lower == upper
 
 
 def test_a_budget_proves_an_epsilon_and_a_power_on_its_own_side_only():
@@ -136,17 +136,17 @@ def test_a_budget_proves_an_epsilon_and_a_power_on_its_own_side_only():
         budget = Approximate(Fraction(3), delta)
         near = float(delta)
         floor = near if near <= delta else math.nextafter(near, 0)
-        assert budget.epsilon_bound(floor, wide).upper == 3
-        assert budget.epsilon_bound(1.0, wide).upper == 3
-        assert budget.epsilon_bound(math.nextafter(floor, 0), wide) == wide
+        assert within_limit(budget, "epsilon", wide, floor).upper == 3
+        assert within_limit(budget, "epsilon", wide, 1.0).upper == 3
+        assert within_limit(budget, "epsilon", wide, math.nextafter(floor, 0)) == wide
     budget = AtMost(Fraction(1, 4), Fraction(1, 20))
-    assert budget.power_bound(0.01, wide).upper == 0.25
-    assert budget.power_bound(math.nextafter(0.05, 1), wide) == wide
+    assert within_limit(budget, "power", wide, 0.01).upper == 0.25
+    assert within_limit(budget, "power", wide, math.nextafter(0.05, 1)) == wide
 
 
 def test_no_finite_rho_is_proven_where_a_loss_is_infinite():
     endless = Bound(1.0, math.inf, "upper", "x")
-    assert Zcdp(Fraction(1)).rho_bound(endless) == endless
+    assert within_limit(Zcdp(Fraction(1)), "rho", endless) == endless
 
 
 @pytest.mark.parametrize("delta", ["1e-6", "1e-7", "1e-5", "3e-9", "0.001", "0.0078125"])

@@ -221,7 +221,7 @@ class PlanDesk(Desk):
         mechanism, unit = plan.at_scale(scale), plan.unit
         return Guarantee(
             mechanism.tradeoff(),
-            plan.budget.limits(mechanism) if own else None,
+            plan.budget if own and plan.admits(mechanism) else None,
             'plan = ny.Plan.load("plan.toml")  # as below\ncurve = plan.mechanism().tradeoff()',
             unit.protects,
             words.claim(unit.neighboring, unit.protects, plan.unit_rows_in_all),

@@ -450,7 +450,8 @@ class Plan:
         """What may be revealed outright, where that is more than the budget has a delta for."""
         chances = [(entry, entry.failure) for entry in self.entries() if entry.delta is not None]
         total = sum((chance for _, chance in chances), Fraction(0))
-        if chances and not self.budget.covers(total):
+        shortage = self.budget.shortage(total)
+        if chances and shortage:
             text = "; ".join(
                 f"{entry.query} at {entry.level}: {entry.keys} keys a unit, {plain(chance)}"
                 for entry, chance in chances
@@ -458,7 +459,7 @@ class Plan:
             most = self.budget.outright or Fraction(0)
             yield (
                 f"query[].delta: a key of a single unit is published with probability up to "
-                f"{plain(total)} ({text}), and {self.budget.outright_text}; "
+                f"{plain(total)} ({text}), and {shortage}; "
                 "take a smaller delta in the query, such as "
                 + fitting_delta(most, sum(entry.keys for entry, _ in chances))
             )

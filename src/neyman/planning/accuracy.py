@@ -36,7 +36,7 @@ from neyman.plan.document import suggest
 from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
 from neyman.plan.query import Query, center, middle
-from neyman.semantics.budget import Limits
+from neyman.semantics.budget import within_limit
 from neyman.tables.estimates import half_width, rank_error, ratio_range, standard_error
 from neyman.tables.key_selection import threshold
 
@@ -292,11 +292,11 @@ def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
     """
     mechanism = plan.at_scale(scale)
     curve = mechanism.tradeoff()
-    proven = plan.budget.limits(mechanism) if scale == plan.scale else Limits()
+    met = plan.budget if scale == plan.scale and plan.admits(mechanism) else None
     return {
         "rho": above(1 / scale),
-        "epsilon": proven.epsilon_bound(DELTA, curve.epsilon(delta=DELTA)).upper,
-        "power": proven.power_bound(LEVEL, curve.power(level=LEVEL)).upper,
+        "epsilon": within_limit(met, "epsilon", curve.epsilon(delta=DELTA), DELTA).upper,
+        "power": within_limit(met, "power", curve.power(level=LEVEL), LEVEL).upper,
     }
 
 

@@ -36,7 +36,7 @@ from neyman.release.receipt_format import (
     UnitPart,
 )
 from neyman.semantics.bayes import posterior_ratios
-from neyman.semantics.budget import Limits, PlanBudget
+from neyman.semantics.budget import PlanBudget, within_limit
 from neyman.tables.estimates import half_width, rank_error, standard_error
 from neyman.tables.key_selection import threshold
 from neyman.tradeoff.guarantees import zcdp
@@ -129,21 +129,21 @@ def guarantee(
     """
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     answers = _answers(mechanism, replaced)
-    limits = plan.budget.limits(mechanism) if plan is not None else Limits()
+    met = plan.budget if plan is not None and plan.admits(mechanism) else None
     known = {mechanism: answers.findings} if replaced else {}
     rho, outright = charge(mechanism, "zcdp")
     route = plan and not outright and _zcdp_route(plan.budget, rho)
     failing = {"outright": OutrightPart(rho=str(rho), delta=str(outright))} if outright else {}
     return Guarantee(
         epsilon=tuple(
-            EpsilonPoint(delta=d, **_ends(limits.epsilon_bound(d, epsilon)))
+            EpsilonPoint(delta=d, **_ends(within_limit(met, "epsilon", epsilon, d)))
             for d, epsilon in zip(DELTAS, answers.epsilons, strict=True)
         ),
-        mu=Ends(**_ends(limits.mu_bound(answers.mu))),
-        rho=Ends(**_ends(limits.rho_bound(answers.rho))),
+        mu=Ends(**_ends(within_limit(met, "mu", answers.mu))),
+        rho=Ends(**_ends(within_limit(met, "rho", answers.rho))),
         total_variation=Ends(**_ends(answers.total_variation)),
         power=_points(
-            (a, limits.power_bound(a, power))
+            (a, within_limit(met, "power", power, a))
             for a, power in zip(LEVELS, answers.powers, strict=True)
         ),
         curve=answers.curve,

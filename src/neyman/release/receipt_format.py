@@ -175,7 +175,10 @@ def _budget(given: object) -> PlanBudget:
         return given
     if not isinstance(given, Mapping) or "kind" not in given:
         raise ValueError("must be a kind of budget with its numbers")
-    return budget_of(cast(Mapping[str, object], given))
+    try:
+        return budget_of(cast(Mapping[str, object], given))
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 class TablePart(Part):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
@@ -33,12 +33,12 @@ __all__ = [
     "Approximate",
     "AtMost",
     "Gdp",
-    "Limits",
     "PlanBudget",
     "Zcdp",
     "at_most",
     "budget_from",
     "budget_of",
+    "within_limit",
 ]
 
 LEAST_LEVEL = 1e-12
@@ -59,33 +59,11 @@ RANGES = {
 }
 """The range of each number of a plan; outside it hardly any or no usable noise would be drawn."""
 
-
-class Limits:
-    """What a budget proves about a mechanism that it admits; this base class proves nothing.
-
-    A budget of epsilon 3 is met because delta at 3 is within the budget's delta. The search for the
-    smallest epsilon ends a little above it, at most 1e-12 of it, and a page that rounds up would
-    print 3.01. Whoever prints a number of the release takes the smaller of both: each is proven.
-    """
-
-    def epsilon_bound(self, delta: float, bound: Bound) -> Bound:
-        """Return the epsilon at a delta, at most the budget's where its delta is no larger."""
-        return bound
-
-    def power_bound(self, level: float, bound: Bound) -> Bound:
-        """Return the power at a level, at most the budget's where its level is no smaller."""
-        return bound
-
-    def mu_bound(self, bound: Bound) -> Bound:
-        """Return mu, at most the budget's."""
-        return bound
-
-    def rho_bound(self, bound: Bound) -> Bound:
-        """Return rho, at most the budget's."""
-        return bound
+Question = Literal["epsilon", "power", "mu", "rho"]
 
 
-class PlanBudget(Limits, ABC):
+@dataclass(frozen=True)
+class PlanBudget(ABC):
     """What an attacker may learn from a release, in exact numbers."""
 
     kind: ClassVar[str]
@@ -100,8 +78,8 @@ class PlanBudget(Limits, ABC):
     @property
     def numbers(self) -> dict[str, Fraction]:
         """Return the exact numbers by the fields of a plan's file."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
-        return {PLAN_FIELDS.get(name, name): x for name, x in values if x is not None}
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return {PLAN_FIELDS.get(name, name): value for name, value in given.items()}
 
     def to_fields(self) -> dict[str, str]:
         """Return the fields of a plan's file as text."""
@@ -109,9 +87,8 @@ class PlanBudget(Limits, ABC):
 
     def to_dict(self) -> dict[str, str]:
         """Return the kind and the numbers as text, as a receipt holds them."""
-        names = {field: name for name, field in PLAN_FIELDS.items()}
-        numbers = {names.get(name, name): text for name, text in self.to_fields().items()}
-        return {"kind": self.kind, **numbers}
+        numbers = ((name, value) for name, value in vars(self).items() if value is not None)
+        return {"kind": self.kind} | {name: exact_text(value) for name, value in numbers}
 
     def text(self) -> str:
         """Return the plan's fields with their numbers, for a message."""
@@ -140,13 +117,14 @@ class PlanBudget(Limits, ABC):
         """Return True if the mechanism certainly meets the budget."""
         return self.target.admits(mechanism)
 
-    def excess(self, mechanism: Described) -> float | None:
-        """Return about the logarithm of what is spent over what may be spent."""
-        return self.target.excess(mechanism)
+    def limit(self, question: Question, at: float) -> Fraction | None:
+        """Return the answer that the budget proves about what it admits, if any.
 
-    def limits(self, mechanism: Described) -> Limits:
-        """Return what the budget proves about a mechanism: nothing where it does not admit it."""
-        return self if self.admits(mechanism) else Limits()
+        Args:
+            question: epsilon at a delta, power at a level, mu, or rho.
+            at: that delta or level; of no effect for mu and rho.
+        """
+        return None
 
     @property
     def power_limit(self) -> Callable[[Array], Array] | None:
@@ -170,16 +148,12 @@ class PlanBudget(Limits, ABC):
     @property
     def outright(self) -> Fraction | None:
         """Return how probably keys may be revealed outright; None for never."""
-        return None
+        return self.numbers.get("delta")
 
-    def covers(self, outright: Fraction) -> bool:
-        """Return True if the budget has room for keys that are revealed with this probability."""
-        return self.outright is not None and outright <= self.outright
-
-    @property
-    def outright_text(self) -> str:
-        """Return the room for keys that are revealed, in words for a message."""
-        return "" if self.outright is None else f"budget.delta = {short_text(self.outright)}"
+    def shortage(self, outright: Fraction) -> str:
+        """Say why there is no room for keys that are revealed with this probability; "" if so."""
+        most = self.outright or Fraction(0)
+        return f"budget.delta = {short_text(most)}" if outright > most else ""
 
     def problems(self, *, discovers: bool) -> Iterator[str]:
         """Yield what is wrong with the numbers in a plan.
@@ -239,14 +213,9 @@ class Zcdp(PlanBudget):
         rho, delta = charge(mechanism, "zcdp")
         return rho <= self.rho and delta <= (self.delta or 0)
 
-    def rho_bound(self, bound: Bound) -> Bound:
-        """Return rho, at most the budget's unless outcomes of infinite loss leave no finite rho."""
-        return bound if bound.upper == math.inf else _within(bound, self.rho)
-
-    @property
-    def outright(self) -> Fraction | None:
-        """Return delta, if there is one."""
-        return self.delta
+    def limit(self, question: Question, at: float) -> Fraction | None:
+        """Return rho."""
+        return self.rho if question == "rho" else None
 
     def _own_problems(self, *, discovers: bool) -> Iterator[str]:
         if self.delta is not None and not discovers:
@@ -280,9 +249,9 @@ class Gdp(PlanBudget):
         """Return mu."""
         return float(self.mu)
 
-    def mu_bound(self, bound: Bound) -> Bound:
-        """Return mu, at most the budget's."""
-        return _within(bound, self.mu)
+    def limit(self, question: Question, at: float) -> Fraction | None:
+        """Return mu."""
+        return self.mu if question == "mu" else None
 
     @property
     def power_limit(self) -> Callable[[Array], Array]:
@@ -317,9 +286,9 @@ class Approximate(PlanBudget):
         log = -math.log(max(float(self.delta), LEAST_DELTA))
         return math.sqrt(2) * (math.sqrt(log + self.epsilon) - math.sqrt(log))
 
-    def epsilon_bound(self, delta: float, bound: Bound) -> Bound:
-        """Return the epsilon at a delta, at most the budget's where its delta is no larger."""
-        return _within(bound, self.epsilon) if delta >= below(self.delta) else bound
+    def limit(self, question: Question, at: float) -> Fraction | None:
+        """Return epsilon at delta and above."""
+        return self.epsilon if question == "epsilon" and at >= below(self.delta) else None
 
     @property
     def power_limit(self) -> Callable[[Array], Array]:
@@ -346,19 +315,10 @@ class Approximate(PlanBudget):
         """Return True if delta at epsilon is certainly at most the budget's."""
         return curve.delta(float(self.epsilon)).upper <= self.delta
 
-    @property
-    def outright(self) -> Fraction:
-        """Return delta."""
-        return self.delta
-
-    def covers(self, outright: Fraction) -> bool:
-        """Return True if a part of delta, however small, is left for the noise."""
-        return outright < self.delta
-
-    @property
-    def outright_text(self) -> str:
-        """Return delta, of which a part is left for the noise."""
-        return f"{super().outright_text}, which must be larger"
+    def shortage(self, outright: Fraction) -> str:
+        """Say why no part of delta, however small, is left for the noise; "" if one is."""
+        larger = f"budget.delta = {short_text(self.delta)}, which must be larger"
+        return larger if outright >= self.delta else ""
 
 
 @dataclass(frozen=True)
@@ -394,9 +354,9 @@ class AtMost(PlanBudget):
         """Return mu of the Gaussian curve through the point."""
         return self.mu
 
-    def power_bound(self, level: float, bound: Bound) -> Bound:
-        """Return the power at a level, at most the budget's where its level is no smaller."""
-        return _within(bound, self.power) if level <= float(self.level) else bound
+    def limit(self, question: Question, at: float) -> Fraction | None:
+        """Return power at the level and below."""
+        return self.power if question == "power" and at <= float(self.level) else None
 
     @property
     def power_limit(self) -> Callable[[Array], Array] | None:
@@ -418,10 +378,9 @@ class AtMost(PlanBudget):
         """Return what `admits` leaves between 1e-12 and 2e-12."""
         return Fraction(1, 10**12)
 
-    @property
-    def outright_text(self) -> str:
-        """Return the room, which is the same for every power."""
-        return "budget.power leaves 1e-12 for it"
+    def shortage(self, outright: Fraction) -> str:
+        """Say why what `admits` leaves is too little; "" if it is not."""
+        return "budget.power leaves 1e-12 for it" if outright > self.outright else ""
 
     def _own_problems(self, *, discovers: bool) -> Iterator[str]:
         if not self.level < self.power < 1:
@@ -546,26 +505,15 @@ def budget_of(given: Mapping[str, object]) -> PlanBudget:
     """Read a budget from the fields of a plan, or from its kind and numbers in a receipt.
 
     Raises:
-        ValueError: the fields are those of no kind, or a number is none.
+        TypeError, ValueError: the fields are those of no kind, or a number is none.
     """
-    name = given.get("kind")
+    numbers = {PLAN_FIELDS.get(name, name): x for name, x in given.items() if name != "kind"}
     for kind in KINDS:
-        own = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-        least = [own[0]] if kind is Zcdp else own
-        if name is None:
-            known = {PLAN_FIELDS.get(field, field): field for field in own}
-            if not set(given) <= set(known):
-                continue
-            read = {known[field]: value for field, value in given.items()}
-        elif name == kind.kind:
-            read = {field: given[field] for field in own if given.get(field, "") != ""}
-        else:
-            continue
-        if all(field in read for field in least):
-            try:
-                return kind(**{field: check.exact(field, value) for field, value in read.items()})
-            except TypeError as error:
-                raise ValueError(str(error)) from None
+        own = {PLAN_FIELDS.get(part.name, part.name): part for part in fields(kind)}
+        needed = {name for name, part in own.items() if part.default is MISSING}
+        if needed <= set(numbers) <= set(own) and given.get("kind", kind.kind) == kind.kind:
+            exact = {own[name].name: check.exact(name, x) for name, x in numbers.items()}
+            return kind(**exact)
     raise ValueError(f"budget = {dict(given)!r:.200} is none that a plan has")
 
 
@@ -589,7 +537,25 @@ def budget_from(value: object) -> PlanBudget:
     )
 
 
-def _within(bound: Bound, limit: Fraction) -> Bound:
+def within_limit(
+    budget: PlanBudget | None, question: Question, bound: Bound, at: float = 0.0
+) -> Bound:
+    """Return the bound on an answer, at most what a budget proves.
+
+    A budget of epsilon 3 is met because delta at 3 is within the budget's delta. The search for the
+    smallest epsilon ends a little above it, at most 1e-12 of it, and a page that rounds up would
+    print 3.01. Whoever prints a number of the release takes the smaller of both: each is proven.
+
+    Args:
+        budget: one that admits the mechanism; None proves nothing.
+        question: as for `PlanBudget.limit`.
+        bound: of the mechanism.
+        at: as for `PlanBudget.limit`.
+    """
+    limit = None if budget is None else budget.limit(question, at)
+    # Outcomes of infinite loss leave no finite rho.
+    if limit is None or (question == "rho" and bound.upper == math.inf):
+        return bound
     most = above(limit)
     return replace(bound, lower=min(bound.lower, most), upper=min(bound.upper, most))
 

@@ -28,6 +28,12 @@ def _single(loss: Part) -> Tradeoff:
     return Tradeoff.of([Composition.of([(loss, 1)])])
 
 
+def _defined(curve: Tradeoff, **numbers: Fraction) -> Tradeoff:
+    """A curve that nothing else has, with the exact numbers by name that it was made from."""
+    object.__setattr__(curve, "definition", tuple(numbers.items()))
+    return curve
+
+
 def perfect() -> Tradeoff:
     """Perfect privacy: f(alpha) = 1 - alpha; nothing can be learned.
 
@@ -85,7 +91,7 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
     loss = FiniteLoss(Fraction(1), (0,), (math.log1p(-share),), share, share)
     if exact:
         loss = response_loss(exact, failure=share)
-    return _single(loss).defined(epsilon=exact, delta=check.exact("delta", delta))
+    return _defined(_single(loss), epsilon=exact, delta=check.exact("delta", delta))
 
 
 def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
@@ -150,7 +156,7 @@ def gdp(mu: float) -> Tradeoff:
         raise ValueError(f"mu = {mu!r} must be 0, or between 1e-150 and 1e150")
     if not mu * mu > 0:
         return perfect()
-    return _single(GaussianLoss(mu * mu)).defined(gdp=check.exact("mu", given))
+    return _defined(_single(GaussianLoss(mu * mu)), gdp=check.exact("mu", given))
 
 
 def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tradeoff:
@@ -174,10 +180,8 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
     """
     exact = _rate("rho", rho)
     bare = _single(RenyiBound(exact)) if exact else perfect()
-    beside = check.exact("delta", delta)
-    return (bare @ approximate(0, delta)).defined(
-        zcdp=exact, **({"delta": beside} if beside else {})
-    )
+    beside = {"delta": check.exact("delta", delta)} if delta else {}
+    return _defined(bare @ approximate(0, delta), zcdp=exact, **beside)
 
 
 def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff:

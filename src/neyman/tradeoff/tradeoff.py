@@ -180,12 +180,6 @@ class Tradeoff:
             )
         return Tradeoff(distinct, neighboring=neighboring, ordered=ordered)
 
-    def defined(self, **numbers: Fraction) -> Tradeoff:
-        """Return the curve, with the exact numbers by name that it was made from."""
-        curve = Tradeoff(self.alternatives, self.joined, self.neighboring, self.ordered)
-        object.__setattr__(curve, "definition", tuple(numbers.items()))
-        return curve
-
     @property
     def directions(self) -> tuple[Composition, ...]:
         """Return each ordered pair's composition: both orders per alternative, unless ordered."""
