@@ -13,11 +13,8 @@ import math
 from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
-from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.rounded_gaussian import RoundedGaussianLoss
+from neyman.accounting.currency import Currency
 from neyman.mechanisms.base import Composed, Mechanism
-from neyman.numerics.rounding import up
-from neyman.tuning.winner import divergence
 
 __all__ = ["charge"]
 
@@ -49,7 +46,7 @@ def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
     parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
     amounted = [(part, n) for part, n in parts if not isinstance(part, Revealing)]
     delta = sum((n * m.revealed() for m, n in parts if isinstance(m, Revealing)), Fraction(0))
-    amount = _amount(Composed.of(amounted) if delta else mechanism, currency)
+    amount = Currency.read(currency).price(Composed.of(amounted) if delta else mechanism)
     if delta >= 1:
         raise ValueError(
             f"currency = {currency!r}: no amount pays for {mechanism!r}, whose deltas add up to "
@@ -62,29 +59,3 @@ def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
             "as a RandomSubset(...) or NonPrivate(rate=...)"
         )
     return Fraction(amount), delta
-
-
-def _amount(mechanism: Mechanism, currency: str) -> Fraction | float:
-    if not isinstance(currency, str):
-        raise TypeError(f"currency = {currency!r} must be text such as 'zcdp'")
-    kind, _, order = currency.partition(":")
-    if kind == "zcdp" and not order:
-        return mechanism.rho()
-    if kind == "pure" and not order:
-        return mechanism.tradeoff().exact_pure()
-    if kind == "gdp" and not order:
-        normal = (GaussianLoss, RoundedGaussianLoss)
-        if all(isinstance(x, normal) for c in mechanism.losses() for x, _ in c.parts):
-            return 2 * mechanism.rho()  # mu squared, exact
-        mu = mechanism.tradeoff().gdp().upper
-        return up(mu * mu, 1) if mu else 0.0
-    if kind == "renyi":
-        try:
-            amount = mechanism.tradeoff().renyi(float(order)).upper
-            return amount if amount < math.inf else divergence(mechanism, float(order))
-        except ValueError:
-            pass
-    raise ValueError(
-        f"currency = {currency!r} must be 'pure', 'zcdp', 'gdp' or 'renyi:ORDER' with an order of "
-        "at least 1"
-    )

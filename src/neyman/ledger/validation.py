@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
+from neyman.accounting.currency import Currency, RenyiEpsilon
 from neyman.ledger.chain import now_utc
 from neyman.ledger.records import LedgerError
 from neyman.ledger.units import DELTA, MOST_CAP, UNIT, units_down, units_up
@@ -232,14 +235,11 @@ def _rows(value: Any) -> int:
     return number
 
 
-def _currency(value: str) -> str:
-    name, separator, order = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if name in ("pure", "zcdp", "gdp") and not separator:
-        return name
-    if name == "renyi":
-        number = check.exact("the order in currency", order)
-        if number > 1:
-            return f"renyi:{number}"
+def _currency(value: object) -> str:
+    with suppress(TypeError, ValueError):
+        currency = Currency.read(value)
+        if not isinstance(currency, RenyiEpsilon) or 1 < currency.order < math.inf:
+            return currency.text
     raise ValueError(
         f"currency = {value!r} must be 'pure', 'zcdp', 'gdp' or 'renyi:<order>' with an order"
         " above 1, as 'renyi:8'"
