@@ -40,7 +40,7 @@ def mechanisms() -> None:
     assert_type(ny.SmoothNoise("student", 3, 0.1, 0.3).epsilon(), ny.Bound)
     assert_type(gaussian.tradeoff(), ny.Tradeoff)
     assert_type(gaussian.rho(), Fraction)
-    assert_type(gaussian.neighboring, str)
+    assert_type(gaussian.neighboring, Literal["any", "add-remove", "replace-one"])
     assert_type(gaussian.to_json(), str)
     assert_type(ny.Mechanism.from_json("{}"), ny.Mechanism)
 

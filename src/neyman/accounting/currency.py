@@ -1,7 +1,7 @@
 """The currencies of a ledger: amounts that add up, whatever is chosen after each release [CH-1].
 
-A kind of currency is one class. A ledger reads currencies without NumPy, so a price and a curve
-import what they need when they are asked for.
+A kind of currency is one class. A ledger reads currencies without NumPy, so whoever asks for a
+price or a curve brings what computes it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,65 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from neyman.numerics import check
 
 if TYPE_CHECKING:
-    from neyman.mechanisms.base import Mechanism
     from neyman.tradeoff.tradeoff import Tradeoff
 
-__all__ = ["Currency", "GdpMuSquared", "PureEpsilon", "RenyiEpsilon", "ZcdpRho"]
+__all__ = [
+    "Costs",
+    "Currency",
+    "Families",
+    "GdpMuSquared",
+    "PureEpsilon",
+    "RenyiEpsilon",
+    "ZcdpRho",
+]
+
+Amount = Fraction | float
+"""Never below the truth; inf where no finite amount pays."""
+
+
+class Costs(Protocol):
+    """What one mechanism costs by each definition."""
+
+    def pure(self) -> Amount:
+        """Return epsilon."""
+        ...
+
+    def rho(self) -> Amount:
+        """Return rho of zCDP."""
+        ...
+
+    def mu_squared(self) -> Amount:
+        """Return the square of mu of Gaussian DP."""
+        ...
+
+    def renyi(self, order: float) -> Amount:
+        """Return the Renyi divergence at an order."""
+        ...
+
+
+class Families(Protocol):
+    """The guarantees by name: the module `neyman.tradeoff.guarantees`."""
+
+    def approximate(self, epsilon: Fraction, delta: float) -> Tradeoff:
+        """Return the curve of (epsilon, delta)."""
+        ...
+
+    def zcdp(self, rho: Fraction) -> Tradeoff:
+        """Return the curve of rho."""
+        ...
+
+    def gdp_of_square(self, squared: Fraction) -> Tradeoff:
+        """Return the curve of the mu with this square."""
+        ...
+
+    def renyi(self, bounds: dict[float, Fraction]) -> Tradeoff:
+        """Return the curve of divergences by their orders."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -72,19 +122,17 @@ class Currency(ABC):
         return self.unit_format.format(**vars(self))
 
     @abstractmethod
-    def price(self, mechanism: Mechanism) -> Fraction | float:
-        """Return an amount that certainly pays for a mechanism; inf if none does."""
+    def price(self, costs: Costs) -> Amount:
+        """Return an amount that certainly pays for a mechanism, from what it costs."""
 
     @abstractmethod
-    def curve(self, amount: Fraction) -> Tradeoff:
+    def curve(self, amount: Fraction, families: Families) -> Tradeoff:
         """Return the curve of all that an amount pays for."""
 
-    def guarantee(self, amount: Fraction, delta: float) -> Tradeoff:
+    def guarantee(self, amount: Fraction, delta: float, families: Families) -> Tradeoff:
         """Return that curve with a chance of failing outright."""
-        from neyman.tradeoff.guarantees import approximate
-
-        curve = self.curve(amount)
-        return curve @ approximate(0, delta) if delta else curve
+        curve = self.curve(amount, families)
+        return curve @ families.approximate(Fraction(0), delta) if delta else curve
 
 
 class PureEpsilon(Currency):
@@ -94,19 +142,17 @@ class PureEpsilon(Currency):
     unit_format = "epsilon"
     noise_size = "a scale"
 
-    def price(self, mechanism: Mechanism) -> Fraction | float:
-        """Return the epsilon of the mechanism's curve."""
-        return mechanism.tradeoff().exact_pure()
+    def price(self, costs: Costs) -> Amount:
+        """Return epsilon."""
+        return costs.pure()
 
-    def curve(self, amount: Fraction) -> Tradeoff:
+    def curve(self, amount: Fraction, families: Families) -> Tradeoff:
         """Return the curve of epsilon."""
-        return self.guarantee(amount, 0.0)
+        return families.approximate(amount, 0.0)
 
-    def guarantee(self, amount: Fraction, delta: float) -> Tradeoff:
+    def guarantee(self, amount: Fraction, delta: float, families: Families) -> Tradeoff:
         """Return the curve of (epsilon, delta)."""
-        from neyman.tradeoff.guarantees import approximate
-
-        return approximate(amount, delta)
+        return families.approximate(amount, delta)
 
 
 class ZcdpRho(Currency):
@@ -116,15 +162,13 @@ class ZcdpRho(Currency):
     unit_format = "zCDP rho"
     exact = True
 
-    def price(self, mechanism: Mechanism) -> Fraction | float:
-        """Return the mechanism's rho."""
-        return mechanism.rho()
+    def price(self, costs: Costs) -> Amount:
+        """Return rho."""
+        return costs.rho()
 
-    def curve(self, amount: Fraction) -> Tradeoff:
+    def curve(self, amount: Fraction, families: Families) -> Tradeoff:
         """Return the curve of rho."""
-        from neyman.tradeoff.guarantees import zcdp
-
-        return zcdp(amount)
+        return families.zcdp(amount)
 
 
 class GdpMuSquared(Currency):
@@ -133,24 +177,13 @@ class GdpMuSquared(Currency):
     kind = "gdp"
     unit_format = "GDP mu squared"
 
-    def price(self, mechanism: Mechanism) -> Fraction | float:
-        """Return mu squared, exact where all noise is Gaussian."""
-        from neyman.losses.gaussian import GaussianLoss
-        from neyman.losses.rounded_gaussian import RoundedGaussianLoss
-        from neyman.numerics.rounding import up
+    def price(self, costs: Costs) -> Amount:
+        """Return mu squared."""
+        return costs.mu_squared()
 
-        normal = (GaussianLoss, RoundedGaussianLoss)
-        if all(isinstance(x, normal) for c in mechanism.losses() for x, _ in c.parts):
-            return 2 * mechanism.rho()
-        mu = mechanism.tradeoff().gdp().upper
-        return up(mu * mu, 1) if mu else 0.0
-
-    def curve(self, amount: Fraction) -> Tradeoff:
+    def curve(self, amount: Fraction, families: Families) -> Tradeoff:
         """Return the curve of mu."""
-        from neyman.losses.discrete_gaussian import root_above
-        from neyman.tradeoff.guarantees import gdp
-
-        return gdp(root_above(amount))
+        return families.gdp_of_square(amount)
 
 
 @dataclass(frozen=True)
@@ -166,16 +199,10 @@ class RenyiEpsilon(Currency):
 
     order: Fraction | float
 
-    def price(self, mechanism: Mechanism) -> Fraction | float:
-        """Return the mechanism's divergence at the order."""
-        from neyman.tuning.winner import divergence
+    def price(self, costs: Costs) -> Amount:
+        """Return the divergence at the order."""
+        return costs.renyi(float(self.order))
 
-        order = float(self.order)
-        amount = mechanism.tradeoff().renyi(order).upper
-        return amount if amount < math.inf else divergence(mechanism, order)
-
-    def curve(self, amount: Fraction) -> Tradeoff:
+    def curve(self, amount: Fraction, families: Families) -> Tradeoff:
         """Return the curve of the divergence at the order."""
-        from neyman.tradeoff.guarantees import renyi
-
-        return renyi({float(self.order): amount})
+        return families.renyi({float(self.order): amount})

@@ -26,6 +26,7 @@ from neyman.accounting.currency import Currency, RenyiEpsilon
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.rounding import above
+from neyman.tradeoff import guarantees
 from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["Filter", "Odometer"]
@@ -123,7 +124,7 @@ class Filter:
 
     def tradeoff(self) -> Tradeoff:
         """Return the curve of all that the filter can admit; it fails with chance ``delta``."""
-        return _known(self.currency).guarantee(self.budget, above(self.delta))
+        return _known(self.currency).guarantee(self.budget, above(self.delta), guarantees)
 
 
 @dataclass(frozen=True)

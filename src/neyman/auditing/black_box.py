@@ -23,6 +23,7 @@ from neyman.auditing.rate_limits import error_rates, proposed_limits
 from neyman.notebook import progress_line
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
+from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import below
 from neyman.tradeoff.tradeoff import Tradeoff
 
@@ -56,7 +57,7 @@ def searched(
     claim: Any,
     runs: int,
     confidence: Fraction,
-    neighboring: str,
+    neighboring: Relation,
     learner: Any,
     seed: int | None,
 ) -> SearchEvidence:

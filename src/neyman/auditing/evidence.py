@@ -19,9 +19,10 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import directed
+from neyman.numerics.relation import Relation, unified
 from neyman.numerics.rounding import below
 from neyman.plots.direct_labels import COLORS, PALE, fresh
-from neyman.tradeoff.tradeoff import Tradeoff, unified
+from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +53,7 @@ class Evidence(ABC):
     """
 
     confidence: Fraction
-    neighboring: str
+    neighboring: Relation
 
     def refutes(self, claim: Any) -> bool:
         """Return True if the evidence refutes the claim at this confidence.

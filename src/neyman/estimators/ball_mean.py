@@ -17,6 +17,7 @@ from neyman.estimators.payment import Release, radius_of, relation_of
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
+from neyman.numerics.relation import Neighboring
 from neyman.training.clipping import careful_error, grid_rows
 
 __all__ = ["clipped_total", "mean"]
@@ -34,7 +35,7 @@ def mean(
     radius: float | Fraction | str,
     budget: Budget,
     dimension: int | None = None,
-    neighboring: str = "replace-one",
+    neighboring: Neighboring = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     account: str | None = None,

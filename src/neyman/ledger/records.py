@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from neyman.accounting.currency import Currency
+from neyman.numerics.relation import Neighboring
 from neyman.semantics.digits import many, plain, plain_decimal
 
 __all__ = [
@@ -126,7 +127,7 @@ class Account:
 
     dataset: str
     protects: str
-    neighboring: str
+    neighboring: Neighboring
     rows: int
     currency: str
     cap: Fraction
@@ -203,6 +204,6 @@ def _unit(currency: str) -> str:
     return currency if currency == "delta" else Currency.read(currency).unit
 
 
-def describe_unit(protects: str, neighboring: str, rows: int) -> str:
+def describe_unit(protects: str, neighboring: Neighboring, rows: int) -> str:
     """The unit of privacy in words."""
     return f"{protects}, {neighboring}, at most {many(rows, 'row')}"

@@ -15,6 +15,7 @@ from neyman.ledger.chain import now_utc
 from neyman.ledger.records import LedgerError
 from neyman.ledger.units import DELTA, MOST_CAP, UNIT, units_down, units_up
 from neyman.numerics import check
+from neyman.numerics.relation import NEIGHBORING, Neighboring
 from neyman.semantics.digits import plain
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "unit_of",
 ]
 
-_NEIGHBORING = ("add-remove", "replace-one")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST_PARTS = 10_000
@@ -39,7 +39,7 @@ _MOST_PARTS = 10_000
 def account_terms(
     dataset: str,
     protects: str,
-    neighboring: str,
+    neighboring: Neighboring,
     rows: int,
     currency: str,
     cap: Any,
@@ -52,8 +52,8 @@ def account_terms(
             f"dataset = {_shown(dataset)} must be name@version, of letters, digits and ._- , as"
             " 'census@1'"
         )
-    if neighboring not in _NEIGHBORING:
-        raise ValueError(f"neighboring = {_shown(neighboring)} must be one of {_NEIGHBORING}")
+    if neighboring not in NEIGHBORING:
+        raise ValueError(f"neighboring = {_shown(neighboring)} must be one of {NEIGHBORING}")
     listed = [_name("parts", part) for part in check.several("parts", parts, "['north', 'south']")]
     if len(set(listed)) < len(listed) or len(listed) == 1 or len(listed) > _MOST_PARTS:
         raise ValueError(
@@ -176,7 +176,7 @@ def names(**given: Any) -> None:
             raise ValueError(f"{name} = {_shown(value)} must be a text, at most 200 characters")
 
 
-def unit_of(protects: str, neighboring: str, rows: int) -> tuple[str, str, int]:
+def unit_of(protects: str, neighboring: Neighboring, rows: int) -> tuple[str, Neighboring, int]:
     """A unit of privacy, such as an account is registered for."""
     names(protects=protects, neighboring=neighboring)
     return protects, neighboring, _rows(rows)

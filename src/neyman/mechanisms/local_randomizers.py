@@ -24,6 +24,7 @@ from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
+from neyman.numerics.relation import Relation
 from neyman.tradeoff.enclosure import exponential
 from neyman.tradeoff.piecewise_linear import finite_pair
 
@@ -56,7 +57,7 @@ class Encoding(Mechanism):
             raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "replace-one": one category becomes another."""
         return "replace-one"
 

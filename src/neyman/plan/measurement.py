@@ -14,6 +14,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.numerics.relation import Relation
 from neyman.plan.shifts import Shifts
 from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
 
@@ -56,7 +57,7 @@ class Entry:
     squared: int = 0
     keys: int = 0
     delta: Fraction | None = None
-    relation: str = "any"
+    relation: Relation = "any"
     draws: int = 1
     rounded: bool = False
     searched: bool = False

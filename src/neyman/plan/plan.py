@@ -25,6 +25,7 @@ from neyman.elements import Node
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
+from neyman.numerics.relation import Neighboring
 from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.derived import NO_ROWS, Rows
 from neyman.plan.document import (
@@ -405,7 +406,7 @@ class Plan:
         return self.changed(queries=tuple(queries), unit=unit)
 
     def shifts(
-        self, query: Query, level: str, measure: str, *, relation: str | None = None
+        self, query: Query, level: str, measure: str, *, relation: Neighboring | None = None
     ) -> Shifts:
         """Return how far one unit can move one table if all of its rows may change.
 

@@ -6,6 +6,7 @@ import json
 from fractions import Fraction
 
 from neyman.elements import Element, Node, element
+from neyman.numerics.relation import Neighboring
 from neyman.release.receipt_format import Ends, EpsilonPoint, OutrightPart, Receipt, RoutePart
 from neyman.report import html as markup
 from neyman.report.receipt_view import chosen, limit_curve, number, proportion, unit
@@ -287,7 +288,7 @@ def _route(route: RoutePart | None) -> Node:
     )
 
 
-def _curve_row(level: float, power: float, subject: str, neighboring: str) -> Element:
+def _curve_row(level: float, power: float, subject: str, neighboring: Neighboring) -> Element:
     """A row of the numbers behind the curve, with what the page's script says of it."""
     shown, share = words.percent(level, up=False), words.percent(power)
     if 0 < level < 1:

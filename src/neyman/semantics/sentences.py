@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 from neyman.semantics import testing
 from neyman.semantics.bayes import ATTACKERS, Attacker
 from neyman.semantics.budget import budget_of
@@ -75,7 +76,10 @@ PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
 
 
 def power(
-    level: Numeric, power: Numeric, subject: str = "person", neighboring: str = "replace-one"
+    level: Numeric,
+    power: Numeric,
+    subject: str = "person",
+    neighboring: Relation = "replace-one",
 ) -> str:
     """Return what an attacker gets wrong, what they get right, and what guessing achieves.
 
@@ -224,7 +228,7 @@ def odds(prior: Numeric) -> str:
     return f"if {percent(p)} of such claims are true"
 
 
-def claim(neighboring: str, subject: str = "person", rows: int = 1) -> str:
+def claim(neighboring: Relation, subject: str = "person", rows: int = 1) -> str:
     """Return what kind of claim the guarantee is about, from the neighboring relation."""
     if neighboring == "replace-one":
         records = "records" if rows == 1 else f"sets of up to {rows:,} records"
@@ -238,7 +242,7 @@ def claim(neighboring: str, subject: str = "person", rows: int = 1) -> str:
     return f"A claim says which of two neighboring datasets is the true one ({neighboring})."
 
 
-def change(neighboring: str, subject: str = "person", rows: int = 1) -> str:
+def change(neighboring: Relation, subject: str = "person", rows: int = 1) -> str:
     """Return how neighbors differ, as "with one person’s record replaced by any other"."""
     what = f"one {subject}’s " + ("record" if rows == 1 else f"records (up to {rows:,})")
     if neighboring == "replace-one":

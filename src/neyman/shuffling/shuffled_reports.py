@@ -11,6 +11,7 @@ from neyman.losses.finite import response_loss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 from neyman.shuffling.shuffled_loss import shuffled
 
 __all__ = ["Shuffled"]
@@ -69,7 +70,7 @@ class Shuffled(Mechanism):
         return self.mechanism.tradeoff().exact_pure()
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "replace-one": one person's record changes, and they still report."""
         return "replace-one"
 

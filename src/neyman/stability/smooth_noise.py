@@ -16,6 +16,7 @@ from neyman.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Relation
 from neyman.stability.student_pairs import enclosing_polygons, largest_loss
 from neyman.tradeoff.piecewise_linear import composition_between
 
@@ -87,7 +88,7 @@ class SmoothNoise(Mechanism):
             )
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": smoothness and sensitivity are stated under the relation in force."""
         return "any"
 

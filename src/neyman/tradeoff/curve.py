@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from neyman.losses.composition import Composition
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Relation
 from neyman.profiles.profile import Profile
 
 __all__ = ["Curve", "Described"]
@@ -27,7 +28,7 @@ class Curve(Protocol):
         ...
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """The neighboring relation."""
         ...
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.losses.composition import Composition
+from neyman.losses.discrete_gaussian import root_above
 from neyman.losses.finite import LEAST_EPSILON, MOST_EPSILON, FiniteLoss, response_loss
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.loss import Part
@@ -19,7 +20,17 @@ from neyman.tradeoff.enclosure import exponential
 from neyman.tradeoff.piecewise_linear import Polygon, composition_between, hull
 from neyman.tradeoff.tradeoff import Tradeoff
 
-__all__ = ["approximate", "gdp", "pbdp", "perfect", "pure", "renyi", "tcdp", "zcdp"]
+__all__ = [
+    "approximate",
+    "gdp",
+    "gdp_of_square",
+    "pbdp",
+    "perfect",
+    "pure",
+    "renyi",
+    "tcdp",
+    "zcdp",
+]
 
 LARGEST = 10**12  # of rho, of orders and of their epsilons
 
@@ -157,6 +168,11 @@ def gdp(mu: float) -> Tradeoff:
     if not mu * mu > 0:
         return perfect()
     return _defined(_single(GaussianLoss(mu * mu)), gdp=check.exact("mu", given))
+
+
+def gdp_of_square(squared: Fraction) -> Tradeoff:
+    """Return the curve of Gaussian DP for the float at or above an exact square's root."""
+    return gdp(root_above(squared))
 
 
 def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tradeoff:

@@ -15,9 +15,10 @@ from neyman.losses.mixture import MixtureLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
+from neyman.numerics.relation import unified
 from neyman.tradeoff.from_data import law
 from neyman.tradeoff.piecewise_linear import BETWEEN, PERFECT
-from neyman.tradeoff.tradeoff import Tradeoff, unified
+from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["mixture"]
 

@@ -28,6 +28,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound, directed
 from neyman.numerics.check import log_probability
 from neyman.numerics.operations import limit, method_note, question
+from neyman.numerics.relation import Relation, unified
 from neyman.numerics.rounding import above, down, exp_down, exp_up, log_of, up
 from neyman.profiles.closed_form import GaussianProfile
 from neyman.profiles.combination import ConvexHullProfile
@@ -151,7 +152,7 @@ class Tradeoff:
 
     alternatives: tuple[Composition, ...]
     joined: bool = False
-    neighboring: str = "any"
+    neighboring: Relation = "any"
     ordered: bool = False
     definition: tuple[tuple[str, Fraction], ...] = field(
         default=(), init=False, repr=False, compare=False
@@ -169,7 +170,7 @@ class Tradeoff:
 
     @staticmethod
     def of(
-        alternatives: Iterable[Composition], neighboring: str = "any", *, ordered: bool = False
+        alternatives: Iterable[Composition], neighboring: Relation = "any", *, ordered: bool = False
     ) -> Tradeoff:
         """Return the worst curve of several compositions; equal ones count once."""
         distinct = tuple(dict.fromkeys(alternatives))
@@ -742,12 +743,3 @@ class Tradeoff:
             ImportError: matplotlib is not installed.
         """
         return import_module("neyman.plots.figures").tradeoff(self, axes=axes)
-
-
-def unified(a: str, b: str) -> str:
-    """The relation of two things used together: "any" goes with each, two others do not mix."""
-    if "any" in (a, b) or a == b:
-        return b if a == "any" else a
-    raise ValueError(
-        f"neighboring = {a!r} and {b!r} cannot be mixed: describe both under one relation"
-    )

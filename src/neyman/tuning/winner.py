@@ -15,6 +15,7 @@ from neyman.losses.composition import Composition
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import above
 from neyman.tradeoff.enclosure import enclosed
 from neyman.tradeoff.guarantees import renyi
@@ -112,7 +113,7 @@ class SelectBest(Mechanism):
         return cls(Mechanism.from_dict(fields["mechanism"]), Runs.from_dict(fields["runs"]))
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """The relation of one run."""
         return self.mechanism.neighboring
 
