@@ -326,8 +326,8 @@ class AtMost(PlanBudget):
     """At most this power at this level, in the strong sense of `at_most`.
 
     Args:
-        power: probability that the best test finds out, above the level and below 1; exact.
-        level: probability of a false alarm, above 0; exact.
+        power: probability that the best test confirms a true claim, above the level; exact.
+        level: probability that it confirms a false claim, above 0; exact.
     """
 
     kind = "at_most"
