@@ -16,10 +16,10 @@ import numpy as np
 
 from neyman.accounting.calibrate import calibrate
 from neyman.accounting.literature.approximations import edgeworth, normal, sampled_gaussian
-from neyman.accounting.target import at_most
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.dp_sgd import DPSGD
+from neyman.semantics.budget import at_most
 from neyman.tradeoff.guarantees import approximate
 from reproductions.census_2020.figures import few_digits, nearest
 from reproductions.dp_sgd import canary_section, digits_section

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from neyman.accounting.calibrate import calibrate
-from neyman.accounting.target import at_most
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.local_randomizers import (
     CategoryResponse,
@@ -31,6 +30,7 @@ from neyman.mechanisms.local_randomizers import (
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.optimality.least_error import least_error
+from neyman.semantics.budget import at_most
 from neyman.tradeoff.guarantees import pure
 
 __all__ = [
