@@ -16,8 +16,8 @@ from neyman.auditing.rate_limits import (
     clopper_pearson,
 )
 from neyman.auditing.scores import Threshold, checked_scores, error_limits, likelihood_ratio, lira
-from neyman.mechanisms.base import RELATIONS
 from neyman.numerics import check
+from neyman.numerics.relation import Relation, relation_of
 from neyman.numerics.rounding import below
 
 __all__ = ["Audit", "audit"]
@@ -48,7 +48,7 @@ class Audit:
         false_negatives: int,
         positives: int,
         confidence: float | Fraction | str = 0.95,
-        neighboring: str = "any",
+        neighboring: Relation = "any",
         anytime: bool = False,
     ) -> ManyRuns:
         """Return what an attack's errors on many independent runs show.
@@ -85,7 +85,7 @@ class Audit:
 
         Source: Nasr and others 2023; Clopper and Pearson 1934.
         """
-        sure, relation = checked_confidence(confidence), _relation(neighboring)
+        sure, relation = checked_confidence(confidence), relation_of(neighboring)
         chance = below((1 - sure) / 2)
         counted = [
             ("false_positives", false_positives, "negatives", negatives),
@@ -110,7 +110,7 @@ class Audit:
         *,
         threshold: Threshold = 0.5,
         confidence: float | Fraction | str = 0.95,
-        neighboring: str = "any",
+        neighboring: Relation = "any",
         seed: int | None = None,
     ) -> ManyRuns:
         """Return what an attack's scores on many independent runs show.
@@ -138,7 +138,7 @@ class Audit:
             >>> round(shown.epsilon(), 2)
             4.9
         """
-        sure, relation = checked_confidence(confidence), _relation(neighboring)
+        sure, relation = checked_confidence(confidence), relation_of(neighboring)
         inside, outside = checked_scores("members", members), checked_scores("others", others)
         points, least, negatives, positives = error_limits(
             inside, outside, threshold, 1 - sure, seed
@@ -152,7 +152,7 @@ class Audit:
         guesses: int,
         correct: int,
         confidence: float | Fraction | str = 0.95,
-        neighboring: str = "any",
+        neighboring: Relation = "any",
     ) -> OneRun:
         """Return what the guesses about many canaries in one run show.
 
@@ -184,7 +184,7 @@ class Audit:
 
         Source: Steinke, Nasr and Jagielski 2023; Mahloujifar, Melis and Chaudhuri 2024.
         """
-        sure, relation = checked_confidence(confidence), _relation(neighboring)
+        sure, relation = checked_confidence(confidence), relation_of(neighboring)
         number = _count("canaries", _distinct(canaries))
         guessed, right = check.integer("guesses", guesses), check.integer("correct", correct)
         if guessed > number:
@@ -207,7 +207,7 @@ class Audit:
         claim: Any,
         runs: int = 20_000,
         confidence: float | Fraction | str = 0.95,
-        neighboring: str = "any",
+        neighboring: Relation = "any",
         learner: Any = None,
         seed: int | None = None,
     ) -> SearchEvidence:
@@ -243,7 +243,7 @@ class Audit:
 
         Source: Jagielski, Ullman and Oprea 2020; Bichsel and others 2021.
         """
-        sure, relation = checked_confidence(confidence), _relation(neighboring)
+        sure, relation = checked_confidence(confidence), relation_of(neighboring)
         return searched(run, data, neighbor, claim, runs, sure, relation, learner, seed)
 
     canaries = staticmethod(canaries)
@@ -273,12 +273,6 @@ def _count(name: str, value: object) -> int:
     if number > MOST:
         raise ValueError(f"{name} = {number} must be at most {MOST:,}")
     return number
-
-
-def _relation(value: object) -> str:
-    if value not in RELATIONS:
-        raise ValueError(f"neighboring = {value!r} must be one of {', '.join(RELATIONS)}")
-    return str(value)
 
 
 audit = Audit()

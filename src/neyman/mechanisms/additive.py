@@ -22,6 +22,7 @@ from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.zcdp_parameters import discrete_laplace_rho, laplace_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 from neyman.numerics.whitening import Matrix, whitened_norm
 
 __all__ = ["DiscreteGaussian", "DiscreteLaplace", "Gaussian", "Laplace", "shift_vectors"]
@@ -94,7 +95,7 @@ class Gaussian(Mechanism):
         _check_ratio("sensitivity / sigma", self.sensitivity, self.sigma, 10**150)
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": it is a shift alone."""
         return "any"
 
@@ -138,7 +139,7 @@ class Laplace(Mechanism):
         _check_ratio("sensitivity / scale", self.sensitivity, self.scale, MOST_EPSILON)
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": it is a shift alone."""
         return "any"
 
@@ -237,7 +238,7 @@ class DiscreteGaussian(Mechanism):
         return float(self.sigma_squared) ** 0.5
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": it is a set of shifts."""
         return "any"
 
@@ -306,7 +307,7 @@ class DiscreteLaplace(Mechanism):
             )
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": it is a shift alone."""
         return "any"
 

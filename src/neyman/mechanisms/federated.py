@@ -13,6 +13,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import MOST_COUNT, Mechanism, probability
 from neyman.numerics import check
+from neyman.numerics.relation import Neighboring
 from neyman.numerics.rounding import below
 
 __all__ = ["Federated"]
@@ -197,7 +198,7 @@ class Federated(Mechanism):
             )
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Neighboring:
         """ "add-remove" for a record, "replace-one" for a client."""
         return "add-remove" if self.protects == "record" else "replace-one"
 
@@ -207,7 +208,7 @@ class Federated(Mechanism):
         *,
         size: int | None = None,
         population: int | None = None,
-        neighboring: str | None = None,
+        neighboring: Neighboring | None = None,
     ) -> Mechanism:
         """Return this run on a random sample of all records, drawn before it begins.
 

@@ -15,15 +15,14 @@ from neyman.curves.losses.loss import Part
 from neyman.curves.losses.mixture import GaussianMixtureLoss, MixtureLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
-from neyman.curves.tradeoff.tradeoff import unified
 from neyman.mechanisms.base import (
     MOST_COUNT,
-    RELATIONS,
     Mechanism,
     probability,
 )
 from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
+from neyman.numerics.relation import RELATIONS, Relation, unified
 
 __all__ = ["Choice", "GaussianMixture", "NonPrivate", "RandomSubset"]
 
@@ -86,7 +85,7 @@ class GaussianMixture(Mechanism):
         object.__setattr__(self, "probabilities", shares)
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "add-remove": the shift is there with the record only."""
         return "add-remove"
 
@@ -138,7 +137,7 @@ class Choice(Mechanism):
         self.losses()
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """The one relation of all parts."""
         relation = "any"
         for _, mechanism in self.parts:
@@ -188,7 +187,7 @@ class NonPrivate(Mechanism):
     """
 
     rate: float | Fraction = 1
-    relation: str = "any"
+    relation: Relation = "any"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", probability("rate", self.rate))
@@ -200,7 +199,7 @@ class NonPrivate(Mechanism):
             )
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """Return the neighboring relation of the rate."""
         return self.relation
 
@@ -265,7 +264,7 @@ class RandomSubset(Mechanism):
             raise ValueError(f"population = {self.population!r} must be at most {MOST_COUNT:g}")
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "replace-one": the number of records stays."""
         return "replace-one"
 

@@ -15,6 +15,7 @@ from neyman.mechanisms.additive import shift_vectors
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 
 __all__ = ["InverseSensitivity"]
 
@@ -84,7 +85,7 @@ class InverseSensitivity(Mechanism):
         object.__setattr__(self, "squared_norm", squared_norm)
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": how far distances may move is said under the relation in force."""
         return "any"
 

@@ -24,6 +24,7 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import MOST_COUNT, Mechanism
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import below, down, up
 
 __all__ = [
@@ -84,7 +85,7 @@ class LastIterate(Mechanism):
     step_size: float | Fraction | None
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "replace-one": the number of records stays."""
         return "replace-one"
 

@@ -26,6 +26,7 @@ from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
+from neyman.numerics.relation import Relation
 
 __all__ = ["CategoryResponse", "Encoding", "HadamardResponse", "UnaryEncoding"]
 
@@ -56,7 +57,7 @@ class Encoding(Mechanism):
             raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "replace-one": one category becomes another."""
         return "replace-one"
 

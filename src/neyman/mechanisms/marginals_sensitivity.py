@@ -28,6 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.numerics.relation import Neighboring
+
 __all__ = [
     "Part",
     "few_changes",
@@ -72,7 +74,7 @@ def largest_shift(part: Part, sizes: Mapping[str, int]) -> int:
 
 
 def largest(
-    sizes: Mapping[str, int], precisions: Mapping[Part, Fraction], neighboring: str
+    sizes: Mapping[str, int], precisions: Mapping[Part, Fraction], neighboring: Neighboring
 ) -> tuple[Fraction, bool]:
     """The largest sum of precision * shift^2, and whether some change of a record reaches it.
 

@@ -14,6 +14,7 @@ from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 
 __all__ = ["ExponentialMechanism", "ReportNoisyMax", "SparseVector"]
 
@@ -55,7 +56,7 @@ class ExponentialMechanism(Mechanism):
         object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": how far scores may move is said under the relation in force."""
         return "any"
 
@@ -113,7 +114,7 @@ class ReportNoisyMax(Mechanism):
         pure_epsilon(self.epsilon())
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": how far scores may move is said under the relation in force."""
         return "any"
 
@@ -184,7 +185,7 @@ class SparseVector(Mechanism):
         pure_epsilon(self.epsilon())
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": how far queries may move is said under the relation in force."""
         return "any"
 

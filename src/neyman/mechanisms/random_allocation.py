@@ -13,6 +13,7 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.random_allocation import MOST_MU, allocated
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import below
 
 __all__ = ["RandomAllocation"]
@@ -95,7 +96,7 @@ class RandomAllocation(Mechanism):
         return kinds[0].mu
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "add-remove": a record is there or not."""
         return "add-remove"
 

@@ -10,6 +10,7 @@ from neyman.curves.losses.finite import LEAST_EPSILON, MOST_EPSILON, response_lo
 from neyman.curves.losses.zcdp_parameters import pure_rho, response_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 
 __all__ = ["LocalRandomizer", "RandomizedResponse", "pure_epsilon"]
 
@@ -45,7 +46,7 @@ class RandomizedResponse(Mechanism):
             raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "replace-one": one answer becomes another."""
         return "replace-one"
 
@@ -89,7 +90,7 @@ class LocalRandomizer(Mechanism):
         object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "replace-one": one record becomes another."""
         return "replace-one"
 

@@ -12,6 +12,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.rounded_gaussian import rounded_gaussian_loss
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 
 __all__ = ["RoundedGaussian"]
 
@@ -94,7 +95,7 @@ class RoundedGaussian(Mechanism):
         return math.sqrt(self.sigma_squared)
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": it is a shift alone."""
         return "any"
 

@@ -36,6 +36,7 @@ from neyman.mechanisms.base import (
 )
 from neyman.mechanisms.gaussian_mixture import RandomSubset
 from neyman.numerics import check
+from neyman.numerics.relation import Neighboring, neighboring_of
 
 __all__ = ["FixedSize", "ShuffledBatches", "Subsampled", "product"]
 
@@ -65,7 +66,7 @@ class Subsampled(Mechanism):
 
     mechanism: Mechanism
     rate: float | Fraction
-    neighboring: str = "add-remove"  # type: ignore[assignment]
+    neighboring: Neighboring = "add-remove"  # type: ignore[assignment]
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
@@ -73,10 +74,7 @@ class Subsampled(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", probability("rate", self.rate))
-        if self.neighboring not in ("add-remove", "replace-one"):
-            raise ValueError(
-                f"neighboring = {self.neighboring!r} must be 'add-remove' or 'replace-one'"
-            )
+        neighboring_of(self.neighboring)
         known = self.mechanism.neighboring
         if self.neighboring == "replace-one" and known != "any":
             raise ValueError(
@@ -166,7 +164,7 @@ class FixedSize(Mechanism):
         self.losses()
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Neighboring:
         """ "replace-one": the population's size stays."""
         return "replace-one"
 
@@ -224,7 +222,7 @@ class ShuffledBatches(Mechanism):
         self.losses()
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Neighboring:
         """ "replace-one": the batches keep their sizes."""
         return "replace-one"
 
@@ -245,7 +243,7 @@ def subsampled(
     rate: float | Fraction | None,
     size: int | None,
     population: int | None,
-    neighboring: str | None,
+    neighboring: Neighboring | None,
 ) -> Mechanism:
     """What ``.subsample`` builds. A sample of a sample of the same kind is one sample."""
     if rate is not None and (size is not None or population is not None):

@@ -15,6 +15,7 @@ from neyman.mechanisms.base import Mechanism, from_json_number, to_json
 from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import down, up
 
 __all__ = ["Staircase"]
@@ -92,7 +93,7 @@ class Staircase(Mechanism):
         object.__setattr__(self, "gamma", width)
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": it is a shift alone."""
         return "any"
 

@@ -25,6 +25,7 @@ __all__ = [
     "cases",
     "chance",
     "delta",
+    "exact_text",
     "factor_of",
     "given_level",
     "many",
@@ -36,6 +37,7 @@ __all__ = [
     "plural",
     "proportion",
     "shares",
+    "short_text",
     "size_for_level",
     "size_for_power",
     "value",
@@ -266,3 +268,20 @@ def plain_decimal(number: Decimal) -> str:
     """A decimal number without an exponent where it is of a size that people read."""
     number = number.normalize()
     return f"{number:f}" if -7 < number.adjusted() < 13 else f"{number:e}"
+
+
+def exact_text(value: Fraction) -> str:
+    """A rational as a decimal where that is exact and short, else as ``p/q``."""
+    for digits in range(19):
+        if (10**digits) % value.denominator == 0:
+            scaled = abs(value.numerator) * 10**digits // value.denominator
+            sign = "-" if value < 0 else ""
+            quotient, part = divmod(scaled, 10**digits)
+            return f"{sign}{quotient}.{part:0{digits}d}" if digits else f"{sign}{quotient}"
+    return str(value)
+
+
+def short_text(value: Fraction) -> str:
+    """A rational to read in a message: exact where that is short, else "about" so much."""
+    text = exact_text(value) if value.denominator < 10**40 and value < 10**40 else ""
+    return text if 0 < len(text) <= 40 else plain(value)

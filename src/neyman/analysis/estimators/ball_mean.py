@@ -22,6 +22,7 @@ from neyman.analysis.training.clipping import careful_error, grid_rows
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["clipped_total", "mean"]
 
@@ -38,7 +39,7 @@ def mean(
     radius: float | Fraction | str,
     budget: Budget,
     dimension: int | None = None,
-    neighboring: str = "replace-one",
+    neighboring: Neighboring = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     account: str | None = None,

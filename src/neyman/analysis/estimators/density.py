@@ -19,6 +19,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.tables.estimates import standard_error
 
 __all__ = ["histogram"]
@@ -34,7 +35,7 @@ def histogram(
     *,
     edges: Iterable[float],
     budget: Budget,
-    neighboring: str = "replace-one",
+    neighboring: Neighboring = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     account: str | None = None,

@@ -21,6 +21,7 @@ from neyman.noise import Bits
 from neyman.noise.quantile_draw import draw_sorted_quantile
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["grid_points", "quantile"]
 
@@ -45,7 +46,7 @@ def quantile(
     step: Level,
     budget: Budget,
     confidence: Level | None = None,
-    neighboring: str = "replace-one",
+    neighboring: Neighboring = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     account: str | None = None,
@@ -273,7 +274,7 @@ def _number_of(targets: Iterable[Iterable[Fraction | None]]) -> int:
     return sum(target is not None for own in targets for target in own)
 
 
-def _miss(confidence: object, relation: str) -> Fraction | None:
+def _miss(confidence: object, relation: Neighboring) -> Fraction | None:
     if confidence is None:
         return None
     exact = check.exact("confidence", confidence)

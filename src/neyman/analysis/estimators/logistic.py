@@ -35,6 +35,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["logistic"]
 
@@ -56,7 +57,7 @@ def logistic(
     intercept: bool = True,
     sampling: bool = False,
     dimension: int | None = None,
-    neighboring: str = "replace-one",
+    neighboring: Neighboring = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     account: str | None = None,

@@ -24,6 +24,7 @@ from neyman.ledger.throwaway import NOTICE, Throwaway
 from neyman.mechanisms.base import Mechanism
 from neyman.noise import Bits, SecureBits
 from neyman.numerics import check
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["Release", "radius_of", "relation_of"]
 
@@ -37,12 +38,14 @@ CONDITIONS = (
 )
 Kind = Literal["estimate", "test"]
 NAMED = {"estimate": "estimator", "test": "test"}
-RELATIONS = ("replace-one", "add-remove")
+RELATIONS: tuple[Neighboring, ...] = ("replace-one", "add-remove")
 LEAST_RADIUS, MOST_RADIUS = Fraction(1, 10**100), Fraction(10**100)
 Outcome = TypeVar("Outcome")
 
 
-def relation_of(neighboring: str, *, valid: tuple[str, ...] = RELATIONS, why: str = "") -> str:
+def relation_of(
+    neighboring: Neighboring, *, valid: tuple[Neighboring, ...] = RELATIONS, why: str = ""
+) -> Neighboring:
     """Return the relation; refuse one that the estimator has no guarantee for.
 
     Args:
@@ -87,7 +90,7 @@ class Release:
     name: str
     arguments: Mapping[str, Any]
     mechanism: Mechanism
-    neighboring: str
+    neighboring: Neighboring
     ledger: Ledger | None
     dataset: str
     terms: Mapping[str, Any]
@@ -100,7 +103,7 @@ class Release:
         name: str,
         arguments: Mapping[str, Any],
         mechanism: Mechanism,
-        neighboring: str,
+        neighboring: Neighboring,
         ledger: Ledger | str | Path | None,
         dataset: str | None,
         account: str | None,

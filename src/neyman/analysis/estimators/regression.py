@@ -24,6 +24,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["regression"]
 
@@ -42,7 +43,7 @@ def regression(
     intercept: bool = True,
     ridge: float | None = None,
     dimension: int | None = None,
-    neighboring: str = "replace-one",
+    neighboring: Neighboring = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     account: str | None = None,

@@ -26,6 +26,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, vectors
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["covariance", "moments"]
 
@@ -51,7 +52,7 @@ def covariance(
     budget: Budget,
     centered: bool = True,
     dimension: int | None = None,
-    neighboring: str = "replace-one",
+    neighboring: Neighboring = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     account: str | None = None,

@@ -21,6 +21,7 @@ from neyman.noise import Bits, rounded_gaussian
 from neyman.noise.quantile_draw import draw_sorted_quantile
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["normal_mean"]
 
@@ -42,7 +43,7 @@ def normal_mean(
     *,
     sigma: float | Fraction | str,
     budget: Budget,
-    neighboring: str = "replace-one",
+    neighboring: Neighboring = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     account: str | None = None,

@@ -27,6 +27,7 @@ from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import up
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ class CanonicalNoise(Mechanism):
     # The mechanism
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": it is a shift alone, whatever relation the curve was stated under."""
         return "any"
 

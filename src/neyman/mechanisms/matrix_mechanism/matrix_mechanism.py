@@ -25,6 +25,7 @@ from neyman.mechanisms.matrix_mechanism.noise_stream import Stream
 from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Strategy, floats
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 
 __all__ = ["MatrixMechanism"]
 
@@ -117,7 +118,7 @@ class MatrixMechanism(Mechanism):
         return math.sqrt(self.sigma_squared)
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": it is a shift alone."""
         return "any"
 

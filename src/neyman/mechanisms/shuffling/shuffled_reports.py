@@ -12,6 +12,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
 from neyman.mechanisms.shuffling.shuffled_loss import shuffled
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 
 __all__ = ["Shuffled"]
 
@@ -69,7 +70,7 @@ class Shuffled(Mechanism):
         return self.mechanism.tradeoff().exact_pure()
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "replace-one": one person's record changes, and they still report."""
         return "replace-one"
 

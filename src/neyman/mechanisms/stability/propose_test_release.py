@@ -26,6 +26,7 @@ from neyman.mechanisms.base import Mechanism, from_json_number, to_json
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace, rounded_gaussian
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import up
 
 __all__ = ["ProposeTestRelease"]
@@ -116,7 +117,7 @@ class ProposeTestRelease(Mechanism):
         return cls(test, release, from_json_number(fields["delta"]))
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """The relation of the noise of the statistic; "any" if it is a shift alone."""
         return "any" if self.release is None else self.release.neighboring
 

@@ -18,6 +18,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.stability.student_pairs import enclosing_polygons, largest_loss
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Relation
 
 __all__ = ["SmoothNoise"]
 
@@ -87,7 +88,7 @@ class SmoothNoise(Mechanism):
             )
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """ "any": smoothness and sensitivity are stated under the relation in force."""
         return "any"
 

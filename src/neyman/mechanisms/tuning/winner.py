@@ -28,6 +28,7 @@ from neyman.mechanisms.tuning.runs import Runs
 from neyman.mechanisms.tuning.winner_curve import weights, winner
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import above
 
 __all__ = ["SelectBest", "divergence", "select_best"]
@@ -112,7 +113,7 @@ class SelectBest(Mechanism):
         return cls(Mechanism.from_dict(fields["mechanism"]), Runs.from_dict(fields["runs"]))
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """The relation of one run."""
         return self.mechanism.neighboring
 

@@ -529,6 +529,11 @@ class BudgetPart(Strict):
         None, description="delta, with epsilon; with zcdp for keys that are found in the data"
     )
 
+    @property
+    def numbers(self) -> dict[str, Fraction]:
+        """The numbers that are given."""
+        return {name: value for name, value in self if value is not None}
+
 
 class TablePart(Strict):
     """A further private table: rows of the same units, named by their ids."""

@@ -15,6 +15,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.numerics.relation import Relation
 from neyman.publishing.plan.shifts import Shifts
 
 __all__ = ["Entry", "failure", "fitting_delta", "listed", "rate_of", "together"]
@@ -56,7 +57,7 @@ class Entry:
     squared: int = 0
     keys: int = 0
     delta: Fraction | None = None
-    relation: str = "any"
+    relation: Relation = "any"
     draws: int = 1
     rounded: bool = False
     searched: bool = False

@@ -20,23 +20,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neyman import notebook
-from neyman.accounting.calibrate import calibrate_exact
-from neyman.accounting.charge import charge
-from neyman.accounting.semantics.digits import plain
+from neyman.accounting.calibrate import Budget, calibrate_exact
+from neyman.accounting.semantics.budget import PlanBudget, Zcdp, budget_of
+from neyman.accounting.semantics.digits import exact_text, plain
 from neyman.accounting.semantics.unchecked_claims import one_row_each, rows_not_stated
-from neyman.accounting.target import PowerBudget, at_most
-from neyman.curves.tradeoff.guarantees import approximate, gdp, zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
-from neyman.numerics.rounding import below
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.derived import NO_ROWS, Rows
 from neyman.publishing.plan.document import (
     PLAIN_SOURCE,
-    BudgetPart,
     PlanError,
     SourcePart,
     UnitPart,
@@ -56,7 +53,7 @@ from neyman.publishing.plan.query import (
     measures_of,
     range_of,
 )
-from neyman.publishing.plan.resolve import budget_fields, exact_text, resolve, short_text
+from neyman.publishing.plan.resolve import resolve
 from neyman.publishing.plan.scenarios import concerning
 from neyman.publishing.plan.sections import Unit
 from neyman.publishing.plan.shifts import MOST_VECTORS, Shifts, shifts
@@ -69,7 +66,7 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "Plan", "PlanError", "declared_share", "hash_of", "unscaled"]
 
 _COPIED = (
-    *("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source", "noise"),
+    *("name", "dataset", "table", "unit", "part", "most_rows", "source", "noise"),
     "publisher",
 )
 """The fields of a document that a plan has as they are."""
@@ -135,7 +132,7 @@ class Plan:
     dataset: str
     table: str
     unit: UnitPart
-    budget: BudgetPart
+    budget: PlanBudget
     columns: tuple[Column, ...]
     hierarchy: Hierarchy | None
     queries: tuple[Query, ...]
@@ -156,7 +153,7 @@ class Plan:
         table: str,
         unit: Unit | Mapping[str, Any],
         queries: Sequence[Mapping[str, Any]],
-        budget: PowerBudget | Tradeoff | Mapping[str, Any],
+        budget: PlanBudget | Tradeoff | Mapping[str, Any],
         columns: Mapping[str, Any] | None = None,
         tables: Mapping[str, Any] | None = None,
         derive: Mapping[str, Any] | None = None,
@@ -233,7 +230,7 @@ class Plan:
         parts = {name: getattr(document, name) for name in _COPIED}
         method = document.consistency.method if document.consistency else None
         resolved = {"columns": columns, "hierarchy": hierarchy, "queries": queries, "rows": rows}
-        resolved["tables"] = tables
+        resolved |= {"tables": tables, "budget": budget_of(document.budget.numbers)}
         plan = cls._of({**parts, **resolved, "consistency": method})
         problems = [*plan._outright(), *plan._unlisted()]
         if problems:
@@ -409,7 +406,7 @@ class Plan:
         return self.changed(queries=tuple(queries), unit=unit)
 
     def shifts(
-        self, query: Query, level: str, measure: str, *, relation: str | None = None
+        self, query: Query, level: str, measure: str, *, relation: Neighboring | None = None
     ) -> Shifts:
         """Return how far one unit can move one table if all of its rows may change.
 
@@ -452,40 +449,33 @@ class Plan:
 
     def _outright(self) -> Iterator[str]:
         """What may be revealed outright, where that is more than the budget has a delta for."""
-        numbers = budget_fields(self.budget)
         chances = [(entry, entry.failure) for entry in self.entries() if entry.delta is not None]
         total = sum((chance for _, chance in chances), Fraction(0))
-        most = numbers.get("delta", Fraction(1, 10**12))
-        spare = total < most if "epsilon" in numbers else total <= most
-        if chances and not spare:
+        shortage = self.budget.shortage(total)
+        if chances and shortage:
             text = "; ".join(
                 f"{entry.query} at {entry.level}: {entry.keys} keys a unit, {plain(chance)}"
                 for entry, chance in chances
             )
-            field = "delta" if "delta" in numbers else "power"
-            limit = f"budget.delta = {short_text(most)}"
-            if field == "power":
-                limit = "budget.power leaves 1e-12 for it"
+            most = self.budget.outright or Fraction(0)
             yield (
                 f"query[].delta: a key of a single unit is published with probability up to "
-                f"{plain(total)} ({text}), and {limit}"
-                f"{', which must be larger' if 'epsilon' in numbers else ''}; "
+                f"{plain(total)} ({text}), and {shortage}; "
                 "take a smaller delta in the query, such as "
                 + fitting_delta(most, sum(entry.keys for entry, _ in chances))
             )
 
     def _unlisted(self) -> Iterator[str]:
         """A budget that needs a curve, where only rho is claimed."""
-        numbers = budget_fields(self.budget)
-        if not self.bare or not {"power", "gdp"} & set(numbers):
+        if not self.bare or not self.budget.curve_needed:
             return
-        text = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
         yield (
-            f"{text}: the shifts of one {self.unit.protects} of unit.rows = {self.unit_rows} allow "
-            f"too many combinations to list (a table's more than {MOST_VECTORS}, or all tables' "
-            "together more than 256), and rho alone implies no such promise; give the budget as "
-            "zcdp, or as epsilon with delta, or take noise = 'rounded-gaussian', which needs no "
-            "list, or bound groups and rows_per_group of the queries"
+            f"{self.budget.text()}: the shifts of one {self.unit.protects} of unit.rows = "
+            f"{self.unit_rows} allow too many combinations to list (a table's more than "
+            f"{MOST_VECTORS}, or all tables' together more than 256), and rho alone implies no "
+            "such promise; give the budget as zcdp, or as epsilon with delta, or take noise = "
+            "'rounded-gaussian', which needs no list, or bound groups and "
+            "rows_per_group of the queries"
         )
 
     @cached_property
@@ -562,12 +552,10 @@ class Plan:
         except PlanError:
             raise
         except (ValueError, ArithmeticError):
-            numbers = budget_fields(self.budget)
-            text = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
             raise PlanError(
                 [
-                    f"{text}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) just meets it "
-                    "with these shares and clips; take a less extreme budget"
+                    f"{self.budget.text()}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) "
+                    "just meets it with these shares and clips; take a less extreme budget"
                 ]
             ) from None
 
@@ -575,7 +563,7 @@ class Plan:
     def scale(self) -> Fraction:
         """1/rho of the calibrated plan: exact for a budget in zCDP, else the least certified."""
         scale = self.normal_scale
-        if "zcdp" in budget_fields(self.budget):
+        if isinstance(self.budget, Zcdp):
             return scale
         with self._budget_named():
             step = Fraction(1, 10**9)  # the two curves are rounded by different steps
@@ -590,9 +578,8 @@ class Plan:
         The curve of rounded noise is at least that of the normal noise that it is made of [RG-1],
         which takes less time.
         """
-        numbers = budget_fields(self.budget)
-        if "zcdp" in numbers:
-            return 1 / numbers["zcdp"]
+        if isinstance(self.budget, Zcdp):
+            return 1 / self.budget.rho
         with self._budget_named():
             make = self._normal_at_scale if self._normal else self.at_scale
             return calibrate_exact(make, self.target)
@@ -617,24 +604,13 @@ class Plan:
         return total
 
     @cached_property
-    def target(self) -> Any:
-        """The budget as something that admits mechanisms or refuses them."""
-        numbers = budget_fields(self.budget)
-        if "zcdp" in numbers:
-            return zcdp(numbers["zcdp"], delta=numbers.get("delta", Fraction(0)))
-        if "gdp" in numbers:
-            return gdp(below(numbers["gdp"]))
-        if "power" in numbers:
-            return at_most(power=numbers["power"], level=numbers["level"])
-        return approximate(numbers["epsilon"], below(numbers["delta"]))
+    def target(self) -> Budget:
+        """What noise is calibrated to."""
+        return self.budget.target
 
     def admits(self, mechanism: Mechanism) -> bool:
         """Return True if the budget certainly admits a mechanism. zCDP budgets compare exactly."""
-        numbers = budget_fields(self.budget)
-        if "zcdp" in numbers:
-            rho, delta = charge(mechanism, "zcdp")
-            return rho <= numbers["zcdp"] and delta <= numbers.get("delta", 0)
-        return bool(self.target.admits(mechanism))
+        return self.budget.admits(mechanism)
 
     def errors(self) -> pd.DataFrame:
         """Return the error of every table, as `neyman plan check` prints it, before any data.
@@ -684,13 +660,7 @@ class Plan:
 
     def budget_dict(self) -> dict[str, Any]:
         """Return the budget's kind and its exact numbers as text."""
-        numbers = {name: exact_text(value) for name, value in budget_fields(self.budget).items()}
-        if "zcdp" in numbers:
-            delta = {"delta": numbers["delta"]} if "delta" in numbers else {}
-            return {"kind": "zcdp", "rho": numbers["zcdp"], **delta}
-        if "gdp" in numbers:
-            return {"kind": "gdp", "mu": numbers["gdp"]}
-        return {"kind": "at_most" if "power" in numbers else "approximate", **numbers}
+        return dict(self.budget.to_dict())
 
     def canonical(self) -> dict[str, Any]:
         """Return the plan as JSON types: defaults filled in, numbers as text, public keys inline.
@@ -727,8 +697,7 @@ class Plan:
                     **integer,
                 }
             }
-        numbers = budget_fields(self.budget)
-        content["budget"] = {name: exact_text(value) for name, value in numbers.items()}
+        content["budget"] = self.budget.to_fields()
         content["query"] = [_query_dict(self, q) for q in self.queries if not q.searched]
         return content
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from neyman.accounting.semantics.budget import budget_from
 from neyman.numerics import check
-from neyman.publishing.plan.budget_section import budget_section
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.sections import Section, Unit, listed
 
@@ -30,7 +30,11 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
         data["unit"] = {name: value for name, value in vars(unit).items() if value is not None}
     if isinstance(method, str):
         data["consistency"] = {"method": method}
-    data["budget"] = budget_section(fields["budget"])
+    if not isinstance(fields["budget"], Mapping):
+        try:
+            data["budget"] = budget_from(fields["budget"]).numbers
+        except TypeError as error:
+            raise PlanError([str(error)]) from None
     queries = fields["queries"]
     if isinstance(queries, (str, Mapping)) or not isinstance(queries, Iterable):
         raise PlanError([f"queries = {queries!r}: must be a list, such as [ny.count(share=1)]"])
@@ -62,15 +66,8 @@ def _relative(queries: Sequence[Any]) -> list[Any]:
         shares = [check.exact("share", part["share"]) for part in shared]
     except (TypeError, ValueError):
         return parts  # the plan's own check names the share that is none
-    total = _total(shares)
+    total = sum(shares, Fraction(0))
     if total > 0 and all(share > 0 for share in shares):
         for part, share in zip(shared, shares, strict=True):
             part["share"] = share / total
     return parts
-
-
-def _total(shares: Iterable[Fraction]) -> Fraction:
-    total = Fraction(0)
-    for share in shares:
-        total += share
-    return total

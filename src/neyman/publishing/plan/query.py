@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.clip_search import ClipSearch
 from neyman.publishing.plan.hierarchy import KeyFile
 
@@ -29,7 +30,6 @@ __all__ = [
     "rank_unit",
 ]
 
-Neighboring = Literal["replace-one", "add-remove"]
 """How neighboring datasets differ in the records of one unit."""
 
 Measure = Literal[

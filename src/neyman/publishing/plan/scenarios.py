@@ -40,6 +40,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from neyman.mechanisms.base import Mechanism
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.derived import Rows
 from neyman.publishing.plan.document import UnitPart, suggest
@@ -95,7 +96,7 @@ class Plan(Protocol):
         ...
 
     def shifts(
-        self, query: Query, level: str, measure: str, *, relation: str | None = None
+        self, query: Query, level: str, measure: str, *, relation: Neighboring | None = None
     ) -> Shifts:
         """How far one unit can move one table."""
         ...

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+)
 
+from neyman.accounting.semantics.budget import PlanBudget, budget_of
 from neyman.publishing.consistency.adjusted_tables import Consistent
 from neyman.publishing.plan.document import Strict, as_tuple
 from neyman.publishing.plan.query import ConsistencyMethod, Neighboring
 
 __all__ = [
     "SCHEMA",
-    "Budget",
     "ClipNoise",
     "ClipPart",
     "ConsistencyPart",
@@ -162,16 +169,16 @@ class MechanismPart(Part):
     outright: str | None = None
 
 
-class Budget(Part):
-    """The budget's kind, and its exact numbers as text."""
-
-    kind: Literal["at_most", "zcdp", "gdp", "approximate"]
-    power: str = ""
-    level: str = ""
-    rho: str = ""
-    mu: str = ""
-    epsilon: str = ""
-    delta: str = ""
+def _budget(given: object) -> PlanBudget:
+    """Read the budget's kind, and its exact numbers as text."""
+    if isinstance(given, PlanBudget):
+        return given
+    if not isinstance(given, Mapping) or "kind" not in given:
+        raise ValueError("must be a kind of budget with its numbers")
+    try:
+        return budget_of(cast(Mapping[str, object], given))
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 class TablePart(Part):
@@ -276,7 +283,9 @@ class Receipt(Part):
     neighboring: Neighboring
     mechanisms: Annotated[tuple[MechanismPart, ...], BeforeValidator(as_tuple)]
     guarantee: Guarantee
-    budget: Budget
+    budget: Annotated[
+        PlanBudget, PlainValidator(_budget), PlainSerializer(lambda budget: budget.to_dict())
+    ]
     tables: Annotated[tuple[TablePart, ...], BeforeValidator(as_tuple)] = ()
     ledger: LedgerPart
     versions: dict[str, str]
