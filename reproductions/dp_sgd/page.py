@@ -16,7 +16,7 @@ import numpy as np
 
 from neyman.accounting.calibrate import calibrate
 from neyman.accounting.literature.approximations import edgeworth, normal, sampled_gaussian
-from neyman.accounting.target import at_most
+from neyman.accounting.semantics.budget import at_most
 from neyman.curves.tradeoff.guarantees import approximate
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism

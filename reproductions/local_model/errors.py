@@ -21,7 +21,7 @@ from functools import cache
 
 from neyman.accounting.calibrate import calibrate
 from neyman.accounting.optimality.least_error import least_error
-from neyman.accounting.target import at_most
+from neyman.accounting.semantics.budget import at_most
 from neyman.curves.tradeoff.guarantees import pure
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.local_randomizers import (

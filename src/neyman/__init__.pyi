@@ -48,11 +48,11 @@ from neyman.accounting.semantics.bayes import (
 from neyman.accounting.semantics.best_test import (
     best_test as best_test,
 )
+from neyman.accounting.semantics.budget import (
+    at_most as at_most,
+)
 from neyman.accounting.semantics.statistical_distance import (
     posterior_distance as posterior_distance,
-)
-from neyman.accounting.target import (
-    at_most as at_most,
 )
 from neyman.analysis.estimators.estimate import (
     Estimate as Estimate,

@@ -12,6 +12,8 @@ import pytest
 from scipy.special import ndtri
 
 import neyman as ny
+from neyman.accounting.charge import charge
+from neyman.accounting.currency import Currency
 from neyman.accounting.filters import Filter, Odometer
 from neyman.curves.tradeoff.guarantees import renyi as renyi_curve
 from neyman.mechanisms.full_disclosure import RandomSubset
@@ -183,6 +185,15 @@ def failing(pair, fail, openly):
         return [*selection, (fail, 0.0), (0.0, fail)]
     (p, q), (r, s), *rest = selection
     return [(p + fail, q), (r, s + fail), *rest]
+
+
+def test_an_account_at_an_order_that_is_no_whole_number_is_charged_by_its_divergence():
+    """The order is written as a fraction or a decimal, and stored in one way."""
+    ledger = ny.throwaway(5, currency="renyi:17/2")
+    account = ledger.register("toy@1", protects="person", neighboring="add-remove", rows=1)
+    assert account.currency == Currency.read("renyi:8.5").text == "renyi:17/2"
+    amount, _ = charge(ny.Gaussian(2), account.currency)
+    assert F(17, 16) <= amount <= F(17, 16) * F(1 + 1e-12)
 
 
 @pytest.mark.parametrize("currency", ["pure", "zcdp", "gdp", "renyi:2", "renyi:10"])

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import neyman as ny
 from neyman.accounting.literature.approximations import Estimate
-from neyman.accounting.target import PowerBudget
+from neyman.accounting.semantics.budget import AtMost
 from neyman.ledger.records import Account, Entry
 from neyman.publishing.release.session import Answer
 
@@ -40,7 +40,7 @@ def mechanisms() -> None:
     assert_type(ny.SmoothNoise("student", 3, 0.1, 0.3).epsilon(), ny.Bound)
     assert_type(gaussian.tradeoff(), ny.Tradeoff)
     assert_type(gaussian.rho(), Fraction)
-    assert_type(gaussian.neighboring, str)
+    assert_type(gaussian.neighboring, Literal["any", "add-remove", "replace-one"])
     assert_type(gaussian.to_json(), str)
     assert_type(ny.Mechanism.from_json("{}"), ny.Mechanism)
 
@@ -133,7 +133,7 @@ def guarantees(f: ny.Tradeoff, g: ny.Tradeoff) -> None:
 def accounting(f: ny.Tradeoff, m: ny.Mechanism) -> None:
     """Targets, calibration, and estimates, which are no bounds."""
     target = ny.at_most(power=0.1, level=0.05)
-    assert_type(target, PowerBudget)
+    assert_type(target, AtMost)
     assert_type(target.admits(m), bool)
     assert_type(f.admits(m), bool)
     assert_type(ny.calibrate(ny.Gaussian, target), float)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from neyman.accounting.target import PowerBudget
 from neyman.curves.tradeoff.curve import Described
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
@@ -38,6 +37,15 @@ class Budget(Protocol):
 
     def tradeoff(self) -> Tradeoff:
         """The curve that the budget stands for."""
+        ...
+
+
+@runtime_checkable
+class PowerBudget(Budget, Protocol):
+    """A budget of which one level decides first, and then the others."""
+
+    def excess_elsewhere(self, mechanism: Described) -> float:
+        """About the same logarithm at all other levels."""
         ...
 
 

@@ -10,9 +10,11 @@ add up, and so do deltas (Bun and Steinke 2016, section 8; Whitehouse et al. 202
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
+from neyman.accounting.currency import Currency
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.mechanisms.base import Composed, Mechanism
@@ -48,7 +50,9 @@ def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
     parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
     amounted = [(part, n) for part, n in parts if not isinstance(part, Revealing)]
     delta = sum((n * m.revealed() for m, n in parts if isinstance(m, Revealing)), Fraction(0))
-    amount = _amount(Composed.of(amounted) if delta else mechanism, currency)
+    amount = Currency.read(currency).price(
+        MechanismCosts(Composed.of(amounted) if delta else mechanism)
+    )
     if delta >= 1:
         raise ValueError(
             f"currency = {currency!r}: no amount pays for {mechanism!r}, whose deltas add up to "
@@ -63,27 +67,29 @@ def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
     return Fraction(amount), delta
 
 
-def _amount(mechanism: Mechanism, currency: str) -> Fraction | float:
-    if not isinstance(currency, str):
-        raise TypeError(f"currency = {currency!r} must be text such as 'zcdp'")
-    kind, _, order = currency.partition(":")
-    if kind == "zcdp" and not order:
-        return mechanism.rho()
-    if kind == "pure" and not order:
-        return mechanism.tradeoff().exact_pure()
-    if kind == "gdp" and not order:
+@dataclass(frozen=True)
+class MechanismCosts:
+    """What one mechanism costs by each definition: see `neyman.accounting.currency.Costs`."""
+
+    mechanism: Mechanism
+
+    def pure(self) -> Fraction | float:
+        """Return epsilon."""
+        return self.mechanism.tradeoff().exact_pure()
+
+    def rho(self) -> Fraction | float:
+        """Return rho."""
+        return self.mechanism.rho()
+
+    def mu_squared(self) -> Fraction | float:
+        """Return mu squared, exact where all noise is normal."""
         normal = (GaussianLoss, RoundedGaussianLoss)
-        if all(isinstance(x, normal) for c in mechanism.losses() for x, _ in c.parts):
-            return 2 * mechanism.rho()  # mu squared, exact
-        mu = mechanism.tradeoff().gdp().upper
+        if all(isinstance(x, normal) for c in self.mechanism.losses() for x, _ in c.parts):
+            return 2 * self.mechanism.rho()
+        mu = self.mechanism.tradeoff().gdp().upper
         return up(mu * mu, 1) if mu else 0.0
-    if kind == "renyi":
-        try:
-            amount = mechanism.tradeoff().renyi(float(order)).upper
-            return amount if amount < math.inf else mechanism.renyi(float(order)).upper
-        except ValueError:
-            pass
-    raise ValueError(
-        f"currency = {currency!r} must be 'pure', 'zcdp', 'gdp' or 'renyi:ORDER' with an order of "
-        "at least 1"
-    )
+
+    def renyi(self, order: float) -> Fraction | float:
+        """Return the divergence at the order."""
+        amount = self.mechanism.tradeoff().renyi(order).upper
+        return amount if amount < math.inf else self.mechanism.renyi(order).upper

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from neyman.accounting.charge import charge
-from neyman.curves.losses.discrete_gaussian import root_above
-from neyman.curves.tradeoff.guarantees import approximate, gdp, pure, renyi, zcdp
+from neyman.accounting.currency import Currency, RenyiEpsilon
+from neyman.curves.tradeoff import guarantees
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
@@ -124,17 +124,7 @@ class Filter:
 
     def tradeoff(self) -> Tradeoff:
         """Return the curve of all that the filter can admit; it fails with chance ``delta``."""
-        kind, _, order = self.currency.partition(":")
-        delta = above(self.delta)
-        if kind == "pure":
-            return approximate(self.budget, delta) if delta else pure(self.budget)
-        if kind == "zcdp":
-            guarantee = zcdp(self.budget)
-        elif kind == "gdp":
-            guarantee = gdp(root_above(self.budget))
-        else:
-            guarantee = renyi({float(order): self.budget})
-        return guarantee @ approximate(0, delta) if delta else guarantee
+        return _known(self.currency).guarantee(self.budget, above(self.delta), guarantees)
 
 
 @dataclass(frozen=True)
@@ -201,20 +191,16 @@ class Odometer:
         return replace(self, spent=self.spent + cost)
 
 
-def _known(currency: str) -> None:
-    if not isinstance(currency, str):
-        raise TypeError(f"currency = {currency!r} must be text such as 'zcdp'")
-    kind, _, order = currency.partition(":")
-    if kind in ("pure", "zcdp", "gdp") and not order:
-        return
+def _known(text: object) -> Currency:
     try:
-        if kind == "renyi" and 1 <= float(order) < math.inf:
-            return
-    except ValueError:
-        pass
+        currency = Currency.read(text)
+        if not isinstance(currency, RenyiEpsilon) or currency.order < math.inf:
+            return currency
+        why = f"currency = {text!r} must have a finite order; 'pure' is the infinite one"
+    except ValueError as error:
+        why = str(error)
     raise ValueError(
-        f"currency = {currency!r} must be 'pure', 'zcdp', 'gdp' or 'renyi:ORDER' with an order of "
-        "at least 1: trade-off curves and (epsilon, delta) do not add up when releases are chosen "
+        f"{why}: trade-off curves and (epsilon, delta) do not add up when releases are chosen "
         "adaptively, and a filter that multiplies curves is broken by mixing them over outcomes"
     )
 

@@ -15,8 +15,8 @@ from neyman.auditing.rate_limits import (
     clopper_pearson,
 )
 from neyman.auditing.scores import Threshold, checked_scores, error_limits
-from neyman.mechanisms.base import RELATIONS
 from neyman.numerics import check
+from neyman.numerics.relation import Relation, relation_of
 from neyman.numerics.rounding import below
 
 __all__ = ["counts", "one_run", "scores", "search"]
@@ -32,7 +32,7 @@ def counts(
     false_negatives: int,
     positives: int,
     confidence: float | Fraction | str = 0.95,
-    neighboring: str = "any",
+    neighboring: Relation = "any",
     anytime: bool = False,
 ) -> ManyRuns:
     """Return what an attack's errors on many independent runs show.
@@ -69,7 +69,7 @@ def counts(
 
     Source: Nasr and others 2023; Clopper and Pearson 1934.
     """
-    sure, relation = checked_confidence(confidence), _relation(neighboring)
+    sure, relation = checked_confidence(confidence), relation_of(neighboring)
     chance = below((1 - sure) / 2)
     counted = [
         ("false_positives", false_positives, "negatives", negatives),
@@ -94,7 +94,7 @@ def scores(
     *,
     threshold: Threshold = 0.5,
     confidence: float | Fraction | str = 0.95,
-    neighboring: str = "any",
+    neighboring: Relation = "any",
     seed: int | None = None,
 ) -> ManyRuns:
     """Return what an attack's scores on many independent runs show.
@@ -122,7 +122,7 @@ def scores(
         >>> round(shown.epsilon(), 2)
         4.91
     """
-    sure, relation = checked_confidence(confidence), _relation(neighboring)
+    sure, relation = checked_confidence(confidence), relation_of(neighboring)
     inside, outside = checked_scores("members", members), checked_scores("others", others)
     points, least, negatives, positives = error_limits(inside, outside, threshold, 1 - sure, seed)
     return ManyRuns(sure, relation, points, negatives, positives, least)
@@ -134,7 +134,7 @@ def one_run(
     guesses: int,
     correct: int,
     confidence: float | Fraction | str = 0.95,
-    neighboring: str = "any",
+    neighboring: Relation = "any",
 ) -> OneRun:
     """Return what the guesses about many canaries in one run show.
 
@@ -166,7 +166,7 @@ def one_run(
 
     Source: Steinke, Nasr and Jagielski 2023; Mahloujifar, Melis and Chaudhuri 2024.
     """
-    sure, relation = checked_confidence(confidence), _relation(neighboring)
+    sure, relation = checked_confidence(confidence), relation_of(neighboring)
     number = _count("canaries", _distinct(canaries))
     guessed, right = check.integer("guesses", guesses), check.integer("correct", correct)
     if guessed > number:
@@ -189,7 +189,7 @@ def search(
     claim: Any,
     runs: int = 20_000,
     confidence: float | Fraction | str = 0.95,
-    neighboring: str = "any",
+    neighboring: Relation = "any",
     learner: Any = None,
     seed: int | None = None,
 ) -> SearchEvidence:
@@ -225,7 +225,7 @@ def search(
 
     Source: Jagielski, Ullman and Oprea 2020; Bichsel and others 2021.
     """
-    sure, relation = checked_confidence(confidence), _relation(neighboring)
+    sure, relation = checked_confidence(confidence), relation_of(neighboring)
     return searched(
         run, data, neighbor, claim, runs, sure, neighboring=relation, learner=learner, seed=seed
     )
@@ -253,9 +253,3 @@ def _count(name: str, value: object) -> int:
     if number > MOST:
         raise ValueError(f"{name} = {number} must be at most {MOST:,}")
     return number
-
-
-def _relation(value: object) -> str:
-    if value not in RELATIONS:
-        raise ValueError(f"neighboring = {value!r} must be one of {', '.join(RELATIONS)}")
-    return str(value)

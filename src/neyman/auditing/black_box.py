@@ -24,6 +24,7 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.notebook import progress_line
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
+from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import below
 
 __all__ = ["SearchEvidence", "searched"]
@@ -57,7 +58,7 @@ def searched(
     runs: int,
     confidence: Fraction,
     *,
-    neighboring: str,
+    neighboring: Relation,
     learner: Any,
     seed: int | None,
 ) -> SearchEvidence:

@@ -15,11 +15,11 @@ from neyman.auditing.rate_limits import checked_confidence
 from neyman.auditing.scores import checked_scores
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
+from neyman.numerics.relation import Neighboring, neighboring_of
 
 __all__ = ["Canaries", "canaries"]
 
 MOST = 10**5  # canaries, or silent parameters
-RELATIONS = ("add-remove", "replace-one")
 LEAST = 1e-300  # below the mean square of any noise
 
 Coins = NDArray[np.bool_]
@@ -45,7 +45,7 @@ class Canaries:
     inserted: Coins
     norm: float
     silent: int
-    neighboring: str
+    neighboring: Neighboring
     coins: bool
 
     @property
@@ -215,7 +215,7 @@ def canaries(
     norm: float,
     inserted: object = None,
     silent: int = 200,
-    neighboring: str = "add-remove",
+    neighboring: Neighboring = "add-remove",
 ) -> Canaries:
     """Return canaries for an audit of a training loop.
 
@@ -255,8 +255,7 @@ def canaries(
         if value > MOST:
             raise ValueError(f"{name} = {value} must be at most {MOST:,}")
     size = check.positive("norm", norm)
-    if neighboring not in RELATIONS:
-        raise ValueError(f"neighboring = {neighboring!r} must be one of {', '.join(RELATIONS)}")
+    neighboring_of(neighboring)
     if inserted is None:
         chosen = np.random.default_rng().integers(0, 2, number).astype(bool)
     else:

@@ -14,13 +14,14 @@ import numpy as np
 from scipy.special import ndtri
 
 from neyman.auditing.one_run_bounds import Guesses, polygon_level
-from neyman.curves.tradeoff.tradeoff import Tradeoff, unified
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.display.plots.direct_labels import COLORS, PALE, fresh
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import directed
+from neyman.numerics.relation import Relation, unified
 from neyman.numerics.rounding import below
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Evidence(ABC):
     """
 
     confidence: Fraction
-    neighboring: str
+    neighboring: Relation
 
     def refutes(self, claim: Any) -> bool:
         """Return True if the evidence refutes the claim at this confidence.

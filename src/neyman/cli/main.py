@@ -237,7 +237,7 @@ def calibrate(
 
 
 def _target(budget: Mapping[str, float]) -> Budget:
-    from neyman.accounting.target import at_most
+    from neyman.accounting.semantics.budget import at_most
     from neyman.curves.tradeoff import guarantees as families
 
     match list(budget):
@@ -303,13 +303,12 @@ def run(
     from neyman.api import run as publish
     from neyman.ledger.ledger import Ledger
     from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.plan.resolve import budget_fields
 
     with failing(as_json, CHARGED):
         bound = bound_tables(data)
         book = Ledger(ledger, checkpoint=checkpoint)
         read = Plan.load(plan)
-        for warning in budget_warnings(budget_fields(read.budget)):
+        for warning in budget_warnings(read.budget):
             warn(warning)
         with progress() as tell:
             release = publish(

@@ -143,7 +143,6 @@ def plan_check(
     from neyman.accounting.semantics.budget_warnings import budget_warnings
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.plan.public_keys import key_lists, key_warnings
-    from neyman.publishing.plan.resolve import budget_fields
     from neyman.publishing.planning.accuracy import errors
     from neyman.publishing.planning.allocation import MOMENT, best_split
     from neyman.publishing.release.receipt import mechanism_list, scenario
@@ -168,7 +167,7 @@ def plan_check(
                 asked = scenario(read, part, concerning, within)
 
         lists = key_lists(read)
-        warnings = (*budget_warnings(budget_fields(read.budget)), *key_warnings(read))
+        warnings = (*budget_warnings(read.budget), *key_warnings(read))
         warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
 
         def show() -> None:

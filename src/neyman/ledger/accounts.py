@@ -11,6 +11,7 @@ from neyman.ledger.records import Account, BudgetRefused, LedgerError, Part, des
 from neyman.ledger.rows import Damage, one_row, texts, typed_rows
 from neyman.ledger.units import DELTA, UNIT, units_up
 from neyman.ledger.validation import names, replacement
+from neyman.numerics.relation import Neighboring
 
 __all__ = [
     "Purse",
@@ -27,7 +28,7 @@ class Terms(NamedTuple):
     """What a dataset version is registered with."""
 
     protects: str
-    neighboring: str
+    neighboring: Neighboring
     rows: int
     currency: str
     parts: str
@@ -156,7 +157,7 @@ def account(db: Transaction, dataset: str, to: str = "") -> Account:
 
 def admit(
     dataset: str,
-    unit: tuple[str, str, int],
+    unit: tuple[str, Neighboring, int],
     charge: Fraction,
     delta: Fraction,
     now: Situation,

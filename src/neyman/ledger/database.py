@@ -45,6 +45,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from neyman.ledger.records import LedgerError
 from neyman.ledger.units import MOST
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["MOST_ROWS", "TABLES", "VERSION", "Reservation", "Store", "Transaction", "unlike"]
 
@@ -122,7 +123,7 @@ class Reservation(NamedTuple):
     part: str
     key: str
     protects: str
-    neighboring: str
+    neighboring: Neighboring
     rows: int
     units: int
     delta_units: int

@@ -37,6 +37,7 @@ from neyman.ledger.validation import (
     unit_of,
 )
 from neyman.numerics import check
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["Ledger"]
 
@@ -130,7 +131,7 @@ class Ledger:
         dataset: str,
         *,
         protects: str,
-        neighboring: str,
+        neighboring: Neighboring,
         rows: int = 1,
         currency: str = "zcdp",
         cap: Any,
@@ -254,7 +255,7 @@ class Ledger:
         dataset: str,
         *,
         protects: str,
-        neighboring: str,
+        neighboring: Neighboring,
         rows: int,
         charge: Any,
         delta: Any = 0,
@@ -295,7 +296,7 @@ class Ledger:
         *,
         key: str,
         protects: str,
-        neighboring: str,
+        neighboring: Neighboring,
         rows: int,
         charge: Any,
         delta: Any = 0,
@@ -544,7 +545,9 @@ class Ledger:
                 after = number
                 yield line
 
-    def _reserve_fast(self, terms: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
+    def _reserve_fast(
+        self, terms: Mapping[str, Any], unit: tuple[str, Neighboring, int]
+    ) -> int | None:
         """The new entry's id, if the store has granted it in one step."""
         units = terms["units"], terms["delta_units"]
         if max(units) > MOST:

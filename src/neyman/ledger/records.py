@@ -7,7 +7,9 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
+from neyman.accounting.currency import Currency
 from neyman.accounting.semantics.digits import many, plain, plain_decimal
+from neyman.numerics.relation import Neighboring
 
 __all__ = [
     "Account",
@@ -24,7 +26,6 @@ _DELTA_CAP = (
     "The cap is the --delta-cap with which `neyman ledger create` or `neyman ledger allocate` "
     "registered it (delta_cap= in Python), and it does not change."
 )
-_UNITS = {"pure": "epsilon", "zcdp": "zCDP rho", "gdp": "GDP mu squared", "delta": "delta"}
 
 
 class LedgerError(Exception):
@@ -65,8 +66,8 @@ class BudgetRefused(LedgerError):
         ratio = self.requested / self.left
         up = Context(prec=3, rounding=ROUND_CEILING)
         factor = plain_decimal(up.divide(Decimal(ratio.numerator), Decimal(ratio.denominator)))
-        what = "a scale" if self.currency == "pure" else "variance"
-        return f"Noise with {what} {factor} times as large would fit."
+        size = Currency.read(self.currency).noise_size
+        return f"Noise with {size} {factor} times as large would fit."
 
     def _delta_fits(self) -> str:
         if self.left <= 0:
@@ -126,7 +127,7 @@ class Account:
 
     dataset: str
     protects: str
-    neighboring: str
+    neighboring: Neighboring
     rows: int
     currency: str
     cap: Fraction
@@ -200,9 +201,9 @@ class Entry:
 
 
 def _unit(currency: str) -> str:
-    return _UNITS.get(currency) or f"Renyi epsilon at order {currency.partition(':')[2]}"
+    return currency if currency == "delta" else Currency.read(currency).unit
 
 
-def describe_unit(protects: str, neighboring: str, rows: int) -> str:
+def describe_unit(protects: str, neighboring: Neighboring, rows: int) -> str:
     """The unit of privacy in words."""
     return f"{protects}, {neighboring}, at most {many(rows, 'row')}"

@@ -9,6 +9,7 @@ from typing import Any
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account
 from neyman.ledger.validation import account_terms
+from neyman.numerics.relation import Neighboring
 from neyman.storage.private_folder import private_folder
 
 __all__ = ["NOTICE", "Throwaway", "throwaway"]
@@ -51,7 +52,9 @@ class Throwaway(Ledger):
         currency, cap, _ = self._terms
         return f"<Throwaway of {cap} in {currency}. {NOTICE}>"
 
-    def register(self, dataset: str, *, protects: str, neighboring: str, rows: int) -> Account:
+    def register(
+        self, dataset: str, *, protects: str, neighboring: Neighboring, rows: int
+    ) -> Account:
         """Register a dataset with the ledger's cap. The same terms again change nothing."""
         currency, cap, delta_cap = self._terms
         return self.create(

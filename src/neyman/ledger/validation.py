@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
+from neyman.accounting.currency import Currency, RenyiEpsilon
 from neyman.accounting.semantics.digits import plain
 from neyman.ledger.chain import now_utc
 from neyman.ledger.records import LedgerError
 from neyman.ledger.units import DELTA, MOST_CAP, UNIT, units_down, units_up
 from neyman.numerics import check
+from neyman.numerics.relation import NEIGHBORING, Neighboring
 
 __all__ = [
     "account_terms",
@@ -27,7 +31,6 @@ __all__ = [
     "unit_of",
 ]
 
-_NEIGHBORING = ("add-remove", "replace-one")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST_PARTS = 10_000
@@ -36,7 +39,7 @@ _MOST_PARTS = 10_000
 def account_terms(
     dataset: str,
     protects: str,
-    neighboring: str,
+    neighboring: Neighboring,
     rows: int,
     currency: str,
     cap: Any,
@@ -49,8 +52,8 @@ def account_terms(
             f"dataset = {_shown(dataset)} must be name@version, of letters, digits and ._- , as"
             " 'census@1'"
         )
-    if neighboring not in _NEIGHBORING:
-        raise ValueError(f"neighboring = {_shown(neighboring)} must be one of {_NEIGHBORING}")
+    if neighboring not in NEIGHBORING:
+        raise ValueError(f"neighboring = {_shown(neighboring)} must be one of {NEIGHBORING}")
     listed = [_name("parts", part) for part in check.several("parts", parts, "['north', 'south']")]
     if len(set(listed)) < len(listed) or len(listed) == 1 or len(listed) > _MOST_PARTS:
         raise ValueError(
@@ -173,7 +176,7 @@ def names(**given: Any) -> None:
             raise ValueError(f"{name} = {_shown(value)} must be a text, at most 200 characters")
 
 
-def unit_of(protects: str, neighboring: str, rows: int) -> tuple[str, str, int]:
+def unit_of(protects: str, neighboring: Neighboring, rows: int) -> tuple[str, Neighboring, int]:
     """A unit of privacy, such as an account is registered for."""
     names(protects=protects, neighboring=neighboring)
     return protects, neighboring, _rows(rows)
@@ -232,14 +235,11 @@ def _rows(value: Any) -> int:
     return number
 
 
-def _currency(value: str) -> str:
-    name, separator, order = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if name in ("pure", "zcdp", "gdp") and not separator:
-        return name
-    if name == "renyi":
-        number = check.exact("the order in currency", order)
-        if number > 1:
-            return f"renyi:{number}"
+def _currency(value: object) -> str:
+    with suppress(TypeError, ValueError):
+        currency = Currency.read(value)
+        if not isinstance(currency, RenyiEpsilon) or 1 < currency.order < math.inf:
+            return currency.text
     raise ValueError(
         f"currency = {value!r} must be 'pure', 'zcdp', 'gdp' or 'renyi:<order>' with an order"
         " above 1, as 'renyi:8'"

@@ -26,10 +26,9 @@ from neyman.mechanisms.registry import MODULES, combined, load_type
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.canonical_order import order_key
+from neyman.numerics.relation import NEIGHBORING, Neighboring, Relation, relation_of
 
-__all__ = ["RELATIONS", "Composed", "Mechanism", "StandIn", "bracketed"]
-
-RELATIONS = ("any", "add-remove", "replace-one")
+__all__ = ["Composed", "Mechanism", "StandIn", "bracketed"]
 # Fields whose text is no number.
 NAMES = ("type", "neighboring", "relation", "noise", "sampling", "protects", "against")
 # Names of arguments that mean one thing, here and in other libraries.
@@ -85,7 +84,7 @@ class Mechanism(Description):
             raise AttributeError(f"{kind!r} object has no attribute {name!r}{hint}")
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """Return the neighboring relation; "any" if the mechanism is a shift alone."""
         relation = getattr(type(self), "RELATION", None)
         if relation is None:
@@ -116,7 +115,7 @@ class Mechanism(Description):
         """
         return self.tradeoff().renyi(order)
 
-    def tradeoff(self, neighboring: str | None = None) -> Tradeoff:
+    def tradeoff(self, neighboring: Relation | None = None) -> Tradeoff:
         """Return the trade-off curve of this mechanism between neighboring datasets.
 
         Args:
@@ -127,7 +126,7 @@ class Mechanism(Description):
             ValueError: if the mechanism is described under another relation, or there is no such.
         """
         if neighboring is not None:
-            check_relation(neighboring)
+            relation_of(neighboring)
         if neighboring is not None and self.neighboring not in ("any", neighboring):
             raise ValueError(
                 f"neighboring = {neighboring!r}, but this mechanism is described under "
@@ -158,7 +157,7 @@ class Mechanism(Description):
         *,
         size: int | None = None,
         population: int | None = None,
-        neighboring: str | None = None,
+        neighboring: Neighboring | None = None,
     ) -> Mechanism:
         """Return this mechanism on a random sample of the records, drawn anew for each run.
 
@@ -320,12 +319,12 @@ class Composed(Mechanism):
         return self.parts
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """The one relation of all parts."""
         return self._relation
 
     @cached_property
-    def _relation(self) -> str:
+    def _relation(self) -> Relation:
         return _one_relation(self.parts)
 
     def losses(self) -> tuple[Composition, ...]:
@@ -432,22 +431,24 @@ def _hint(kind: type[Mechanism], name: str) -> str:
     return f"{takes}. Did you mean {' or '.join(meant)}?" if meant else takes
 
 
-def _one_relation(parts: Sequence[tuple[Mechanism, int]]) -> str:
+def _one_relation(parts: Sequence[tuple[Mechanism, int]]) -> Relation:
     """Return the relation of all parts.
 
     Raises:
         ValueError: two parts have different ones; the message names both, and what to write.
     """
-    relations = {m.neighboring: m for m, _ in parts if m.neighboring != "any"}
+    relations: dict[Relation, Mechanism] = {
+        m.neighboring: m for m, _ in parts if m.neighboring != "any"
+    }
     if len(relations) < 2:
-        return next(iter(relations), "any")
+        return (*relations, "any")[0]
     named = " and ".join(f"{m!r} has {relation!r}" for relation, m in relations.items())
     raise ValueError(f"neighboring relations cannot be mixed: {named}{_remedy(parts)}")
 
 
 def _remedy(parts: Sequence[tuple[Mechanism, int]]) -> str:
     """Return the same parts under one relation, where each part is proven under it."""
-    for relation in ("replace-one", "add-remove"):
+    for relation in reversed(NEIGHBORING):
         changed = [_under(m, relation) for m, _ in parts]
         if None not in changed:
             same = [f"{m!r} as {c!r}" for (m, _), c in zip(parts, changed, strict=True) if m != c]
@@ -455,7 +456,7 @@ def _remedy(parts: Sequence[tuple[Mechanism, int]]) -> str:
     return ". Neither has a proof under the other relation: account for each by itself"
 
 
-def _under(mechanism: Mechanism, relation: str) -> Mechanism | None:
+def _under(mechanism: Mechanism, relation: Relation) -> Mechanism | None:
     """Return a mechanism under another relation; None if nothing is proven there."""
     if mechanism.neighboring in ("any", relation):
         return mechanism
@@ -475,13 +476,6 @@ def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
         if len(sums) > MOST_ALTERNATIVES:
             break
     return list(sums)
-
-
-def check_relation(neighboring: object) -> None:
-    """Refuse a relation that is not known."""
-    if neighboring not in RELATIONS:
-        known = ", ".join(map(repr, RELATIONS))
-        raise ValueError(f"neighboring = {neighboring!r} must be one of {known}")
 
 
 def _check_texts(description: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from neyman.mechanisms.description import form, probability
 from neyman.mechanisms.gaussian_mixture import check_sum
 from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
+from neyman.numerics.relation import Relation
 
 __all__ = ["Choice"]
 
@@ -53,7 +54,7 @@ class Choice(Mechanism):
         self.losses()
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """The one relation of all parts."""
         relation = "any"
         for _, mechanism in self.parts:

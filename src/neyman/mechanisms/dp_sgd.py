@@ -12,10 +12,11 @@ from neyman.mechanisms.batches import Batches, draws
 from neyman.mechanisms.description import COUNT, POSITIVE, rational
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
+from neyman.numerics.relation import MOVES, Neighboring
 
 __all__ = ["DPSGD", "SAMPLINGS"]
 
-RELATION = {
+RELATION: dict[str, Neighboring] = {
     "poisson": "add-remove",
     "allocated": "add-remove",
     "k-of-t": "add-remove",
@@ -90,7 +91,7 @@ class DPSGD(StandIn):
         self.made_of()
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Neighboring:
         """ "add-remove" with Poisson or allocated batches, else "replace-one"."""
         return RELATION[self.sampling]
 
@@ -156,8 +157,7 @@ class DPSGD(StandIn):
             sigma R under add-remove, 2 sigma R under replace-one; divide by the batch size for
             their mean.
         """
-        times = 1 if self.neighboring == "add-remove" else 2
-        return times * float(self.sigma) * check.positive("clip", clip)
+        return MOVES[self.neighboring] * float(self.sigma) * check.positive("clip", clip)
 
     def made_of(self) -> Mechanism:
         """Return the composition that this mechanism stands for."""

@@ -12,6 +12,7 @@ from fractions import Fraction
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.description import COUNT, POSITIVE, PROBABILITY, TRUTH, integer, rational
+from neyman.numerics.relation import Neighboring
 from neyman.numerics.rounding import below
 
 __all__ = ["Federated"]
@@ -180,7 +181,7 @@ class Federated(StandIn):
             )
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Neighboring:
         """ "add-remove" for a record, "replace-one" for a client."""
         return "add-remove" if self.protects == "record" else "replace-one"
 
@@ -190,7 +191,7 @@ class Federated(StandIn):
         *,
         size: int | None = None,
         population: int | None = None,
-        neighboring: str | None = None,
+        neighboring: Neighboring | None = None,
     ) -> Mechanism:
         """Return this run on a random sample of all records, drawn before it begins.
 

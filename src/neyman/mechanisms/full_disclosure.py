@@ -9,8 +9,9 @@ from fractions import Fraction
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
-from neyman.mechanisms.base import MOST_COUNT, RELATIONS, Mechanism
+from neyman.mechanisms.base import MOST_COUNT, Mechanism
 from neyman.mechanisms.description import PROBABILITY, integer, rational
+from neyman.numerics.relation import RELATIONS, Relation
 
 __all__ = ["NonPrivate", "RandomSubset"]
 
@@ -32,7 +33,7 @@ class NonPrivate(Mechanism):
     """
 
     rate: float | Fraction = field(default=1, metadata=PROBABILITY)
-    relation: str = "any"
+    relation: Relation = "any"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +45,7 @@ class NonPrivate(Mechanism):
             )
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """Return the neighboring relation of the rate."""
         return self.relation
 

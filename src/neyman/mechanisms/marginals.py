@@ -42,6 +42,7 @@ from neyman.mechanisms.marginals_sensitivity import Part, largest, subsets
 from neyman.noise import discrete_gaussian
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
+from neyman.numerics.relation import Neighboring, neighboring_of, size_known
 
 __all__ = ["MOST_PARTS", "Estimate", "Marginals", "checked_sizes", "ordered", "share"]
 
@@ -92,17 +93,16 @@ class Marginals(Mechanism):
 
     sizes: tuple[tuple[str, int], ...]
     noise: tuple[tuple[Part, Fraction], ...]
-    relation: str
+    relation: Neighboring
 
     def __init__(
         self,
         sizes: Mapping[str, int],
         noise: Mapping[Part, Fraction | int | str],
-        neighboring: str = "add-remove",
+        neighboring: Neighboring = "add-remove",
     ) -> None:
         own = checked_sizes(sizes)
-        if neighboring not in ("add-remove", "replace-one"):
-            raise ValueError(f"neighboring = {neighboring!r} must be 'add-remove' or 'replace-one'")
+        neighboring_of(neighboring)
         variances: dict[Part, Fraction] = {}
         for names, variance in noise.items():
             part = ordered("noise", names, own)
@@ -134,7 +134,7 @@ class Marginals(Mechanism):
         return f"Marginals({dict(self.sizes)}, {dict(self.noise)}, neighboring={self.relation!r})"
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Neighboring:
         """Return the neighboring relation of the mechanism."""
         return self.relation
 
@@ -227,7 +227,7 @@ class Marginals(Mechanism):
             total: under "replace-one" the number of records, as declared (it does not come from the
                 data); marginals add up to it.
         """
-        if (total is not None) != (self.relation == "replace-one"):
+        if (total is not None) != size_known(self.relation):
             raise ValueError(
                 f"total = {total!r}: give the declared number of records under 'replace-one', "
                 "where it is public, and leave it out under 'add-remove', where it is measured"
@@ -325,19 +325,19 @@ def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Pa
     return tuple(name for name in sizes if name in given)
 
 
-def _check_parts(parts: Mapping[Part, Fraction], neighboring: str) -> None:
+def _check_parts(parts: Mapping[Part, Fraction], neighboring: Neighboring) -> None:
     if len(parts) > MOST_PARTS:
         raise ValueError(f"noise has {len(parts)} parts; at most {MOST_PARTS} are possible")
     if not any(parts):
         raise ValueError("noise must have a part with an attribute")
-    if neighboring == "replace-one" and () in parts:
+    if size_known(neighboring) and () in parts:
         raise ValueError(
             "noise[()] must be left out under 'replace-one': the number of records is public there"
         )
     for part in parts:
         for i in range(len(part)):
             fewer = part[:i] + part[i + 1 :]
-            if fewer not in parts and (fewer or neighboring == "add-remove"):
+            if fewer not in parts and (fewer or not size_known(neighboring)):
                 raise ValueError(f"noise has {part} and not {fewer}: marginals need both")
 
 

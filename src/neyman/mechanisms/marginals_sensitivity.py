@@ -27,6 +27,8 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.numerics.relation import Neighboring
+
 __all__ = [
     "Part",
     "few_changes",
@@ -71,7 +73,7 @@ def largest_shift(part: Part, sizes: Mapping[str, int]) -> int:
 
 
 def largest(
-    sizes: Mapping[str, int], precisions: Mapping[Part, Fraction], neighboring: str
+    sizes: Mapping[str, int], precisions: Mapping[Part, Fraction], neighboring: Neighboring
 ) -> tuple[Fraction, bool]:
     """The largest sum of precision * shift^2, and whether some change of a record reaches it.
 

@@ -49,6 +49,7 @@ from neyman.mechanisms.marginals_sensitivity import (
     worst_change,
 )
 from neyman.numerics import check
+from neyman.numerics.relation import MOVES, Neighboring, neighboring_of, size_known
 
 __all__ = ["Compared", "MarginalStrategy", "optimal_marginals"]
 
@@ -98,7 +99,7 @@ class MarginalStrategy:
     sizes: Mapping[str, int]
     weights: Mapping[Part, float]
     objective: str
-    neighboring: str
+    neighboring: Neighboring
     precisions: Mapping[Part, Fraction]
     lower: float
 
@@ -120,9 +121,8 @@ class MarginalStrategy:
     def compared(self) -> list[Compared]:
         """Each marginal's error beside that of simpler ways."""
         best = self.mechanism(Fraction(1, 2))
-        single = 2 if self.neighboring == "replace-one" else 1
-        noise = len(self.weights) * single
-        known = self.neighboring == "replace-one"
+        noise = len(self.weights) * MOVES[self.neighboring]
+        known = size_known(self.neighboring)
         parts: dict[Part, float] = {}
         for of in self.weights:
             for part in subsets(of):
@@ -171,7 +171,7 @@ def optimal_marginals(
     workload: Iterable[Iterable[str]] | Mapping[Part, float],
     *,
     objective: Literal["total", "largest"] = "total",
-    neighboring: str = "add-remove",
+    neighboring: Neighboring = "add-remove",
 ) -> MarginalStrategy:
     """Return the noise that minimizes the error of marginals at a given rho.
 
@@ -218,14 +218,13 @@ def optimal_marginals(
             raise ValueError(f"workload: {of} has {cells} cells; at most 2^60 are possible")
     if objective not in ("total", "largest"):
         raise ValueError(f"objective = {objective!r} must be 'total' or 'largest'")
-    if neighboring not in ("add-remove", "replace-one"):
-        raise ValueError(f"neighboring = {neighboring!r} must be 'add-remove' or 'replace-one'")
+    neighboring_of(neighboring)
     if sum(2 ** len(of) for of in weights) > 8 * MOST_PARTS:
         raise ValueError(
             f"workload has more than {8 * MOST_PARTS} parts in all; take fewer marginals, or by "
             "fewer attributes"
         )
-    known = neighboring == "replace-one"
+    known = size_known(neighboring)
     parts = sorted(
         {part for of in weights for part in subsets(of) if part or not known},
         key=lambda part: (len(part), part),

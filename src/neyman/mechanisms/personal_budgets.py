@@ -18,6 +18,7 @@ from neyman.mechanisms.sampling import Subsampled
 from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.row_draws import coins
 from neyman.numerics import check
+from neyman.numerics.relation import Neighboring
 from neyman.numerics.rounding import below
 
 __all__ = ["PersonalBudgets"]
@@ -59,7 +60,7 @@ class PersonalBudgets(Mechanism):
 
     mechanism: Mechanism
     budgets: Sequence[float | Fraction] | tuple[float | Fraction, ...]
-    relation: str = "add-remove"
+    relation: Neighboring = "add-remove"
 
     def __post_init__(self) -> None:
         if self.relation != "add-remove":
@@ -100,7 +101,7 @@ class PersonalBudgets(Mechanism):
         return most if isinstance(most, Fraction) else None
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Neighboring:
         """ "add-remove": a record is there or not."""
         return self.relation
 

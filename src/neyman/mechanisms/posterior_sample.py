@@ -20,6 +20,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import LEAST_SHARE, POSITIVE, rational
 from neyman.mechanisms.private_selection import ExponentialMechanism
 from neyman.numerics import check
+from neyman.numerics.relation import MOVES, Neighboring, neighboring_of
 from neyman.numerics.rounding import above, up
 
 __all__ = ["PosteriorSample"]
@@ -126,7 +127,7 @@ class PosteriorSample(Mechanism):
                 )
 
     @staticmethod
-    def bounded(*, spread: float | Fraction, neighboring: str) -> ExponentialMechanism:
+    def bounded(*, spread: float | Fraction, neighboring: Neighboring) -> ExponentialMechanism:
         """Return the mechanism of one draw from a posterior whose log-likelihood is bounded.
 
         The draw is an exponential mechanism: the loss is the change of the log-likelihood, minus a
@@ -152,14 +153,11 @@ class PosteriorSample(Mechanism):
 
         Source: McSherry and Talwar 2007; Wang, Fienberg and Smola 2015.
         """
-        if neighboring not in ("add-remove", "replace-one"):
-            raise ValueError(
-                f"neighboring = {neighboring!r} must be 'add-remove' or 'replace-one': it decides "
-                "whether one record's log-likelihood changes, or two"
-            )
+        neighboring_of(
+            neighboring, ": it decides whether one record's log-likelihood changes, or two"
+        )
         check.non_negative("spread", spread)
-        terms = 1 if neighboring == "add-remove" else 2
-        return ExponentialMechanism(terms * check.exact("spread", spread))
+        return ExponentialMechanism(MOVES[neighboring] * check.exact("spread", spread))
 
     def losses(self) -> tuple[Composition, ...]:
         """One Gaussian loss; with a total variation, also the chance that all is revealed."""

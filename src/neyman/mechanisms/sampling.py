@@ -31,6 +31,7 @@ from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.base import MOST_COUNT, Composed, Mechanism, bracketed
 from neyman.mechanisms.description import PROBABILITY, form, integer, probability, rational
 from neyman.mechanisms.full_disclosure import RandomSubset
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["FixedSize", "ShuffledBatches", "Subsampled", "product"]
 
@@ -60,7 +61,7 @@ class Subsampled(Mechanism):
 
     mechanism: Mechanism
     rate: float | Fraction = field(metadata=PROBABILITY)
-    neighboring: str = field(default="add-remove", metadata=form(optional=True))  # type: ignore[assignment]
+    neighboring: Neighboring = field(default="add-remove", metadata=form(optional=True))  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -229,7 +230,7 @@ def subsampled(
     rate: float | Fraction | None,
     size: int | None,
     population: int | None,
-    neighboring: str | None,
+    neighboring: Neighboring | None,
 ) -> Mechanism:
     """What ``.subsample`` builds. A sample of a sample of the same kind is one sample."""
     if rate is not None and (size is not None or population is not None):

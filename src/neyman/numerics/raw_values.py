@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.numerics import check
+from neyman.numerics.relation import Neighboring, size_known
 
 __all__ = ["as_floats", "in_order", "one_per_record", "vectors"]
 
 Floats = NDArray[np.float64]
 
 
-def one_per_record(name: str, values: object, *, relation: str) -> NDArray[Any]:
+def one_per_record(name: str, values: object, *, relation: Neighboring) -> NDArray[Any]:
     """Return an array with one entry per record.
 
     The type and shape of an array are checked, its content not. Of a list or another sequence each
@@ -43,7 +44,7 @@ def one_per_record(name: str, values: object, *, relation: str) -> NDArray[Any]:
 
 
 def vectors(
-    name: str, rows: object, *, relation: str, dimension: int | None = None
+    name: str, rows: object, *, relation: Neighboring, dimension: int | None = None
 ) -> NDArray[Any]:
     """Return an array with one row per record.
 
@@ -122,8 +123,8 @@ def in_order(name: str, values: object) -> list[Any]:
     )
 
 
-def _some(name: str, array: NDArray[Any], relation: str) -> NDArray[Any]:
-    if relation == "replace-one" and not len(array):
+def _some(name: str, array: NDArray[Any], relation: Neighboring) -> NDArray[Any]:
+    if size_known(relation) and not len(array):
         raise ValueError(f"{name} has no records; give at least 1")
     return array
 

@@ -7,11 +7,12 @@ from fractions import Fraction
 import pytest
 
 import neyman as ny
+from neyman.accounting.semantics.budget import PlanBudget, budget_of
 from neyman.accounting.semantics.budget_warnings import budget_warnings
 
 
-def numbers(**given: object) -> dict[str, Fraction]:
-    return {name: Fraction(str(value)) for name, value in given.items()}
+def budget(**given: object) -> PlanBudget:
+    return budget_of({name: Fraction(str(value)) for name, value in given.items()})
 
 
 @pytest.mark.parametrize(
@@ -25,8 +26,8 @@ def numbers(**given: object) -> dict[str, Fraction]:
         {"delta": "0.01", "epsilon": 1},
     ],
 )
-def test_an_absurd_budget_has_a_warning_with_its_numbers(given):
-    (warning,) = budget_warnings(numbers(**given))
+def test_an_absurd_budget_has_a_warning_with_its_budget(given):
+    (warning,) = budget_warnings(budget(**given))
     assert next(iter(given)) in warning
 
 
@@ -42,7 +43,7 @@ def test_an_absurd_budget_has_a_warning_with_its_numbers(given):
     ],
 )
 def test_a_budget_in_use_has_none(given):
-    assert budget_warnings(numbers(**given)) == ()
+    assert budget_warnings(budget(**given)) == ()
 
 
 def test_the_powers_in_the_text_are_those_of_gaussian_noise():
@@ -50,6 +51,6 @@ def test_the_powers_in_the_text_are_those_of_gaussian_noise():
     assert round(float(ny.gdp((2 * 2.63) ** 0.5).power(level=0.05)), 2) == 0.74
     for rho in ("5.4", "5.42"):
         power = float(ny.gdp((2 * float(rho)) ** 0.5).power(level=0.05))
-        assert bool(budget_warnings(numbers(zcdp=rho))) == (power >= 0.95)
-    assert "about 97% of true claims" in budget_warnings(numbers(zcdp=6))[0]
-    assert "nearly every true claim" in budget_warnings(numbers(zcdp=60))[0]
+        assert bool(budget_warnings(budget(zcdp=rho))) == (power >= 0.95)
+    assert "about 97% of true claims" in budget_warnings(budget(zcdp=6))[0]
+    assert "nearly every true claim" in budget_warnings(budget(zcdp=60))[0]

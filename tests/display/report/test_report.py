@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri
 import neyman as ny
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.bayes import ATTACKERS
+from neyman.accounting.semantics.budget import budget_of
 from neyman.display.report import html as markup
 from neyman.display.report import receipt_view as reading
 from neyman.display.report import report
@@ -30,7 +31,7 @@ from neyman.elements import element
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.release.receipt import mechanism_list
-from neyman.publishing.release.receipt_format import Budget, Receipt
+from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.verify.verification import verify
 from random_laws import examples, is_small
 
@@ -775,7 +776,7 @@ def test_limit_curves_pass_where_the_budget_says():
     """At-most passes through its point; GDP and (epsilon, delta) follow their formulas."""
 
     def at(budget, level):
-        curve = reading.limit_curve(Budget(**budget))
+        curve = reading.limit_curve(budget_of(budget))
         assert curve is not None
         assert curve[-1] == (1.0, 1.0)
         assert all(y >= x - 1e-12 for x, y in curve)
@@ -787,8 +788,10 @@ def test_limit_curves_pass_where_the_budget_says():
     approximate = {"kind": "approximate", "epsilon": "1", "delta": "0.01"}
     assert at(approximate, 0.0) == pytest.approx(0.01)
     assert at(approximate, 0.1) == pytest.approx(0.01 + 0.1 * math.e, abs=1e-3)
-    assert reading.limit_curve(Budget(kind="zcdp", rho="1")) is None
-    assert reading.limit_curve(Budget(kind="at_most", power="1", level="0.05")) is None
+    assert reading.limit_curve(budget_of({"kind": "zcdp", "rho": "1"})) is None
+    assert (
+        reading.limit_curve(budget_of({"kind": "at_most", "power": "1", "level": "0.05"})) is None
+    )
 
 
 def test_what_a_figure_is_drawn_from_stays_text():
@@ -883,7 +886,7 @@ def test_values_are_in_the_unit_that_the_plan_declares():
 
 def test_curves_that_agree_at_stored_points_alone_are_two_lines():
     """Between its points a curve is drawn straight, and may leave the limit that it touches."""
-    limit = reading.limit_power(Budget(kind="gdp", mu="1"))
+    limit = budget_of({"kind": "gdp", "mu": "1"}).power_limit
     assert limit is not None
 
     def at(levels):
@@ -893,7 +896,7 @@ def test_curves_that_agree_at_stored_points_alone_are_two_lines():
     assert one_line(limit, at(dense))
     assert not one_line(limit, at([0.001, 0.3, 0.99]))
     assert not one_line(limit, [(a, b - 0.02) for a, b in at(dense)])
-    kink = reading.limit_power(Budget(kind="approximate", epsilon="3", delta="0.01"))
+    kink = budget_of({"kind": "approximate", "epsilon": "3", "delta": "0.01"}).power_limit
     assert kink is not None
     place = 0.99 / (1 + math.exp(3))
     points = [(0.0, 0.01), (place, float(kink(np.array([place]))[0])), (1.0, 1.0)]
@@ -905,7 +908,7 @@ def test_curves_that_agree_at_stored_points_alone_are_two_lines():
 @given(st.floats(0.05, 3), st.floats(0.05, 3))
 def test_one_line_is_never_said_of_curves_that_are_farther_apart(mu, other):
     """Against a brute-force distance on a finer grid: each point has a near one on the other."""
-    limit = reading.limit_power(Budget(kind="gdp", mu=str(mu)))
+    limit = budget_of({"kind": "gdp", "mu": str(mu)}).power_limit
     assert limit is not None
     levels = ndtr(np.linspace(-3.75, 3.75, 60))
     curve = list(zip(levels.tolist(), ndtr(ndtri(levels) + other).tolist(), strict=True))

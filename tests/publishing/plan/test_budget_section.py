@@ -9,12 +9,12 @@ from fractions import Fraction
 
 import pytest
 
+from neyman.accounting.semantics.budget import Approximate, AtMost, Zcdp, budget_of, within_limit
 from neyman.cli.calibrate_command import at_promise
 from neyman.display.explorer.plan_desk import Opened, PlanDesk
 from neyman.display.report.risk_section import vocabularies
 from neyman.numerics.bound import Bound
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.promise import Promise
 from neyman.publishing.release.receipt import draft, guarantee
 
 BUDGETS = [
@@ -80,7 +80,8 @@ def test_a_budget_proves_nothing_about_a_release_with_less_noise():
     """The numbers of a mechanism that the budget does not admit stay above the budget's."""
     plan = plan_of({"epsilon": 3, "delta": Decimal("1e-6")})
     loud = plan.at_scale(plan.scale * Fraction(9, 10))
-    assert Promise.of(plan, loud) == Promise()
+    assert plan.admits(plan.mechanism())
+    assert not plan.admits(loud)
     assert guarantee(loud, plan).to_dict()["epsilon"][1]["lower"] > 3
 
 
@@ -120,32 +121,32 @@ def test_a_number_that_a_budget_proves_is_the_next_float_above_it(number):
         ("rho", {"zcdp": number}, ()),
     ]
     for name, numbers, at in asked:
-        said = getattr(Promise(numbers), name)
-        upper = said(*at, wide).upper
+        budget = budget_of(numbers)
+        upper = within_limit(budget, name, wide, *at).upper
         assert math.nextafter(upper, 0) < number <= upper
-        assert said(*at, tight) == tight
-        assert getattr(Promise(), name)(*at, wide) == wide
+        assert within_limit(budget, name, tight, *at) == tight
+        assert within_limit(None, name, wide, *at) == wide
         above = Bound(40.0, 50.0, "upper", "x")
-        assert said(*at, above).lower == upper
+        assert within_limit(budget, name, above, *at).lower == upper
 
 
 def test_a_budget_proves_an_epsilon_and_a_power_on_its_own_side_only():
     wide = Bound(0.0, 50.0, "upper", "x")
     for delta in (Fraction("1e-6"), Fraction(1, 10**7), Fraction(1, 3)):
-        promise = Promise({"epsilon": Fraction(3), "delta": delta})
+        budget = Approximate(Fraction(3), delta)
         near = float(delta)
         floor = near if near <= delta else math.nextafter(near, 0)
-        assert promise.epsilon(floor, wide).upper == 3
-        assert promise.epsilon(1.0, wide).upper == 3
-        assert promise.epsilon(math.nextafter(floor, 0), wide) == wide
-    promise = Promise({"power": Fraction(1, 4), "level": Fraction(1, 20)})
-    assert promise.power(0.01, wide).upper == 0.25
-    assert promise.power(math.nextafter(0.05, 1), wide) == wide
+        assert within_limit(budget, "epsilon", wide, floor).upper == 3
+        assert within_limit(budget, "epsilon", wide, 1.0).upper == 3
+        assert within_limit(budget, "epsilon", wide, math.nextafter(floor, 0)) == wide
+    budget = AtMost(Fraction(1, 4), Fraction(1, 20))
+    assert within_limit(budget, "power", wide, 0.01).upper == 0.25
+    assert within_limit(budget, "power", wide, math.nextafter(0.05, 1)) == wide
 
 
 def test_no_finite_rho_is_proven_where_a_loss_is_infinite():
     endless = Bound(1.0, math.inf, "upper", "x")
-    assert Promise({"zcdp": Fraction(1)}).rho(endless) == endless
+    assert within_limit(Zcdp(Fraction(1)), "rho", endless) == endless
 
 
 @pytest.mark.parametrize("delta", ["1e-6", "1e-7", "1e-5", "3e-9", "0.001", "0.0078125"])

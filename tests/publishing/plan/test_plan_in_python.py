@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from mixed_plan import MIXED
+from neyman.accounting.semantics.budget import budget_of
 from neyman.accounting.semantics.unchecked_claims import ROW_WORDS
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.query import Measure
@@ -250,7 +251,7 @@ def test_a_guarantee_that_was_combined_is_not_taken_for_one_of_its_parts():
             with pytest.raises(PlanError):
                 ny.Plan(**{**GIVEN, "budget": curve})
         else:
-            assert plan.budget.zcdp == Fraction(3, 10)
+            assert plan.budget.rho == Fraction(3, 10)
 
 
 def test_the_errors_of_a_plan_are_a_data_frame():
@@ -284,6 +285,29 @@ def test_a_budget_in_epsilon_takes_a_float_as_the_decimal_that_it_prints_as(epsi
     plan = ny.Plan(**GIVEN | {"budget": ny.approximate(epsilon, delta)})
     assert plan.budget.delta == Fraction(str(delta))
     assert plan.budget.epsilon == Fraction(str(epsilon))
+
+
+@pytest.mark.parametrize(
+    ("curve", "fields"),
+    [
+        (ny.gdp(Fraction(1, 3)), {"gdp": "1/3"}),
+        (ny.gdp(0.1 + 0.2), {"gdp": "0.30000000000000004"}),
+        (ny.zcdp("1/7"), {"zcdp": "1/7"}),
+        (ny.approximate("2/3", "1/3000000"), {"epsilon": "2/3", "delta": "1/3000000"}),
+        (ny.at_most("2/7", "1/20"), {"power": "2/7", "level": "0.05"}),
+    ],
+)
+def test_a_budget_has_the_exact_numbers_that_were_written(curve, fields):
+    """A guarantee by name remembers its numbers, and both forms of a budget are read back."""
+    plan = ny.Plan(**GIVEN | {"budget": curve})
+    assert plan.canonical()["budget"] == fields
+    assert budget_of(fields) == budget_of(plan.budget_dict()) == plan.budget
+    assert ny.Plan(**GIVEN | {"budget": plan.budget}).hash == plan.hash
+
+
+def test_a_curve_that_was_made_of_another_one_has_no_definition():
+    for curve in (ny.gdp(1) ** 2, ny.gdp(1).inverse(), ny.gdp(1) @ ny.perfect(), ny.pure(1)):
+        assert curve.definition == ()
 
 
 # What the guarantee assumes about the rows of a unit

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from neyman.accounting.dp_accounting.dp_events import Neighboring, UnsupportedEvent, described
+from neyman.accounting.dp_accounting.dp_events import UnsupportedEvent, described
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.extras import advice
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Neighboring
 
 try:
     from dp_accounting import DpEvent, NeighboringRelation, PrivacyAccountant

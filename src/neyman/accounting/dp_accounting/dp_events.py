@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from scipy.special import betainc
 
@@ -21,10 +21,10 @@ from neyman.mechanisms.sampling import Subsampled, product
 from neyman.mechanisms.tuning.runs import Runs
 from neyman.mechanisms.tuning.winner import select_best
 from neyman.numerics import check
+from neyman.numerics.relation import MOVES, Neighboring
 
 __all__ = ["READERS", "Neighboring", "UnsupportedEvent", "described"]
 
-Neighboring = Literal["add-remove", "replace-one"]
 Reader = Callable[[Any, Neighboring], Mechanism]
 
 SLACK = 1e-9  # of binomial tails, which are computed to 1e-12; counted for the worse case
@@ -61,19 +61,14 @@ def _non_private(event: Any, neighboring: Neighboring) -> Mechanism:
     return NonPrivate()
 
 
-def _moves(neighboring: Neighboring) -> int:
-    """How often the norm of one record a neighbor is away: one record replaced moves twice."""
-    return 1 if neighboring == "add-remove" else 2
-
-
 def _gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
     sigma = _noise("noise_multiplier", event.noise_multiplier)
-    return Gaussian(sigma, _moves(neighboring)) if sigma else NonPrivate()
+    return Gaussian(sigma, MOVES[neighboring]) if sigma else NonPrivate()
 
 
 def _laplace(event: Any, neighboring: Neighboring) -> Mechanism:
     scale = _noise("noise_multiplier", event.noise_multiplier)
-    return Laplace(scale, _moves(neighboring)) if scale else NonPrivate()
+    return Laplace(scale, MOVES[neighboring]) if scale else NonPrivate()
 
 
 def _discrete_laplace(event: Any, neighboring: Neighboring) -> Mechanism:
@@ -81,13 +76,13 @@ def _discrete_laplace(event: Any, neighboring: Neighboring) -> Mechanism:
     if rate <= 0:
         raise ValueError(f"noise_parameter = {event.noise_parameter!r} must be above 0")
     sensitivity = check.integer("sensitivity", event.sensitivity)
-    return DiscreteLaplace(1 / rate, sensitivity * _moves(neighboring))
+    return DiscreteLaplace(1 / rate, sensitivity * MOVES[neighboring])
 
 
 def _discrete_gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
     """An l2 norm says how far one number moves; of several numbers it proves rho alone."""
     sigma = check.exact("sigma", event.sigma)
-    norm = check.exact("sensitivity", event.sensitivity) * _moves(neighboring)
+    norm = check.exact("sensitivity", event.sensitivity) * MOVES[neighboring]
     if sigma < 0 or norm < 0:
         raise ValueError(f"sigma = {event.sigma!r}, sensitivity = {event.sensitivity!r}: below 0")
     if event.dimension is not None:
@@ -348,7 +343,7 @@ def _tree(event: Any, neighboring: Neighboring) -> Mechanism:
     sigma = _noise("noise_multiplier", event.noise_multiplier)
     if not depth:
         return Mechanism.nothing()
-    return Gaussian(sigma, _moves(neighboring)) * depth if sigma else NonPrivate()
+    return Gaussian(sigma, MOVES[neighboring]) * depth if sigma else NonPrivate()
 
 
 def _noise(name: str, value: object) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neyman.accounting.dp_accounting.dp_events import Neighboring, described
+from neyman.accounting.dp_accounting.dp_events import described
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.external_pld import ExternalPld
 from neyman.curves.losses.finite import FiniteLoss
@@ -22,10 +22,11 @@ from neyman.curves.profiles.profile import Profile
 from neyman.curves.profiles.selection import select
 from neyman.curves.tradeoff.curve import Described
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.mechanisms.base import Mechanism, check_relation
+from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.relation import Neighboring, Relation, neighboring_of, relation_of
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -40,7 +41,6 @@ INTERVAL = 1e-4  # dp_accounting's own default
 MOST_POINTS = 1 << 20
 FARTHEST = 600.0  # epsilons beyond which e^epsilon leaves the floats
 NEGLIGIBLE = 1e-15  # P-mass of low losses that may be rounded up to a higher one
-RELATIONS = ("add-remove", "replace-one")
 
 
 def package(module: str = "dp_accounting") -> Any:
@@ -92,15 +92,14 @@ def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Me
         >>> ny.from_dp_event(PoissonSampledDpEvent(0.01, GaussianDpEvent(1)))
         Gaussian(sigma=1.0, sensitivity=1).subsample(rate=0.01)
     """
-    if neighboring not in RELATIONS:
-        raise ValueError(f"neighboring = {neighboring!r} must be 'add-remove' or 'replace-one'")
+    neighboring_of(neighboring)
     if not isinstance(event, package().DpEvent):
         raise TypeError(f"event = {event!r} must be a dp_accounting.DpEvent")
     return described(event, neighboring)
 
 
 def from_pld(
-    pld: PrivacyLossDistribution, interval: float = INTERVAL, neighboring: str = "any"
+    pld: PrivacyLossDistribution, interval: float = INTERVAL, neighboring: Relation = "any"
 ) -> Tradeoff:
     """Return the curve that a pessimistic dp_accounting loss distribution states.
 
@@ -132,7 +131,7 @@ def from_pld(
     Source: Doroshenko et al. 2022, "Connect the dots".
     """
     step = check.between("interval", interval, 1e-12, 10.0)
-    check_relation(neighboring)
+    relation_of(neighboring)
     if not isinstance(pld, _distribution()):
         raise TypeError(f"pld = {pld!r} must be a dp_accounting PrivacyLossDistribution")
     removed, added = (pld.compose(part, 0.0) for part in _units(pld, step))

@@ -25,6 +25,7 @@ from neyman.curves.tradeoff.curve import Described
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["PROBLEMS", "least_error"]
 
@@ -172,7 +173,7 @@ def least_error(
     return Bound(max(results[method], 0.0), math.inf, "lower", words)
 
 
-def _records(problem: str, n: int | None, relation: str, model: str) -> int:
+def _records(problem: str, n: int | None, relation: Neighboring, model: str) -> int:
     if problem == "quantile" and n is not None:
         raise ValueError(f"n = {n!r} is not used by 'quantile': it is the number of values")
     if n is None and problem in ("histogram", "quantile"):
@@ -327,7 +328,7 @@ def _histogram(ask: _Question) -> Methods:
     }
 
 
-def _endless_histogram(ask: _Question, relation: str) -> Methods:
+def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
     """The limit of many records: one record moves two counts, or under add-remove one [OP-13]."""
     g, k = ask.guarantee, ask.categories
     counts = 1.0 if relation == "add-remove" else 2 * (1 - 1 / k)

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from neyman.accounting.optimality.guarantee import SLACK
 from neyman.accounting.optimality.lower_bounds import moved_error, priors
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["GAP", "cell_gap", "mean_gap"]
 
@@ -23,7 +24,7 @@ def cell_gap(
     rho: Fraction,
     vectors: Sequence[Sequence[int]],
     cells: int | None,
-    relation: str,
+    relation: Neighboring,
 ) -> float | None:
     """Return the standard error of a cell over the least one, rounded up; None if none is proven.
 
@@ -50,7 +51,7 @@ def cell_gap(
 
 
 def mean_gap(
-    standard_error: float, rho: Fraction, width: float, rows: int, relation: str
+    standard_error: float, rho: Fraction, width: float, rows: int, relation: Neighboring
 ) -> float | None:
     """Return the same for the mean of so many rows with values in an interval of this width.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from fractions import Fraction
 
 from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
+from neyman.accounting.semantics.budget import PlanBudget
 from neyman.accounting.semantics.digits import plain
 
 __all__ = ["budget_warnings"]
@@ -18,21 +17,16 @@ LEVEL, POWER = 0.05, 0.95
 LARGE_DELTA = Fraction(1, 10**4)
 """Above it a delta is large: guarantees for 10,000 people or more take a smaller one."""
 
-LEAST_DELTA = 1e-300
 
-
-def budget_warnings(numbers: Mapping[str, Fraction]) -> tuple[str, ...]:
+def budget_warnings(budget: PlanBudget) -> tuple[str, ...]:
     """Return a sentence for each way in which a budget protects almost nothing.
 
     The power is that of Gaussian noise that spends the whole budget: an estimate, not a bound.
-
-    Args:
-        numbers: the budget's exact numbers by the plan's fields, such as {"epsilon": 1000,
-            "delta": 1/10^6}.
     """
+    numbers = budget.numbers
     warnings: list[str] = []
     text = " and ".join(f"{name} = {plain(value)}" for name, value in numbers.items())
-    power = float(ndtr(ndtri(LEVEL) + _mu(numbers)))
+    power = float(ndtr(ndtri(LEVEL) + budget.rough_mu))
     if power >= POWER:
         claims = "nearly every true claim" if power > 0.995 else f"about {power:.0%} of true claims"
         warnings.append(
@@ -48,17 +42,3 @@ def budget_warnings(numbers: Mapping[str, Fraction]) -> tuple[str, ...]:
             "of people, such as 1e-6."
         )
     return tuple(warnings)
-
-
-def _mu(numbers: Mapping[str, Fraction]) -> float:
-    """About the mu of Gaussian noise that spends the budget."""
-    given = {name: float(value) for name, value in numbers.items()}
-    if "zcdp" in given:
-        return math.sqrt(2 * given["zcdp"])
-    if "gdp" in given:
-        return given["gdp"]
-    if "power" in given:
-        return float(ndtri(given["power"]) - ndtri(given["level"]))
-    # rho + 2 sqrt(rho log(1 / delta)) = epsilon
-    log = -math.log(max(float(numbers["delta"]), LEAST_DELTA))
-    return math.sqrt(2) * (math.sqrt(log + given["epsilon"]) - math.sqrt(log))

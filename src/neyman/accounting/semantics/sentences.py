@@ -13,6 +13,7 @@ from typing import Any
 
 from neyman.accounting.semantics import testing
 from neyman.accounting.semantics.bayes import ATTACKERS, Attacker
+from neyman.accounting.semantics.budget import budget_of
 from neyman.accounting.semantics.digits import (
     Numeric,
     article,
@@ -32,6 +33,7 @@ from neyman.accounting.semantics.digits import (
     value,
 )
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 
 __all__ = [
     "PRIORS",
@@ -74,7 +76,10 @@ PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
 
 
 def power(
-    level: Numeric, power: Numeric, subject: str = "person", neighboring: str = "replace-one"
+    level: Numeric,
+    power: Numeric,
+    subject: str = "person",
+    neighboring: Relation = "replace-one",
 ) -> str:
     """Return what an attacker gets wrong, what they get right, and what guessing achieves.
 
@@ -223,7 +228,7 @@ def odds(prior: Numeric) -> str:
     return f"if {percent(p)} of such claims are true"
 
 
-def claim(neighboring: str, subject: str = "person", rows: int = 1) -> str:
+def claim(neighboring: Relation, subject: str = "person", rows: int = 1) -> str:
     """Return what kind of claim the guarantee is about, from the neighboring relation."""
     if neighboring == "replace-one":
         records = "records" if rows == 1 else f"sets of up to {rows:,} records"
@@ -237,7 +242,7 @@ def claim(neighboring: str, subject: str = "person", rows: int = 1) -> str:
     return f"A claim says which of two neighboring datasets is the true one ({neighboring})."
 
 
-def change(neighboring: str, subject: str = "person", rows: int = 1) -> str:
+def change(neighboring: Relation, subject: str = "person", rows: int = 1) -> str:
     """Return how neighbors differ, as "with one person’s record replaced by any other"."""
     what = f"one {subject}’s " + ("record" if rows == 1 else f"records (up to {rows:,})")
     if neighboring == "replace-one":
@@ -523,21 +528,7 @@ def total_variation(tv: Numeric) -> str:
 
 def budget(budget: Mapping[str, Any]) -> str:
     """Return the limit that was chosen, from a receipt's budget ("kind" and its exact numbers)."""
-    match budget.get("kind"):
-        case "at_most":
-            return (
-                f"a true positive rate of at most {percent(budget['power'])} at a "
-                f"{percent(budget['level'], up=False)} false positive rate"
-            )
-        case "zcdp":
-            beside = f" and delta {delta(budget['delta'])}" if "delta" in budget else ""
-            return f"zCDP with rho {number(budget['rho'])}{beside}"
-        case "gdp":
-            return f"Gaussian differential privacy with mu {number(budget['mu'])}"
-        case "approximate":
-            return f"epsilon {number(budget['epsilon'])} at delta {delta(budget['delta'])}"
-        case _:
-            return ", ".join(f"{name} {value}" for name, value in budget.items())
+    return budget_of(budget).sentence
 
 
 _ADDS = "This cost adds up: releases from the same data together cost at most the sum."

@@ -22,6 +22,7 @@ from neyman.noise import Bits
 from neyman.noise.quantile_draw import draw_sorted_quantile
 from neyman.numerics import check
 from neyman.numerics.raw_values import one_per_record
+from neyman.numerics.relation import Neighboring
 from neyman.numerics.roots import bisect_integers
 
 __all__ = ["quantile"]
@@ -279,7 +280,7 @@ def _number_of(targets: Iterable[Iterable[Fraction | None]]) -> int:
     return sum(target is not None for own in targets for target in own)
 
 
-def _miss(confidence: object, relation: str) -> Fraction | None:
+def _miss(confidence: object, relation: Neighboring) -> Fraction | None:
     if confidence is None:
         return None
     exact = check.exact("confidence", confidence)

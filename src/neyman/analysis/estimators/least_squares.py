@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtri, stdtrit
 
 from neyman.analysis.training.clipping import grid_rows
+from neyman.numerics.relation import MOVES, Neighboring
 
 __all__ = [
     "CLEAR",
@@ -74,7 +75,7 @@ def moments(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) 
     return total
 
 
-def moment_shift(intercept: bool, neighboring: str) -> int:
+def moment_shift(intercept: bool, neighboring: Neighboring) -> int:
     """Return a square above the squared Frobenius norm of each change of `moments` [RE-2].
 
     A whole norm, so that one coordinate describes the pair; it is larger by less than 1e-9.
@@ -84,7 +85,7 @@ def moment_shift(intercept: bool, neighboring: str) -> int:
         neighboring: "replace-one": 2 R^4; "add-remove": R^4, where R^2 is the largest squared norm
             of a row, (2 + intercept) GRID^2.
     """
-    shift = (2 if neighboring == "replace-one" else 1) * ((2 + intercept) * GRID**2) ** 2
+    shift = MOVES[neighboring] * ((2 + intercept) * GRID**2) ** 2
     return (math.isqrt(shift - 1) + 1) ** 2
 
 

@@ -18,7 +18,7 @@ from neyman.ledger.records import Account, LedgerError
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
 from neyman.noise import Bits, SecureBits
-from neyman.publishing.plan.query import Neighboring
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.release.charged_call import (
     ChargedCall,
     Failure,

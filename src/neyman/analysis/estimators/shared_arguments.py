@@ -6,16 +6,15 @@ import inspect
 from collections.abc import Callable
 from fractions import Fraction
 from functools import wraps
-from typing import ParamSpec, TypeVar, get_args
+from typing import ParamSpec, TypeVar
 
 from neyman.numerics import check
-from neyman.publishing.plan.query import Neighboring
+from neyman.numerics.relation import NEIGHBORING, Neighboring
 from neyman.publishing.release.charged_call import Payment
 
 __all__ = ["Shared", "radius_of", "relation_of", "shares_arguments"]
 
 LEAST_RADIUS, MOST_RADIUS = Fraction(1, 10**100), Fraction(10**100)
-RELATIONS: tuple[Neighboring, ...] = get_args(Neighboring)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -97,7 +96,7 @@ def _described(text: str, names: set[str]) -> str:
 
 
 def relation_of(
-    paid: Shared, *, valid: tuple[Neighboring, ...] = RELATIONS, why: str = ""
+    paid: Shared, *, valid: tuple[Neighboring, ...] = NEIGHBORING, why: str = ""
 ) -> Neighboring:
     """Return the relation; refuse one that the estimator has no guarantee for.
 
@@ -108,7 +107,7 @@ def relation_of(
     """
     neighboring = paid.get("neighboring", "replace-one")
     if neighboring not in valid:
-        also = f". {why}" if why and neighboring in RELATIONS else ""
+        also = f". {why}" if why and neighboring in NEIGHBORING else ""
         raise ValueError(
             f"neighboring = {neighboring!r} must be {' or '.join(map(repr, valid))}{also}"
         )

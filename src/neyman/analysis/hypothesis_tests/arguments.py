@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal, cast
 
-from neyman.accounting.target import PowerBudget
+from neyman.accounting.semantics.budget import AtMost
 from neyman.curves.tradeoff.curve import Described
 from neyman.curves.tradeoff.guarantees import gdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
@@ -83,7 +83,7 @@ def noise_of(budget: Described) -> CanonicalNoise:
     given, rho = curve, curve.bare_rho()
     if rho is not None and rho > 0:
         curve = gdp(_root_below(2 * rho))
-    elif isinstance(budget, PowerBudget):  # what is rounded up there does not meet it
+    elif isinstance(budget, AtMost):  # what is rounded up there does not meet it
         curve = gdp(budget.mu * (1 - 1e-9))
     try:
         noise = CanonicalNoise(curve)

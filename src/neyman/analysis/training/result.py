@@ -23,7 +23,7 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.dp_sgd import DPSGD
-from neyman.publishing.plan.query import Neighboring
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.release.charged_call import call_guarantee
 from neyman.publishing.release.field_comparison import Differs, intervals
 from neyman.publishing.release.receipt import versions

@@ -18,6 +18,7 @@ from neyman.accounting.charge import charge
 from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.numerics import check
+from neyman.numerics.relation import MOVES
 from neyman.numerics.rounding import below
 
 __all__ = ["Terms", "key_of", "noise_variance", "price"]
@@ -139,8 +140,7 @@ def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
         grid: number of units in the clipping norm.
     """
     sigma = check.exact("sigma", mechanism.sigma)
-    times = 1 if mechanism.neighboring == "add-remove" else 2
-    return (times * sigma * grid) ** 2
+    return (MOVES[mechanism.neighboring] * sigma * grid) ** 2
 
 
 def key_of(terms: Mapping[str, Any]) -> str:

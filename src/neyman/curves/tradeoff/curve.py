@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from neyman.curves.losses.composition import Composition
 from neyman.curves.profiles.profile import Profile
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Relation
 
 __all__ = ["Curve", "Described"]
 
@@ -27,7 +28,7 @@ class Curve(Protocol):
         ...
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """The neighboring relation."""
         ...
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.discrete_gaussian import root_above
 from neyman.curves.losses.finite import LEAST_EPSILON, MOST_EPSILON, FiniteLoss, response_loss
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.loss import Part
@@ -19,13 +20,29 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.rounding import above
 
-__all__ = ["approximate", "gdp", "pbdp", "perfect", "pure", "renyi", "tcdp", "zcdp"]
+__all__ = [
+    "approximate",
+    "gdp",
+    "gdp_of_square",
+    "pbdp",
+    "perfect",
+    "pure",
+    "renyi",
+    "tcdp",
+    "zcdp",
+]
 
 LARGEST = 10**12  # of rho, of orders and of their epsilons
 
 
 def _single(loss: Part) -> Tradeoff:
     return Tradeoff.of([Composition.of([(loss, 1)])])
+
+
+def _defined(curve: Tradeoff, **numbers: Fraction) -> Tradeoff:
+    """A curve that nothing else has, with the exact numbers by name that it was made from."""
+    object.__setattr__(curve, "definition", tuple(numbers.items()))
+    return curve
 
 
 def perfect() -> Tradeoff:
@@ -80,11 +97,12 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
     share = _above("delta", delta)
     if not 0 <= share < 1:
         raise ValueError(f"delta = {delta!r} must be at least 0 and below 1")
-    if exact == 0:
-        if share == 0:
-            return perfect()
-        return _single(FiniteLoss(Fraction(1), (0,), (math.log1p(-share),), share, share))
-    return _single(response_loss(exact, failure=share))
+    if share == 0:
+        return _single(response_loss(exact, failure=share)) if exact else perfect()
+    loss = FiniteLoss(Fraction(1), (0,), (math.log1p(-share),), share, share)
+    if exact:
+        loss = response_loss(exact, failure=share)
+    return _defined(_single(loss), epsilon=exact, delta=check.exact("delta", delta))
 
 
 def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
@@ -144,10 +162,17 @@ def gdp(mu: float) -> Tradeoff:
 
     Source: Dong, Roth and Su 2022, definition 2.6.
     """
-    mu = check.non_negative("mu", mu)
+    given, mu = mu, check.non_negative("mu", mu)
     if mu and not 1e-150 < mu < 1e150:
         raise ValueError(f"mu = {mu!r} must be 0, or between 1e-150 and 1e150")
-    return _single(GaussianLoss(mu * mu)) if mu * mu > 0 else perfect()
+    if not mu * mu > 0:
+        return perfect()
+    return _defined(_single(GaussianLoss(mu * mu)), gdp=check.exact("mu", given))
+
+
+def gdp_of_square(squared: Fraction) -> Tradeoff:
+    """Return the curve of Gaussian DP for the float at or above an exact square's root."""
+    return gdp(root_above(squared))
 
 
 def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tradeoff:
@@ -171,7 +196,8 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
     """
     exact = _rate("rho", rho)
     bare = _single(RenyiBound(exact)) if exact else perfect()
-    return bare @ approximate(0, delta)
+    beside = {"delta": check.exact("delta", delta)} if delta else {}
+    return _defined(bare @ approximate(0, delta), zcdp=exact, **beside)
 
 
 def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff:

@@ -15,9 +15,10 @@ from neyman.curves.losses.mixture import MixtureLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.tradeoff.from_data import law
 from neyman.curves.tradeoff.piecewise_linear import BETWEEN, PERFECT
-from neyman.curves.tradeoff.tradeoff import Tradeoff, unified
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
+from neyman.numerics.relation import unified
 
 __all__ = ["mixture"]
 

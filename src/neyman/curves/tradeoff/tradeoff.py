@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -47,6 +47,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound, directed
 from neyman.numerics.check import log_probability
 from neyman.numerics.operations import limit, method_note, question
+from neyman.numerics.relation import Relation, unified
 from neyman.numerics.rounding import above, down, exp_down, exp_up, log_of, up
 
 if TYPE_CHECKING:
@@ -150,12 +151,16 @@ class Tradeoff:
 
     alternatives: tuple[Composition, ...]
     joined: bool = False
-    neighboring: str = "any"
+    neighboring: Relation = "any"
     ordered: bool = False
+    definition: tuple[tuple[str, Fraction], ...] = field(
+        default=(), init=False, repr=False, compare=False
+    )
+    """The exact numbers by name that a guarantee was made from; () for any other curve."""
 
     @staticmethod
     def of(
-        alternatives: Iterable[Composition], neighboring: str = "any", *, ordered: bool = False
+        alternatives: Iterable[Composition], neighboring: Relation = "any", *, ordered: bool = False
     ) -> Tradeoff:
         """Return the worst curve of several compositions; equal ones count once."""
         distinct = tuple(dict.fromkeys(alternatives))
@@ -730,12 +735,3 @@ class Tradeoff:
         from neyman.display.plots.figures import tradeoff  # figures import this module
 
         return tradeoff(self, axes=axes)
-
-
-def unified(a: str, b: str) -> str:
-    """The relation of two things used together: "any" goes with each, two others do not mix."""
-    if "any" in (a, b) or a == b:
-        return b if a == "any" else a
-    raise ValueError(
-        f"neighboring = {a!r} and {b!r} cannot be mixed: describe both under one relation"
-    )

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.budget import PlanBudget, within_limit
 from neyman.curves.losses.composition import Composition
 from neyman.curves.profiles.profile import Engine
 from neyman.curves.tradeoff import guarantees
@@ -22,9 +23,6 @@ from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics.bound import Bound
-
-if TYPE_CHECKING:
-    from neyman.publishing.plan.promise import Promise
 
 __all__ = [
     "Desk",
@@ -181,7 +179,7 @@ class Guarantee:
 
     Args:
         tradeoff: of what is released.
-        promise: what a budget proves about it.
+        met: a budget that it meets, with what that proves.
         python: the code that makes it, as ``curve``.
         subject: who is protected.
         claim: what a claim is about, in a sentence.
@@ -192,14 +190,14 @@ class Guarantee:
     def __init__(
         self,
         tradeoff: Tradeoff,
-        promise: Promise | None,
+        met: PlanBudget | None,
         python: str,
         subject: str = "person",
         claim: str = "",
         more: Sequence[tuple[str, str, str]] = (),
         training: bool = False,
     ) -> None:
-        self.tradeoff, self.promise, self.python = tradeoff, promise, python
+        self.tradeoff, self.met, self.python = tradeoff, met, python
         self.subject, self.claim, self.more = subject, claim, more
         self.training = training
         # Where every power is a search, tangents bound all of them at once; see `outline`.
@@ -246,9 +244,7 @@ class Guarantee:
     def closer(self, level: float) -> float:
         """Return the closest upper bound of the power at a level."""
         if level not in self.closest:
-            bound = self.tradeoff.power(level)
-            if self.promise is not None:
-                bound = self.promise.power(level, bound)
+            bound = within_limit(self.met, "power", self.tradeoff.power(level), level)
             self.closest[level] = max(level, bound.upper)
         return self.closest[level]
 
@@ -258,7 +254,7 @@ class Guarantee:
 
     def _epsilon(self, delta: float) -> float:
         bound = self.tradeoff.epsilon(delta)
-        return (self.promise.epsilon(delta, bound) if self.promise is not None else bound).upper
+        return within_limit(self.met, "epsilon", bound, delta).upper
 
     def _profile(self, upto: float) -> list[Point]:
         """Upper bounds of delta at epsilons up to one."""

@@ -32,7 +32,6 @@ from neyman.display.report.report import page
 from neyman.mechanisms.base import Mechanism
 from neyman.publishing.consistency.adjusted_tables import Z90
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.promise import Promise
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.scenarios import concerning, usual
@@ -223,7 +222,7 @@ class PlanDesk(Desk):
         mechanism, unit = plan.at_scale(scale), plan.unit
         return Guarantee(
             mechanism.tradeoff(),
-            Promise.of(plan, mechanism) if own else None,
+            plan.budget if own and plan.admits(mechanism) else None,
             'plan = ny.Plan.load("plan.toml")  # as below\ncurve = plan.mechanism().tradeoff()',
             unit.protects,
             words.claim(unit.neighboring, unit.protects, plan.unit_rows_in_all),

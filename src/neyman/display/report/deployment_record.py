@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from neyman.accounting.semantics.budget import Zcdp
 from neyman.accounting.semantics.digits import many
 from neyman.numerics.bound import directed
 from neyman.publishing.release.receipt_format import MechanismPart, Number, Receipt
@@ -22,7 +23,6 @@ SCHEMA_COMMIT = "617ad178d59481c1c04bbe3ef4386fc0e68d6d33"
 UNKNOWN = "NOT IN THE RECEIPT: "
 """How a field begins that the custodian must fill in."""
 _DELTA = 1e-6
-_FLAVORS = {"zcdp": "Zero-concentrated DP", "approximate": "Approximate DP"}
 
 
 def record(receipt: Receipt) -> dict[str, Any]:
@@ -35,13 +35,12 @@ def record(receipt: Receipt) -> dict[str, Any]:
         JSON types. Numbers of the guarantee are upper ends, rounded up.
     """
     unit, relation = receipt.unit, receipt.neighboring
-    flavor = _FLAVORS.get(receipt.budget.kind, "Custom")
     changed = "replaced" if relation == "replace-one" else "added or removed"
     pair = f"all rows of one {unit.protects} ({many(unit.rows, 'row')} at most) are {changed}"
     date = receipt.ledger.date
     charged = f"; the ledger was charged on {date} (UTC)" if date else ""
     dp_flavor = {
-        "name": flavor,
+        "name": receipt.budget.flavor,
         "input_metric": f"Number of {unit.protects} units whose rows are {changed}",
         "bound_on_input_distance": "1",
         "output_measure": "Trade-off function: power of the best test at each level",
@@ -67,7 +66,7 @@ def record(receipt: Receipt) -> dict[str, Any]:
             "privacy_loss": {
                 "privacy_unit": unit.protects,
                 "privacy_unit_description": f"{relation}: two datasets are adjacent if {pair}.",
-                "privacy_parameters": _parameters(receipt, flavor),
+                "privacy_parameters": _parameters(receipt),
                 "privacy_parameters_description": _powers(receipt),
             },
             "model": {
@@ -185,9 +184,9 @@ def _finite(number: Number) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _parameters(receipt: Receipt, flavor: str) -> dict[str, float]:
+def _parameters(receipt: Receipt) -> dict[str, float]:
     """Rho for zCDP, and epsilon at a delta for all others; none that is infinite."""
-    if flavor == _FLAVORS["zcdp"]:
+    if isinstance(receipt.budget, Zcdp):
         rho = _finite(receipt.guarantee.rho.upper)
         return {} if rho is None else {"rho": float(directed(rho, 6, up=True))}
     for point in receipt.guarantee.epsilon:

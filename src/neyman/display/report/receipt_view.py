@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.accounting.semantics import digits
 from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.budget import AtMost, PlanBudget
 from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
 from neyman.elements import Node
-from neyman.publishing.release.receipt_format import Budget, MechanismPart, Receipt
+from neyman.publishing.release.receipt_format import MechanismPart, Receipt
 
 __all__ = [
     "Entries",
@@ -25,7 +23,6 @@ __all__ = [
     "Receipt",
     "chosen",
     "limit_curve",
-    "limit_power",
     "listing",
     "name",
     "number",
@@ -42,17 +39,16 @@ Powers = NDArray[np.float64]
 
 def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
     """The level and the certified power that the page puts first."""
-    budget = receipt.budget
-    at_most = budget.kind == "at_most"
-    level = proportion(budget.level) if at_most else Fraction(1, 20)
+    point = receipt.budget if isinstance(receipt.budget, AtMost) else None
+    level = proportion(point.level) if point else Fraction(1, 20)
     known: dict[Fraction, Fraction] = {}
-    for point in receipt.guarantee.power:
-        at, upper = proportion(point.level), proportion(point.upper)
+    for shown in receipt.guarantee.power:
+        at, upper = proportion(shown.level), proportion(shown.upper)
         known[at] = max(upper, known.get(at, upper))
-    if not at_most and level not in known and known:
+    if not point and level not in known and known:
         level = min(known)
     # Both the budget that was met and the computed power are upper bounds.
-    powers = [proportion(budget.power)] if at_most else []
+    powers = [proportion(point.power)] if point else []
     if level in known:
         powers.append(known[level])
     if not powers:
@@ -60,49 +56,14 @@ def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
     return level, max(level, min(powers))
 
 
-def limit_power(budget: Budget) -> Callable[[Powers], Powers] | None:
-    """Power against level of the curve that a budget draws as the limit; None if it draws none.
-
-    Args:
-        budget: as in a receipt: "at_most" (the Gaussian curve through its point), "gdp",
-            "approximate" (power <= min(1, e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a))).
-
-    Returns:
-        A function of levels in [0, 1]. Other kinds (zCDP) are functionals, not curves.
-    """
-    if budget.kind == "at_most":
-        level, power = float(Fraction(budget.level)), float(Fraction(budget.power))
-        if not (0 < level < 1 and 0 < power < 1):
-            return None
-        return partial(_gaussian, float(ndtri(power) - ndtri(level)))
-    if budget.kind == "gdp":
-        return partial(_gaussian, float(Fraction(budget.mu)))
-    if budget.kind == "approximate":
-        return partial(_linear, float(Fraction(budget.epsilon)), float(Fraction(budget.delta)))
-    return None
-
-
-def _gaussian(mu: float, levels: Powers) -> Powers:
-    return np.where(levels < 1, ndtr(ndtri(levels) + mu), 1.0)
-
-
-def _linear(epsilon: float, delta: float, levels: Powers) -> Powers:
-    factor = math.exp(min(epsilon, 700.0))
-    powers = np.minimum(factor * levels + delta, 1 - (1 - delta - levels) / factor)
-    return np.where(levels < 1, np.clip(powers, 0, 1), 1.0)
-
-
-def limit_curve(budget: Budget) -> list[tuple[float, float]] | None:
+def limit_curve(budget: PlanBudget) -> list[tuple[float, float]] | None:
     """Points (level, power) of the limit that a budget draws, from level 0 to 1."""
-    power = limit_power(budget)
+    power, corner = budget.power_limit, budget.corner
     if power is None:
         return None
     levels = np.linspace(0.0, 1.0, 161) ** 2
-    if budget.kind == "approximate":
-        # Its two lines meet at (1 - delta) / (1 + e^epsilon).
-        epsilon = min(float(Fraction(budget.epsilon)), 700.0)
-        kink = (1 - float(Fraction(budget.delta))) / (1 + math.exp(epsilon))
-        levels = np.union1d(levels, [kink])
+    if corner is not None:
+        levels = np.union1d(levels, [corner])
     return list(zip(levels.tolist(), power(levels).tolist(), strict=True))
 
 

@@ -10,12 +10,13 @@ import numpy as np
 from scipy.special import ndtr  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.budget import AtMost
 from neyman.accounting.semantics.budget_warnings import budget_warnings
 from neyman.accounting.semantics.unchecked_claims import one_row_each
 from neyman.display.report import html as markup
 from neyman.display.report.receipt_view import Powers, chosen, limit_curve, number, proportion, unit
-from neyman.display.report.receipt_view import limit_power as limit_power_of
 from neyman.elements import Element, Node, element
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.release.receipt_format import (
     Ends,
     EpsilonPoint,
@@ -62,7 +63,7 @@ def headline(receipt: Receipt) -> Element:
             "Inferential disclosure: they infer either one with high probability. "
             f"{_kinds(adds)}"
         ),
-        markup.note(f"Chosen limit: {words.budget(receipt.budget.to_dict())}."),
+        markup.note(f"Chosen limit: {receipt.budget.sentence}."),
         *_budget_warnings(receipt),
     )
 
@@ -82,17 +83,8 @@ def _kinds(adds: bool) -> str:
 
 def _budget_warnings(receipt: Receipt) -> list[Element]:
     """A paragraph for each way in which the budget protects almost nothing."""
-    budget = receipt.budget
-    fields = {
-        "zcdp": budget.rho,
-        "gdp": budget.mu,
-        "power": budget.power,
-        "level": budget.level,
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-    }
-    numbers = {name: Fraction(text) for name, text in fields.items() if text}
-    return [markup.paragraph(warning, class_="warning") for warning in budget_warnings(numbers)]
+    warnings = budget_warnings(receipt.budget)
+    return [markup.paragraph(warning, class_="warning") for warning in warnings]
 
 
 def findings(receipt: Receipt) -> Element:
@@ -160,7 +152,7 @@ def figure(receipt: Receipt) -> markup.Fold:
     known = {number(p.level): number(p.upper) for p in guarantee.curve}
     known |= {number(p.level): number(p.upper) for p in guarantee.power}
     curve = sorted((known | {float(level): float(power)}).items())
-    limit, limit_power = limit_curve(budget), limit_power_of(budget)
+    limit, limit_power = limit_curve(budget), budget.power_limit
     priors = [
         {"text": words.percent(prior), "finding": words.finding_right(prior, "{right}")}
         for prior in _PRIORS
@@ -177,7 +169,7 @@ def figure(receipt: Receipt) -> markup.Fold:
             "from the other than half a percent of the figure’s width and height."
         )
     if limit:
-        through = ", through the chosen point" if budget.kind == "at_most" else ""
+        through = ", through the chosen point" if isinstance(budget, AtMost) else ""
         keys.insert(1, markup.key("limit", f"the chosen limit{through}"))
     chart = markup.chart("tradeoff", {"level": float(level), "limit": limit or []})
     head = ("False positive rate", "True positive rate (at most)")
@@ -311,7 +303,7 @@ def _route(route: RoutePart | None) -> Node:
     )
 
 
-def _curve_row(level: float, power: float, subject: str, neighboring: str) -> Element:
+def _curve_row(level: float, power: float, subject: str, neighboring: Neighboring) -> Element:
     """A row of the numbers behind the curve, with what the page's script says of it."""
     shown, share = words.percent(level, up=False), words.percent(power)
     if 0 < level < 1:

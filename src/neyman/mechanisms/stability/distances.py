@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from neyman.mechanisms.stability.grid import Grid, rank_of, row_count
 from neyman.mechanisms.stability.order_statistics import OrderStatistic
 from neyman.numerics import check
+from neyman.numerics.relation import MOVES, Neighboring, neighboring_of, size_known
 
 __all__ = ["DistanceToInstability", "Stability", "distance_to_instability"]
 
 Exact = float | Fraction | str
-Relation = Literal["add-remove", "replace-one"]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class DistanceToInstability:
         values: Iterable[Hashable],
         *,
         keys: Sequence[Hashable],
-        neighboring: Relation = "replace-one",
+        neighboring: Neighboring = "replace-one",
     ) -> Stability:
         """Return the most frequent key and its distance, for a proposed bound of 0.
 
@@ -149,22 +149,20 @@ class DistanceToInstability:
         places = {key: i for i, key in enumerate(listed)}
         if len(listed) < 2 or len(places) < len(listed):
             raise ValueError(f"keys = {listed!r} must be at least two different public keys")
-        if neighboring not in ("add-remove", "replace-one"):
-            raise ValueError(f"neighboring = {neighboring!r} must be 'add-remove' or 'replace-one'")
+        neighboring_of(neighboring)
         counts, rows = [0] * len(listed), 0
         for value in values:
             rows += 1
             place = _place(places, value)
             if place is not None:
                 counts[place] += 1
-        if neighboring == "replace-one" and not rows:
+        if size_known(neighboring) and not rows:
             raise ValueError("values has no rows: no record can be replaced")
         top = max(range(len(counts)), key=lambda i: (counts[i], -i))
         ahead = [
             counts[top] - number + (top < i) for i, number in enumerate(counts) if i != top
         ]  # another key wins if it gains this much
-        gained = 2 if neighboring == "replace-one" else 1
-        return Stability(-(-min(ahead) // gained) - 1, listed[top])
+        return Stability(-(-min(ahead) // MOVES[neighboring]) - 1, listed[top])
 
 
 def _place(places: dict[Hashable, int], value: Hashable) -> int | None:

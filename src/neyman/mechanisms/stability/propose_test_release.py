@@ -27,6 +27,7 @@ from neyman.mechanisms.description import NUMBER, rational
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace, rounded_gaussian
 from neyman.numerics import check
+from neyman.numerics.relation import Relation
 from neyman.numerics.roots import bisect_integers
 from neyman.numerics.rounding import up
 
@@ -109,7 +110,7 @@ class ProposeTestRelease(Mechanism):
         super().__post_init__()
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """The relation of the noise of the statistic; "any" if it is a shift alone."""
         return "any" if self.release is None else self.release.neighboring
 

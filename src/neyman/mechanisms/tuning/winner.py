@@ -27,6 +27,7 @@ from neyman.mechanisms.tuning.winner_curve import weights, winner
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
+from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import above
 
 __all__ = ["SelectBest", "divergence", "select_best"]
@@ -104,7 +105,7 @@ class SelectBest(Mechanism):
                 )
 
     @property
-    def neighboring(self) -> str:
+    def neighboring(self) -> Relation:
         """The relation of one run."""
         return self.mechanism.neighboring
 

@@ -6,12 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.plan.column import Section
 from neyman.publishing.plan.document import PLAIN_SOURCE
 from neyman.publishing.plan.plan_model import PlanModel
 from neyman.publishing.plan.query_resolution import declared_share
-from neyman.publishing.plan.resolve import budget_fields
 
 __all__ = ["canonical", "hash_of", "schema_version"]
 
@@ -40,8 +38,7 @@ def canonical(plan: PlanModel) -> Section:
         content[section] = {one.name: one.to_dict() for one in parts} or None
     if plan.hierarchy is not None:
         content["hierarchy"] = {plan.hierarchy.name: plan.hierarchy.to_dict()}
-    numbers = budget_fields(plan.budget)
-    content["budget"] = {name: exact_text(value) for name, value in numbers.items()}
+    content["budget"] = plan.budget.to_fields()
     content["query"] = [
         query.to_dict(columns, declared_share(query, plan.unit))
         for query in plan.queries

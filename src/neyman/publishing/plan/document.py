@@ -29,13 +29,13 @@ from pydantic import (
 
 from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch
 from neyman.publishing.plan.query import (
     SYNONYMS,
     ConsistencyMethod,
     Duplicates,
     Measure,
-    Neighboring,
     NoiseKind,
     QuantileMethod,
 )
@@ -530,6 +530,11 @@ class BudgetPart(Strict):
     delta: Exact | None = Field(
         None, description="delta, with epsilon; with zcdp for keys that are found in the data"
     )
+
+    @property
+    def numbers(self) -> dict[str, Fraction]:
+        """The numbers that are given."""
+        return {name: value for name, value in self if value is not None}
 
 
 class TablePart(Strict):

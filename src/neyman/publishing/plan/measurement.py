@@ -15,6 +15,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.numerics.relation import Relation
 from neyman.publishing.plan.shifts import MOST_VECTORS, Shifts
 
 __all__ = [
@@ -67,7 +68,7 @@ class Entry:
     squared: int = 0
     keys: int = 0
     delta: Fraction | None = None
-    relation: str = "any"
+    relation: Relation = "any"
     draws: int = 1
     rounded: bool = False
     searched: bool = False

@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neyman import notebook
-from neyman.accounting.calibrate import calibrate_exact
-from neyman.accounting.charge import charge
+from neyman.accounting.calibrate import Budget, calibrate_exact
+from neyman.accounting.semantics.budget import PlanBudget, Zcdp, budget_of
 from neyman.accounting.semantics.digits import plain
 from neyman.accounting.semantics.unchecked_claims import one_row_each, rows_not_stated
-from neyman.accounting.target import PowerBudget, at_most
-from neyman.curves.tradeoff.guarantees import approximate, gdp, zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.mechanisms.base import Mechanism
-from neyman.numerics.rounding import below
 from neyman.publishing.plan.canonical_form import canonical, hash_of, schema_version
 from neyman.publishing.plan.document import PlanError, json_schema, parse
 from neyman.publishing.plan.measurement import (
@@ -35,7 +32,7 @@ from neyman.publishing.plan.measurement import (
 from neyman.publishing.plan.plan_model import PlanModel
 from neyman.publishing.plan.plan_sections import plan_sections, read_sections
 from neyman.publishing.plan.query import NoiseKind
-from neyman.publishing.plan.resolve import budget_fields, exact_text, resolve, short_text
+from neyman.publishing.plan.resolve import resolve
 from neyman.publishing.plan.scenarios import concerning
 from neyman.publishing.plan.sections import Unit
 from neyman.publishing.plan.shifts import MOST_VECTORS
@@ -46,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "Plan", "PlanError", "hash_of"]
 
 _COPIED = (
-    *("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source", "noise"),
+    *("name", "dataset", "table", "unit", "part", "most_rows", "source", "noise"),
     "publisher",
 )
 """The fields of a document that a plan has as they are."""
@@ -116,7 +113,7 @@ class Plan(PlanModel):
         table: str,
         unit: Unit | Mapping[str, Any],
         queries: Sequence[Mapping[str, Any]],
-        budget: PowerBudget | Tradeoff | Mapping[str, Any],
+        budget: PlanBudget | Tradeoff | Mapping[str, Any],
         columns: Mapping[str, Any] | None = None,
         tables: Mapping[str, Any] | None = None,
         derive: Mapping[str, Any] | None = None,
@@ -170,6 +167,7 @@ class Plan(PlanModel):
         parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
         parts |= {name: getattr(document, name) for name in _COPIED}
         parts["consistency"] = document.consistency.method if document.consistency else None
+        parts["budget"] = budget_of(document.budget.numbers)
         plan = cls._of(parts)
         problems = [*plan._outright(), *plan._unlisted()]
         if problems:
@@ -197,40 +195,33 @@ class Plan(PlanModel):
 
     def _outright(self) -> Iterator[str]:
         """What may be revealed outright, where that is more than the budget has a delta for."""
-        numbers = budget_fields(self.budget)
         chances = [(entry, entry.failure) for entry in self.entries() if entry.delta is not None]
         total = sum((chance for _, chance in chances), Fraction(0))
-        most = numbers.get("delta", Fraction(1, 10**12))
-        spare = total < most if "epsilon" in numbers else total <= most
-        if chances and not spare:
+        shortage = self.budget.shortage(total)
+        if chances and shortage:
             text = "; ".join(
                 f"{entry.query} at {entry.level}: {entry.keys} keys a unit, {plain(chance)}"
                 for entry, chance in chances
             )
-            field = "delta" if "delta" in numbers else "power"
-            limit = f"budget.delta = {short_text(most)}"
-            if field == "power":
-                limit = "budget.power leaves 1e-12 for it"
+            most = self.budget.outright or Fraction(0)
             yield (
                 f"query[].delta: a key of a single unit is published with probability up to "
-                f"{plain(total)} ({text}), and {limit}"
-                f"{', which must be larger' if 'epsilon' in numbers else ''}; "
+                f"{plain(total)} ({text}), and {shortage}; "
                 "take a smaller delta in the query, such as "
                 + fitting_delta(most, sum(entry.keys for entry, _ in chances))
             )
 
     def _unlisted(self) -> Iterator[str]:
         """A budget that needs a curve, where only rho is claimed."""
-        numbers = budget_fields(self.budget)
-        if not self.bare or not {"power", "gdp"} & set(numbers):
+        if not self.bare or not self.budget.curve_needed:
             return
-        text = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
         yield (
-            f"{text}: the shifts of one {self.unit.protects} of unit.rows = {self.unit_rows} allow "
-            f"too many combinations to list (a table's more than {MOST_VECTORS}, or all tables' "
-            "together more than 256), and rho alone implies no such promise; give the budget as "
-            "zcdp, or as epsilon with delta, or take noise = 'rounded-gaussian', which needs no "
-            "list, or bound groups and rows_per_group of the queries"
+            f"{self.budget.text()}: the shifts of one {self.unit.protects} of unit.rows = "
+            f"{self.unit_rows} allow too many combinations to list (a table's more than "
+            f"{MOST_VECTORS}, or all tables' together more than 256), and rho alone implies no "
+            "such promise; give the budget as zcdp, or as epsilon with delta, or take noise = "
+            "'rounded-gaussian', which needs no list, or bound groups and "
+            "rows_per_group of the queries"
         )
 
     @cached_property
@@ -297,12 +288,10 @@ class Plan(PlanModel):
         except PlanError:
             raise
         except (ValueError, ArithmeticError):
-            numbers = budget_fields(self.budget)
-            text = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
             raise PlanError(
                 [
-                    f"{text}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) just meets it "
-                    "with these shares and clips; take a less extreme budget"
+                    f"{self.budget.text()}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) "
+                    "just meets it with these shares and clips; take a less extreme budget"
                 ]
             ) from None
 
@@ -310,7 +299,7 @@ class Plan(PlanModel):
     def scale(self) -> Fraction:
         """1/rho of the calibrated plan: exact for a budget in zCDP, else the least certified."""
         scale = self.normal_scale
-        if "zcdp" in budget_fields(self.budget):
+        if isinstance(self.budget, Zcdp):
             return scale
         with self._budget_named():
             normal, step = calibrates_as_normal(self.entries()), Fraction(1, 10**9)
@@ -326,32 +315,20 @@ class Plan(PlanModel):
         The curve of rounded noise is at least that of the normal noise that it is made of [RG-1],
         which takes less time.
         """
-        numbers = budget_fields(self.budget)
-        if "zcdp" in numbers:
-            return 1 / numbers["zcdp"]
+        if isinstance(self.budget, Zcdp):
+            return 1 / self.budget.rho
         with self._budget_named():
             make = normal_at_scale if calibrates_as_normal(self.entries()) else at_scale
             return calibrate_exact(partial(make, self.entries()), self.target)
 
     @cached_property
-    def target(self) -> Any:
-        """The budget as something that admits mechanisms or refuses them."""
-        numbers = budget_fields(self.budget)
-        if "zcdp" in numbers:
-            return zcdp(numbers["zcdp"], delta=numbers.get("delta", Fraction(0)))
-        if "gdp" in numbers:
-            return gdp(below(numbers["gdp"]))
-        if "power" in numbers:
-            return at_most(power=numbers["power"], level=numbers["level"])
-        return approximate(numbers["epsilon"], below(numbers["delta"]))
+    def target(self) -> Budget:
+        """What noise is calibrated to."""
+        return self.budget.target
 
     def admits(self, mechanism: Mechanism) -> bool:
         """Return True if the budget certainly admits a mechanism. zCDP budgets compare exactly."""
-        numbers = budget_fields(self.budget)
-        if "zcdp" in numbers:
-            rho, delta = charge(mechanism, "zcdp")
-            return rho <= numbers["zcdp"] and delta <= numbers.get("delta", 0)
-        return bool(self.target.admits(mechanism))
+        return self.budget.admits(mechanism)
 
     def errors(self) -> pd.DataFrame:
         """Return the error of every table, as `neyman plan check` prints it, before any data.
@@ -401,13 +378,7 @@ class Plan(PlanModel):
 
     def budget_dict(self) -> dict[str, Any]:
         """Return the budget's kind and its exact numbers as text."""
-        numbers = {name: exact_text(value) for name, value in budget_fields(self.budget).items()}
-        if "zcdp" in numbers:
-            delta = {"delta": numbers["delta"]} if "delta" in numbers else {}
-            return {"kind": "zcdp", "rho": numbers["zcdp"], **delta}
-        if "gdp" in numbers:
-            return {"kind": "gdp", "mu": numbers["gdp"]}
-        return {"kind": "at_most" if "power" in numbers else "approximate", **numbers}
+        return dict(self.budget.to_dict())
 
     def canonical(self) -> dict[str, Any]:
         """Return the plan as JSON types: defaults filled in, numbers as text, public keys inline.

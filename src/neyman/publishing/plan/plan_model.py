@@ -11,9 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from neyman.accounting.semantics.budget import PlanBudget
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.derived import NO_ROWS, Rows
-from neyman.publishing.plan.document import PLAIN_SOURCE, BudgetPart, SourcePart, UnitPart, suggest
+from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart, UnitPart, suggest
 from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.query import (
@@ -39,7 +41,7 @@ class PlanModel:
     dataset: str
     table: str
     unit: UnitPart
-    budget: BudgetPart
+    budget: PlanBudget
     columns: tuple[Column, ...]
     hierarchy: Hierarchy | None
     queries: tuple[Query, ...]
@@ -213,7 +215,7 @@ class PlanModel:
         return self.changed(queries=tuple(queries), unit=unit)
 
     def shifts(
-        self, query: Query, level: str, measure: str, *, relation: str | None = None
+        self, query: Query, level: str, measure: str, *, relation: Neighboring | None = None
     ) -> Shifts:
         """Return how far one unit can move one table if all of its rows may change.
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from neyman.accounting.semantics.budget import budget_from
 from neyman.numerics import check
-from neyman.publishing.plan.budget_section import budget_section
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.sections import Section, Unit, listed
 from neyman.storage.reading import read_file
@@ -56,7 +56,11 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
         data["unit"] = {name: value for name, value in vars(unit).items() if value is not None}
     if isinstance(method, str):
         data["consistency"] = {"method": method}
-    data["budget"] = budget_section(fields["budget"])
+    if not isinstance(fields["budget"], Mapping):
+        try:
+            data["budget"] = budget_from(fields["budget"]).numbers
+        except TypeError as error:
+            raise PlanError([str(error)]) from None
     queries = fields["queries"]
     if isinstance(queries, (str, Mapping)) or not isinstance(queries, Iterable):
         raise PlanError([f"queries = {queries!r}: must be a list, such as [ny.count(share=1)]"])

@@ -21,7 +21,6 @@ __all__ = [
     "Histogram",
     "KeyKind",
     "Measure",
-    "Neighboring",
     "NoiseKind",
     "QuantileMethod",
     "Query",
@@ -35,7 +34,6 @@ __all__ = [
     "rank_unit",
 ]
 
-Neighboring = Literal["replace-one", "add-remove"]
 """How neighboring datasets differ in the records of one unit."""
 
 Measure = Literal[

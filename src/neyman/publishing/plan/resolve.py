@@ -8,7 +8,8 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from neyman.accounting.semantics.digits import exact_text, short_text
+from neyman.accounting.semantics.budget import budget_of
+from neyman.accounting.semantics.digits import short_text
 from neyman.publishing.plan.column import scaled
 from neyman.publishing.plan.derived import (
     Rows,
@@ -18,7 +19,6 @@ from neyman.publishing.plan.derived import (
     readings_of,
 )
 from neyman.publishing.plan.document import (
-    BudgetPart,
     ColumnPart,
     KeyFilePart,
     KeyRangePart,
@@ -33,17 +33,7 @@ from neyman.publishing.plan.query import Column, Query, key_text
 from neyman.publishing.plan.query_resolution import read_queries, with_histograms
 from neyman.publishing.plan.tables import PrivateTable, read_tables
 
-__all__ = ["budget_fields", "exact_text", "resolve", "short_text"]
-
-_BUDGETS = {
-    "power": ("1e-12", "1"),
-    "level": ("1e-12", "1"),
-    "zcdp": ("1e-15", "1e4"),
-    "gdp": ("1e-9", "1e4"),
-    "epsilon": ("1e-9", "1e4"),
-    "delta": ("1e-300", "1"),
-}
-"""The range of each number of a budget; outside it hardly any or no usable noise would be drawn."""
+__all__ = ["resolve"]
 
 
 def resolve(
@@ -305,48 +295,24 @@ def _hierarchy(
 
 
 def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
-    unit, budget = document.unit, document.budget
+    unit = document.unit
     if unit.rows > 1 and unit.id is None:
         problems.append(
             f"unit.rows = {unit.rows}: more than 1 needs unit.id, the column that names the unit"
         )
     if unit.search is not None:
         problems += _searched_rows(document)
-    given = budget_fields(budget)
     discovered = {name for name, part in document.columns.items() if part.discover}
     discovers = any(not discovered.isdisjoint(query.by) for query in document.query)
-    kinds = [{"power", "level"}, {"zcdp"}, {"zcdp", "delta"}, {"gdp"}, {"epsilon", "delta"}]
-    if set(given) not in kinds:
+    given = document.budget.numbers
+    try:
+        problems += budget_of(given).problems(discovers=discovers)
+    except ValueError:
         text = ", ".join(f"{name} = {short_text(value)}" for name, value in given.items())
         problems.append(
             f"budget has {text or 'nothing'}: must be exactly one of power with level, zcdp, gdp, "
             "or epsilon with delta; zcdp takes a delta beside it where keys are discovered"
         )
-        return
-    if discovers and ("gdp" in given or set(given) == {"zcdp"}):
-        text = next(f"{name} = {short_text(value)}" for name, value in given.items())
-        problems.append(
-            f"budget.{text}: keys that are discovered can be revealed outright, so the budget "
-            "needs a delta: give zcdp with delta, or epsilon with delta"
-        )
-    if "zcdp" in given and "delta" in given and not discovers:
-        problems.append(
-            f"budget.delta = {short_text(given['delta'])}: nothing can be revealed outright, as no "
-            "query is by a column with discover = true; leave it out"
-        )
-    if "power" in given and not given["level"] < given["power"] < 1:
-        problems.append(
-            f"budget.power = {short_text(given['power'])}: must be above the level "
-            f"{short_text(given['level'])} (which guessing reaches) and below 1"
-        )
-    if "delta" in given and not given["delta"] < 1:
-        problems.append(f"budget.delta = {short_text(given['delta'])}: must be below 1")
-    for name, value in given.items():
-        low, high = _BUDGETS[name]
-        if not Fraction(low) <= value <= Fraction(high):
-            problems.append(
-                f"budget.{name} = {short_text(value)}: must be between {low} and {high}"
-            )
 
 
 def _searched_rows(document: PlanDocument) -> Iterable[str]:
@@ -373,8 +339,3 @@ def _searched_rows(document: PlanDocument) -> Iterable[str]:
                 f"query[{index}].{field} (of query {part.name!r}): does not go with {spot}; "
                 "declare the rows"
             )
-
-
-def budget_fields(budget: BudgetPart) -> dict[str, Fraction]:
-    """The numbers of a budget that are given."""
-    return {name: value for name, value in budget if value is not None}

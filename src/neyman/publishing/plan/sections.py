@@ -8,8 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias, TypedDict, Unpack
 
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.listed_keys import MOST_RANGE
-from neyman.publishing.plan.query import Neighboring
 
 __all__ = [
     "Exact",

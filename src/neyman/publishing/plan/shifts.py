@@ -48,6 +48,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from neyman.numerics.relation import Neighboring
+
 __all__ = ["MOST_ROWS", "MOST_VECTORS", "Shifts", "maximal", "shifts"]
 
 MOST_ROWS = 1000
@@ -105,7 +107,7 @@ class _Side:
 def shifts(
     *,
     cells: int,
-    neighboring: str,
+    neighboring: Neighboring,
     rows: int = 1,
     low: int = 0,
     high: int = 1,

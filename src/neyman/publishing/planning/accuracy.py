@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from neyman.accounting.optimality.table_gap import cell_gap, mean_gap
+from neyman.accounting.semantics.budget import within_limit
 from neyman.numerics import check
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above
@@ -37,7 +38,6 @@ from neyman.publishing.consistency.adjusted_tables import consistent_variances
 from neyman.publishing.plan.document import suggest
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.promise import Promise
 from neyman.publishing.plan.query import Query, center, middle
 from neyman.publishing.tables.estimates import half_width, rank_error, ratio_range, standard_error
 from neyman.publishing.tables.key_selection import threshold
@@ -294,11 +294,11 @@ def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
     """
     mechanism = plan.at_scale(scale)
     curve = mechanism.tradeoff()
-    proven = Promise.of(plan, mechanism) if scale == plan.scale else Promise()
+    met = plan.budget if scale == plan.scale and plan.admits(mechanism) else None
     return {
         "rho": above(1 / scale),
-        "epsilon": proven.epsilon(DELTA, curve.epsilon(delta=DELTA)).upper,
-        "power": proven.power(LEVEL, curve.power(level=LEVEL)).upper,
+        "epsilon": within_limit(met, "epsilon", curve.epsilon(delta=DELTA), DELTA).upper,
+        "power": within_limit(met, "power", curve.power(level=LEVEL), LEVEL).upper,
     }
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neyman.accounting.semantics.unchecked_claims import rows_not_stated
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.engines.source import close_table, database_at, open_table
 
 __all__ = ["Schema", "first_plan", "schema_at", "schema_of"]
@@ -167,7 +168,7 @@ def first_plan(
     *,
     id: str | None = None,  # noqa: A002 (the field of the unit)
     protects: str = "person",
-    neighboring: str = "replace-one",
+    neighboring: Neighboring = "replace-one",
 ) -> str:
     """Return a commented plan in TOML, which is valid as it stands: it counts all rows.
 
@@ -195,7 +196,7 @@ def _lines(
     schema: Schema,
     unit: str | None,
     protects: str,
-    neighboring: str,
+    neighboring: Neighboring,
 ) -> Iterator[str]:
     yield _OPENING
     yield "schema = 2"

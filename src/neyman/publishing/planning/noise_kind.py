@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from neyman.accounting.semantics.budget import Zcdp
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import NoiseKind
@@ -76,7 +77,7 @@ def noise_choice(plan: Plan) -> NoiseChoice:
     if not measured:
         return NoiseChoice(plan.noise, other, None, "No table has noise.")
     alternatives = math.prod(max(1, len(entry.shifts)) for entry in measured)
-    slow = plan.rounded and plan.budget_dict()["kind"] != "zcdp"
+    slow = plan.rounded and not isinstance(plan.budget, Zcdp)
     if slow and alternatives > MOST_ALTERNATIVES:
         reason = (
             f"Discrete Gaussian noise would have {alternatives:,} combinations of shift "

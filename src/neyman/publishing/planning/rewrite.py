@@ -10,7 +10,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import ConvertError, TOMLKitError
 
-from neyman.publishing.plan.resolve import exact_text
+from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.planning.allocation import Split
 
 __all__ = ["rewritten", "toml_text"]

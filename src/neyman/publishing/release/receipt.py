@@ -16,6 +16,7 @@ from scipy.special import ndtr
 
 from neyman.accounting.charge import charge
 from neyman.accounting.semantics.bayes import posterior_ratios
+from neyman.accounting.semantics.budget import PlanBudget, within_limit
 from neyman.curves.tradeoff.guarantees import zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
@@ -23,11 +24,9 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.roots import bisect
 from neyman.publishing.plan.measurement import Entry, listed
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.promise import Promise
 from neyman.publishing.plan.scenarios import concerning, moved, usual
 from neyman.publishing.release.receipt_format import (
     SCHEMA,
-    Budget,
     Ends,
     EpsilonPoint,
     Guarantee,
@@ -94,7 +93,7 @@ def draft(
         neighboring=plan.unit.neighboring,
         mechanisms=mechanism_list(plan, calibrated),
         guarantee=guarantee(mechanism, plan, plan.scale),
-        budget=Budget(**plan.budget_dict()),
+        budget=plan.budget,
         tables=(),
         ledger=LedgerPart.of(plan.dataset, currency, charged, charged_delta, throwaway=throwaway),
         versions=versions(),
@@ -123,21 +122,22 @@ def guarantee(
     """
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     answers = _answers(mechanism, replaced)
-    promise = Promise.of(plan, mechanism) if plan is not None else Promise()
+    met = plan.budget if plan is not None and plan.admits(mechanism) else None
     known = {mechanism: answers.findings} if replaced else {}
     rho, outright = charge(mechanism, "zcdp")
-    route = plan and not outright and _zcdp_route(Budget(**plan.budget_dict()), rho)
+    route = plan and not outright and _zcdp_route(plan.budget, rho)
     failing = {"outright": OutrightPart(rho=str(rho), delta=str(outright))} if outright else {}
     return Guarantee(
         epsilon=tuple(
-            EpsilonPoint(delta=d, **_ends(promise.epsilon(d, epsilon)))
+            EpsilonPoint(delta=d, **_ends(within_limit(met, "epsilon", epsilon, d)))
             for d, epsilon in zip(DELTAS, answers.epsilons, strict=True)
         ),
-        mu=Ends(**_ends(promise.mu(answers.mu))),
-        rho=Ends(**_ends(promise.rho(answers.rho))),
+        mu=Ends(**_ends(within_limit(met, "mu", answers.mu))),
+        rho=Ends(**_ends(within_limit(met, "rho", answers.rho))),
         total_variation=Ends(**_ends(answers.total_variation)),
         power=_points(
-            (a, promise.power(a, power)) for a, power in zip(LEVELS, answers.powers, strict=True)
+            (a, within_limit(met, "power", power, a))
+            for a, power in zip(LEVELS, answers.powers, strict=True)
         ),
         curve=answers.curve,
         zcdp_route=route or None,
@@ -261,7 +261,7 @@ def _json_number(x: float) -> float | str:
     return float(x) if math.isfinite(x) else "inf" if x > 0 else "-inf"
 
 
-def _zcdp_route(budget: Budget, own: Fraction) -> RoutePart | None:
+def _zcdp_route(budget: PlanBudget, own: Fraction) -> RoutePart | None:
     """The noise that accounting by rho alone would need for what the budget asks first.
 
     ``own`` is the rho of the release, whose noise it is compared with.
@@ -269,7 +269,7 @@ def _zcdp_route(budget: Budget, own: Fraction) -> RoutePart | None:
     The largest rho whose zCDP curve keeps the power at the budget's level (or its delta at its
     epsilon); zCDP implies no GDP, so a budget in mu has no such route.
     """
-    if budget.kind not in ("at_most", "approximate"):
+    if not budget.claim:
         return None
     low, high = own / 4096, own * 2
     if not _meets_zcdp(budget, low):
@@ -279,21 +279,12 @@ def _zcdp_route(budget: Budget, own: Fraction) -> RoutePart | None:
     )
     rho = Fraction(f"{float(low):.6g}")
     ratio = round(float(own / low), 4)
-    return RoutePart(rho=str(rho), variance_ratio=ratio, promise=_promise(budget))
+    return RoutePart(rho=str(rho), variance_ratio=ratio, promise=budget.claim)
 
 
-def _meets_zcdp(budget: Budget, rho: Fraction) -> bool:
+def _meets_zcdp(budget: PlanBudget, rho: Fraction) -> bool:
     """Whether rho-zCDP alone implies the budget's power at its level, or its delta."""
-    curve = zcdp(Fraction(float(rho)))
-    if budget.kind == "at_most":
-        return curve.power(float(Fraction(budget.level))).upper <= Fraction(budget.power)
-    return curve.delta(float(Fraction(budget.epsilon))).upper <= Fraction(budget.delta)
-
-
-def _promise(budget: Budget) -> str:
-    if budget.kind == "at_most":
-        return f"power at most {budget.power} at level {budget.level}"
-    return f"epsilon {budget.epsilon} at delta {budget.delta}"
+    return budget.claimed_by(zcdp(Fraction(float(rho))))
 
 
 def mechanism_list(

@@ -9,19 +9,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
+from neyman.accounting.semantics.budget import PlanBudget, budget_of
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.consistency.adjusted_tables import Consistent
 from neyman.publishing.plan.document import Strict, as_tuple
-from neyman.publishing.plan.query import ConsistencyMethod, Neighboring
+from neyman.publishing.plan.query import ConsistencyMethod
 
 __all__ = [
     "RECEIPT",
     "SCHEMA",
     "BaseReceipt",
-    "Budget",
     "CallGuarantee",
     "CallReceipt",
     "ClipNoise",
@@ -175,16 +184,16 @@ class MechanismPart(Part):
     outright: str | None = None
 
 
-class Budget(Part):
-    """The budget's kind, and its exact numbers as text."""
-
-    kind: Literal["at_most", "zcdp", "gdp", "approximate"]
-    power: str = ""
-    level: str = ""
-    rho: str = ""
-    mu: str = ""
-    epsilon: str = ""
-    delta: str = ""
+def _budget(given: object) -> PlanBudget:
+    """Read the budget's kind, and its exact numbers as text."""
+    if isinstance(given, PlanBudget):
+        return given
+    if not isinstance(given, Mapping) or "kind" not in given:
+        raise ValueError("must be a kind of budget with its numbers")
+    try:
+        return budget_of(cast(Mapping[str, object], given))
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 class TablePart(Part):
@@ -379,7 +388,9 @@ class Receipt(BaseReceipt):
     unit: UnitPart
     mechanisms: Annotated[tuple[MechanismPart, ...], BeforeValidator(as_tuple)]
     guarantee: Guarantee
-    budget: Budget
+    budget: Annotated[
+        PlanBudget, PlainValidator(_budget), PlainSerializer(lambda budget: budget.to_dict())
+    ]
     tables: Annotated[tuple[TablePart, ...], BeforeValidator(as_tuple)] = ()
     consistency: ConsistencyPart | None = None
     clips: Annotated[tuple[ClipPart, ...], BeforeValidator(as_tuple)] = ()

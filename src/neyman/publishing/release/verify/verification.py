@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from neyman.accounting.charge import charge
+from neyman.accounting.currency import Currency
 from neyman.accounting.semantics.digits import many, plain
 from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.consistency.published_forms import FOLDER
@@ -286,7 +287,7 @@ def _charge(case: Case) -> str:
     own, own_delta = charge(case.mechanism, said["currency"])
     charged = ratio(said["charged"])
     # What zCDP costs is exact; the other currencies are computed, and machines differ a little.
-    least = own if said["currency"] == "zcdp" else own * (1 - Fraction(TINY))
+    least = own if Currency.read(said["currency"]).exact else own * (1 - Fraction(TINY))
     if charged < least:
         raise Differs(f"ledger.charged is {short(said['charged'])}, and follows as {own}")
     same("ledger.charged_delta", str(own_delta), said["charged_delta"])

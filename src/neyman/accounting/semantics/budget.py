@@ -1,0 +1,564 @@
+"""The budgets of a plan: each kind with its fields, its target, its sentence, and its text.
+
+A kind of budget is one class. A plan's file names its numbers ({"zcdp": "1/10"}), and a receipt
+names its kind beside them ({"kind": "zcdp", "rho": "0.1"}). `budget_of` reads both.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
+
+from neyman.accounting.calibrate import Budget
+from neyman.accounting.charge import charge
+from neyman.accounting.semantics.digits import delta as delta_text
+from neyman.accounting.semantics.digits import exact_text, number, percent, short_text
+from neyman.curves.tradeoff.curve import Described
+from neyman.curves.tradeoff.guarantees import approximate, gdp, zcdp
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import above, below
+
+__all__ = [
+    "Approximate",
+    "AtMost",
+    "Gdp",
+    "PlanBudget",
+    "Zcdp",
+    "at_most",
+    "budget_from",
+    "budget_of",
+    "within_limit",
+]
+
+LEAST_LEVEL = 1e-12
+SLACK = 1.01
+LINES = 400
+LEAST_DELTA = 1e-300
+
+PLAN_FIELDS = {"rho": "zcdp", "mu": "gdp"}
+"""The fields that a plan's file calls by another name than a receipt."""
+
+RANGES = {
+    "power": ("1e-12", "1"),
+    "level": ("1e-12", "1"),
+    "zcdp": ("1e-15", "1e4"),
+    "gdp": ("1e-9", "1e4"),
+    "epsilon": ("1e-9", "1e4"),
+    "delta": ("1e-300", "1"),
+}
+"""The range of each number of a plan; outside it hardly any or no usable noise would be drawn."""
+
+Question = Literal["epsilon", "power", "mu", "rho"]
+
+
+@dataclass(frozen=True)
+class PlanBudget(ABC):
+    """What an attacker may learn from a release, in exact numbers."""
+
+    kind: ClassVar[str]
+    """The name of the kind in a receipt."""
+
+    flavor: ClassVar[str] = "Custom"
+    """The name of the kind in a deployment record."""
+
+    curve_needed: ClassVar[bool] = False
+    """Whether a claim of rho-zCDP alone implies nothing about the budget."""
+
+    @property
+    def numbers(self) -> dict[str, Fraction]:
+        """Return the exact numbers by the fields of a plan's file."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return {PLAN_FIELDS.get(name, name): value for name, value in given.items()}
+
+    def to_fields(self) -> dict[str, str]:
+        """Return the fields of a plan's file as text."""
+        return {name: exact_text(value) for name, value in self.numbers.items()}
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the kind and the numbers as text, as a receipt holds them."""
+        numbers = ((name, value) for name, value in vars(self).items() if value is not None)
+        return {"kind": self.kind} | {name: exact_text(value) for name, value in numbers}
+
+    def text(self) -> str:
+        """Return the plan's fields with their numbers, for a message."""
+        return " and ".join(f"budget.{n} = {short_text(v)}" for n, v in self.numbers.items())
+
+    @property
+    @abstractmethod
+    def target(self) -> Budget:
+        """Return what noise is calibrated to, on the safe side of the exact numbers."""
+
+    @property
+    @abstractmethod
+    def sentence(self) -> str:
+        """Return the limit in words, without a period."""
+
+    @property
+    @abstractmethod
+    def rough_mu(self) -> float:
+        """Return about the mu of Gaussian noise that spends the budget."""
+
+    def tradeoff(self) -> Tradeoff:
+        """Return the curve that the budget stands for."""
+        return self.target.tradeoff()
+
+    def admits(self, mechanism: Described) -> bool:
+        """Return True if the mechanism certainly meets the budget."""
+        return self.target.admits(mechanism)
+
+    def limit(self, question: Question, at: float) -> Fraction | None:
+        """Return the answer that the budget proves about what it admits, if any.
+
+        Args:
+            question: epsilon at a delta, power at a level, mu, or rho.
+            at: that delta or level; of no effect for mu and rho.
+        """
+        return None
+
+    @property
+    def power_limit(self) -> Callable[[Array], Array] | None:
+        """Return power against levels in [0, 1], to draw it; None for a budget without a curve."""
+        return None
+
+    @property
+    def corner(self) -> float | None:
+        """Return the level at which the drawn curve has a corner, if any."""
+        return None
+
+    @property
+    def claim(self) -> str:
+        """Return the number that a zCDP curve can be held against; "" for none."""
+        return ""
+
+    def claimed_by(self, curve: Tradeoff) -> bool:
+        """Return True if a curve certainly keeps that number."""
+        raise ValueError(f"a budget in {self.kind} has no number at one point of a curve")
+
+    @property
+    def outright(self) -> Fraction | None:
+        """Return how probably keys may be revealed outright; None for never."""
+        return self.numbers.get("delta")
+
+    def shortage(self, outright: Fraction) -> str:
+        """Say why there is no room for keys that are revealed with this probability; "" if so."""
+        most = self.outright or Fraction(0)
+        return f"budget.delta = {short_text(most)}" if outright > most else ""
+
+    def problems(self, *, discovers: bool) -> Iterator[str]:
+        """Yield what is wrong with the numbers in a plan.
+
+        Args:
+            discovers: whether keys are discovered, so that one can be revealed outright.
+        """
+        if discovers and self.outright is None:
+            name, value = next(iter(self.numbers.items()))
+            yield (
+                f"budget.{name} = {short_text(value)}: keys that are discovered can be revealed "
+                "outright, so the budget needs a delta: give zcdp with delta, or epsilon with delta"
+            )
+        yield from self._own_problems(discovers=discovers)
+        if not self.numbers.get("delta", Fraction(0)) < 1:
+            yield f"budget.delta = {short_text(self.numbers['delta'])}: must be below 1"
+        for name, value in self.numbers.items():
+            low, high = RANGES[name]
+            if not Fraction(low) <= value <= Fraction(high):
+                yield f"budget.{name} = {short_text(value)}: must be between {low} and {high}"
+
+    def _own_problems(self, *, discovers: bool) -> Iterator[str]:
+        """Yield what this kind alone asks of its numbers."""
+        yield from ()
+
+
+@dataclass(frozen=True)
+class Zcdp(PlanBudget):
+    """Zero-concentrated DP: rho, and a delta where keys are found in the data."""
+
+    kind = "zcdp"
+    flavor = "Zero-concentrated DP"
+
+    rho: Fraction
+    delta: Fraction | None = None
+
+    @property
+    def target(self) -> Tradeoff:
+        """Return the guarantee itself, whose rho is compared exactly."""
+        return zcdp(self.rho, delta=self.delta or Fraction(0))
+
+    @property
+    def sentence(self) -> str:
+        """Return rho in words, and delta if there is one."""
+        beside = "" if self.delta is None else f" and delta {delta_text(self.delta)}"
+        return f"zCDP with rho {number(self.rho)}{beside}"
+
+    @property
+    def rough_mu(self) -> float:
+        """Return the mu of one Gaussian release that costs rho."""
+        return math.sqrt(2 * self.rho)
+
+    def admits(self, mechanism: Described) -> bool:
+        """Return True if the mechanism meets the budget, compared exactly."""
+        if not isinstance(mechanism, Mechanism):
+            return self.target.admits(mechanism)
+        rho, delta = charge(mechanism, "zcdp")
+        return rho <= self.rho and delta <= (self.delta or 0)
+
+    def limit(self, question: Question, at: float) -> Fraction | None:
+        """Return rho."""
+        return self.rho if question == "rho" else None
+
+    def _own_problems(self, *, discovers: bool) -> Iterator[str]:
+        if self.delta is not None and not discovers:
+            yield (
+                f"budget.delta = {short_text(self.delta)}: nothing can be revealed outright, as no "
+                "query is by a column with discover = true; leave it out"
+            )
+
+
+@dataclass(frozen=True)
+class Gdp(PlanBudget):
+    """Gaussian DP: mu."""
+
+    kind = "gdp"
+    curve_needed = True
+
+    mu: Fraction
+
+    @property
+    def target(self) -> Tradeoff:
+        """Return the Gaussian curve of the float at or below mu."""
+        return gdp(below(self.mu))
+
+    @property
+    def sentence(self) -> str:
+        """Return mu in words."""
+        return f"Gaussian differential privacy with mu {number(self.mu)}"
+
+    @property
+    def rough_mu(self) -> float:
+        """Return mu."""
+        return float(self.mu)
+
+    def limit(self, question: Question, at: float) -> Fraction | None:
+        """Return mu."""
+        return self.mu if question == "mu" else None
+
+    @property
+    def power_limit(self) -> Callable[[Array], Array]:
+        """Return the power of the Gaussian curve."""
+        return _gaussian(float(self.mu))
+
+
+@dataclass(frozen=True)
+class Approximate(PlanBudget):
+    """Approximate DP: epsilon and delta."""
+
+    kind = "approximate"
+    flavor = "Approximate DP"
+
+    epsilon: Fraction
+    delta: Fraction
+
+    @property
+    def target(self) -> Tradeoff:
+        """Return the curve of epsilon and the float at or below delta."""
+        return approximate(self.epsilon, below(self.delta))
+
+    @property
+    def sentence(self) -> str:
+        """Return epsilon and delta in words."""
+        return f"epsilon {number(self.epsilon)} at delta {delta_text(self.delta)}"
+
+    @property
+    def rough_mu(self) -> float:
+        """Return mu by the usual conversion from zCDP to epsilon and delta."""
+        # rho + 2 sqrt(rho log(1 / delta)) = epsilon
+        log = -math.log(max(float(self.delta), LEAST_DELTA))
+        return math.sqrt(2) * (math.sqrt(log + self.epsilon) - math.sqrt(log))
+
+    def limit(self, question: Question, at: float) -> Fraction | None:
+        """Return epsilon at delta and above."""
+        return self.epsilon if question == "epsilon" and at >= below(self.delta) else None
+
+    @property
+    def power_limit(self) -> Callable[[Array], Array]:
+        """Return min(1, e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a)) at each level a."""
+        delta, factor = float(self.delta), math.exp(min(float(self.epsilon), 700.0))
+
+        def power(levels: Array) -> Array:
+            powers = np.minimum(factor * levels + delta, 1 - (1 - delta - levels) / factor)
+            return np.where(levels < 1, np.clip(powers, 0, 1), 1.0)
+
+        return power
+
+    @property
+    def corner(self) -> float:
+        """Return where its two lines meet, (1 - delta) / (1 + e^epsilon)."""
+        return (1 - float(self.delta)) / (1 + math.exp(min(float(self.epsilon), 700.0)))
+
+    @property
+    def claim(self) -> str:
+        """Return epsilon at delta."""
+        return f"epsilon {exact_text(self.epsilon)} at delta {exact_text(self.delta)}"
+
+    def claimed_by(self, curve: Tradeoff) -> bool:
+        """Return True if delta at epsilon is certainly at most the budget's."""
+        return curve.delta(float(self.epsilon)).upper <= self.delta
+
+    def shortage(self, outright: Fraction) -> str:
+        """Say why no part of delta, however small, is left for the noise; "" if one is."""
+        larger = f"budget.delta = {short_text(self.delta)}, which must be larger"
+        return larger if outright >= self.delta else ""
+
+
+@dataclass(frozen=True)
+class AtMost(PlanBudget):
+    """At most this power at this level, in the strong sense of `at_most`.
+
+    Args:
+        power: probability that the best test confirms a true claim, above the level; exact.
+        level: probability that it confirms a false claim, above 0; exact.
+    """
+
+    kind = "at_most"
+    curve_needed = True
+
+    power: Fraction
+    level: Fraction
+
+    @property
+    def target(self) -> AtMost:
+        """Return the budget, which is met by power at many levels."""
+        return self
+
+    @property
+    def sentence(self) -> str:
+        """Return the true and the false positive rate in words."""
+        return (
+            f"a true positive rate of at most {percent(self.power)} at a "
+            f"{percent(self.level, up=False)} false positive rate"
+        )
+
+    @property
+    def rough_mu(self) -> float:
+        """Return mu of the Gaussian curve through the point."""
+        return self.mu
+
+    def limit(self, question: Question, at: float) -> Fraction | None:
+        """Return power at the level and below."""
+        return self.power if question == "power" and at <= float(self.level) else None
+
+    @property
+    def power_limit(self) -> Callable[[Array], Array] | None:
+        """Return the power of the Gaussian curve through the point, if it is one."""
+        inside = 0 < float(self.level) < 1 and 0 < float(self.power) < 1
+        return _gaussian(self.mu) if inside else None
+
+    @property
+    def claim(self) -> str:
+        """Return the power at the level."""
+        return f"power at most {exact_text(self.power)} at level {exact_text(self.level)}"
+
+    def claimed_by(self, curve: Tradeoff) -> bool:
+        """Return True if power at the level is certainly at most the budget's."""
+        return curve.power(float(self.level)).upper <= self.power
+
+    @property
+    def outright(self) -> Fraction:
+        """Return what `admits` leaves between 1e-12 and 2e-12."""
+        return Fraction(1, 10**12)
+
+    def shortage(self, outright: Fraction) -> str:
+        """Say why what `admits` leaves is too little; "" if it is not."""
+        return "budget.power leaves 1e-12 for it" if outright > self.outright else ""
+
+    def _own_problems(self, *, discovers: bool) -> Iterator[str]:
+        if not self.level < self.power < 1:
+            yield (
+                f"budget.power = {short_text(self.power)}: must be above the level "
+                f"{short_text(self.level)} (which guessing reaches) and below 1"
+            )
+
+    @property
+    def mu(self) -> float:
+        """mu = z(1 - level) - z(1 - power): the Gaussian curve through the point."""
+        return float(ndtri(float(self.power)) - ndtri(float(self.level)))
+
+    def tradeoff(self) -> Tradeoff:
+        """The Gaussian curve through the point."""
+        return gdp(self.mu)
+
+    def admits(self, mechanism: Described) -> bool:
+        """Whether a mechanism certainly keeps the promise.
+
+        The power at the level is within the number; at every level from 1e-12 up it is within 1%
+        of the Gaussian's; and delta at the epsilon where the Gaussian's is 1e-12 is at most 2e-12.
+        """
+        spent = _spent(mechanism)
+        if spent.bare_rho() is not None:
+            raise ValueError(
+                "budget: a mechanism of which only rho-zCDP is claimed (its shifts allow too many "
+                "combinations) cannot be held against a power; give the budget as zcdp"
+            )
+        level = math.nextafter(float(self.level), 1)  # at or above the exact one
+        if Fraction(spent.power(level).upper) > self.power:
+            return False
+        far = self.tradeoff().epsilon(LEAST_LEVEL).upper
+        if spent.delta(far).upper > 2 * LEAST_LEVEL:
+            return False
+        reached, allowed = self._everywhere(spent)
+        return bool(np.all(reached <= allowed))
+
+    def excess(self, mechanism: Described) -> float | None:
+        """About log(spent / allowed) of the power at the level, to steer by."""
+        spent = _spent(mechanism)
+        if spent.bare_rho() is not None:
+            return None
+        return spent.log_power(float(self.level)).upper - math.log(float(self.power))
+
+    def excess_elsewhere(self, mechanism: Described) -> float:
+        """About the same of what else `admits` looks at: other levels, and delta far out."""
+        spent = _spent(mechanism)
+        far = self.tradeoff().epsilon(LEAST_LEVEL).upper
+        reached, allowed = self._everywhere(spent)
+        beyond = spent.log_delta(far).upper - math.log(2 * LEAST_LEVEL)
+        return max(beyond, float(np.log(np.max(reached / allowed))))
+
+    def _everywhere(self, spent: Tradeoff) -> tuple[Array, Array]:
+        """Bounds on the power, and 1.01 G, at places that decide about every level from 1e-12 up.
+
+        Each delta(epsilon) + e^epsilon level is a line above the power. From one crossing of
+        neighboring lines to the next a line is straight and G is concave, so the crossings decide.
+        """
+        mu = self.mu
+        top = float(ndtr(ndtri(1 / SLACK) - mu))  # from this level on 1.01 G is above 1
+        ends = -float(ndtri(LEAST_LEVEL)) + 0.3, -float(ndtri(top)) - 0.3
+        z = np.linspace(*ends, LINES)
+        epsilons = mu * z - mu * mu / 2
+        slope = np.exp(epsilons)
+        base = spent.deltas_above(epsilons)
+        crossing = np.clip((base[:-1] - base[1:]) / (slope[1:] - slope[:-1]), LEAST_LEVEL, top)
+        levels = np.concatenate([[LEAST_LEVEL], crossing, [top]])
+        # Line i serves between crossings i - 1 and i. The chain runs from the least level to the
+        # top, so its rising pieces cover every level.
+        allowed = SLACK * ndtr(ndtri(levels) + mu)
+        left, right = base + slope * levels[:-1], base + slope * levels[1:]
+        rising = levels[:-1] < levels[1:]
+        reached = np.concatenate([left[rising], right[rising]])
+        return reached, np.concatenate([allowed[:-1][rising], allowed[1:][rising]])
+
+
+def _spent(mechanism: Described) -> Tradeoff:
+    """The curve in both orders: a promise to neighbors is about both."""
+    return replace(check.described("mechanism", mechanism).tradeoff(), ordered=False)
+
+
+def at_most(power: float | Fraction | str, level: float | Fraction | str) -> AtMost:
+    """Return the budget "power at most ``power`` at level ``level``", in the strong sense.
+
+    A promise at one level alone is weak: a leak of everything with probability .20 passes "power
+    at most .25 at level .05". So the Gaussian curve through that point is meant,
+    mu = z(1 - level) - z(1 - power). A mechanism keeps it if its power at the level is within the
+    number, at every level from 1e-12 up within 1% of that Gaussian's, and its delta at that
+    Gaussian's epsilon for 1e-12 at most 2e-12.
+
+    Args:
+        power: in (level, 1).
+        level: in (0, 1).
+
+    Examples:
+        >>> import neyman as ny
+        >>> target = ny.at_most(power=0.10, level=0.05)
+        >>> round(float(ny.calibrate(ny.Gaussian, target)), 3)
+        2.753
+    """
+    exact_power, exact_level = check.exact("power", power), check.exact("level", level)
+    if not 0 < exact_level < 1:
+        raise ValueError(f"level = {level!r} must be between 0 and 1, both excluded")
+    if not exact_level < exact_power < 1:
+        raise ValueError(
+            f"power = {power!r} must be above level = {level!r}, which guessing reaches, and below "
+            "1"
+        )
+    if float(exact_level) < LEAST_LEVEL or math.isclose(float(exact_power), float(exact_level)):
+        raise ValueError(
+            f"level = {level!r}, power = {power!r}: the level must be at least {LEAST_LEVEL:g} and "
+            "the power clearly above it"
+        )
+    return AtMost(exact_power, exact_level)
+
+
+KINDS: tuple[type[PlanBudget], ...] = (AtMost, Zcdp, Gdp, Approximate)
+
+
+def budget_of(given: Mapping[str, object]) -> PlanBudget:
+    """Read a budget from the fields of a plan, or from its kind and numbers in a receipt.
+
+    Raises:
+        TypeError, ValueError: the fields are those of no kind, or a number is none.
+    """
+    numbers = {PLAN_FIELDS.get(name, name): x for name, x in given.items() if name != "kind"}
+    for kind in KINDS:
+        own = {PLAN_FIELDS.get(part.name, part.name): part for part in fields(kind)}
+        needed = {name for name, part in own.items() if part.default is MISSING}
+        if needed <= set(numbers) <= set(own) and given.get("kind", kind.kind) == kind.kind:
+            exact = {own[name].name: check.exact(name, x) for name, x in numbers.items()}
+            return kind(**exact)
+    raise ValueError(f"budget = {dict(given)!r:.200} is none that a plan has")
+
+
+def budget_from(value: object) -> PlanBudget:
+    """Return a budget that was given to Python: a budget, or a guarantee by its name.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(value, PlanBudget):
+        return value
+    if isinstance(value, Tradeoff):
+        if value.definition:
+            return budget_of(dict(value.definition))
+        rho = value.bare_rho()
+        if rho is not None and value == zcdp(rho):  # however it was composed
+            return Zcdp(rho)
+    raise TypeError(
+        f"budget = {value!r}: must be ny.at_most(power, level), ny.zcdp(rho), "
+        "ny.gdp(mu), ny.approximate(epsilon, delta), or fields such as {'zcdp': '1/10'}"
+    )
+
+
+def within_limit(
+    budget: PlanBudget | None, question: Question, bound: Bound, at: float = 0.0
+) -> Bound:
+    """Return the bound on an answer, at most what a budget proves.
+
+    A budget of epsilon 3 is met because delta at 3 is within the budget's delta. The search for the
+    smallest epsilon ends a little above it, at most 1e-12 of it, and a page that rounds up would
+    print 3.01. Whoever prints a number of the release takes the smaller of both: each is proven.
+
+    Args:
+        budget: one that admits the mechanism; None proves nothing.
+        question: as for `PlanBudget.limit`.
+        bound: of the mechanism.
+        at: as for `PlanBudget.limit`.
+    """
+    limit = None if budget is None else budget.limit(question, at)
+    # Outcomes of infinite loss leave no finite rho.
+    if limit is None or (question == "rho" and bound.upper == math.inf):
+        return bound
+    most = above(limit)
+    return replace(bound, lower=min(bound.lower, most), upper=min(bound.upper, most))
+
+
+def _gaussian(mu: float) -> Callable[[Array], Array]:
+    return lambda levels: np.where(levels < 1, ndtr(ndtri(levels) + mu), 1.0)
