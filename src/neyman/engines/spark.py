@@ -32,7 +32,7 @@ from ibis.formats.pyarrow import PyArrowType
 
 from neyman.engines.column_types import plain_form, plain_type
 from neyman.engines.csv_reader import DataError, cause, fault
-from neyman.engines.duckdb import Opening, check_memory
+from neyman.engines.duckdb import Opening, check_memory, quoted
 from neyman.engines.spill import spill_folder
 from neyman.storage.private_folder import PrivateFolder
 
@@ -242,8 +242,8 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
         for field in plain.schema:
             if pa.types.is_timestamp(field.type) and field.type.tz is None:
                 # Spark takes it for an instant in the session's zone, which is UTC.
-                quoted = "`" + field.name.replace("`", "``") + "`"
-                frame = frame.withColumn(field.name, frame[quoted].cast("timestamp_ntz"))
+                column = frame[quoted(field.name, "`")]
+                frame = frame.withColumn(field.name, column.cast("timestamp_ntz"))
         frame.createOrReplaceTempView("people")
         return _with_zones(connection.table("people"))
     except Exception as error:
