@@ -585,8 +585,8 @@ def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Ta
     label = 1 + 2 * [one.name for one in coding.plan.queries].index(query.name)
     axes = coding.axes(query, coding.lowest(query))
     # The values of quantiles that are drawn are no cells: their groups are.
-    drawn = query.inverse_sensitivity
-    cell = names_of(axis for axis in axes if not (drawn and axis.kind is Kind.BIN))
+    is_value = query.inverse_sensitivity
+    cell = names_of(axis for axis in axes if not (is_value and axis.kind is Kind.BIN))
     names = names_of(needed_columns(coding, query))
     rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
     if query.groups is not None:

@@ -36,7 +36,7 @@ __all__ = [
     "hexadecimal",
     "row_count",
     "row_sum",
-    "stepped",
+    "step_function",
 ]
 
 Answer = TypeVar("Answer")
@@ -96,7 +96,7 @@ class Backend(ABC):
     ibis_name: ClassVar[str]
     sources: ClassVar[frozenset[str]]
     """The names of the engines whose rows can be copied to this one."""
-    closed: ClassVar[Callable[[Connection], None]]
+    close: ClassVar[Callable[[Connection], None]]
     """Closes a connection if it is ours."""
 
     def __init__(self, connection: Connection = None) -> None:
@@ -104,23 +104,23 @@ class Backend(ABC):
 
     # Expressions
 
-    def encoded(self, text: Value) -> Value:
+    def encode(self, text: Value) -> Value:
         """Return the bytes of a text in UTF-8, which compare and group without collation."""
         return text.cast("binary")
 
     def bytes_of(self, text: str) -> Value:
         """Return the bytes of a text of the plan."""
-        return self.encoded(ibis.literal(text))
+        return self.encode(ibis.literal(text))
 
     def plain_bytes(self, column: Value) -> Value:
         """Return the bytes of a text, and other values as they are."""
-        return self.encoded(column) if column.type().is_string() else column
+        return self.encode(column) if column.type().is_string() else column
 
-    def grouped(self, column: Value) -> Value:
+    def group_key(self, column: Value) -> Value:
         """Return what rows may be grouped by before their keys are looked up: bytes of texts."""
         return self.plain_bytes(column)
 
-    def scaled(self, column: Value, decimals: int, most: int) -> Value | None:
+    def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
         """Return the whole number of `integer_of`; None if the engine has no function for it.
 
         Args:
@@ -130,11 +130,11 @@ class Backend(ABC):
         """
         return None
 
-    def once(self, value: Value) -> Value:
+    def barrier(self, value: Value) -> Value:
         """Return a value that is computed once for each row, also where a filter reads it."""
         return value
 
-    def decoded(self, data: Value) -> tuple[Value, Value, Value]:
+    def decode(self, data: Value) -> tuple[Value, Value, Value]:
         """Return the text of bytes, whether they are UTF-8, and whether they are plain ASCII."""
         text = data.cast("string")
         return text, self.is_text(text), ~text.re_search("[^\x01-\x7f]")
@@ -143,13 +143,13 @@ class Backend(ABC):
         """Return whether the bytes of a text are UTF-8."""
         return ibis.literal(True)
 
-    stripped = staticmethod(_btrim)
+    strip = staticmethod(_btrim)
     """A text without some characters at its ends."""
 
     date_of = staticmethod(_make_date)
     """The date so many days after 1970-01-01."""
 
-    def cased(self, text: Value, own: Value, replaced: Value) -> Value:
+    def change_case(self, text: Value, own: Value, replaced: Value) -> Value:
         """Return a text in another case.
 
         Args:
@@ -167,9 +167,9 @@ class Backend(ABC):
         # The ends of 64 bits stand for infinity or for what is missing.
         return ibis.cases((micros.between(-MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS), micros))
 
-    def stepped(self, number: Value, starts: list[int], values: list[int]) -> Value:
-        """Return the value of the last start that a number has reached; see `stepped`."""
-        return stepped(number, starts, values)
+    def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
+        """Return the value of the last start that a number has reached; see `step_function`."""
+        return step_function(number, starts, values)
 
     # Tables
 
@@ -178,7 +178,7 @@ class Backend(ABC):
         """Put rows into a table of this connection, which is gone after use."""
 
     @abstractmethod
-    def held(self, rows: ibis.Table, steps: Steps) -> AbstractContextManager[ibis.Table]:
+    def hold(self, rows: ibis.Table, steps: Steps) -> AbstractContextManager[ibis.Table]:
         """Make rows once, as the next step, in a temporary table that is dropped after use."""
 
     @abstractmethod
@@ -186,13 +186,13 @@ class Backend(ABC):
         """Return a result as an Arrow table."""
 
     @abstractmethod
-    def copied(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
+    def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
         """Compute rows of another connection once, and put them on this one."""
 
-    def beside(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
+    def import_rows(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
         """Compute rows of an engine of `sources` once, for this connection."""
         other = backend_of(rows)
-        return held(rows) if other.connection is self.connection else self.copied(rows, other)
+        return held(rows) if other.connection is self.connection else self.copy(rows, other)
 
     def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
         """Put a key into a table of one row.
@@ -205,7 +205,7 @@ class Backend(ABC):
         """Return rows that Ibis neither merges into a query nor compiles again."""
         return nullcontext(rows)
 
-    def fenced(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
+    def fence(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
         """Return a `view`, also where an engine puts expressions in place of names of others."""
         return self.view(rows)
 
@@ -213,7 +213,7 @@ class Backend(ABC):
         """Split rows into parts with all rows of a unit, small enough to be ranked in memory."""
         yield table  # a server, and Spark, sort on disk anyway
 
-    def followed(self, query: Callable[[], Answer], tell: Progress) -> Answer:
+    def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
         """Answer a query, and report its progress where it is known.
 
         Of Spark, the tasks of its stages are known, and not how many stages there will be.
@@ -233,11 +233,11 @@ class OwnBackend(Backend):
     counts_databases: ClassVar[bool] = False
     """Whether a run that names it, or no engine, counts tables of databases where they lie."""
 
-    registered: ClassVar[Callable[[pa.Table | ds.Dataset, Opening], ibis.Table]]
+    register: ClassVar[Callable[[pa.Table | ds.Dataset, Opening], ibis.Table]]
     """Arrow data of plain types as a table on a new connection."""
     parquet: ClassVar[Callable[[Sequence[str], pa.Schema, Opening], ibis.Table]]
     """Parquet files, and the schema of the columns to read, as a table on a new connection."""
-    accepted: ClassVar[Callable[[ibis.Table], ibis.Table]] = staticmethod(lambda table: table)
+    accept: ClassVar[Callable[[ibis.Table], ibis.Table]] = staticmethod(lambda table: table)
     """A table of the caller's connection; refused if its settings give other answers."""
 
     @staticmethod
@@ -245,7 +245,7 @@ class OwnBackend(Backend):
         """Refuse an engine that is not installed."""
 
     @classmethod
-    def taken(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
+    def take(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
         """Return Arrow data in the form that the engine reads."""
         return plain_table(data) if isinstance(data, pa.Table) else data
 
@@ -255,11 +255,11 @@ class DuckDB(OwnBackend):
 
     name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres"})
     counts_databases = True
-    encoded, stripped = staticmethod(_encode), staticmethod(_trim)
-    registered, parquet = staticmethod(duckdb.registered), staticmethod(duckdb.parquet)
-    closed = staticmethod(duckdb.close)
+    encode, strip = staticmethod(_encode), staticmethod(_trim)
+    register, parquet = staticmethod(duckdb.registered), staticmethod(duckdb.parquet)
+    close = staticmethod(duckdb.close)
 
-    def once(self, value: Value) -> Value:
+    def barrier(self, value: Value) -> Value:
         """Put a value behind a condition that is random to DuckDB, and always true.
 
         DuckDB copies what a filter reads below the filter, and computes it again above, but for
@@ -268,12 +268,12 @@ class DuckDB(OwnBackend):
         draw: Value = ibis.random()
         return ibis.cases((draw < 2, value))
 
-    def decoded(self, data: Value) -> tuple[Value, Value, Value]:
+    def decode(self, data: Value) -> tuple[Value, Value, Value]:
         """Return the text of bytes, an error where they are not UTF-8, and both conditions."""
         digits = hexadecimal(data)
         return _decode(data), digits.re_search(_UTF8_HEX), digits.re_search(_ASCII_HEX)
 
-    def cased(self, text: Value, own: Value, replaced: Value) -> Value:
+    def change_case(self, text: Value, own: Value, replaced: Value) -> Value:
         """Return a text in another case: ``replaced`` takes 0.1 ms, since it sorts the letters."""
         return ibis.cases((text.re_search(_SIMPLE), own), else_=replaced)
 
@@ -296,10 +296,10 @@ class DuckDB(OwnBackend):
         yield from self._dropped(self.connection.table(name), f"TABLE {name}")
 
     @contextmanager
-    def held(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+    def hold(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
         """Put rows into a temporary table."""
         name, create = _name(), self.connection.create_table
-        table = steps.run(self.followed, lambda: create(name, rows, temp=True))
+        table = steps.run(self.follow, lambda: create(name, rows, temp=True))
         yield from self._dropped(table, f"TABLE {name}")
 
     @contextmanager
@@ -322,7 +322,7 @@ class DuckDB(OwnBackend):
         """Return a result as an Arrow table."""
         return rows.to_pyarrow()
 
-    def copied(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
+    def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
         """Copy rows of another DuckDB or of a server to this one."""
         return self.put(other.stream(rows))
 
@@ -343,7 +343,7 @@ class DuckDB(OwnBackend):
             part = (table[unit].hash() % number + number) % number
             yield table.filter(part == bucket) if number > 1 else table
 
-    def followed(self, query: Callable[[], Answer], tell: Progress) -> Answer:
+    def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
         """Answer a query, and report DuckDB's own progress."""
         return followed(self.connection.con, query, tell)
 
@@ -354,18 +354,18 @@ class Spark(OwnBackend):
     name, ibis_name, sources = "spark", "pyspark", frozenset({"spark"})
     has_master = True
     is_text, date_of = staticmethod(_is_utf8), staticmethod(_date_from_unix_date)
-    registered, parquet = staticmethod(spark.registered), staticmethod(spark.parquet)
-    accepted, check_installed = staticmethod(spark.accepted), staticmethod(spark.installed)
-    closed = staticmethod(spark.close)
+    register, parquet = staticmethod(spark.registered), staticmethod(spark.parquet)
+    accept, check_installed = staticmethod(spark.accept), staticmethod(spark.installed)
+    close = staticmethod(spark.close)
 
     def micros(self, column: Value) -> Value:
         """Return the microseconds of a timestamp."""
         return _unix_micros(column.cast("timestamp('UTC')"))
 
-    def stepped(self, number: Value, starts: list[int], values: list[int]) -> Value:
+    def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
         """Return an element of an array: Spark takes half a minute to plan so many cases."""
         if not starts:
-            return stepped(number, starts, values)
+            return step_function(number, starts, values)
         listed: Value = ibis.literal(starts, "array<int64>")
         own: Value = ibis.literal(values, "array<int64>")
         return own[listed.filter(lambda start: start <= number).length()]
@@ -381,11 +381,11 @@ class Spark(OwnBackend):
             session.catalog.dropTempView(name)
 
     @contextmanager
-    def held(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+    def hold(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
         """Cache rows."""
         # Ibis forgets to register tables in memory before it caches what uses them.
         self.connection._run_pre_execute_hooks(rows)
-        cached: Any = steps.run(self.followed, rows.cache)
+        cached: Any = steps.run(self.follow, rows.cache)
         with cached:
             yield cached
 
@@ -395,7 +395,7 @@ class Spark(OwnBackend):
         return self._frame(rows).toArrow()
 
     @contextmanager
-    def copied(self, rows: ibis.Table, other: Backend) -> Iterator[ibis.Table]:
+    def copy(self, rows: ibis.Table, other: Backend) -> Iterator[ibis.Table]:
         """Share rows of another session of one Spark."""
         name = _name()
         source, session = other.connection._session, self.connection._session
@@ -413,22 +413,22 @@ class Spark(OwnBackend):
         return self.connection._session.sql(self.connection.compile(rows))
 
     @classmethod
-    def taken(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
+    def take(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
         """Return Arrow data in memory."""
-        return super().taken(data.to_table() if isinstance(data, ds.Dataset) else data)
+        return super().take(data.to_table() if isinstance(data, ds.Dataset) else data)
 
 
 class Postgres(Backend):
     """PostgreSQL: a snapshot of a server, where nothing is written (see `databases.postgres`)."""
 
     name, ibis_name, sources = "postgres", "postgres", frozenset({"postgres"})
-    closed = staticmethod(lambda connection: connection.con.close())
+    close = staticmethod(lambda connection: connection.con.close())
 
-    def grouped(self, column: Value) -> Value:
+    def group_key(self, column: Value) -> Value:
         """Return the column itself: a text compares by its bytes."""
         return column
 
-    def scaled(self, column: Value, decimals: int, most: int) -> Value | None:
+    def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
         """Return the whole number of a text or decimal, by way of ``numeric``."""
         if column.type().is_decimal():
             return _scaled_decimal(column, decimals, most)
@@ -442,21 +442,21 @@ class Postgres(Backend):
         """Put a key into a setting of the transaction."""
         return nullcontext(self.connection.secret(_key_text(key)))
 
-    def fenced(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
+    def fence(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
         """Return rows whose expressions the server computes once."""
         return nullcontext(self.connection.fenced(rows))
 
     @contextmanager
-    def held(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+    def hold(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
         """Return the rows themselves: each query makes them again."""
-        steps.run(self.followed, lambda: None)
+        steps.run(self.follow, lambda: None)
         yield rows
 
     def arrow(self, rows: ibis.Table) -> pa.Table:
         """Return a result as an Arrow table."""
         return self.connection.fetched(rows)
 
-    def copied(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
+    def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
         """Refuse: nothing is written to a server."""
         raise DataError(
             "two tables are on several PostgreSQL connections; give both on one server and "
@@ -485,13 +485,13 @@ def fresh_key() -> bytes:
     return secrets.token_bytes(18)
 
 
-def stepped(number: Value, starts: list[int], values: list[int]) -> Value:
+def step_function(number: Value, starts: list[int], values: list[int]) -> Value:
     """Return the value of the last start that a number has reached: the first before them."""
     if not starts:
         return ibis.literal(values[0], "int64")
     middle = len(starts) // 2
-    below = stepped(number, starts[:middle], values[: middle + 1])
-    above = stepped(number, starts[middle + 1 :], values[middle + 1 :])
+    below = step_function(number, starts[:middle], values[: middle + 1])
+    above = step_function(number, starts[middle + 1 :], values[middle + 1 :])
     return ibis.cases((number < starts[middle], below), else_=above)
 
 
@@ -505,13 +505,13 @@ def held(rows: ibis.Table, steps: Steps | None = None) -> AbstractContextManager
 
     On PostgreSQL, where nothing is written, each query makes them again.
     """
-    return backend_of(rows).held(rows, steps or Steps(1, None))
+    return backend_of(rows).hold(rows, steps or Steps(1, None))
 
 
 def fetched(rows: ibis.Table, steps: Steps | None = None) -> pa.Table:
     """Return a result as an Arrow table: the next step."""
     backend = backend_of(rows)
-    return (steps or Steps(1, None)).run(backend.followed, lambda: backend.arrow(rows))
+    return (steps or Steps(1, None)).run(backend.follow, lambda: backend.arrow(rows))
 
 
 def row_sum(groups: ibis.Table) -> int:

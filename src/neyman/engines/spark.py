@@ -36,7 +36,7 @@ from neyman.engines.duckdb import Opening, check_memory, quoted
 from neyman.engines.spill import spill_folder
 from neyman.storage.private_folder import PrivateFolder
 
-__all__ = ["accepted", "close", "connect", "installed", "parquet", "registered"]
+__all__ = ["accept", "close", "connect", "installed", "parquet", "registered"]
 
 _OURS = {
     "spark.sql.ansi.enabled": "true",
@@ -209,7 +209,7 @@ def close(connection: Any) -> None:
         finish()
 
 
-def accepted(table: ibis.Table) -> ibis.Table:
+def accept(table: ibis.Table) -> ibis.Table:
     """Return a table of a caller's session, whose settings must give the answers of ours.
 
     Raises:
