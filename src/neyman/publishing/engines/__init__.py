@@ -1,11 +1,9 @@
-"""Exact tables from private rows, before any noise, on DuckDB or Spark.
+"""Exact tables from private rows, before any noise, on DuckDB, Spark, or PostgreSQL.
 
-Public: `as_source`, `open_table` and `close_table` (source: where rows come from; files, frames:
-what can be given; types: how columns are read; duckdb, spark: engines), `matches` (files: what a
-pattern names), `check_schema` (schema), `rehearse`, `aggregate_cells`, `aggregate` and `discover`
-(aggregate: tables from rows), `Cells`, `DataError`. Rows become whole numbers in coding, by the few
-expressions of expressions; bounding keeps at most so many rows of a unit; CSV files are read in
-lines.
+`source` opens data, of which `data_files` and `data_frames` say what can be given, `column_types`
+how columns are read, and `csv_reader` what a line is. `data_schema` checks the form. `aggregate`
+makes tables from rows, which `encoding` makes whole numbers by the expressions of `expressions`,
+and of which `bounding` keeps at most the plan's of each unit. `backends` has one class per engine.
 """
 
 from neyman.extras import require

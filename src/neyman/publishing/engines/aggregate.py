@@ -446,7 +446,7 @@ def listed(
 def coded_rows(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn], key: bytes
 ) -> Iterator[tuple[list[ibis.Table], ibis.Table]]:
-    """The rows of each bucket with their codes, at most the plan's of each unit.
+    """Code the rows of each bucket, at most the plan's of each unit.
 
     Args:
         coding: how the plan sees rows.
@@ -524,7 +524,7 @@ def _tables(
 def _grouped(
     rows: ibis.Table, axes: Sequence[CodeColumn], measures: Mapping[str, Any], steps: Steps
 ) -> tuple[pa.Table, dict[CodeColumn, NDArray[np.int64]]]:
-    """What is measured of each group, and its codes."""
+    """Measure each group, and return its codes too."""
     grouped = rows.group_by(*names_of(axes)) if axes else rows
     table = fetched(grouped.aggregate(**measures), steps)
     return table, {axis: _integers(table[axis.name]) for axis in axes}
@@ -585,8 +585,8 @@ def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Ta
     label = 1 + 2 * [one.name for one in coding.plan.queries].index(query.name)
     axes = coding.axes(query, coding.lowest(query))
     # The values of quantiles that are drawn are no cells: their groups are.
-    drawn = query.inverse_sensitivity
-    cell = names_of(axis for axis in axes if not (drawn and axis.kind is Kind.BIN))
+    is_value = query.inverse_sensitivity
+    cell = names_of(axis for axis in axes if not (is_value and axis.kind is Kind.BIN))
     names = names_of(needed_columns(coding, query))
     rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
     if query.groups is not None:
@@ -635,6 +635,6 @@ def _uses(coding: Coding, queries: Sequence[Query]) -> int:
 
 
 def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
-    """The rows in parts that have all rows of a unit, small enough to be ranked in memory."""
+    """Split rows into parts with all rows of a unit, small enough to be ranked in memory."""
     unit = plan.unit.id
     yield from [table] if unit is None else backend_of(table).buckets(table, unit)

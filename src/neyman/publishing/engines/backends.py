@@ -1,4 +1,4 @@
-"""One class per engine, with the same methods: the expressions and steps that Ibis does not unify.
+"""Run what Ibis does not unify: one class per engine, with the same methods.
 
 Each expression has one answer on all engines. The expressions that are the same SQL for each are in
 `expressions`.
@@ -36,7 +36,7 @@ __all__ = [
     "hexadecimal",
     "row_count",
     "row_sum",
-    "stepped",
+    "step_function",
 ]
 
 Answer = TypeVar("Answer")
@@ -62,7 +62,7 @@ _SIMPLE = (
 
 
 def _sql(name: str, given: Sequence[object], result: object) -> Callable[..., Value]:
-    """A function that an engine has under a name, or that ``postgres_sql`` writes for it."""
+    """Return a function that an engine has by this name, or that ``postgres_sql`` writes."""
 
     def own(a: object, b: object, c: object) -> None: ...
 
@@ -96,7 +96,7 @@ class Backend(ABC):
     ibis_name: ClassVar[str]
     sources: ClassVar[frozenset[str]]
     """The names of the engines whose rows can be copied to this one."""
-    closed: ClassVar[Callable[[Connection], None]]
+    close: ClassVar[Callable[[Connection], None]]
     """Closes a connection if it is ours."""
 
     def __init__(self, connection: Connection = None) -> None:
@@ -104,24 +104,24 @@ class Backend(ABC):
 
     # Expressions
 
-    def encoded(self, text: Value) -> Value:
-        """A text as its bytes in UTF-8, which compare and group without collation."""
+    def encode(self, text: Value) -> Value:
+        """Return the bytes of a text in UTF-8, which compare and group without collation."""
         return text.cast("binary")
 
     def bytes_of(self, text: str) -> Value:
-        """A text of the plan as its bytes."""
-        return self.encoded(ibis.literal(text))
+        """Return the bytes of a text of the plan."""
+        return self.encode(ibis.literal(text))
 
     def plain_bytes(self, column: Value) -> Value:
-        """A text as its bytes; other values as they are."""
-        return self.encoded(column) if column.type().is_string() else column
+        """Return the bytes of a text, and other values as they are."""
+        return self.encode(column) if column.type().is_string() else column
 
-    def grouped(self, column: Value) -> Value:
-        """What rows may be grouped by before their keys are looked up: texts as their bytes."""
+    def group_key(self, column: Value) -> Value:
+        """Return what rows may be grouped by before their keys are looked up: bytes of texts."""
         return self.plain_bytes(column)
 
-    def scaled(self, column: Value, decimals: int, most: int) -> Value | None:
-        """The whole number of a text or decimal, as `integer_of` has it; None if no function can.
+    def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
+        """Return the whole number of `integer_of`; None if the engine has no function for it.
 
         Args:
             column: text or decimals.
@@ -130,27 +130,27 @@ class Backend(ABC):
         """
         return None
 
-    def once(self, value: Value) -> Value:
-        """A value that the engine computes once for each row, also where a filter reads it."""
+    def barrier(self, value: Value) -> Value:
+        """Return a value that is computed once for each row, also where a filter reads it."""
         return value
 
-    def decoded(self, data: Value) -> tuple[Value, Value, Value]:
-        """Bytes as a text; whether they are UTF-8; whether they are ASCII without 0."""
+    def decode(self, data: Value) -> tuple[Value, Value, Value]:
+        """Return the text of bytes, whether they are UTF-8, and whether they are plain ASCII."""
         text = data.cast("string")
         return text, self.is_text(text), ~text.re_search("[^\x01-\x7f]")
 
     def is_text(self, text: Value) -> Value:
-        """Whether the bytes of a text are UTF-8."""
+        """Return whether the bytes of a text are UTF-8."""
         return ibis.literal(True)
 
-    stripped = staticmethod(_btrim)
+    strip = staticmethod(_btrim)
     """A text without some characters at its ends."""
 
     date_of = staticmethod(_make_date)
     """The date so many days after 1970-01-01."""
 
-    def cased(self, text: Value, own: Value, replaced: Value) -> Value:
-        """A text in another case.
+    def change_case(self, text: Value, own: Value, replaced: Value) -> Value:
+        """Return a text in another case.
 
         Args:
             text: the text.
@@ -160,67 +160,68 @@ class Backend(ABC):
         return replaced
 
     def micros(self, column: Value) -> Value:
-        """The microseconds of a timestamp since 1970, rounded down."""
+        """Return the microseconds of a timestamp since 1970, rounded down."""
         micros = _epoch_us(column)
         if column.type().scale != 9:
             return micros
         # The ends of 64 bits stand for infinity or for what is missing.
         return ibis.cases((micros.between(-MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS), micros))
 
-    def stepped(self, number: Value, starts: list[int], values: list[int]) -> Value:
-        """See `stepped`."""
-        return stepped(number, starts, values)
+    def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
+        """Return the value of the last start that a number has reached; see `step_function`."""
+        return step_function(number, starts, values)
 
     # Tables
 
     @abstractmethod
     def put(self, rows: pa.Table) -> AbstractContextManager[ibis.Table]:
-        """Rows as a table of this connection, which is gone after use."""
+        """Put rows into a table of this connection, which is gone after use."""
 
     @abstractmethod
-    def held(self, rows: ibis.Table, steps: Steps) -> AbstractContextManager[ibis.Table]:
-        """Rows made once, in a temporary table that is dropped after use: the next step."""
+    def hold(self, rows: ibis.Table, steps: Steps) -> AbstractContextManager[ibis.Table]:
+        """Make rows once, as the next step, in a temporary table that is dropped after use."""
 
     @abstractmethod
     def arrow(self, rows: ibis.Table) -> pa.Table:
-        """A result as an Arrow table."""
+        """Return a result as an Arrow table."""
 
     @abstractmethod
-    def copied(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
-        """Rows of another connection, computed once, on this one."""
+    def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
+        """Compute rows of another connection once, and put them on this one."""
 
-    def beside(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Rows of a table of `sources` on this connection, computed once."""
+    def import_rows(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
+        """Compute rows of an engine of `sources` once, for this connection."""
         other = backend_of(rows)
-        return held(rows) if other.connection is self.connection else self.copied(rows, other)
+        return held(rows) if other.connection is self.connection else self.copy(rows, other)
 
     def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
-        """A table of one row that holds a key.
+        """Put a key into a table of one row.
 
         The key is data: neither the text of a query nor a plan shows it.
         """
         return self.put(pa.table({"key": [_key_text(key)]}))
 
     def view(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Rows that Ibis neither merges into a query nor compiles again."""
+        """Return rows that Ibis neither merges into a query nor compiles again."""
         return nullcontext(rows)
 
-    def fenced(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """`view`, also where the engine puts expressions in place of the names of others."""
+    def fence(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
+        """Return a `view`, also where an engine puts expressions in place of names of others."""
         return self.view(rows)
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
-        """The rows in parts that have all rows of a unit, small enough to be ranked in memory."""
+        """Split rows into parts with all rows of a unit, small enough to be ranked in memory."""
         yield table  # a server, and Spark, sort on disk anyway
 
-    def followed(self, query: Callable[[], Answer], tell: Progress) -> Answer:
-        """The answer of a query, whose progress is told where it is known."""
-        return (
-            query()
-        )  # of Spark only the tasks of its stages are known, not how many there will be
+    def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
+        """Answer a query, and report its progress where it is known.
+
+        Of Spark, the tasks of its stages are known, and not how many stages there will be.
+        """
+        return query()
 
     def stream(self, rows: ibis.Table) -> pa.Table | pa.RecordBatchReader:
-        """A result in parts, where the engine has it in parts."""
+        """Return a result in parts, where the engine has it in parts."""
         return self.arrow(rows)
 
 
@@ -232,11 +233,11 @@ class OwnBackend(Backend):
     counts_databases: ClassVar[bool] = False
     """Whether a run that names it, or no engine, counts tables of databases where they lie."""
 
-    registered: ClassVar[Callable[[pa.Table | ds.Dataset, Opening], ibis.Table]]
+    register: ClassVar[Callable[[pa.Table | ds.Dataset, Opening], ibis.Table]]
     """Arrow data of plain types as a table on a new connection."""
     parquet: ClassVar[Callable[[Sequence[str], pa.Schema, Opening], ibis.Table]]
     """Parquet files, and the schema of the columns to read, as a table on a new connection."""
-    accepted: ClassVar[Callable[[ibis.Table], ibis.Table]] = staticmethod(lambda table: table)
+    accept: ClassVar[Callable[[ibis.Table], ibis.Table]] = staticmethod(lambda table: table)
     """A table of the caller's connection; refused if its settings give other answers."""
 
     @staticmethod
@@ -244,8 +245,8 @@ class OwnBackend(Backend):
         """Refuse an engine that is not installed."""
 
     @classmethod
-    def taken(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
-        """Arrow data in the form that the engine reads."""
+    def take(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
+        """Return Arrow data in the form that the engine reads."""
         return plain_table(data) if isinstance(data, pa.Table) else data
 
 
@@ -254,12 +255,12 @@ class DuckDB(OwnBackend):
 
     name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres"})
     counts_databases = True
-    encoded, stripped = staticmethod(_encode), staticmethod(_trim)
-    registered, parquet = staticmethod(duckdb.registered), staticmethod(duckdb.parquet)
-    closed = staticmethod(duckdb.close)
+    encode, strip = staticmethod(_encode), staticmethod(_trim)
+    register, parquet = staticmethod(duckdb.registered), staticmethod(duckdb.parquet)
+    close = staticmethod(duckdb.close)
 
-    def once(self, value: Value) -> Value:
-        """A value behind a condition that is random to DuckDB, and always true.
+    def barrier(self, value: Value) -> Value:
+        """Put a value behind a condition that is random to DuckDB, and always true.
 
         DuckDB copies what a filter reads below the filter, and computes it again above, but for
         what is random.
@@ -267,17 +268,17 @@ class DuckDB(OwnBackend):
         draw: Value = ibis.random()
         return ibis.cases((draw < 2, value))
 
-    def decoded(self, data: Value) -> tuple[Value, Value, Value]:
-        """Bytes as a text, which is computed only where they are UTF-8."""
+    def decode(self, data: Value) -> tuple[Value, Value, Value]:
+        """Return the text of bytes, an error where they are not UTF-8, and both conditions."""
         digits = hexadecimal(data)
         return _decode(data), digits.re_search(_UTF8_HEX), digits.re_search(_ASCII_HEX)
 
-    def cased(self, text: Value, own: Value, replaced: Value) -> Value:
-        """A text in another case: ``replaced`` takes 0.1 ms, since it sorts the letters."""
+    def change_case(self, text: Value, own: Value, replaced: Value) -> Value:
+        """Return a text in another case: ``replaced`` takes 0.1 ms, since it sorts the letters."""
         return ibis.cases((text.re_search(_SIMPLE), own), else_=replaced)
 
     def micros(self, column: Value) -> Value:
-        """The microseconds of a timestamp."""
+        """Return the microseconds of a timestamp."""
         kind = column.type()
         if kind.timezone is None and kind.scale in range(6):
             # A cast of seconds or milliseconds fails where the microseconds leave 64 bits.
@@ -286,7 +287,7 @@ class DuckDB(OwnBackend):
 
     @contextmanager
     def put(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[ibis.Table]:
-        """Rows in a temporary table."""
+        """Put rows into a temporary table."""
         name = _name()
         # Not the Arrow table itself: DuckDB knows the progress of reading its own tables only.
         self.connection.con.register(f"{name}_arrow", rows)
@@ -295,15 +296,15 @@ class DuckDB(OwnBackend):
         yield from self._dropped(self.connection.table(name), f"TABLE {name}")
 
     @contextmanager
-    def held(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
-        """Rows in a temporary table."""
+    def hold(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+        """Put rows into a temporary table."""
         name, create = _name(), self.connection.create_table
-        table = steps.run(self.followed, lambda: create(name, rows, temp=True))
+        table = steps.run(self.follow, lambda: create(name, rows, temp=True))
         yield from self._dropped(table, f"TABLE {name}")
 
     @contextmanager
     def view(self, rows: ibis.Table) -> Iterator[ibis.Table]:
-        """Rows as a temporary view; nothing is read."""
+        """Make a temporary view of rows; nothing is read."""
         name = _name()
         self._run(f"CREATE TEMP VIEW {name} AS {self.connection.compile(rows)}")
         yield from self._dropped(self.connection.table(name), f"VIEW {name}")
@@ -318,21 +319,21 @@ class DuckDB(OwnBackend):
         self.connection.con.execute(query).fetchall()
 
     def arrow(self, rows: ibis.Table) -> pa.Table:
-        """A result as an Arrow table."""
+        """Return a result as an Arrow table."""
         return rows.to_pyarrow()
 
-    def copied(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
-        """Rows of another DuckDB or of a server, on this machine."""
+    def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
+        """Copy rows of another DuckDB or of a server to this one."""
         return self.put(other.stream(rows))
 
     def stream(self, rows: ibis.Table) -> pa.RecordBatchReader:
-        """A result in parts."""
+        """Return a result in parts."""
         source = self.connection
         source._run_pre_execute_hooks(rows)
         return pa.RecordBatchReader.from_stream(source.con.sql(source.compile(rows)))
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
-        """Parts by a hash of the unit.
+        """Split rows by a hash of the unit.
 
         Which bucket a unit is in changes nothing: its rows are ranked among themselves.
         """
@@ -342,8 +343,8 @@ class DuckDB(OwnBackend):
             part = (table[unit].hash() % number + number) % number
             yield table.filter(part == bucket) if number > 1 else table
 
-    def followed(self, query: Callable[[], Answer], tell: Progress) -> Answer:
-        """The answer of a query, with DuckDB's own progress."""
+    def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
+        """Answer a query, and report DuckDB's own progress."""
         return followed(self.connection.con, query, tell)
 
 
@@ -353,25 +354,25 @@ class Spark(OwnBackend):
     name, ibis_name, sources = "spark", "pyspark", frozenset({"spark"})
     has_master = True
     is_text, date_of = staticmethod(_is_utf8), staticmethod(_date_from_unix_date)
-    registered, parquet = staticmethod(spark.registered), staticmethod(spark.parquet)
-    accepted, check_installed = staticmethod(spark.accepted), staticmethod(spark.installed)
-    closed = staticmethod(spark.close)
+    register, parquet = staticmethod(spark.registered), staticmethod(spark.parquet)
+    accept, check_installed = staticmethod(spark.accept), staticmethod(spark.installed)
+    close = staticmethod(spark.close)
 
     def micros(self, column: Value) -> Value:
-        """The microseconds of a timestamp."""
+        """Return the microseconds of a timestamp."""
         return _unix_micros(column.cast("timestamp('UTC')"))
 
-    def stepped(self, number: Value, starts: list[int], values: list[int]) -> Value:
-        """An element of an array: Spark takes half a minute to plan so many cases."""
+    def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
+        """Return an element of an array: Spark takes half a minute to plan so many cases."""
         if not starts:
-            return stepped(number, starts, values)
+            return step_function(number, starts, values)
         listed: Value = ibis.literal(starts, "array<int64>")
         own: Value = ibis.literal(values, "array<int64>")
         return own[listed.filter(lambda start: start <= number).length()]
 
     @contextmanager
     def put(self, rows: pa.Table) -> Iterator[ibis.Table]:
-        """Rows as a temporary view."""
+        """Put rows into a temporary view."""
         name, session = _name(), self.connection._session
         session.createDataFrame(rows).createOrReplaceTempView(name)
         try:
@@ -380,22 +381,22 @@ class Spark(OwnBackend):
             session.catalog.dropTempView(name)
 
     @contextmanager
-    def held(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
-        """Rows that Spark caches."""
+    def hold(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+        """Cache rows."""
         # Ibis forgets to register tables in memory before it caches what uses them.
         self.connection._run_pre_execute_hooks(rows)
-        cached: Any = steps.run(self.followed, rows.cache)
+        cached: Any = steps.run(self.follow, rows.cache)
         with cached:
             yield cached
 
     def arrow(self, rows: ibis.Table) -> pa.Table:
-        """A result as an Arrow table."""
+        """Return a result as an Arrow table."""
         # Ibis's own way leads through pandas, where whole numbers beside NULL are floats.
         return self._frame(rows).toArrow()
 
     @contextmanager
-    def copied(self, rows: ibis.Table, other: Backend) -> Iterator[ibis.Table]:
-        """Rows of another session of one Spark."""
+    def copy(self, rows: ibis.Table, other: Backend) -> Iterator[ibis.Table]:
+        """Share rows of another session of one Spark."""
         name = _name()
         source, session = other.connection._session, self.connection._session
         Spark(other.connection)._frame(rows).createGlobalTempView(name)
@@ -412,50 +413,50 @@ class Spark(OwnBackend):
         return self.connection._session.sql(self.connection.compile(rows))
 
     @classmethod
-    def taken(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
-        """Arrow data in memory."""
-        return super().taken(data.to_table() if isinstance(data, ds.Dataset) else data)
+    def take(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
+        """Return Arrow data in memory."""
+        return super().take(data.to_table() if isinstance(data, ds.Dataset) else data)
 
 
 class Postgres(Backend):
     """PostgreSQL: a snapshot of a server, where nothing is written (see `databases.postgres`)."""
 
     name, ibis_name, sources = "postgres", "postgres", frozenset({"postgres"})
-    closed = staticmethod(lambda connection: connection.con.close())
+    close = staticmethod(lambda connection: connection.con.close())
 
-    def grouped(self, column: Value) -> Value:
-        """The column itself: a text compares by its bytes."""
+    def group_key(self, column: Value) -> Value:
+        """Return the column itself: a text compares by its bytes."""
         return column
 
-    def scaled(self, column: Value, decimals: int, most: int) -> Value | None:
-        """The whole number of a text or decimal, in ``numeric``."""
+    def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
+        """Return the whole number of a text or decimal, by way of ``numeric``."""
         if column.type().is_decimal():
             return _scaled_decimal(column, decimals, most)
         return _scaled_text(column.cast("string"), decimals, most)
 
     def put(self, rows: pa.Table) -> AbstractContextManager[ibis.Table]:
-        """Rows as literals of each query."""
+        """List rows as literals of each query."""
         return nullcontext(self.connection.listed(rows))
 
     def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
-        """A setting of the transaction, as a table."""
+        """Put a key into a setting of the transaction."""
         return nullcontext(self.connection.secret(_key_text(key)))
 
-    def fenced(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Rows whose expressions the server computes once."""
+    def fence(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
+        """Return rows whose expressions the server computes once."""
         return nullcontext(self.connection.fenced(rows))
 
     @contextmanager
-    def held(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
-        """The rows themselves: each query makes them again."""
-        steps.run(self.followed, lambda: None)
+    def hold(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+        """Return the rows themselves: each query makes them again."""
+        steps.run(self.follow, lambda: None)
         yield rows
 
     def arrow(self, rows: ibis.Table) -> pa.Table:
-        """A result as an Arrow table."""
+        """Return a result as an Arrow table."""
         return self.connection.fetched(rows)
 
-    def copied(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
+    def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
         """Refuse: nothing is written to a server."""
         raise DataError(
             "two tables are on several PostgreSQL connections; give both on one server and "
@@ -470,7 +471,7 @@ _KINDS: dict[str, type[Backend]] = {kind.ibis_name: kind for kind in (DuckDB, Sp
 
 
 def backend_of(rows: ibis.Table | Value) -> Backend:
-    """The engine that a table, or a column of it, is on."""
+    """Return the engine that a table, or a column of it, is on."""
     connection: Connection = rows.get_backend()
     return _KINDS[connection.name](connection)
 
@@ -480,17 +481,17 @@ def _name() -> str:
 
 
 def fresh_key() -> bytes:
-    """A secret key, from the operating system."""
+    """Draw a secret key from the operating system."""
     return secrets.token_bytes(18)
 
 
-def stepped(number: Value, starts: list[int], values: list[int]) -> Value:
-    """The value of the last start that a number has reached: the first before all of them."""
+def step_function(number: Value, starts: list[int], values: list[int]) -> Value:
+    """Return the value of the last start that a number has reached: the first before them."""
     if not starts:
         return ibis.literal(values[0], "int64")
     middle = len(starts) // 2
-    below = stepped(number, starts[:middle], values[: middle + 1])
-    above = stepped(number, starts[middle + 1 :], values[middle + 1 :])
+    below = step_function(number, starts[:middle], values[: middle + 1])
+    above = step_function(number, starts[middle + 1 :], values[middle + 1 :])
     return ibis.cases((number < starts[middle], below), else_=above)
 
 
@@ -500,17 +501,17 @@ def _key_text(key: bytes) -> str:
 
 
 def held(rows: ibis.Table, steps: Steps | None = None) -> AbstractContextManager[ibis.Table]:
-    """Rows made once, in a temporary table that is dropped after use: the next step.
+    """Make rows once, as the next step, in a temporary table that is dropped after use.
 
     On PostgreSQL, where nothing is written, each query makes them again.
     """
-    return backend_of(rows).held(rows, steps or Steps(1, None))
+    return backend_of(rows).hold(rows, steps or Steps(1, None))
 
 
 def fetched(rows: ibis.Table, steps: Steps | None = None) -> pa.Table:
-    """A result as an Arrow table: the next step."""
+    """Return a result as an Arrow table: the next step."""
     backend = backend_of(rows)
-    return (steps or Steps(1, None)).run(backend.followed, lambda: backend.arrow(rows))
+    return (steps or Steps(1, None)).run(backend.follow, lambda: backend.arrow(rows))
 
 
 def row_sum(groups: ibis.Table) -> int:

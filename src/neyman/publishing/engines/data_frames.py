@@ -25,6 +25,7 @@ import pyarrow.dataset as ds
 
 from neyman.publishing.engines.column_types import PLACEHOLDER, is_plain, plain_type
 from neyman.publishing.engines.csv_reader import DataError, fault
+from neyman.publishing.engines.duckdb import quoted
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
 __all__ = ["Frame", "as_frame", "marked_text"]
@@ -169,8 +170,7 @@ def _stream(source: Any) -> pa.RecordBatchReader:
 @_of_type.register(duckdb.DuckDBPyRelation)
 def _(source: Any) -> Frame:
     def read(columns: Sequence[str]) -> pa.Table:
-        names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-        return source.project(names).to_arrow_table()
+        return source.project(", ".join(map(quoted, columns))).to_arrow_table()
 
     schema = source.limit(0).to_arrow_table().schema
     for number, kind in enumerate(source.types):

@@ -40,6 +40,7 @@ __all__ = [
     "parquet",
     "parquet_names",
     "parquet_schema",
+    "quoted",
     "registered",
 ]
 
@@ -214,8 +215,8 @@ def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> i
 
     Ibis asks for the type of each column of a view, so it has these alone.
     """
-    places = ", ".join(_quoted(_exact(connection, file), "'") for file in files)
-    chosen = ", ".join(_quoted(name, '"') for name in columns) or "1 AS one"
+    places = ", ".join(quoted(_exact(connection, file), "'") for file in files)
+    chosen = ", ".join(quoted(name) for name in columns) or "1 AS one"
     connection.con.execute(
         f"CREATE OR REPLACE TEMP VIEW people AS SELECT {chosen}"
         f" FROM read_parquet([{places}], hive_partitioning = false)"
@@ -223,7 +224,8 @@ def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> i
     return _text_for_null(connection.table("people"))
 
 
-def _quoted(text: str, mark: str) -> str:
+def quoted(text: str, mark: str = '"') -> str:
+    """Return a text of SQL: a name, or a literal with another mark."""
     return mark + text.replace(mark, 2 * mark) + mark
 
 

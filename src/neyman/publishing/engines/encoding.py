@@ -106,7 +106,7 @@ class Coding:
         }
 
     def source(self, name: str) -> CodeColumn:
-        """The column of what the keys of a column of the data are looked up by."""
+        """Return the column of what the keys of a column of the data are looked up by."""
         return CodeColumn(Kind.SOURCE, self.names.index(name))
 
     def value(self, query: Query, part: str = "sum") -> CodeColumn | None:
@@ -225,7 +225,7 @@ class Coding:
         return names
 
     def sources(self, rows: ibis.Table) -> list[CodeColumn]:
-        """The columns of rows that keys are looked up by."""
+        """Return the columns of rows that keys are looked up by."""
         return [one for one in map(self.source, self.names) if one.name in rows.columns]
 
     def looked_up(
@@ -325,5 +325,5 @@ class Coding:
 
 
 def _listed(number: int, column: CodeColumn) -> str:
-    """The name of a column in a table of public keys, which are joined one after another."""
+    """Return a column's name in a table of public keys, which are joined one after another."""
     return f"j{number}{column.name}" if column.kind is Kind.SOURCE else column.name

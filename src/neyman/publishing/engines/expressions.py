@@ -89,7 +89,7 @@ def raw_key(column: Value, backend: Backend) -> Value:
     """
     if column.type().is_floating():
         return _integer_of_float(column)
-    return backend.grouped(column)
+    return backend.group_key(column)
 
 
 def key_bytes(column: Value, backend: Backend, kind: KeyKind = "text") -> Value:
@@ -184,7 +184,7 @@ def integer_of(column: Value, backend: Backend, decimals: int, most: int = _WIDE
         widest = most // 10**decimals
         bounded = inside(column.cast("int64").coalesce(0), -widest, widest) * 10**decimals
         return ibis.cases((column.notnull(), bounded))
-    own = backend.scaled(column, decimals, most)
+    own = backend.integer_value(column, decimals, most)
     return _of_text(column.cast("string"), decimals, most) if own is None else own
 
 

@@ -30,7 +30,7 @@ class Steps:
         follow: Callable[[Callable[[], Answer], Progress], Answer],
         query: Callable[[], Answer],
     ) -> Answer:
-        """The answer of the next query; see `Backend.followed`."""
+        """The answer of the next query; see `Backend.follow`."""
         tell, done = self._tell, self._done
         if tell is None:
             return query()

@@ -75,14 +75,15 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
     backend = backend_of(table)
     values = {name: f"neyman:value:{number}" for number, (name, _) in enumerate(rows.readings)}
     with ExitStack() as scope:
-        days: Any = local_days(
-            plan, table, lambda stage: scope.enter_context(backend.fenced(stage))
-        )
+        days: Any = local_days(plan, table, lambda stage: scope.enter_context(backend.fence(stage)))
         if not rows.derived and not rows.filters:
             yield days
             return
         ready: Any = days.mutate(
-            **{values[name]: _once(days[name], kind, backend) for name, kind in rows.readings}
+            **{
+                values[name]: _column_value(days[name], kind, backend)
+                for name, kind in rows.readings
+            }
         )
         written = [name for name in rows.hours if hour_column(name) not in days.columns]
         ready = ready.mutate(
@@ -157,11 +158,11 @@ def _plain_text(text: Value, reading: Reading, source: SourcePart) -> Value:
     return (written_number if reading == "number" else written_boolean)(text, source)
 
 
-def _once(column: Value, kind: ColumnType, backend: Backend) -> Value:
+def _column_value(column: Value, kind: ColumnType, backend: Backend) -> Value:
     """`read_as`, computed once for each row where a text is read, which takes long."""
     value = read_as(column, kind, backend)
     is_read = column.type().is_string() and kind.type != "text"
-    return backend.once(value) if is_read else value
+    return backend.barrier(value) if is_read else value
 
 
 def read_as(column: Value, kind: ColumnType, backend: Backend) -> Value:
@@ -376,7 +377,7 @@ class _Compiler:
             text = text.concat("-").concat(digits.substr(5, 2))
         if node.value == "day":
             text = text.concat("-").concat(digits.substr(7, 2))
-        return self.backend.encoded(text)
+        return self.backend.encode(text)
 
     def weekday(self, node: Node) -> Value:
         """The day of the week, 1 for Monday to 7 for Sunday, by Sakamoto's rule."""

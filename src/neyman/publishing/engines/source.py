@@ -294,7 +294,7 @@ def close_table(table: ibis.Table) -> None:
     The same happens when the table is gone.
     """
     backend = backend_of(table)
-    type(backend).closed(backend.connection)
+    type(backend).close(backend.connection)
 
 
 def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
@@ -303,7 +303,7 @@ def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
     A dictionary of texts has none: see `plain` and `read_csv`.
     """
     coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
-    return without_empty_text(OWN[opening.engine].registered(data, opening), coded)
+    return without_empty_text(OWN[opening.engine].register(data, opening), coded)
 
 
 @singledispatch
@@ -340,7 +340,7 @@ def _(table: ibis.Table, opening: Opening) -> ibis.Table:
             "as an Arrow table"
         )
     if places:
-        return without_empty_text(OWN[opening.engine].accepted(table))
+        return without_empty_text(OWN[opening.engine].accept(table))
     try:
         held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
     except Exception as error:
@@ -360,7 +360,7 @@ def _(frame: Frame, opening: Opening) -> ibis.Table:
     if not opening.rows:
         frame.check(columns or ())
         return _held(opening, plain_form(picked))
-    return _held(opening, OWN[opening.engine].taken(frame.rows(picked.names, opening.csv)))
+    return _held(opening, OWN[opening.engine].take(frame.rows(picked.names, opening.csv)))
 
 
 def _of_files(files: list[str], opening: Opening) -> ibis.Table:

@@ -32,11 +32,11 @@ from ibis.formats.pyarrow import PyArrowType
 
 from neyman.publishing.engines.column_types import plain_form, plain_type
 from neyman.publishing.engines.csv_reader import DataError, cause, fault
-from neyman.publishing.engines.duckdb import Opening, check_memory
+from neyman.publishing.engines.duckdb import Opening, check_memory, quoted
 from neyman.publishing.engines.spill import spill_folder
 from neyman.storage.private_folder import PrivateFolder
 
-__all__ = ["accepted", "close", "connect", "installed", "parquet", "registered"]
+__all__ = ["accept", "close", "connect", "installed", "parquet", "registered"]
 
 _OURS = {
     "spark.sql.ansi.enabled": "true",
@@ -209,7 +209,7 @@ def close(connection: Any) -> None:
         finish()
 
 
-def accepted(table: ibis.Table) -> ibis.Table:
+def accept(table: ibis.Table) -> ibis.Table:
     """Return a table of a caller's session, whose settings must give the answers of ours.
 
     Raises:
@@ -242,8 +242,8 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
         for field in plain.schema:
             if pa.types.is_timestamp(field.type) and field.type.tz is None:
                 # Spark takes it for an instant in the session's zone, which is UTC.
-                quoted = "`" + field.name.replace("`", "``") + "`"
-                frame = frame.withColumn(field.name, frame[quoted].cast("timestamp_ntz"))
+                column = frame[quoted(field.name, "`")]
+                frame = frame.withColumn(field.name, column.cast("timestamp_ntz"))
         frame.createOrReplaceTempView("people")
         return _with_zones(connection.table("people"))
     except Exception as error:

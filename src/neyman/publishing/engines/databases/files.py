@@ -74,8 +74,8 @@ class DuckDBTable(DatabaseTable):
         """Return the table on a DuckDB of our own."""
         connection = engine.connect(memory)
         try:
-            quoted = self._path.replace("'", "''")
-            connection.con.execute(f"ATTACH '{quoted}' AS people (READ_ONLY)").fetchall()
+            path = engine.quoted(self._path, "'")
+            connection.con.execute(f"ATTACH {path} AS people (READ_ONLY)").fetchall()
             schema = self._names[0] if len(self._names) == 2 else "main"
             table = connection.table(self._names[-1], database=("people", schema))
             arrow = table.limit(0).to_pyarrow().schema
@@ -122,8 +122,8 @@ def _sqlite(url: str, path: str, table: str) -> Frame:
 
     def marked(columns: Sequence[str], marks: SourcePart) -> pa.Table:
         wanted = pa.schema([schema.field(name) for name in columns])
-        names = ", ".join(_quoted(name) for name in columns) or "1"
-        query = f"SELECT {names} FROM {_quoted(table)}"
+        names = ", ".join(engine.quoted(name) for name in columns) or "1"
+        query = f"SELECT {names} FROM {engine.quoted(table)}"
         with closing(sqlite3.connect(address, uri=True)) as connection:
             connection.text_factory = bytes
             batches = list(_batches(connection.execute(query), wanted, readings, marks))
@@ -177,10 +177,6 @@ def _text(value: Any, marks: SourcePart) -> str | None:
         text = str(int(value)) if is_integral else repr(value)
         return marked_text(value, text, marks)
     return None if value is None else str(value)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 _SCHEMES: Mapping[str, Callable[[str, str, str], Frame | DatabaseTable]] = {

@@ -34,6 +34,7 @@ from neyman.ledger.postgres.connection import Address
 from neyman.publishing.engines.csv_reader import DataError, check_names
 from neyman.publishing.engines.databases.postgres_sql import SnapshotCompiler
 from neyman.publishing.engines.databases.table import DatabaseTable, LostConnection
+from neyman.publishing.engines.duckdb import quoted
 
 try:
     import psycopg
@@ -43,9 +44,8 @@ except ImportError as absent:
         "data on PostgreSQL need psycopg: pip install 'neyman[postgres]'", name="psycopg"
     ) from absent
 
-__all__ = ["PostgresTable", "is_url"]
+__all__ = ["PostgresTable"]
 
-_SCHEMES = ("postgresql://", "postgres://")
 _HOW = "postgresql://role@host:5432/database?table=schema.name"
 _SETTINGS = (
     "SET LOCAL search_path = pg_catalog, pg_temp",  # pg_temp would be first if it were left out
@@ -67,11 +67,6 @@ _PLAIN = {_BOOL: "boolean", _INT2: "int16", _INT4: "int32", _INT8: "int64", 26: 
 _PLAIN |= {_FLOAT4: "float32"}
 _TEXTS = {25, 1043, _BPCHAR, 19, 18, 2950, 705}  # text, varchar, char, name, "char", uuid, unknown
 _RAW = "binary"  # stands for a type that no plan can use
-
-
-def is_url(source: object) -> bool:
-    """Return True for the URL of a PostgreSQL server."""
-    return isinstance(source, str) and source.startswith(_SCHEMES)
 
 
 class _Server(Backend):
@@ -124,7 +119,7 @@ class _Server(Backend):
             f"CAST({_literal(column, kind)} AS {kind}[])"
             for column, kind in zip(rows.columns, kinds, strict=True)
         )
-        names = ", ".join(_quoted(name) for name in rows.column_names)
+        names = ", ".join(quoted(name) for name in rows.column_names)
         types = {"BYTEA": "binary", "BIGINT": "int64", "TEXT": "string"}
         schema = ibis.schema(
             {
@@ -261,7 +256,7 @@ class PostgresTable(DatabaseTable):
             plain = _plain(column)
             if plain is None and columns is not None:
                 kind = server.asked("SELECT format_type(%s, NULL)", (column.type_code,))[0][0]
-                own = _quoted(column.name)
+                own = quoted(column.name)
                 raise DataError(
                     f"data column {column.name!r} has type {kind}: a column that a plan uses holds"
                     " text, numbers (decimals of at most 38 digits), true/false, dates or"
@@ -271,7 +266,7 @@ class PostgresTable(DatabaseTable):
                     f" AS {own}, ... FROM {self.name or 'the table'}"
                 )
             picked[column.name] = plain or (_RAW, "CAST(NULL AS BYTEA)")
-        chosen = ", ".join(f"{text} AS {_quoted(name)}" for name, (_, text) in picked.items())
+        chosen = ", ".join(f"{text} AS {quoted(name)}" for name, (_, text) in picked.items())
         schema = {name: dt.dtype(kind) for name, (kind, _) in picked.items()}
         if not picked:
             chosen, schema = "1 AS one", {"one": dt.int32}
@@ -287,7 +282,7 @@ class PostgresTable(DatabaseTable):
         if len(self._relation) == 1:
             server.check_public(name)
         self.name = f"{schema}.{name}"
-        return f"{_quoted(schema)}.{_quoted(name)}"
+        return f"{quoted(schema)}.{quoted(name)}"
 
 
 def _with_schemas(table: Any, backend: Any) -> Any:
@@ -344,7 +339,7 @@ def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
 
 def _plain(column: Any) -> tuple[str, str] | None:
     """The Ibis type that a column is read as, and the SQL that reads it; None for no such type."""
-    name, kind = _quoted(column.name), column.type_code
+    name, kind = quoted(column.name), column.type_code
     if kind == _FLOAT8:
         # Products of smaller ones would be an error (underflow). Numbers and keys stay the same.
         tiny = f"{name} <> 0 AND {name} BETWEEN -{_TINY} AND {_TINY}"
@@ -376,10 +371,6 @@ def _plain(column: Any) -> tuple[str, str] | None:
     digits = _SCALE - 1
     floor = f"FLOOR({name} * 1e{digits}) * 1e-{digits} + 5e-{_SCALE}"
     return f"decimal(38, {_SCALE})", f"CASE {' '.join(cases)} ELSE ROUND({floor}, {_SCALE}) END"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _kind(kind: Any) -> str:

@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 
 import ibis
 
-from neyman.publishing.engines.backends import Backend, Value, backend_of, stepped
+from neyman.publishing.engines.backends import Backend, Value, backend_of, step_function
 from neyman.publishing.engines.expressions import quotient, remainder
 from neyman.publishing.plan.plan import Plan
 
@@ -72,7 +72,7 @@ def local_days(
             **{
                 _own("local", name): _inside(
                     ready[_own("utc", name)]
-                    + backend.stepped(
+                    + backend.step_value(
                         ready[_own("listed", name)], *offsets(zones.get(name) or "UTC")
                     ),
                     backend,
@@ -109,7 +109,7 @@ def _seconds(column: Value, backend: Backend) -> Value:
 
 def _inside(seconds: Value, backend: Backend) -> Value:
     """The seconds since 1970; NULL outside the years 1 to 9999."""
-    return backend.once(ibis.cases((seconds.between(_FIRST, _LAST), seconds)))
+    return backend.barrier(ibis.cases((seconds.between(_FIRST, _LAST), seconds)))
 
 
 def _listed_second(seconds: Value, zone: str | None) -> Value:
@@ -129,7 +129,7 @@ def _listed_second(seconds: Value, zone: str | None) -> Value:
         same = (_second(year, 3) for year in range(2104, 2132, 4))
         breaks.append(begin)
         shifts.append(next(begin - other for other in same if (begin - other) % (7 * _DAY) == 0))
-    moved = place - _SHORT_START - stepped(place, breaks, shifts)
+    moved = place - _SHORT_START - step_function(place, breaks, shifts)
     listed = _SHORT_START + remainder(moved, _SHORT_CYCLE)
     return ibis.cases((seconds < _RULED, seconds), else_=listed)
 

@@ -58,22 +58,22 @@ def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value
         changes: "lower", "upper", "strip" or "normalize", the first to apply first.
         backend: the engine that it is on.
     """
-    text, is_text, is_ascii = backend.decoded(data)
+    text, is_text, is_ascii = backend.decode(data)
     short: Value = text
     long: Value = text
     for change in changes:
         if change == "strip":
-            short, long = (backend.stripped(one, BLANKS).nullif("") for one in (short, long))
+            short, long = (backend.strip(one, BLANKS).nullif("") for one in (short, long))
         elif change == "normalize":
             long = ibis.cases((long.re_search(f"[^{_settled()}]"), long), else_=_nfc(long))
         else:
             short = _native(short, change)
-            long = backend.cased(long, _native(long, change), long.translate(*_cases(change)))
+            long = backend.change_case(long, _native(long, change), long.translate(*_cases(change)))
     # The first condition that is true decides, and what follows it is not computed.
     return ibis.cases(
         (~is_text, data),
-        (is_ascii, backend.encoded(short)),
-        else_=backend.encoded(long),
+        (is_ascii, backend.encode(short)),
+        else_=backend.encode(long),
     )
 
 

@@ -66,7 +66,7 @@ def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, .
             left: Any = main.select(unit=key_bytes(main[plan.unit.id or ""], backend_of(main)))
             left = left.filter(left["unit"].notnull())
             single = every if remaining else every.filter(every["rows"] == 1)
-            right: Any = scope.enter_context(backend_of(main).beside(single))
+            right: Any = scope.enter_context(backend_of(main).import_rows(single))
             matched = row_count(left.semi_join(right, "unit"))
             units_of_several = row_count(several)
             counts.append(

@@ -309,7 +309,7 @@ def _joined(
         **{_UNIT: key_bytes(single[right.id], other)},
         **{own: single[name] for name, own in names.items()},
     )
-    held_rows: Any = scope.enter_context(backend.beside(named))
+    held_rows: Any = scope.enter_context(backend.import_rows(named))
     left = rows.mutate(**{_PLACE: key_bytes(rows[unit], backend)})
     both: Any = left.left_join(held_rows, [left[_PLACE] == held_rows[_UNIT]])
     columns = {name: both[name] for name in rows.columns}
