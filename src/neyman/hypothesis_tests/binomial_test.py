@@ -23,7 +23,7 @@ from neyman.hypothesis_tests.arguments import (
     tested_level,
 )
 from neyman.hypothesis_tests.binomial_sums import Interval, count, tail
-from neyman.hypothesis_tests.released_test import TestResult
+from neyman.hypothesis_tests.released_test import KIND, TestResult
 from neyman.noise import Bits
 from neyman.numerics.bound import Bound
 from neyman.release.charged_call import Payment
@@ -260,11 +260,12 @@ class BinomialTest:
                 "interval": list(ends),
             }
 
-        statistic = Statistic.of_test(
+        statistic = Statistic(
             "binomial-test",
             arguments,
             self.mechanism,
             lambda bits: noisy.draw(successes, bits),
             published,
+            *KIND,
         )
         return TestResult.of(statistic.release(**paid)[1], METHOD, covers, self.mechanism)

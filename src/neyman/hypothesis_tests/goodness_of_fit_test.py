@@ -16,7 +16,7 @@ from neyman.estimators.noisy_statistic import Statistic
 from neyman.estimators.normal_noise import least_noise
 from neyman.estimators.shared_arguments import shares_arguments
 from neyman.hypothesis_tests.arguments import clipped_count, inside, records, released_integer
-from neyman.hypothesis_tests.released_test import TestResult
+from neyman.hypothesis_tests.released_test import KIND, TestResult
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, rounded_gaussian
 from neyman.numerics import check
@@ -178,7 +178,7 @@ class GoodnessOfFitTest:
             p = self.p_value(values)
             return {"noisy_counts": values, "p_value": {"lower": p.lower, "upper": p.upper}}
 
-        statistic = Statistic.of_test(
-            "goodness-of-fit-test", arguments, self.mechanism, noisy, published
+        statistic = Statistic(
+            "goodness-of-fit-test", arguments, self.mechanism, noisy, published, *KIND
         )
         return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)

@@ -25,7 +25,7 @@ from neyman.hypothesis_tests.arguments import (
 )
 from neyman.hypothesis_tests.binomial_sums import Interval
 from neyman.hypothesis_tests.binomial_test import PARTS, SURE, NoisyCount
-from neyman.hypothesis_tests.released_test import TestResult
+from neyman.hypothesis_tests.released_test import KIND, TestResult
 from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -202,8 +202,8 @@ class ProportionsTest:
                 ],
             }
 
-        statistic = Statistic.of_test(
-            "proportions-test", arguments, self.mechanism, noisy, published
+        statistic = Statistic(
+            "proportions-test", arguments, self.mechanism, noisy, published, *KIND
         )
         return TestResult.of(statistic.release(**paid)[1], METHOD, covers, self.mechanism)
 

@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self, TypedDict
+from typing import Literal, Self, TypedDict
 
 from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
@@ -27,7 +27,7 @@ from neyman.ledger.throwaway import Throwaway
 from neyman.mechanisms.base import Mechanism
 from neyman.release.receipt_format import CallGuarantee, FiniteEpsilon, LedgerPart, PowerPoint
 
-__all__ = ["ChargedCall", "Failure", "Payer", "Payment", "call_guarantee", "opened"]
+__all__ = ["ChargedCall", "Payer", "Payment", "call_guarantee", "opened"]
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 LEVELS = (0.001, 0.01, 0.05, 0.1)
@@ -152,18 +152,6 @@ class Payer:
         )
 
 
-class Failure(NamedTuple):
-    """What may be told about an error after the charge.
-
-    Args:
-        kind: the name of the error's type.
-        text: its message, if that holds nothing of the data; else "".
-    """
-
-    kind: str
-    text: str
-
-
 @dataclass(frozen=True)
 class ChargedCall:
     """The block that reads private data and draws randomness, after its charge.
@@ -175,7 +163,8 @@ class ChargedCall:
     Args:
         payer: who pays; None if nobody does.
         entry: the charge, reserved or reading; None if nothing is charged.
-        message: the message of the `ChargedError`, from what may be told.
+        message: the name of the error's type, and its message if ``told`` has the type, else "" ->
+            the message of the `ChargedError`.
         told: errors whose messages hold nothing of the data.
         passed: errors that leave the block as they are, because they hold nothing of the data.
         logged: if True, other errors are logged at debug level.
@@ -183,7 +172,7 @@ class ChargedCall:
 
     payer: Payer | None
     entry: Entry | None
-    message: Callable[[Failure], str]
+    message: Callable[[str, str], str]
     told: tuple[type[Exception], ...] = ()
     passed: tuple[type[Exception], ...] = ()
     logged: bool = False
@@ -222,10 +211,9 @@ class ChargedCall:
         text = str(error) if isinstance(error, self.told) else ""
         if self.logged and not text:
             _log.debug("failed after the charge", exc_info=error)
-        failure = Failure(type(error).__name__, text)
-        del error, trace  # the frame of the new error must not hold the old one
         charged = RuntimeError if self.entry is None else ChargedError
-        hidden = charged(self.message(failure))
+        hidden = charged(self.message(type(error).__name__, text))
+        del error, trace  # the frame of the new error must not hold the old one
         try:
             raise hidden
         finally:

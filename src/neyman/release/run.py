@@ -52,7 +52,7 @@ from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
 from neyman.planning.accuracy import LEAST_NOISE
 from neyman.release.add_noise import Exact, write_tables
-from neyman.release.charged_call import ChargedCall, Failure, Payer
+from neyman.release.charged_call import ChargedCall, Payer
 from neyman.release.clip_tables import (
     chosen_clips,
     clip_parts,
@@ -173,7 +173,7 @@ class FirstRun:
             with ChargedCall(
                 payer,
                 entry,
-                message=lambda failure: self._failed(failure, steps.at, entry),
+                message=lambda _, told: self._failed(told, steps.at, entry),
                 told=(LedgerError, OutputError, LostConnection),
                 logged=True,
             ) as call:
@@ -187,11 +187,11 @@ class FirstRun:
         tell("done", 1.0)
         return release
 
-    def _failed(self, failure: Failure, at: str, entry: Spend) -> str:
+    def _failed(self, told: str, at: str, entry: Spend) -> str:
         """Return the message of a run that failed after its charge, and what to do."""
         then = self.remedy.published if at == _LAST else self.remedy.unpublished
-        if failure.text:
-            then = f"{failure.text}; {then}"
+        if told:
+            then = f"{told}; {then}"
         else:
             then += ". What failed is logged at debug level only: it may hold values of the data"
         charged = f"entry {entry.id} of {self.plan.dataset}"

@@ -24,7 +24,7 @@ from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import SecureBits, rounded_gaussian
 from neyman.notebook import progress_line
 from neyman.numerics import check
-from neyman.release.charged_call import ChargedCall, Failure, Payer, opened
+from neyman.release.charged_call import ChargedCall, Payer, opened
 from neyman.release.receipt_format import RECEIPT, LedgerPart, TrainingReceipt
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
@@ -163,7 +163,7 @@ def train(
         with ChargedCall(
             payer,
             entry,
-            message=lambda failure: _failed(failure, entry, folder),
+            message=lambda kind, told: _failed(told or kind, entry, folder),
             told=(OSError,),  # about files of ours
             passed=(ChargedError, LedgerError, CheckpointError),
             logged=True,
@@ -176,11 +176,11 @@ def train(
         return Trained.load(folder)
 
 
-def _failed(failure: Failure, entry: Entry, folder: Path) -> str:
+def _failed(failure: str, entry: Entry, folder: Path) -> str:
     """Return the message of a run that failed after its charge, and what to do."""
     return (
         f"failed after the charge, which stands (entry {entry.id} of {entry.dataset}): "
-        f"{failure.text or failure.kind}. The same call with out = {str(folder)!r} goes on; steps "
+        f"{failure}. The same call with out = {str(folder)!r} goes on; steps "
         "that had begun are lost. The error is logged at debug level only: it may hold values of "
         "the data"
     )
