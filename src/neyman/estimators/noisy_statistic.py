@@ -96,7 +96,7 @@ class Statistic(Generic[Noisy]):
                 return f"{self.name}: the {self.kind} failed ({kind})"
             return f"{self.name}: failed after the charge, which stands {stands}: {kind}"
 
-        with ChargedCall(payer, entry, message, passed=(LedgerError,)) as call:
+        with ChargedCall(payer, entry, message, unchanged_errors=(LedgerError,)) as call:
             noisy = self.draw(bits)
             update: dict[str, object] = {"result": dict(self.published(noisy))}
             if payer is not None and entry is not None:

@@ -163,23 +163,23 @@ class ChargedCall:
     Args:
         payer: who pays; None if nobody does.
         entry: the charge, reserved or reading; None if nothing is charged.
-        message: the name of the error's type, and its message if ``told`` has the type, else "" ->
-            the message of the `ChargedError`.
-        told: errors whose messages hold nothing of the data.
-        passed: errors that leave the block as they are, because they hold nothing of the data.
-        logged: if True, other errors are logged at debug level.
+        message: the name of the error's type and its public message, or "" -> the message of the
+            `ChargedError`.
+        public_errors: errors whose messages hold nothing of the data.
+        unchanged_errors: errors that hold nothing of the data and leave the block as they are.
+        logs_errors: if True, other errors are logged at debug level.
     """
 
     payer: Payer | None
     entry: Entry | None
     message: Callable[[str, str], str]
-    told: tuple[type[Exception], ...] = ()
-    passed: tuple[type[Exception], ...] = ()
-    logged: bool = False
+    public_errors: tuple[type[Exception], ...] = ()
+    unchanged_errors: tuple[type[Exception], ...] = ()
+    logs_errors: bool = False
     _warnings: AbstractContextManager[None] = field(default_factory=library_warnings, repr=False)
 
     def __enter__(self) -> Self:
-        if self.payer is not None and self.entry is not None and self.entry.state == "reserved":
+        if self.payer is not None and self.entry is not None and self.entry.state != "reading":
             self.payer.ledger.begin(self.entry)
         self._warnings.__enter__()
         return self
@@ -206,10 +206,10 @@ class ChargedCall:
         trace: TracebackType | None,
     ) -> Literal[False]:
         self._warnings.__exit__(None, None, None)
-        if not isinstance(error, Exception) or isinstance(error, self.passed):
+        if not isinstance(error, Exception) or isinstance(error, self.unchanged_errors):
             return False
-        text = str(error) if isinstance(error, self.told) else ""
-        if self.logged and not text:
+        text = str(error) if isinstance(error, self.public_errors) else ""
+        if self.logs_errors and not text:
             _log.debug("failed after the charge", exc_info=error)
         charged = RuntimeError if self.entry is None else ChargedError
         hidden = charged(self.message(type(error).__name__, text))

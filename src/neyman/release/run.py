@@ -173,9 +173,9 @@ class FirstRun:
             with ChargedCall(
                 payer,
                 entry,
-                message=lambda _, told: self._failed(told, steps.at, entry),
-                told=(LedgerError, OutputError, LostConnection),
-                logged=True,
+                message=lambda _, text: self._failed(text, steps.at, entry),
+                public_errors=(LedgerError, OutputError, LostConnection),
+                logs_errors=True,
             ) as call:
                 job.make(stage, entry, steps)
                 steps("keeping a copy in the ledger", 0.92)
@@ -187,11 +187,11 @@ class FirstRun:
         tell("done", 1.0)
         return release
 
-    def _failed(self, told: str, at: str, entry: Spend) -> str:
+    def _failed(self, text: str, at: str, entry: Spend) -> str:
         """Return the message of a run that failed after its charge, and what to do."""
         then = self.remedy.published if at == _LAST else self.remedy.unpublished
-        if told:
-            then = f"{told}; {then}"
+        if text:
+            then = f"{text}; {then}"
         else:
             then += ". What failed is logged at debug level only: it may hold values of the data"
         charged = f"entry {entry.id} of {self.plan.dataset}"

@@ -163,10 +163,10 @@ def train(
         with ChargedCall(
             payer,
             entry,
-            message=lambda kind, told: _failed(told or kind, entry, folder),
-            told=(OSError,),  # about files of ours
-            passed=(ChargedError, LedgerError, CheckpointError),
-            logged=True,
+            message=lambda kind, text: _failed(text or kind, entry, folder),
+            public_errors=(OSError,),  # about files of ours
+            unchanged_errors=(ChargedError, LedgerError, CheckpointError),
+            logs_errors=True,
         ) as call:
             state, parameters = job.finish(state, parameters)
             part = payer.ledger_part(entry)
