@@ -17,6 +17,8 @@ from scipy.stats import binom
 import neyman as ny
 from neyman.analysis.estimators import ball_mean
 from neyman.analysis.training.clipping import careful_error, grid_rows
+from neyman.publishing.release.receipt_format import EstimateReceipt
+from neyman.publishing.release.receipt_format import TestReceipt as OfTest
 
 pytestmark = pytest.mark.needs("release")
 RHO = ny.zcdp("1/8")
@@ -92,6 +94,21 @@ def test_the_charge_is_durable_before_the_data_are_read():
     assert estimate.receipt["ledger"]["charged"] == "1/8"
     _, files = ledger.published("toy@1", entry.key)
     assert json.loads(files["receipt.json"]) == estimate.receipt
+
+
+def test_each_kind_of_receipt_is_read_and_written_to_the_same_bytes():
+    ledger = ny.throwaway(9)
+    paid = {"ledger": ledger, "dataset": "toy@1"}
+    ny.estimate.mean([0.5] * 9, radius=1, budget=RHO, **paid)
+    ny.MeanTest(null=0, n=9, clip=3, alternative="greater", budget=RHO).release([0.5] * 9, **paid)
+    kinds = (EstimateReceipt, "estimator"), (OfTest, "test")
+    for entry, (kind, name) in zip(ledger.entries("toy@1"), kinds, strict=True):
+        content = ledger.published("toy@1", entry.key)[1]["receipt.json"]
+        receipt = kind.read(json.loads(content))
+        assert receipt.to_bytes() == content
+        assert receipt.ledger.charged == json.loads(content)["ledger"]["charged"]
+        with pytest.raises(ValueError, match=f"no field '{name}'"):
+            kind.read({k: part for k, part in json.loads(content).items() if k != name})
 
 
 def test_a_full_ledger_reads_nothing_and_draws_nothing(monkeypatch):

@@ -166,21 +166,21 @@ def logistic(
     def noisy(bits: Bits) -> Fit:
         rows = signed_rows(as_floats(features), as_floats(given), float(ball), intercept)
         exact = fit(rows, weight, aim)
-        found = exact + rounded_gaussian(noise.sigma_squared, len(exact), bits)
+        coefficients = exact + rounded_gaussian(noise.sigma_squared, len(exact), bits)
         if not sampling:
-            return found, None
+            return coefficients, None
         # At the noisy fit, so that the second step reads nothing but the rows and the first one.
-        bent, squares = curvature(rows, np.asarray(found * aim.unit, np.float64))
-        size = len(found)
-        return found, (
+        bent, squares = curvature(rows, np.asarray(coefficients * aim.unit, np.float64))
+        size = len(coefficients)
+        return coefficients, (
             bent + symmetric_noise(variance, size, bits),
             squares + symmetric_noise(variance, size, bits),
         )
 
-    def published(found: Fit) -> dict[str, object]:
-        result: dict[str, object] = {"coefficients_in_units": found[0].tolist()}
-        if found[1] is not None:
-            result |= {"curvature": found[1][0].tolist(), "gradient_squares": found[1][1].tolist()}
+    def published(steps: Fit) -> dict[str, object]:
+        result: dict[str, object] = {"coefficients_in_units": steps[0].tolist()}
+        if steps[1] is not None:
+            result |= {"curvature": steps[1][0].tolist(), "gradient_squares": steps[1][1].tolist()}
         return result
 
     statistic = Statistic("logistic", arguments, noise, noisy, published, "logistic")

@@ -19,13 +19,7 @@ from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
 from neyman.noise import Bits, SecureBits
 from neyman.numerics.relation import Neighboring
-from neyman.publishing.release.charged_call import (
-    ChargedCall,
-    Failure,
-    Payer,
-    call_guarantee,
-    opened,
-)
+from neyman.publishing.release.charged_call import ChargedCall, Payer, call_guarantee, opened
 from neyman.publishing.release.receipt_format import (
     RECEIPT,
     EstimateReceipt,
@@ -60,7 +54,7 @@ class Statistic(Generic[Noisy]):
         published: the noisy statistic -> what of it the receipt has, as JSON types; of the noisy
             statistic alone.
         proof: the page of certificates.
-        kind: of the release.
+        kind: of the release. A test has a public n, so its relation is "replace-one".
     """
 
     name: str
@@ -70,18 +64,6 @@ class Statistic(Generic[Noisy]):
     published: Callable[[Noisy], Mapping[str, object]]
     proof: str = "estimators"
     kind: Literal["estimate", "test"] = "estimate"
-
-    @classmethod
-    def of_test(
-        cls,
-        name: str,
-        arguments: Mapping[str, object],
-        mechanism: Mechanism,
-        draw: Callable[[Bits], Noisy],
-        published: Callable[[Noisy], Mapping[str, object]],
-    ) -> Statistic[Noisy]:
-        """Return the statistic of a test, which has a public n and so needs replace-one."""
-        return cls(name, arguments, mechanism, draw, published, "private-tests", "test")
 
     def release(self, **paid: Unpack[Shared]) -> tuple[Noisy, dict[str, Any]]:
         """Check, charge, and only then read the data and draw the noise [EM-1].
@@ -114,12 +96,12 @@ class Statistic(Generic[Noisy]):
             )
         stands = f"(entry {entry.id} of {entry.dataset})" if entry else ""
 
-        def message(failure: Failure) -> str:
+        def message(kind: str, _: str) -> str:
             if not stands:
-                return f"{self.name}: the {self.kind} failed ({failure.kind})"
-            return f"{self.name}: failed after the charge, which stands {stands}: {failure.kind}"
+                return f"{self.name}: the {self.kind} failed ({kind})"
+            return f"{self.name}: failed after the charge, which stands {stands}: {kind}"
 
-        with ChargedCall(payer, entry, message, passed=(LedgerError,)) as call:
+        with ChargedCall(payer, entry, message, unchanged_errors=(LedgerError,)) as call:
             noisy = self.draw(bits)
             update: dict[str, object] = {"result": dict(self.published(noisy))}
             if payer is not None and entry is not None:

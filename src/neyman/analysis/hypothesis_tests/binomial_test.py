@@ -21,7 +21,7 @@ from neyman.analysis.hypothesis_tests.arguments import (
     tested_level,
 )
 from neyman.analysis.hypothesis_tests.binomial_sums import Interval, count, tail
-from neyman.analysis.hypothesis_tests.released_test import TestResult
+from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.curves.tradeoff.curve import Described
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
@@ -247,11 +247,12 @@ class BinomialTest:
                 "interval": list(ends),
             }
 
-        statistic = Statistic.of_test(
+        statistic = Statistic(
             "binomial-test",
             arguments,
             self.mechanism,
             lambda bits: noisy.draw(successes, bits),
             published,
+            *KIND,
         )
         return TestResult.of(statistic.release(**paid)[1], METHOD, covers, self.mechanism)

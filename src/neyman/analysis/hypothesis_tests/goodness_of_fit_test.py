@@ -21,7 +21,7 @@ from neyman.analysis.hypothesis_tests.arguments import (
     records,
     released_integer,
 )
-from neyman.analysis.hypothesis_tests.released_test import TestResult
+from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, rounded_gaussian
 from neyman.numerics import check
@@ -183,7 +183,7 @@ class GoodnessOfFitTest:
             p = self.p_value(values)
             return {"noisy_counts": values, "p_value": {"lower": p.lower, "upper": p.upper}}
 
-        statistic = Statistic.of_test(
-            "goodness-of-fit-test", arguments, self.mechanism, noisy, published
+        statistic = Statistic(
+            "goodness-of-fit-test", arguments, self.mechanism, noisy, published, *KIND
         )
         return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)

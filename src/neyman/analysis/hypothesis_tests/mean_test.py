@@ -22,7 +22,7 @@ from neyman.analysis.hypothesis_tests.arguments import (
     records,
     released_integer,
 )
-from neyman.analysis.hypothesis_tests.released_test import TestResult
+from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
@@ -187,7 +187,7 @@ class MeanTest:
                 "estimate": estimate,
             }
 
-        statistic = Statistic.of_test("mean-test", arguments, self.mechanism, noisy, published)
+        statistic = Statistic("mean-test", arguments, self.mechanism, noisy, published, *KIND)
         return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)
 
     def _sums(self, array: NDArray[Any]) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from neyman.analysis.hypothesis_tests.arguments import (
 )
 from neyman.analysis.hypothesis_tests.binomial_sums import Interval
 from neyman.analysis.hypothesis_tests.binomial_test import PARTS, SURE, NoisyCount
-from neyman.analysis.hypothesis_tests.released_test import TestResult
+from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.curves.tradeoff.curve import Described
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.noise import Bits
@@ -202,8 +202,8 @@ class ProportionsTest:
                 ],
             }
 
-        statistic = Statistic.of_test(
-            "proportions-test", arguments, self.mechanism, noisy, published
+        statistic = Statistic(
+            "proportions-test", arguments, self.mechanism, noisy, published, *KIND
         )
         return TestResult.of(statistic.release(**paid)[1], METHOD, covers, self.mechanism)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from neyman.analysis.hypothesis_tests.arguments import inside
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
 
-__all__ = ["TestResult"]
+__all__ = ["KIND", "TestResult"]
+
+KIND: tuple[str, Literal["test"]] = ("private-tests", "test")
+"""The page of certificates, and the kind of the release."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -28,7 +28,7 @@ from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import SecureBits, rounded_gaussian
 from neyman.notebook import progress_line
 from neyman.numerics import check
-from neyman.publishing.release.charged_call import ChargedCall, Failure, Payer, opened
+from neyman.publishing.release.charged_call import ChargedCall, Payer, opened
 from neyman.publishing.release.receipt_format import RECEIPT, LedgerPart, TrainingReceipt
 from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.signing import sign as signed
@@ -163,10 +163,10 @@ def train(
         with ChargedCall(
             payer,
             entry,
-            message=lambda failure: _failed(failure, entry, folder),
-            told=(OSError,),  # about files of ours
-            passed=(ChargedError, LedgerError, CheckpointError),
-            logged=True,
+            message=lambda kind, text: _failed(text or kind, entry, folder),
+            public_errors=(OSError,),  # about files of ours
+            unchanged_errors=(ChargedError, LedgerError, CheckpointError),
+            logs_errors=True,
         ) as call:
             state, parameters = job.finish(state, parameters)
             part = payer.ledger_part(entry)
@@ -176,11 +176,11 @@ def train(
         return Trained.load(folder)
 
 
-def _failed(failure: Failure, entry: Entry, folder: Path) -> str:
+def _failed(failure: str, entry: Entry, folder: Path) -> str:
     """Return the message of a run that failed after its charge, and what to do."""
     return (
         f"failed after the charge, which stands (entry {entry.id} of {entry.dataset}): "
-        f"{failure.text or failure.kind}. The same call with out = {str(folder)!r} goes on; steps "
+        f"{failure}. The same call with out = {str(folder)!r} goes on; steps "
         "that had begun are lost. The error is logged at debug level only: it may hold values of "
         "the data"
     )

@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self, TypedDict
+from typing import Literal, Self, TypedDict
 
 from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
@@ -33,7 +33,7 @@ from neyman.publishing.release.receipt_format import (
     PowerPoint,
 )
 
-__all__ = ["ChargedCall", "Failure", "Payer", "Payment", "call_guarantee", "opened"]
+__all__ = ["ChargedCall", "Payer", "Payment", "call_guarantee", "opened"]
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 LEVELS = (0.001, 0.01, 0.05, 0.1)
@@ -158,18 +158,6 @@ class Payer:
         )
 
 
-class Failure(NamedTuple):
-    """What may be told about an error after the charge.
-
-    Args:
-        kind: the name of the error's type.
-        text: its message, if that holds nothing of the data; else "".
-    """
-
-    kind: str
-    text: str
-
-
 @dataclass(frozen=True)
 class ChargedCall:
     """The block that reads private data and draws randomness, after its charge.
@@ -181,22 +169,23 @@ class ChargedCall:
     Args:
         payer: who pays; None if nobody does.
         entry: the charge, reserved or reading; None if nothing is charged.
-        message: the message of the `ChargedError`, from what may be told.
-        told: errors whose messages hold nothing of the data.
-        passed: errors that leave the block as they are, because they hold nothing of the data.
-        logged: if True, other errors are logged at debug level.
+        message: the name of the error's type and its public message, or "" -> the message of the
+            `ChargedError`.
+        public_errors: errors whose messages hold nothing of the data.
+        unchanged_errors: errors that hold nothing of the data and leave the block as they are.
+        logs_errors: if True, other errors are logged at debug level.
     """
 
     payer: Payer | None
     entry: Entry | None
-    message: Callable[[Failure], str]
-    told: tuple[type[Exception], ...] = ()
-    passed: tuple[type[Exception], ...] = ()
-    logged: bool = False
+    message: Callable[[str, str], str]
+    public_errors: tuple[type[Exception], ...] = ()
+    unchanged_errors: tuple[type[Exception], ...] = ()
+    logs_errors: bool = False
     _warnings: AbstractContextManager[None] = field(default_factory=library_warnings, repr=False)
 
     def __enter__(self) -> Self:
-        if self.payer is not None and self.entry is not None and self.entry.state == "reserved":
+        if self.payer is not None and self.entry is not None and self.entry.state != "reading":
             self.payer.ledger.begin(self.entry)
         self._warnings.__enter__()
         return self
@@ -223,15 +212,14 @@ class ChargedCall:
         trace: TracebackType | None,
     ) -> Literal[False]:
         self._warnings.__exit__(None, None, None)
-        if not isinstance(error, Exception) or isinstance(error, self.passed):
+        if not isinstance(error, Exception) or isinstance(error, self.unchanged_errors):
             return False
-        text = str(error) if isinstance(error, self.told) else ""
-        if self.logged and not text:
+        text = str(error) if isinstance(error, self.public_errors) else ""
+        if self.logs_errors and not text:
             _log.debug("failed after the charge", exc_info=error)
-        failure = Failure(type(error).__name__, text)
-        del error, trace  # the frame of the new error must not hold the old one
         charged = RuntimeError if self.entry is None else ChargedError
-        hidden = charged(self.message(failure))
+        hidden = charged(self.message(type(error).__name__, text))
+        del error, trace  # the frame of the new error must not hold the old one
         try:
             raise hidden
         finally:

@@ -56,7 +56,7 @@ from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.accuracy import LEAST_NOISE
 from neyman.publishing.release.add_noise import Exact, write_tables
-from neyman.publishing.release.charged_call import ChargedCall, Failure, Payer
+from neyman.publishing.release.charged_call import ChargedCall, Payer
 from neyman.publishing.release.clip_tables import (
     chosen_clips,
     clip_parts,
@@ -177,9 +177,9 @@ class FirstRun:
             with ChargedCall(
                 payer,
                 entry,
-                message=lambda failure: self._failed(failure, steps.at, entry),
-                told=(LedgerError, OutputError, LostConnection),
-                logged=True,
+                message=lambda _, text: self._failed(text, steps.at, entry),
+                public_errors=(LedgerError, OutputError, LostConnection),
+                logs_errors=True,
             ) as call:
                 job.make(stage, entry, steps)
                 steps("keeping a copy in the ledger", 0.92)
@@ -191,11 +191,11 @@ class FirstRun:
         tell("done", 1.0)
         return release
 
-    def _failed(self, failure: Failure, at: str, entry: Spend) -> str:
+    def _failed(self, text: str, at: str, entry: Spend) -> str:
         """Return the message of a run that failed after its charge, and what to do."""
         then = self.remedy.published if at == _LAST else self.remedy.unpublished
-        if failure.text:
-            then = f"{failure.text}; {then}"
+        if text:
+            then = f"{text}; {then}"
         else:
             then += ". What failed is logged at debug level only: it may hold values of the data"
         charged = f"entry {entry.id} of {self.plan.dataset}"
