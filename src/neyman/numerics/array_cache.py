@@ -124,18 +124,18 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
 
 def counted(result: R) -> R:
     """Count the operations of a result by its arrays, and return it."""
-    whole: object = result
-    parts = cast("Iterable[object]", whole if isinstance(whole, tuple) else vars(whole).values())
+    value: object = result
+    parts = cast("Iterable[object]", value if isinstance(value, tuple) else vars(value).values())
     arrays = sum(cast("Array", part).nbytes for part in parts if isinstance(part, np.ndarray))
     charge(CALL + CELL * (LEAST + arrays))
     return result
 
 
-def _bytes(value: object, seen: set[int]) -> int:
+def _bytes(value: object, identities: set[int]) -> int:
     """Bytes of the arrays, numbers, and texts that a value holds, each counted once."""
-    if id(value) in seen:
+    if id(value) in identities:
         return 0
-    seen.add(id(value))
+    identities.add(id(value))
     if isinstance(value, np.ndarray):
         return cast("Array", value).nbytes
     if isinstance(value, dict):
@@ -147,4 +147,4 @@ def _bytes(value: object, seen: set[int]) -> int:
     else:
         return sys.getsizeof(value)
     own = sys.getsizeof(cast("object", value))
-    return own + sum(_bytes(part, seen) for part in parts)
+    return own + sum(_bytes(part, identities) for part in parts)
