@@ -5,8 +5,8 @@ A mixture of normals against one of them. With non-negative distances c_i and we
     remove: P = sum p_i N(c_i, 1),  Q = N(0, 1),    L = log R(y)
     add:    P = N(0, 1),  Q = sum p_i N(c_i, 1),    L = -log R(y)
 
-with R(y) = sum p_i e^{c_i y - c_i^2 / 2}. As for a Gaussian on Poisson samples (`subsampled`), which
-is the mixture of two, both follow from M(w) = E_{N(0,1)}[R^w]: K_remove(z) = log M(z + 1) and
+with R(y) = sum p_i e^{c_i y - c_i^2 / 2}. As for a Gaussian on Poisson samples (`subsampled`),
+which mixes two, both follow from M(w) = E_{N(0,1)}[R^w]: K_remove(z) = log M(z + 1) and
 K_add(z) = log M(-z). The terms of R have arguments in [0, c a] on the line Im y = a, c the largest
 distance: R has no zero in |Im y| < pi / c, and the strip bound is the same.
 """

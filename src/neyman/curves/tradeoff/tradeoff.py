@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -152,6 +152,7 @@ class Tradeoff:
     joined: bool = False
     neighboring: str = "any"
     ordered: bool = False
+    _origin: Tradeoff | None = field(default=None, compare=False, repr=False)  # of an inverse
 
     @staticmethod
     def of(
@@ -642,8 +643,10 @@ class Tradeoff:
 
     def inverse(self) -> Tradeoff:
         """Return f^-1, the curve of the reversed pairs; unordered pairs give the same guarantee."""
+        if self._origin is not None:  # masses that are reversed twice may move by a unit
+            return self._origin
         reversed_pairs = tuple(c.reverse() for c in self.alternatives)
-        return Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered)
+        return Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered, self)
 
     def symmetric(self) -> Tradeoff:
         """Return one convex curve below all pairs in both orders, their minimum's biconjugate."""
