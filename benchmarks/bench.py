@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from rows import ROWS, Goal
 
-from neyman.numerics import array_cache
+from neyman.numerics.array_cache import CACHE
 
 HERE = Path(__file__).resolve().parent
 MOST_MEMORY = 8 << 30  # bytes of address space: a row that wants more fails alone
@@ -101,7 +101,7 @@ def at_most(seconds: int):
 
 def clear_caches() -> None:
     """Forgets all that Neyman's memoized functions remember."""
-    array_cache.clear()
+    CACHE.clear()
     for name, module in list(sys.modules.items()):
         if name != "neyman" and not name.startswith("neyman."):
             continue

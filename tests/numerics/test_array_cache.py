@@ -11,7 +11,7 @@ import pytest
 
 import neyman as ny
 from neyman.numerics import operations
-from neyman.numerics.array_cache import array_cache, clear, held_bytes, limit_bytes
+from neyman.numerics.array_cache import CACHE, array_cache
 from neyman.numerics.operations import (
     OperationLimit,
     cells,
@@ -21,7 +21,7 @@ from neyman.numerics.operations import (
 )
 
 
-def test_the_oldest_results_go_when_the_limit_in_bytes_is_reached():
+def test_the_oldest_results_go_when_the_limit_in_bytes_is_reached(monkeypatch):
     """All functions share the limit, and what is above a quarter of it is computed each time."""
     calls: list[tuple[str, int]] = []
 
@@ -35,21 +35,19 @@ def test_the_oldest_results_go_when_the_limit_in_bytes_is_reached():
         calls.append(("ones", count))
         return np.ones(count), count
 
-    before = limit_bytes(20_000)
-    try:
-        for count in (100, 101, 100):
-            assert zeros(count)[1] == count
-        assert calls == [("zeros", 100), ("zeros", 101)]
-        for count in range(100, 115):
-            ones(count)
-        assert held_bytes() <= 20_000
-        zeros(100)
-        assert calls[-1] == ("zeros", 100)
-        ones(1000)
-        ones(1000)
-        assert calls[-2:] == [("ones", 1000)] * 2
-    finally:
-        limit_bytes(before)
+    CACHE.clear()
+    monkeypatch.setattr(CACHE, "most", 20_000)
+    for count in (100, 101, 100):
+        assert zeros(count)[1] == count
+    assert calls == [("zeros", 100), ("zeros", 101)]
+    for count in range(100, 115):
+        ones(count)
+    assert CACHE.held <= 20_000
+    zeros(100)
+    assert calls[-1] == ("zeros", 100)
+    ones(1000)
+    ones(1000)
+    assert calls[-2:] == [("ones", 1000)] * 2
 
 
 def test_a_stored_result_takes_the_operations_of_a_new_one():
@@ -145,31 +143,30 @@ def answers(curve: str, names: Iterable[str]) -> dict[str, str]:
 def test_an_answer_does_not_depend_on_earlier_questions(curve, most, monkeypatch):
     """Forward, then backward with what is stored, and backward with an empty cache: same bits."""
     monkeypatch.setattr(operations, "MOST_OPERATIONS", most)
-    clear()
+    CACHE.clear()
     forward = answers(curve, QUESTIONS)
     stored = answers(curve, reversed(QUESTIONS))
-    clear()
+    CACHE.clear()
     fresh = answers(curve, reversed(QUESTIONS))
-    clear()
+    CACHE.clear()
     assert forward == stored == fresh
     assert all(forward["method"] in result for result in forward.values())
 
 
-def test_a_long_session_stays_within_the_limit_of_the_cache():
+def test_a_long_session_stays_within_the_limit_of_the_cache(monkeypatch):
     """Twenty curves on grids, of 3 MB and more each, leave no more than the limit behind."""
-    before = limit_bytes(16 << 20)
-    clear()
+    monkeypatch.setattr(CACHE, "most", 16 << 20)
+    CACHE.clear()
     gc.collect()
     tracemalloc.start()
     try:
         for k in range(20):
             (ny.Laplace(2 + k / 10).subsample(rate=0.1) * 20).tradeoff().epsilon(1e-6)
         gc.collect()
-        assert held_bytes() <= 16 << 20
+        assert CACHE.held <= 16 << 20
         assert tracemalloc.get_traced_memory()[0] < 20 << 20
     finally:
         tracemalloc.stop()
-        limit_bytes(before)
 
 
 def test_two_steps_at_a_tiny_rate_do_not_ask_for_gigabytes():

@@ -19,7 +19,7 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, charge, question_meter
 
-__all__ = ["array_cache", "clear", "counted", "held_bytes", "limit_bytes"]
+__all__ = ["CACHE", "array_cache", "counted"]
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
@@ -35,56 +35,43 @@ class _Entry(NamedTuple):
     cells: float  # of the largest array on the way
 
 
-class _Cache:
-    """Results by function and arguments, the one that was used last at the end."""
+class ArrayCache:
+    """Results by function and arguments, the one that was used last at the end.
 
-    def __init__(self) -> None:
-        self.entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self.lock = Lock()
-        self.most, self.held = MOST_BYTES, 0
+    Args:
+        most: bytes of all results together.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.held = most, 0
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._lock = Lock()
 
     def get(self, key: Hashable) -> _Entry | None:
-        with self.lock:
-            known = self.entries.get(key)
+        """Return the entry of a key, which was used last from now on; None if there is none."""
+        with self._lock:
+            known = self._entries.get(key)
             if known is not None:
-                self.entries.move_to_end(key)
+                self._entries.move_to_end(key)
             return known
 
     def put(self, key: Hashable, entry: _Entry) -> None:
-        if entry.size > self.most // 4:
-            return
-        with self.lock:
-            if key not in self.entries:
-                self.entries[key] = entry
+        """Add an entry of at most a quarter of the limit, and drop the oldest beyond the limit."""
+        with self._lock:
+            if entry.size <= self.most // 4 and key not in self._entries:
+                self._entries[key] = entry
                 self.held += entry.size
-            self.shrink()
+            while self.held > self.most:
+                self.held -= self._entries.popitem(last=False)[1].size
 
-    def shrink(self) -> None:
-        while self.held > self.most:
-            self.held -= self.entries.popitem(last=False)[1].size
-
-
-_CACHE = _Cache()
-
-
-def clear() -> None:
-    """Drop all results."""
-    with _CACHE.lock:
-        _CACHE.entries.clear()
-        _CACHE.held = 0
+    def clear(self) -> None:
+        """Drop all results."""
+        with self._lock:
+            self._entries.clear()
+            self.held = 0
 
 
-def held_bytes() -> int:
-    """Return the bytes of all results that are kept."""
-    return _CACHE.held
-
-
-def limit_bytes(most: int) -> int:
-    """Set the bytes of all results together, and return those before."""
-    with _CACHE.lock:
-        before, _CACHE.most = _CACHE.most, most
-        _CACHE.shrink()
-    return before
+CACHE = ArrayCache(MOST_BYTES)
 
 
 def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R]:
@@ -99,7 +86,7 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
     @wraps(function)
     def cached(*args: *Arguments) -> R:
         key = (function, args)
-        known = _CACHE.get(key)
+        known = CACHE.get(key)
         with question_meter() as meter:
             # What would stop on the way is computed again, and stops where it did.
             if known is not None and (
@@ -116,7 +103,7 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
             operations = meter.count + meter.spared - before
         if known is None:
             size = LEAST + _bytes((args, result), set())
-            _CACHE.put(key, _Entry(result, size, operations, cells))
+            CACHE.put(key, _Entry(result, size, operations, cells))
         return result
 
     return cached
@@ -124,18 +111,18 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
 
 def counted(result: R) -> R:
     """Count the operations of a result by its arrays, and return it."""
-    whole: object = result
-    parts = cast("Iterable[object]", whole if isinstance(whole, tuple) else vars(whole).values())
+    value: object = result
+    parts = cast("Iterable[object]", value if isinstance(value, tuple) else vars(value).values())
     arrays = sum(cast("Array", part).nbytes for part in parts if isinstance(part, np.ndarray))
     charge(CALL + CELL * (LEAST + arrays))
     return result
 
 
-def _bytes(value: object, seen: set[int]) -> int:
+def _bytes(value: object, identities: set[int]) -> int:
     """Bytes of the arrays, numbers, and texts that a value holds, each counted once."""
-    if id(value) in seen:
+    if id(value) in identities:
         return 0
-    seen.add(id(value))
+    identities.add(id(value))
     if isinstance(value, np.ndarray):
         return cast("Array", value).nbytes
     if isinstance(value, dict):
@@ -147,4 +134,4 @@ def _bytes(value: object, seen: set[int]) -> int:
     else:
         return sys.getsizeof(value)
     own = sys.getsizeof(cast("object", value))
-    return own + sum(_bytes(part, seen) for part in parts)
+    return own + sum(_bytes(part, identities) for part in parts)

@@ -29,6 +29,7 @@ __all__ = [
     "cells",
     "charge",
     "engine_limit",
+    "fresh_engines",
     "in_question",
     "limit",
     "method_note",
@@ -175,6 +176,17 @@ def in_question(key: object, build: Callable[[], R]) -> R:
     if key not in meter.work:
         meter.work[key] = build()
     return cast("R", meter.work[key])
+
+
+@contextmanager
+def fresh_engines() -> Generator[None, None, None]:
+    """Within the block engines know nothing, as at the start of a question."""
+    with question_meter() as meter:
+        before, meter.work = meter.work, {}
+        try:
+            yield
+        finally:
+            meter.work = before
 
 
 @contextmanager

@@ -188,12 +188,8 @@ class Composition:
 
     def places(self, tilt: float, height: float) -> float:
         """About how many terms K takes at this height."""
-        return in_question((self, tilt, height), lambda: self._places(tilt, height))
-
-    def _places(self, tilt: float, height: float) -> float:
-        return math.fsum(
-            kind.sum_of_places(losses, tilt, height) for kind, losses, _ in self._by_class
-        )
+        each = (kind.sum_of_places(losses, tilt, height) for kind, losses, _ in self._by_class)
+        return in_question((self, tilt, height), lambda: math.fsum(each))
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].

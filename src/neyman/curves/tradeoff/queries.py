@@ -10,9 +10,10 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
-from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.profiles.profile import Engine, Interval, Profile
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import fresh_engines
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above, exp_down, exp_up, log_of
 
@@ -50,14 +51,27 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
     """Bounds on the smallest epsilon >= 0 with log delta <= target; at most the supremum.
 
     Each end inverts its own side of the profile to a relative 1e-12, and on the safe side: the
-    profile's upper bound of delta at the upper end is within the target.
+    profile's upper bound of delta at the upper end is within the target. So is the answer of an
+    engine that is asked for the delta there alone.
     """
     # The logarithm of delta is rounded: each side is asked for a little more than it.
     slack = 2 * UNIT * (1 + abs(target))
     if profile.log_total_variation() + slack <= target:
         return 0.0, 0.0
-    most = above(supremum)
     near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
+    ends = _searched(profile, target, slack, supremum, near)
+    if profile.engine == Engine.CLOSED_FORM or not 0 < ends[1] < above(supremum):
+        return ends
+    with fresh_engines():
+        profile.log_delta(ends[1])
+        return _searched(profile, target, slack, supremum, ends[1])
+
+
+def _searched(
+    profile: Profile, target: float, slack: float, supremum: Fraction | float, near: float
+) -> Interval:
+    """The same by one engine, which answers from what is nearby, from a guess on."""
+    most = above(supremum)
     if near * (1 + 1e-6) < most and (ends := _secant(profile, target, slack, near)) is not None:
         return ends
 

@@ -157,6 +157,7 @@ class Tradeoff:
         default=(), init=False, repr=False, compare=False
     )
     """The exact numbers by name that a guarantee was made from; () for any other curve."""
+    _origin: Tradeoff | None = field(default=None, compare=False, repr=False)  # of an inverse
 
     @staticmethod
     def of(
@@ -647,8 +648,10 @@ class Tradeoff:
 
     def inverse(self) -> Tradeoff:
         """Return f^-1, the curve of the reversed pairs; unordered pairs give the same guarantee."""
+        if self._origin is not None:  # masses that are reversed twice may move by a unit
+            return self._origin
         reversed_pairs = tuple(c.reverse() for c in self.alternatives)
-        return Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered)
+        return Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered, self)
 
     def symmetric(self) -> Tradeoff:
         """Return one convex curve below all pairs in both orders, their minimum's biconjugate."""

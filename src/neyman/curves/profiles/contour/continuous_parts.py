@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from weakref import proxy
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -451,9 +450,8 @@ def _near_thresholds(
     profile: Profile, losses: Sum, log_levels: Array, largest: float
 ) -> tuple[Array, Array]:
     """Bounds on log power at a few levels, from deltas about each threshold."""
-    this = proxy(profile)  # no cycle
     ends = [
-        log_power_near(lambda e: this.log_deltas(e), float(v), *_threshold(losses, v, largest))  # noqa: PLW0108
+        log_power_near(profile.log_deltas, float(v), *_threshold(losses, v, largest))
         for v in log_levels
     ]
     low, high = np.array(ends).T
