@@ -299,9 +299,9 @@ def calibrate_plan(
         as_json: whether to answer as JSON.
     """
     from neyman.accounting.semantics import sentences as words
+    from neyman.accounting.semantics.digits import exact_text
     from neyman.cli.calibrate_command import at_error, at_promise, figure
     from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.plan.resolve import exact_text
 
     with failing(as_json):
         if (error is None) == (not budget):

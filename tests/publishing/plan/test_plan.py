@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neyman as ny
+from neyman.accounting.semantics.digits import exact_text
 from neyman.cli.demo.midwest import write_plan
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.resolve import exact_text
 from neyman.publishing.plan.shifts import MOST_ROWS, maximal, shifts
 
 MOST_CLIP = 2**31 - 1  # with 2^31 rows, sums stay within 2^62
