@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.numerics import check
-from neyman.numerics.relation import Neighboring, size_known
+from neyman.numerics.relation import Neighboring, Relation, size_known
 
 __all__ = ["as_floats", "in_order", "one_per_record", "vectors"]
 
 Floats = NDArray[np.float64]
 
 
-def one_per_record(name: str, values: object, *, relation: Neighboring) -> NDArray[Any]:
+def one_per_record(name: str, values: object, *, relation: Relation) -> NDArray[Any]:
     """Return an array with one entry per record.
 
     The type and shape of an array are checked, its content not. Of a list or another sequence each
@@ -123,7 +123,7 @@ def in_order(name: str, values: object) -> list[Any]:
     )
 
 
-def _some(name: str, array: NDArray[Any], relation: Neighboring) -> NDArray[Any]:
+def _some(name: str, array: NDArray[Any], relation: Relation) -> NDArray[Any]:
     if size_known(relation) and not len(array):
         raise ValueError(f"{name} has no records; give at least 1")
     return array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypedDict, Unpack
 
@@ -152,42 +152,34 @@ def quantile(
 
     statistic = Statistic("quantile", arguments, released, noisy, published)
     places, receipt = statistic.release(**paid)
-    grid = _Grid(first, size, points)
     estimate = _of_places(places, receipt, released, grid, levels, miss, flat)
     return replace(estimate, **_reference(n if flat else None, levels[0], points, released.rate))
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """The points first, first + step, ..., in number."""
+def _end(grid: Grid, place: int | None, side: int) -> float:
+    """Return an end one step farther out, for rounding; infinite on the edge of the grid."""
+    if place is None or place == (0 if side < 0 else grid.last):
+        return side * math.inf
+    return _value(grid, place + side)
 
-    first: Fraction
-    step: Fraction
-    points: int
 
-    def value(self, place: int | None) -> float:
-        """Return the value of a point."""
-        return float(self.first + (place or 0) * self.step)
-
-    def end(self, place: int | None, side: int) -> float:
-        """Return an end one step farther out, for rounding; infinite on the edge of the grid."""
-        if place is None or place == (0 if side < 0 else self.points - 1):
-            return side * math.inf
-        return self.value(place + side)
+def _value(grid: Grid, place: int | None) -> float:
+    """Return the value of a point."""
+    return float(grid.lower + (place or 0) * grid.step)
 
 
 def _of_places(
     places: Places,
     receipt: Mapping[str, Any],
     released: InverseSensitivity,
-    grid: _Grid,
+    grid: Grid,
     levels: Sequence[Fraction],
     miss: Fraction | None,
     flat: bool,
 ) -> Estimate:
     """Return the estimate from drawn points: of each value, and of both ends of its interval."""
-    value = _in_order(levels, [grid.value(own[0]) for own in places])
-    low, high = (np.array([grid.end(own[i], s) for own in places]) for i, s in ((1, -1), (2, 1)))
+    value = _in_order(levels, [_value(grid, own[0]) for own in places])
+    low, high = (np.array([_end(grid, own[i], s) for own in places]) for i, s in ((1, -1), (2, 1)))
 
     def limits(asked: float, about: About) -> tuple[Number, Number]:
         if miss is None:

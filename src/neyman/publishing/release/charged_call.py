@@ -25,7 +25,7 @@ from neyman.ledger.published_files import StoredFiles
 from neyman.ledger.records import Account, ChargedError, Entry
 from neyman.ledger.throwaway import Throwaway
 from neyman.mechanisms.base import Mechanism
-from neyman.numerics.relation import Relation
+from neyman.numerics.relation import Neighboring
 from neyman.publishing.release.receipt_format import (
     CallGuarantee,
     FiniteEpsilon,
@@ -75,7 +75,7 @@ class Payer:
     ledger: Ledger
     dataset: str
     protects: str
-    neighboring: Relation
+    neighboring: Neighboring
     rows: int
     to: str = ""
     part: str = ""
