@@ -20,16 +20,17 @@ Graph = dict[str, set[str]]
 
 
 def layers() -> list[list[str]]:
-    """The layers that the linter holds, from the top; packages of one layer together."""
+    """The layers of packages that the linter holds, from the top."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contract = next(c for c in config["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
     rows = [[name.strip() for name in row.split("|")] for row in contract["layers"]]
-    return [row for row in rows if not {"__main__", "extras"} & {*row}]
+    folders = {path.parent.name for path in (ROOT / "src" / "neyman").glob("*/__init__.py")}
+    return [row for row in rows if {*row} <= folders]
 
 
 def imports() -> tuple[Graph, dict[str, int]]:
-    """Which package imports which, delayed imports included, and the lines of each package."""
-    shown = {name for row in layers() for name in row}
+    """Which package imports which packages below it, and the lines of each package."""
+    shown = {name: place for place, row in enumerate(layers()) for name in row}
     graph: Graph = defaultdict(set)
     lines: dict[str, int] = defaultdict(int)
     source = ROOT / "src" / "neyman"
@@ -43,7 +44,7 @@ def imports() -> tuple[Graph, dict[str, int]]:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("neyman"):
                 parts = (node.module or "").split(".")
                 targets = [parts[1]] if len(parts) > 1 else [name.name for name in node.names]
-                graph[own].update(target for target in targets if target != own)
+                graph[own].update(t for t in targets if shown.get(t, 0) > shown[own])
     return graph, lines
 
 
