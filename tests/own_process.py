@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 __all__ = ["answer", "called", "main"]
@@ -22,7 +24,11 @@ def called(
         before: words of the command before it, such as those of strace.
     """
     command = [*before, sys.executable, "-W", "ignore", file, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    folders = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=900, check=False, env=environment
+    )
 
 
 def answer(file: str, *arguments: object, before: tuple[str, ...] = ()) -> Any:

@@ -105,7 +105,7 @@ import gc, glob, tempfile
 from neyman.publishing.engines.aggregate import aggregate
 from neyman.publishing.engines.source import close_table, open_table
 from pyspark.sql import SparkSession
-import sys; sys.path[:0] = {[str(Path(__file__).parents[i]) for i in (0, 1)]!r}
+import sys; sys.path[:0] = {[str(Path(__file__).parents[i]) for i in (0, 2)]!r}
 from test_engine import small_plan
 tempfile.tempdir = {str(tmp_path)!r}
 form = open_table({str(path)!r}, "spark", rows=False)
