@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -191,7 +191,7 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Generator[None]:
     """Say which ``--out`` could not be written, and what to give instead."""
     try:
         yield
@@ -219,7 +219,7 @@ def ends(bound: Bound) -> dict[str, Any]:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, float], None]]:
+def progress() -> Generator[Callable[[str, float], None]]:
     """A progress bar on stderr: call it with a stage's name and the part done."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -236,7 +236,7 @@ def progress() -> Iterator[Callable[[str, float], None]]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def working(what: str) -> Generator[None]:
     """A turning wheel on stderr, for what takes a while and cannot say how long."""
     with _errors.console.status(what):
         yield
@@ -245,7 +245,7 @@ def working(what: str) -> Iterator[None]:
 @contextmanager
 def failing(
     as_json: bool, interrupted: str = "the command was stopped before its end"
-) -> Iterator[None]:
+) -> Generator[None]:
     """Turn what goes wrong inside into one message and the exit code that it stands for.
 
     Args:
@@ -310,7 +310,7 @@ def failed(code: int, message: str, as_json: bool) -> NoReturn:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def _terminable() -> Generator[None]:
     """Ctrl-C and SIGTERM interrupt a command, so that it can clean up.
 
     Before it, Ctrl-C ends the process (``cli/interrupt.py``). After it, the command has done its

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -558,7 +558,7 @@ class Ledger:
             return self._store.reserve_fast(Reservation(*whose, *unit, *units, line))
 
     @contextmanager
-    def _reading(self, saved: Path | None = None) -> Iterator[Transaction]:
+    def _reading(self, saved: Path | None = None) -> Generator[Transaction]:
         # Looked up before the moment that is seen: one that is made meanwhile would be ahead of it.
         had = saved and Checkpoint.load(saved)
         with _sound(self._store.where), self._store.reading() as db:
@@ -567,7 +567,7 @@ class Ledger:
             yield db
 
     @contextmanager
-    def _writing(self) -> Iterator[Writer]:
+    def _writing(self) -> Generator[Writer]:
         with _sound(self._store.where), self._store.writing() as db:
             if self._checkpoint_path:
                 _refuse_behind(
@@ -602,7 +602,7 @@ def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _sound(where: str) -> Iterator[None]:
+def _sound(where: str) -> Generator[None]:
     """Refuse a ledger whose rows are damaged; errors of our own pass as they are."""
     try:
         yield

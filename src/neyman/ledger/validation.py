@@ -47,7 +47,7 @@ def account_terms(
     parts: Any,
 ) -> dict[str, Any]:
     """The event that registers a dataset version (see `Ledger.create`)."""
-    if not isinstance(dataset, str) or len(dataset) > 200 or not _DATASET.fullmatch(dataset):
+    if not isinstance(dataset, str) or len(dataset) > 200 or not _DATASET.fullmatch(dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"dataset = {_shown(dataset)} must be name@version, of letters, digits and ._- , as"
             " 'census@1'"
@@ -128,7 +128,7 @@ def ratio(number: Fraction) -> str:
 
 def text(name: str, value: str) -> str:
     """A short text on one line."""
-    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value.strip()) <= 200:
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value.strip()) <= 200:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"{name} = {_shown(value)} must be a text of 1 to 200 characters, on one line"
         )

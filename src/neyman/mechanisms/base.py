@@ -137,7 +137,7 @@ class Mechanism(Description):
 
     def __add__(self, other: Mechanism) -> Mechanism:
         """Both, with independent noise."""
-        if not isinstance(other, Mechanism):
+        if not isinstance(other, Mechanism):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
         return Composed.of([(self, 1), (other, 1)])
 
@@ -226,7 +226,7 @@ class Mechanism(Description):
         Raises:
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
         """
-        if not isinstance(description, Mapping):
+        if not isinstance(description, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"description = {description!r} must be an object with a 'type'")
         kind = description.get("type")
         name = kind if isinstance(kind, str) else ""

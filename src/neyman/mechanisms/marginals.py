@@ -304,7 +304,7 @@ def share(marginal: Part, part: Part, sizes: Mapping[str, int]) -> float:
 
 def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     """Attributes with how many values they have; refuses what is none."""
-    if not isinstance(sizes, Mapping) or not 1 <= len(sizes) <= MOST_ATTRIBUTES:
+    if not isinstance(sizes, Mapping) or not 1 <= len(sizes) <= MOST_ATTRIBUTES:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"sizes = {sizes!r} must give from 1 to {MOST_ATTRIBUTES} attributes their number of "
             "values, such as {'age': 10, 'sex': 2}"
@@ -314,7 +314,7 @@ def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Part:
     """Attributes in the order of the sizes, each once; refuses those that are not there."""
-    if not isinstance(names, Iterable):
+    if not isinstance(names, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{argument}: {names!r} must be attributes, such as ('age', 'sex')")
     given = (names,) if isinstance(names, str) else tuple(names)
     for name in given:

@@ -197,7 +197,7 @@ def optimal_marginals(
         1.995
     """
     own = checked_sizes(sizes)
-    if isinstance(workload, str) or not isinstance(workload, Iterable):
+    if isinstance(workload, str) or not isinstance(workload, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"workload = {workload!r} must be marginals by their attributes, such as "
             "[('age', 'sex'), ('race',)]"

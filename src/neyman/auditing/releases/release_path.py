@@ -8,7 +8,7 @@ the claimed curve (the method of Casacuberta and others 2026, arXiv 2602.17454, 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -145,7 +145,7 @@ def audit_plan(
 
 
 @contextmanager
-def recording(record: Record) -> Iterator[None]:
+def recording(record: Record) -> Generator[None]:
     """Note what the release path counts and draws. Each noted function does its own work."""
     write, discrete, rounded = (
         release_run.write_tables,

@@ -7,7 +7,7 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +155,7 @@ def _patience(wait: float) -> Callable[[int], bool]:
 
 
 @contextmanager
-def in_words(path: Path, wait: float) -> Iterator[None]:
+def in_words(path: Path, wait: float) -> Generator[None]:
     """Say what SQLite's errors mean."""
     try:
         yield

@@ -102,7 +102,7 @@ class CanonicalNoise(Mechanism):
     sensitivity: float | Fraction = field(metadata=POSITIVE)
 
     def __init__(self, tradeoff: Tradeoff | Mechanism, sensitivity: float | Fraction = 1) -> None:
-        if not isinstance(tradeoff, (Tradeoff, Mechanism)):
+        if not isinstance(tradeoff, (Tradeoff, Mechanism)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"tradeoff = {tradeoff!r} must be a Tradeoff, such as ny.gdp(1), or a mechanism"
             )

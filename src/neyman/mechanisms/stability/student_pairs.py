@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import betainc  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import betainc
 
 from neyman.curves.tradeoff.piecewise_linear import (
     Corner,
