@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from numbers import Number
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class _ByEquality:
         self.value = value
 
     def __hash__(self) -> int:
-        return hash(type(self.value))
+        return hash(type(cast(object, self.value)))
 
     def __eq__(self, other: object) -> bool:
         try:
@@ -38,7 +38,8 @@ class _ByEquality:
 def key_of(canary: Any) -> Any:
     """Return what can be looked up: 1 and 1.0 have one key, and so do 0.0 and -0.0."""
     if isinstance(canary, Mapping):
-        return "mapping", frozenset((name, key_of(value)) for name, value in canary.items())
+        entries = cast(Mapping[Any, Any], canary).items()
+        return "mapping", frozenset((name, key_of(value)) for name, value in entries)
     if is_dataclass(canary) and not isinstance(canary, type):
         values = (key_of(getattr(canary, field.name)) for field in fields(canary))
         return "dataclass", type(canary), tuple(values)
@@ -101,5 +102,6 @@ def _array(array: Array) -> Any:
         return _floats(array)
     if not array.ndim:
         item = array.item()
-        return ("object", str(item)) if isinstance(item, (np.generic, np.ndarray)) else key_of(item)
+        is_numpy = isinstance(item, (np.generic, np.ndarray))
+        return ("object", str(cast(object, item))) if is_numpy else key_of(item)
     return _joined([key_of(part) for part in (array.tolist() if array.ndim == 1 else array)])

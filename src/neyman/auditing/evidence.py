@@ -1,5 +1,8 @@
 """What an attack has shown: claims that it refutes, with a stated confidence."""
 
+# Arguments of Matplotlib's methods have no types.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math

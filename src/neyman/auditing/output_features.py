@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -44,8 +44,9 @@ class Features:
 def _flat(output: object) -> tuple[str, list[float]]:
     """A text of the form of an output, and its numbers in order."""
     if isinstance(output, dict):
-        keys = sorted(output, key=repr)
-        return repr(keys), _flat([output[key] for key in keys])[1]
+        entries = cast(dict[object, object], output)
+        keys = sorted(entries, key=repr)
+        return repr(keys), _flat([entries[key] for key in keys])[1]
     try:
         array = np.asarray(output, dtype=float).ravel()
     except (TypeError, ValueError):
@@ -191,7 +192,7 @@ def _linear(numbers: Array, labels: Array) -> Score:
     scaled = (chosen - center) / spread
     gap = scaled[labels == 1].mean(axis=0) - scaled[labels == 0].mean(axis=0)
     within = sum(np.cov(scaled[labels == k], rowvar=False).reshape(len(gap), -1) for k in (0, 1))
-    weights = np.linalg.lstsq(within + 1e-9 * np.eye(len(gap)), gap, rcond=None)[0]
+    weights = cast(Array, np.linalg.lstsq(within + 1e-9 * np.eye(len(gap)), gap, rcond=None)[0])
 
     def score(features: Features) -> Array:
         return np.nan_to_num((features.numbers[:, inside] - center) / spread @ weights)

@@ -39,9 +39,9 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Pow: operator.pow,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Pow: lambda a, b: a**b,
 }
 
 
@@ -90,6 +90,8 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
             match _value(operand, unknowns):
                 case int() | float() | Fraction() as number:
                     return -number if isinstance(sign, ast.USub) else number
+                case _:
+                    pass
         case ast.Name(id=name) if name in unknowns:
             return unknowns[name]
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
@@ -169,7 +171,7 @@ def _option(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
 def _key(node: ast.expr) -> Any:
     """A key of a mapping: a constant, or a tuple of them."""
     value = _value(node, {})
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(cast(list[object], value)) if isinstance(value, list) else value
 
 
 def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., Any] | None:
@@ -184,7 +186,7 @@ def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., An
         case ast.Name(id=name) if name in _KNOWN:
             return getattr(neyman, name)
         case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in _KNOWN:
-            known = vars(getattr(neyman, name)).get(attr)
+            known: object = vars(cast(type, getattr(neyman, name))).get(attr)
             builds = isinstance(known, (classmethod, staticmethod)) and not attr.startswith("_")
             return getattr(getattr(neyman, name), attr) if builds else None
         case ast.Attribute(value=inner, attr=attr) if attr in (*COMBINATORS, "mechanism"):

@@ -513,8 +513,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # what could not be printed has been said
             stream.flush()
-    atexit._run_exitfuncs()
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     os._exit(code if isinstance(code, int) else 1 if code else 0)
+
+
+def _word(_context: object, value: object) -> object:
+    return value
 
 
 def _keep_words(command: Any) -> None:
@@ -524,7 +528,7 @@ def _keep_words(command: Any) -> None:
     def unread(context: Any) -> list[Any]:
         options = parameters(context)
         for parameter in options:
-            parameter.process_value = lambda _, value: value
+            parameter.process_value = _word
         return options
 
     command.get_params = unread

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from neyman import notebook
 from neyman.accounting.semantics.digits import plain
@@ -597,7 +597,7 @@ def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, list):
             texts(has.get(name))
         else:
-            typed_field(has, name, type(value))
+            typed_field(has, name, type(cast(object, value)))
     return has
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from types import UnionType
-from typing import Any
+from typing import Any, cast
 
 from neyman.ledger.database import MOST_ROWS, Transaction
 from neyman.ledger.records import LedgerError
@@ -91,7 +91,7 @@ def fields(line: str) -> dict[str, Any]:
     content = json_value(line)
     if not isinstance(content, dict):
         raise Damage("an event is not a JSON object")
-    return content
+    return cast(dict[str, Any], content)
 
 
 def typed_field(event: Mapping[str, Any], name: str, kind: Kind) -> Any:
@@ -140,9 +140,9 @@ def texts(value: Any) -> list[str]:
         Damage: it is none.
     """
     items = json_value(value) if isinstance(value, str) else value
-    if not isinstance(items, list) or not _are_texts(items):
+    if not isinstance(items, list) or not _are_texts(cast(list[object], items)):
         raise Damage("a list of names is none")
-    return items
+    return cast(list[str], items)
 
 
 def hashes(event: Mapping[str, Any]) -> dict[str, str]:

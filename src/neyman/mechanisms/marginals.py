@@ -194,13 +194,13 @@ class Marginals(Mechanism):
             By part unit * r_B with noise, an array with an axis for each of its attributes.
         """
         sizes = dict(self.sizes)
-        exact = {}
-        for names, table in tables.items():
+        exact: dict[Part, NDArray[np.int64]] = {}
+        for names, given in tables.items():
             part = ordered("tables", names, sizes)
-            exact[part] = _transposed(names, part, table, sizes)
+            exact[part] = _transposed(names, part, given, sizes)
         source = SecureBits() if bits is None else bits
         covering = {part: _within(part, exact) for part, _ in self.noise}
-        noisy = {}
+        noisy: dict[Part, NDArray[np.int64]] = {}
         for part, variance in self.noise:
             table = exact[covering[part]]
             axes = tuple(i for i, name in enumerate(covering[part]) if name not in part)
@@ -245,7 +245,7 @@ class Marginals(Mechanism):
                 values = values - values.mean(axis=axis, keepdims=True)
             parts[part] = values / (self.unit * math.prod(sizes[name] for name in part))
         wanted = self.finest() if marginals is None else marginals
-        estimates = {}
+        estimates: dict[Part, Estimate] = {}
         for names in wanted:
             of = ordered("marginals", names, sizes)
             if of not in parts:

@@ -47,14 +47,17 @@ TAILS = np.array([1e-4, 1e-2])  # few draws of wide noise show in the tails, not
 COARSE, FINE = 1e-6, 1e-12  # by which the chance of a cell may be off
 
 
+_Draw = tuple[str, Fraction, Integers]
+
+
 @dataclass
 class Record:
     """One run: what was counted, each draw of noise, and the published tables."""
 
     forms: tuple[Form, ...] = ()
     exact: Exact | None = None
-    draws: list[tuple[str, Fraction, Integers]] = field(default_factory=list)
-    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    draws: list[_Draw] = field(default_factory=list[_Draw])
+    tables: Mapping[str, pa.Table] = field(default_factory=dict[str, pa.Table])
 
 
 @dataclass(frozen=True)

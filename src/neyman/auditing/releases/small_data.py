@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +74,8 @@ class Constants:
         return constants
 
     def _read(self, node: Node) -> None:
-        values = node.value if isinstance(node.value, tuple) else (node.value,)
+        value = cast(object, node.value)
+        values = cast(tuple[object, ...], value) if isinstance(value, tuple) else (value,)
         kind = node.parts[0].type if node.op == "member" else node.type
         for value in values if node.op != "column" else ():
             if isinstance(value, str):

@@ -199,7 +199,7 @@ class Region:
                 _zoomed(ask.behind, place[:, cut:], width, self.behind.top),
             )
             w, g, place = self._solve(ask, x, w)
-        best = np.argmin(np.where(g > 0, place, math.inf), axis=1)
+        best: Array = np.argmin(np.where(g > 0, place, math.inf), axis=1)
         out = g.max(axis=1) > 0
         best = np.where(g[rows, best] > 0, best, np.argmax(g, axis=1))
         orders = np.concatenate([ask.ahead, ask.behind], axis=1)

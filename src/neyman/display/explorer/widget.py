@@ -1,4 +1,4 @@
-# pyright: basic
+# pyright: strict
 """The explorer as a widget of a notebook: the same page and answers, without a server.
 
 The page's scripts run in a shadow root, one for each view. Questions come as messages of the

@@ -281,7 +281,7 @@ def _after_fork() -> None:
         # Never closed, not even as this process ends: that would end what the parent holds.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     for store in list(_stores):
-        store._idle.clear()
+        store._idle.clear()  # pyright: ignore[reportPrivateUsage]
 
 
 if hasattr(os, "register_at_fork"):

@@ -376,7 +376,7 @@ def _family(loss: Part, count: int) -> dict[str, Any] | None:
 def _read(described: Mapping[str, Any]) -> Tradeoff | Mechanism:
     if "mechanism" in described:
         return Mechanism.from_dict(described["mechanism"])
-    parts = []
+    parts: list[tuple[Part, int]] = []
     for part in described["parts"]:
         count = check.integer("count", part["count"], 1)
         if "gaussian" in part:
