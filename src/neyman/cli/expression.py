@@ -115,7 +115,7 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
     )
 
 
-def _combined(node: ast.BinOp, left: Any, right: Any) -> Any:
+def _combined(node: ast.BinOp, left: object, right: object) -> object:
     """Return a sum or a multiple of mechanisms, or a calculated number; None for anything else."""
     match left, node.op, right:
         case Mechanism(), ast.Add(), Mechanism():
@@ -154,12 +154,12 @@ def _calculated(node: ast.BinOp, a: Any, b: Any) -> int | float | Fraction:
     return int(value) if exact and integral else value
 
 
-def _fraction(top: Any, bottom: Any = 1) -> Fraction:
+def _fraction(top: object, bottom: object = 1) -> Fraction:
     """Return a fraction as ``repr`` writes it."""
     return check.exact("Fraction", top) / check.exact("Fraction", bottom)
 
 
-def _option(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
+def _option(node: ast.expr, unknowns: Mapping[str, float]) -> object:
     """A keyword argument, which may also be true or false."""
     match node:
         case ast.Constant(value=bool() as value):
@@ -168,7 +168,7 @@ def _option(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
             return _value(node, unknowns)
 
 
-def _key(node: ast.expr) -> Any:
+def _key(node: ast.expr) -> object:
     """A key of a mapping: a constant, or a tuple of them."""
     value = _value(node, {})
     return tuple(cast(list[object], value)) if isinstance(value, list) else value

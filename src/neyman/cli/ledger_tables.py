@@ -271,7 +271,7 @@ def _when(moment: str) -> str:
     return moment[:19].replace("T", " ")
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:

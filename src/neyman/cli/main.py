@@ -46,6 +46,7 @@ from neyman.numerics.bound import Bound, directed
 
 if TYPE_CHECKING:
     from neyman.accounting.calibrate import Budget
+    from neyman.publishing.release.folder import Release
 
 __all__ = ["app", "main"]
 
@@ -328,7 +329,7 @@ def run(
         _say_release(release, into, as_json)
 
 
-def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None:
+def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> None:
     """What a release cost and what it reveals, in a few lines."""
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import many

@@ -21,7 +21,7 @@ from neyman.numerics.bound import Bound
 from neyman.storage.visible_text import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -75,7 +75,9 @@ class _Paper:
             def on_broken_pipe(self) -> None:
                 _unread(self.file)
 
-            def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+            def render(
+                self, renderable: RenderableType, options: ConsoleOptions | None = None
+            ) -> Iterator[Segment]:
                 for segment in super().render(renderable, options):
                     text = segment.text if segment.control else visible(segment.text)
                     yield segment._replace(text=text)
@@ -83,7 +85,7 @@ class _Paper:
         # Text is text: ":b:" in a key or in an address is no picture.
         return Paper(stderr=self._stderr, highlight=False, soft_wrap=True, emoji=False)
 
-    def print(self, *parts: Any, end: str = "\n", markup: bool = True) -> None:
+    def print(self, *parts: object, end: str = "\n", markup: bool = True) -> None:
         self.console.print(*parts, end=end, markup=markup)
 
 
@@ -101,7 +103,7 @@ def standard_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def answer(value: Any, as_json: bool, show: Callable[[], None]) -> None:
+def answer(value: object, as_json: bool, show: Callable[[], None]) -> None:
     """The answer of a command: one JSON document on stdout, or its readable form.
 
     By now the command has done what it was for: an answer that cannot be printed is neither bad
@@ -120,7 +122,7 @@ def answer(value: Any, as_json: bool, show: Callable[[], None]) -> None:
         failed(1, message, as_json=False)
 
 
-def _document(value: Any) -> None:
+def _document(value: object) -> None:
     plain = (sys.stdout.encoding or "").lower() != "utf-8"
     text = json.dumps(value, ensure_ascii=plain, indent=1, allow_nan=False)
     sys.stdout.write(visible(text) + "\n")

@@ -134,8 +134,8 @@ class Ledger:
         neighboring: Neighboring,
         rows: int = 1,
         currency: str = "zcdp",
-        cap: Any,
-        delta_cap: Any = 0,
+        cap: object,
+        delta_cap: object = 0,
         parts: tuple[str, ...] | list[str] = (),
     ) -> Account:
         """Register a dataset version; create the ledger if it does not exist.
@@ -173,7 +173,7 @@ class Ledger:
             return account(write.db, dataset)
 
     def allocate(
-        self, dataset: str, to: str, *, cap: Any, delta_cap: Any = None, of: str = ""
+        self, dataset: str, to: str, *, cap: object, delta_cap: object = None, of: str = ""
     ) -> Account:
         """Allocate part of an account, or of an allocation, to a team or project.
 
@@ -257,8 +257,8 @@ class Ledger:
         protects: str,
         neighboring: Neighboring,
         rows: int,
-        charge: Any,
-        delta: Any = 0,
+        charge: object,
+        delta: object = 0,
         to: str = "",
         part: str = "",
     ) -> Account:
@@ -298,9 +298,9 @@ class Ledger:
         protects: str,
         neighboring: Neighboring,
         rows: int,
-        charge: Any,
-        delta: Any = 0,
-        mechanisms: Any,
+        charge: object,
+        delta: object = 0,
+        mechanisms: object,
         plan: str,
         to: str = "",
         part: str = "",

@@ -64,13 +64,15 @@ def typed(row: tuple[Any, ...], kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
 
 
 def typed_rows(
-    db: Transaction, kinds: tuple[Kind, ...], query: str, *values: Any
+    db: Transaction, kinds: tuple[Kind, ...], query: str, *values: object
 ) -> list[tuple[Any, ...]]:
     """Return the rows of a query; see `typed`."""
     return [typed(row, kinds) for row in db.rows(query, *values)]
 
 
-def one_row(db: Transaction, kinds: tuple[Kind, ...], query: str, *values: Any) -> tuple[Any, ...]:
+def one_row(
+    db: Transaction, kinds: tuple[Kind, ...], query: str, *values: object
+) -> tuple[Any, ...]:
     """Return the only row of a query; see `typed`.
 
     Raises:
@@ -133,7 +135,7 @@ def rational(text: str) -> Fraction:
     return Fraction(text)
 
 
-def texts(value: Any) -> list[str]:
+def texts(value: object) -> list[str]:
     """Return a list of texts, from JSON text or as it came of it.
 
     Raises:
@@ -169,7 +171,7 @@ def json_value(text: str) -> Any:
         raise Damage(f"a text is not JSON: {str(error)[:80]}") from None
 
 
-def _beyond(value: Any) -> bool:
+def _beyond(value: object) -> bool:
     return isinstance(value, int) and abs(value) > MOST_ROWS
 
 
@@ -177,5 +179,5 @@ def _are_texts(values: Iterable[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "missing" if value is None else repr(value)[:60]

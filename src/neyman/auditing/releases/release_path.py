@@ -96,7 +96,7 @@ def audit_plan(
     *,
     pairs: int = 5,
     replays: int = 2000,
-    confidence: Any = "0.999999",
+    confidence: float | Fraction | str = "0.999999",
     seed: int | None = None,
 ) -> ReleaseAudit:
     """Audit the release path of a plan on small datasets made from its columns.

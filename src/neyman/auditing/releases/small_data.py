@@ -167,7 +167,7 @@ def row_maker(plan: Plan, table: str, rng: np.random.Generator) -> Callable[[boo
     return make
 
 
-def key(column: Column, rng: np.random.Generator, extreme: bool) -> Any:
+def key(column: Column, rng: np.random.Generator, extreme: bool) -> object:
     """Return a listed key, or now and then a text that is none."""
     if column.kind == "text" and not extreme and rng.random() < 0.1:
         return "no such key"
@@ -193,7 +193,7 @@ def number(
     return int(rng.integers(low - 1, high + 2))
 
 
-def value_of(kind: ColumnType, constants: Constants, rng: np.random.Generator) -> Any:
+def value_of(kind: ColumnType, constants: Constants, rng: np.random.Generator) -> object:
     """Return a value of a column that expressions alone read, near a constant of the plan."""
     if kind.type == "boolean":
         return bool(rng.integers(2))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +70,7 @@ class Line:
         size = self.rounding
         return np.exp(self.log_y - log_unit) * (1 + size) - line * (1 - size)
 
-    def part(self, chosen: Any) -> Line:
+    def part(self, chosen: Array) -> Line:
         """Some of them."""
         return Line(
             self.log_y[chosen], self.log_x[chosen], self.log_slope[chosen], self.rounding[chosen]

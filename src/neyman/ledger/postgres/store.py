@@ -12,7 +12,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, LiteralString
+from typing import Any, LiteralString, cast
 
 from neyman.ledger.database import Reservation, Store
 from neyman.ledger.postgres.connection import (
@@ -47,12 +47,12 @@ class _Transaction:
         self.event: tuple[int, str] | None = None
         self.committing = False
 
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         return self.session.connection.execute(_marked(query), values, binary=True).fetchall()
 
-    def run(self, query: str, *values: Any) -> None:
+    def run(self, query: str, *values: object) -> None:
         if query.startswith(_EVENT):
-            self.event = values[0], values[2]
+            self.event = cast(int, values[0]), cast(str, values[2])
         self.session.connection.execute(_marked(query), values)
 
 
@@ -228,7 +228,9 @@ class PostgreSQL(Store):
             " was written: try again"
         )
 
-    def _after(self, old: Session, lost: Lost, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def _after(
+        self, old: Session, lost: Lost, query: str, *values: object
+    ) -> list[tuple[Any, ...]]:
         """What the ledger says once a broken session cannot write any more: that is ended first."""
         deadline = time.monotonic() + self.wait
         self._connections.drop()

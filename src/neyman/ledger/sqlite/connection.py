@@ -56,14 +56,14 @@ class SQLiteTransaction:
 
     connection: apsw.Connection
 
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows that a query answers with."""
         try:
             return self.connection.execute(query, values).fetchall()
         except UnicodeDecodeError as error:
             raise Damage(f"a text is not UTF-8: {error.reason}") from None
 
-    def run(self, query: str, *values: Any) -> None:
+    def run(self, query: str, *values: object) -> None:
         """Carry out a statement."""
         self.connection.execute(query, values)
 
