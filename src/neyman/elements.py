@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, TypeAlias, Union
+from typing import TypeAlias, Union, cast
 
 __all__ = ["UNSEEN", "Element", "Node", "element", "joined"]
 
@@ -78,7 +78,7 @@ def joined(separator: Node, parts: Iterable[Node]) -> list[Node]:
     return [node for pair in pairs for node in pair][1:]
 
 
-def _written(node: Any) -> Iterator[str]:
+def _written(node: object) -> Iterator[str]:
     if isinstance(node, Element):
         yield f"<{node.name}"
         for name, value in node.attributes.items():
@@ -89,7 +89,7 @@ def _written(node: Any) -> Iterator[str]:
             yield from _written(node.children)
             yield f"</{node.name}>"
     elif isinstance(node, (list, tuple)):
-        for each in node:  # pyright: ignore[reportUnknownVariableType]
+        for each in cast(Sequence[object], node):
             yield from _written(each)
     else:
         yield _text(node)

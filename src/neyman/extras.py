@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -57,7 +57,7 @@ def advice(error: ImportError) -> str:
 
 
 @contextmanager
-def library_warnings() -> Iterator[None]:
+def library_warnings() -> Generator[None]:
     """Print warnings even if Python is told to raise them (``python -W error``).
 
     A release calls libraries that warn about each other. Such a warning says nothing about the

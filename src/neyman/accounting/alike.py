@@ -197,7 +197,7 @@ def _options(
         if categories is None:
             raise ValueError("categories: a histogram needs the number of its cells")
         least = least_error("histogram", n=n, budget=target, categories=categories)
-        squares = []
+        squares: list[tuple[str, float, float]] = []
         for name, make in CELLS.items():
             noise = _least_noise(make, target)
             if noise is not None:

@@ -113,7 +113,7 @@ def alike(
     if any(p == 1 for p in levels):
         raise ValueError(f"tails = {levels!r} must be below 1")
     every = (*KINDS, CANONICAL) if number == 1 else tuple(KINDS)
-    rows = []
+    rows: list[Alike] = []
     for kind in every if kinds is None else check.several("kinds", kinds, '["Gaussian"]'):
         if kind not in every:
             raise ValueError(f"kinds: {kind!r} must be one of {', '.join(map(repr, every))}")
@@ -236,7 +236,7 @@ def _summed(sigma: float, levels: tuple[float, ...]) -> Alike:
         more = rest * 4 * (k[-1] + 1) ** power / mass_sum
         return Bound(value * (1 - 4 * error), (value + more) * (1 + 4 * error), "upper", "sums")
 
-    at = []
+    at: list[Bound] = []
     for p in levels:
         low = int(np.argmax(tail * (1 - 4 * error) <= p * mass_sum))
         high = int(np.argmax((tail + rest) * (1 + 4 * error) <= p * mass_sum))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar, cast
 
 from neyman.auditing.black_box import SearchEvidence, searched
 from neyman.auditing.equal_canaries import key_of
 from neyman.auditing.evidence import ManyRuns, OneRun
+from neyman.auditing.output_features import Learner
 from neyman.auditing.rate_limits import (
     anytime_limit,
     checked_confidence,
@@ -21,6 +22,7 @@ from neyman.numerics.rounding import below
 
 __all__ = ["counts", "one_run", "scores", "search"]
 
+T = TypeVar("T")
 MOST = 10**9  # runs or canaries
 MIXED_UP = 6  # standard deviations below one half
 
@@ -130,7 +132,7 @@ def scores(
 
 def one_run(
     *,
-    canaries: Any,
+    canaries: object,
     guesses: int,
     correct: int,
     confidence: float | Fraction | str = 0.95,
@@ -182,15 +184,15 @@ def one_run(
 
 
 def search(
-    run: Callable[[Any], object],
-    data: Any,
-    neighbor: Any,
+    run: Callable[[T], object],
+    data: T,
+    neighbor: T,
     *,
-    claim: Any,
+    claim: object,
     runs: int = 20_000,
     confidence: float | Fraction | str = 0.95,
     neighboring: Relation = "any",
-    learner: Any = None,
+    learner: Learner | None = None,
     seed: int | None = None,
 ) -> SearchEvidence:
     """Search for a test that refutes a claim about a program, which is called and not read.
@@ -231,21 +233,22 @@ def search(
     )
 
 
-def _distinct(canaries: Any) -> Any:
+def _distinct(canaries: object) -> object:
     """The number of canaries, where these are given and not their number."""
     if not hasattr(canaries, "__len__"):
         return canaries
     if isinstance(canaries, (str, bytes)):
         raise TypeError("canaries must be a number or a sequence of canaries")
-    first: dict[Any, int] = {}
-    for i, canary in enumerate(canaries):
+    each = cast(Sequence[object], canaries)
+    first: dict[object, int] = {}
+    for i, canary in enumerate(each):
         earlier = first.setdefault(key_of(canary), i)
         if earlier != i:
             raise ValueError(
                 f"canaries[{i}] equals canaries[{earlier}]; each canary needs a coin of its own, "
                 "so use each one once"
             )
-    return len(canaries)
+    return len(each)
 
 
 def _count(name: str, value: object) -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -14,6 +14,7 @@ from scipy.special import ndtri
 from neyman.auditing.evidence import ManyRuns, claimed_curve
 from neyman.auditing.output_features import (
     Features,
+    Learner,
     Score,
     check_learner,
     features_of,
@@ -29,6 +30,7 @@ from neyman.numerics.rounding import below
 
 __all__ = ["SearchEvidence", "searched"]
 
+T = TypeVar("T")
 LEAST_RUNS, MOST_RUNS = 40, 10**7
 
 
@@ -51,15 +53,15 @@ class SearchEvidence(ManyRuns):
 
 
 def searched(
-    run: Callable[[Any], object],
-    data: Any,
-    neighbor: Any,
-    claim: Any,
+    run: Callable[[T], object],
+    data: T,
+    neighbor: T,
+    claim: object,
     runs: int,
     confidence: Fraction,
     *,
     neighboring: Relation,
-    learner: Any,
+    learner: Learner | None,
     seed: int | None,
 ) -> SearchEvidence:
     """Draw outputs in random order; a quarter teaches tests, a quarter chooses, half tests."""

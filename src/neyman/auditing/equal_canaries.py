@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from numbers import Number
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,13 +13,15 @@ from neyman.numerics.arrays import Array
 
 __all__ = ["key_of"]
 
+Key = tuple[Any, ...]
+"""What can be looked up: the name of a kind, and what is alike in equal canaries."""
 EXACT = 2.0**53  # whole numbers below it are floats
 
 
 class _ByEquality:
     """A value without a hash, compared by ==."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __hash__(self) -> int:
@@ -35,10 +37,11 @@ class _ByEquality:
             ) from error
 
 
-def key_of(canary: Any) -> Any:
+def key_of(canary: object) -> Key:
     """Return what can be looked up: 1 and 1.0 have one key, and so do 0.0 and -0.0."""
     if isinstance(canary, Mapping):
-        return "mapping", frozenset((name, key_of(value)) for name, value in canary.items())
+        entries = cast(Mapping[Any, Any], canary).items()
+        return "mapping", frozenset((name, key_of(value)) for name, value in entries)
     if is_dataclass(canary) and not isinstance(canary, type):
         values = (key_of(getattr(canary, field.name)) for field in fields(canary))
         return "dataclass", type(canary), tuple(values)
@@ -47,7 +50,7 @@ def key_of(canary: Any) -> Any:
     if isinstance(canary, Number):
         return _number(canary)
     if isinstance(canary, (list, tuple)):
-        return _sequence(canary)
+        return _sequence(cast(Sequence[object], canary))
     try:
         hash(canary)
     except TypeError:
@@ -55,7 +58,7 @@ def key_of(canary: Any) -> Any:
     return "object", canary
 
 
-def _number(value: Any) -> Any:
+def _number(value: Any) -> Key:
     try:
         near = float(value)
     except (OverflowError, ValueError):  # too large
@@ -67,12 +70,12 @@ def _number(value: Any) -> Any:
     return "exact", value
 
 
-def _floats(values: Array) -> Any:
+def _floats(values: Array) -> Key:
     floats = values.astype(float) + 0.0  # -0.0 becomes 0.0
     return "numbers", floats.shape, np.where(np.isnan(floats), np.nan, floats).tobytes()
 
 
-def _sequence(values: Any) -> Any:
+def _sequence(values: Sequence[object]) -> Key:
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, OverflowError):  # of several lengths
@@ -82,7 +85,7 @@ def _sequence(values: Any) -> Any:
     return _joined([key_of(value) for value in values])
 
 
-def _joined(keys: list[Any]) -> Any:
+def _joined(keys: list[Key]) -> Key:
     """The key of a sequence by those of its parts; that of an array if all are equal in shape."""
     if keys and all(key[:2] == keys[0][:2] and key[0] == "numbers" for key in keys):
         return "numbers", (len(keys), *keys[0][1]), b"".join(key[2] for key in keys)
@@ -95,11 +98,12 @@ def _small(array: Array) -> bool:
     return array.dtype.itemsize <= 8 and bool((~(sizes >= EXACT) | np.isinf(sizes)).all())
 
 
-def _array(array: Array) -> Any:
+def _array(array: Array) -> Key:
     kind = array.dtype.kind
     if kind in "biuf" and array.dtype.itemsize <= 8 and (kind == "f" or _small(array)):
         return _floats(array)
     if not array.ndim:
         item = array.item()
-        return ("object", str(item)) if isinstance(item, (np.generic, np.ndarray)) else key_of(item)
+        is_numpy = isinstance(item, (np.generic, np.ndarray))
+        return ("object", str(cast(object, item))) if is_numpy else key_of(item)
     return _joined([key_of(part) for part in (array.tolist() if array.ndim == 1 else array)])

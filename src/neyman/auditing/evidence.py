@@ -1,5 +1,8 @@
 """What an attack has shown: claims that it refutes, with a stated confidence."""
 
+# Arguments of Matplotlib's methods have no types.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math
@@ -8,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
@@ -55,7 +58,7 @@ class Evidence(ABC):
     confidence: Fraction
     neighboring: Relation
 
-    def refutes(self, claim: Any) -> bool:
+    def refutes(self, claim: object) -> bool:
         """Return True if the evidence refutes the claim at this confidence.
 
         The claim counts as true wherever its certified interval leaves a doubt.
@@ -113,7 +116,7 @@ class Evidence(ABC):
     @abstractmethod
     def _limits(self) -> str: ...
 
-    def sentence(self, claim: Any = None) -> str:
+    def sentence(self, claim: object = None) -> str:
         """Return in words what the evidence shows.
 
         Args:
@@ -141,7 +144,7 @@ class Evidence(ABC):
             text.append(f"Among Gaussian guarantees, it refutes mu = {shown}.")
         return " ".join([*text, self._limits()])
 
-    def figure(self, claim: Any, *, axes: Axes | None = None) -> Axes:
+    def figure(self, claim: object, *, axes: Axes | None = None) -> Axes:
         """Draw the claimed curve, the confidence region, and the part that is refuted.
 
         Args:
@@ -354,7 +357,7 @@ class OneRun(Evidence):
         return text
 
 
-def claimed_curve(claim: Any) -> Tradeoff:
+def claimed_curve(claim: object) -> Tradeoff:
     """Return the curve of a claim.
 
     Raises:

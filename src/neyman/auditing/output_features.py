@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from neyman.numerics.arrays import Array
 
-__all__ = ["Features", "Score", "check_learner", "features_of", "scores_by_name"]
+__all__ = ["Features", "Learner", "Score", "check_learner", "features_of", "scores_by_name"]
 
 MOST_NUMBERS = 32  # of an output that are looked at one by one
 MOST_PAIRED = 8  # of which all differences are looked at too
@@ -44,8 +44,9 @@ class Features:
 def _flat(output: object) -> tuple[str, list[float]]:
     """A text of the form of an output, and its numbers in order."""
     if isinstance(output, dict):
-        keys = sorted(output, key=repr)
-        return repr(keys), _flat([output[key] for key in keys])[1]
+        entries = cast(dict[object, object], output)
+        keys = sorted(entries, key=repr)
+        return repr(keys), _flat([entries[key] for key in keys])[1]
     try:
         array = np.asarray(output, dtype=float).ravel()
     except (TypeError, ValueError):
@@ -56,7 +57,7 @@ def _flat(output: object) -> tuple[str, list[float]]:
     return "", array.tolist()
 
 
-def _exact_text(item: Any) -> str:
+def _exact_text(item: object) -> str:
     return hex(item) if isinstance(item, int) else repr(item)
 
 
@@ -102,7 +103,18 @@ def lowest_bit(values: Array) -> Array:
     return np.where(mantissa == 0, 2000, np.maximum(exponent, 1) - 1075 + place)
 
 
-def scores_by_name(features: Features, labels: Array, learner: Any) -> dict[str, Score]:
+class Learner(Protocol):
+    """A classifier of rows of numbers, as in scikit-learn."""
+
+    def fit(self, numbers: Array, labels: Array, /) -> object:
+        """Learn from rows with the labels 0 and 1."""
+
+    def predict_proba(self, numbers: Array, /) -> Array:
+        """Return the probabilities of 0 and 1, a row for each row."""
+        ...
+
+
+def scores_by_name(features: Features, labels: Array, learner: Learner | None) -> dict[str, Score]:
     """Return scores by name, each learned from runs with their labels; higher means label 1.
 
     Args:
@@ -130,7 +142,7 @@ def scores_by_name(features: Features, labels: Array, learner: Any) -> dict[str,
     return scores
 
 
-def check_learner(learner: Any) -> None:
+def check_learner(learner: object) -> None:
     """Refuse a learner without the methods that a search calls."""
     if learner is None:
         return
@@ -142,7 +154,7 @@ def check_learner(learner: Any) -> None:
             )
 
 
-def _predicted(learner: Any, numbers: Array) -> Array:
+def _predicted(learner: Learner, numbers: Array) -> Array:
     answers = np.asarray(learner.predict_proba(numbers), dtype=float)
     if answers.shape != (len(numbers), 2):
         raise ValueError(
@@ -191,7 +203,7 @@ def _linear(numbers: Array, labels: Array) -> Score:
     scaled = (chosen - center) / spread
     gap = scaled[labels == 1].mean(axis=0) - scaled[labels == 0].mean(axis=0)
     within = sum(np.cov(scaled[labels == k], rowvar=False).reshape(len(gap), -1) for k in (0, 1))
-    weights = np.linalg.lstsq(within + 1e-9 * np.eye(len(gap)), gap, rcond=None)[0]
+    weights = cast(Array, np.linalg.lstsq(within + 1e-9 * np.eye(len(gap)), gap, rcond=None)[0])
 
     def score(features: Features) -> Array:
         return np.nan_to_num((features.numbers[:, inside] - center) / spread @ weights)

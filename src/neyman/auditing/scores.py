@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from scipy.special import ndtri
@@ -218,7 +218,7 @@ def lira(scores: object, shadows: object, members: object) -> Array:
         mean = np.where(chosen, shadow, 0).sum(axis=0) / count
         squares = (np.where(chosen, shadow - mean, 0) ** 2).sum(axis=0)
         common = squares.sum() / (count - 1).sum()
-        variance = np.where(count >= 32, squares / (count - 1), common)
+        variance = cast(Array, np.where(count >= 32, squares / (count - 1), common))
         variance = np.maximum(variance, LEAST_DEVIATION**2)
         terms.append(-((observed - mean) ** 2) / (2 * variance) - np.log(variance) / 2)
     return terms[0] - terms[1]

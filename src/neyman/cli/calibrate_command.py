@@ -1,5 +1,8 @@
 """``neyman calibrate plan.toml``: what a wanted error costs, and the errors at a promise."""
 
+# Arguments of Matplotlib's methods have no types.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import io
@@ -139,7 +142,7 @@ def _calibrated(plan: Plan, scale: Fraction, table: str, *, consistent: bool) ->
             _error(plan, at, table, consistent),
         )
 
-    curve = []
+    curve: list[Point] = []
     for factor in FACTORS:
         try:
             curve.append(point(scale * Fraction(factor)))

@@ -39,9 +39,9 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Pow: operator.pow,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Pow: lambda a, b: a**b,
 }
 
 
@@ -90,6 +90,8 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
             match _value(operand, unknowns):
                 case int() | float() | Fraction() as number:
                     return -number if isinstance(sign, ast.USub) else number
+                case _:
+                    pass
         case ast.Name(id=name) if name in unknowns:
             return unknowns[name]
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
@@ -113,7 +115,7 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
     )
 
 
-def _combined(node: ast.BinOp, left: Any, right: Any) -> Any:
+def _combined(node: ast.BinOp, left: object, right: object) -> object:
     """Return a sum or a multiple of mechanisms, or a calculated number; None for anything else."""
     match left, node.op, right:
         case Mechanism(), ast.Add(), Mechanism():
@@ -152,12 +154,12 @@ def _calculated(node: ast.BinOp, a: Any, b: Any) -> int | float | Fraction:
     return int(value) if exact and integral else value
 
 
-def _fraction(top: Any, bottom: Any = 1) -> Fraction:
+def _fraction(top: object, bottom: object = 1) -> Fraction:
     """Return a fraction as ``repr`` writes it."""
     return check.exact("Fraction", top) / check.exact("Fraction", bottom)
 
 
-def _option(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
+def _option(node: ast.expr, unknowns: Mapping[str, float]) -> object:
     """A keyword argument, which may also be true or false."""
     match node:
         case ast.Constant(value=bool() as value):
@@ -166,10 +168,10 @@ def _option(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
             return _value(node, unknowns)
 
 
-def _key(node: ast.expr) -> Any:
+def _key(node: ast.expr) -> object:
     """A key of a mapping: a constant, or a tuple of them."""
     value = _value(node, {})
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(cast(list[object], value)) if isinstance(value, list) else value
 
 
 def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., Any] | None:
@@ -184,7 +186,7 @@ def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., An
         case ast.Name(id=name) if name in _KNOWN:
             return getattr(neyman, name)
         case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in _KNOWN:
-            known = vars(getattr(neyman, name)).get(attr)
+            known: object = vars(cast(type, getattr(neyman, name))).get(attr)
             builds = isinstance(known, (classmethod, staticmethod)) and not attr.startswith("_")
             return getattr(getattr(neyman, name), attr) if builds else None
         case ast.Attribute(value=inner, attr=attr) if attr in (*COMBINATORS, "mechanism"):

@@ -89,7 +89,7 @@ def ledger_create(
     from neyman.cli.ledger_tables import account_dict
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
-        given = {
+        given: dict[str, Any] = {
             "dataset": dataset,
             "protects": protects,
             "neighboring": neighboring,
@@ -103,8 +103,9 @@ def ledger_create(
         elif dataset is None or cap is None:
             missing = "DATASET" if dataset is None else "--cap"
             raise ValueError(f"{missing} is missing: give a dataset and its --cap, or a --plan")
+        usual: dict[str, Any] = {"protects": "person", "neighboring": "replace-one"}
         account = book.create(
-            **{"protects": "person", "neighboring": "replace-one", **terms},
+            **usual | terms,
             currency=currency,
             parts=tuple(part or ()),
         )

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from rich.text import Text
 
@@ -55,7 +55,7 @@ def entry_dict(entry: Entry) -> dict[str, Any]:
     names = ("id", "state", "to", "part", "created", "finished", "key", "digest")
     content = {name: getattr(entry, name) for name in names}
     plan = _json(entry.plan)
-    name = plan.get("name") if isinstance(plan, dict) else None
+    name = cast(dict[str, Any], plan).get("name") if isinstance(plan, dict) else None
     return content | {"charge": str(entry.charge), "delta": str(entry.delta), "plan": name}
 
 
@@ -202,7 +202,7 @@ def _show_entries(entries: Sequence[Mapping[str, Any]]) -> None:
 def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
     """The last events of the chain (0: all), without the plans and mechanisms that they hold."""
     after = max(0, book.checkpoint().events - last) if last else 0
-    events = []
+    events: list[dict[str, Any]] = []
     for line in book.lines(after):
         try:
             events.append(_checked(line))
@@ -271,7 +271,7 @@ def _when(moment: str) -> str:
     return moment[:19].replace("T", " ")
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:

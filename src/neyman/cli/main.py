@@ -46,6 +46,7 @@ from neyman.numerics.bound import Bound, directed
 
 if TYPE_CHECKING:
     from neyman.accounting.calibrate import Budget
+    from neyman.publishing.release.folder import Release
 
 __all__ = ["app", "main"]
 
@@ -328,7 +329,7 @@ def run(
         _say_release(release, into, as_json)
 
 
-def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None:
+def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> None:
     """What a release cost and what it reveals, in a few lines."""
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import many
@@ -513,8 +514,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # what could not be printed has been said
             stream.flush()
-    atexit._run_exitfuncs()
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     os._exit(code if isinstance(code, int) else 1 if code else 0)
+
+
+def _word(_context: object, value: object) -> object:
+    return value
 
 
 def _keep_words(command: Any) -> None:
@@ -524,7 +529,7 @@ def _keep_words(command: Any) -> None:
     def unread(context: Any) -> list[Any]:
         options = parameters(context)
         for parameter in options:
-            parameter.process_value = lambda _, value: value
+            parameter.process_value = _word
         return options
 
     command.get_params = unread

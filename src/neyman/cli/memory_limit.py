@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ _STATUS = Path("/proc/self/status")
 
 
 @contextmanager
-def at_most(memory: str) -> Iterator[None]:
+def at_most(memory: str) -> Generator[None]:
     """Let this process take so much more memory than it has, and then fail instead of the machine.
 
     Elsewhere than on Linux nothing is limited.

@@ -116,9 +116,13 @@ def plan_init(
                 )
             out.print(f"Read it, then: neyman plan check {into}", markup=False)
 
-        content = {"plan": str(into), "columns": len(schema.columns), "typed": typed}
-        content["warnings"] = [warning] if warning else []
-        content["missing"] = SQL_RULE
+        content = {
+            "plan": str(into),
+            "columns": len(schema.columns),
+            "typed": typed,
+            "warnings": [warning] if warning else [],
+            "missing": SQL_RULE,
+        }
         answer(content, as_json, show)
 
 

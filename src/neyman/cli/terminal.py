@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from neyman.numerics.bound import Bound
 from neyman.storage.visible_text import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -75,7 +75,9 @@ class _Paper:
             def on_broken_pipe(self) -> None:
                 _unread(self.file)
 
-            def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+            def render(
+                self, renderable: RenderableType, options: ConsoleOptions | None = None
+            ) -> Iterator[Segment]:
                 for segment in super().render(renderable, options):
                     text = segment.text if segment.control else visible(segment.text)
                     yield segment._replace(text=text)
@@ -83,7 +85,7 @@ class _Paper:
         # Text is text: ":b:" in a key or in an address is no picture.
         return Paper(stderr=self._stderr, highlight=False, soft_wrap=True, emoji=False)
 
-    def print(self, *parts: Any, end: str = "\n", markup: bool = True) -> None:
+    def print(self, *parts: object, end: str = "\n", markup: bool = True) -> None:
         self.console.print(*parts, end=end, markup=markup)
 
 
@@ -101,7 +103,7 @@ def standard_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def answer(value: Any, as_json: bool, show: Callable[[], None]) -> None:
+def answer(value: object, as_json: bool, show: Callable[[], None]) -> None:
     """The answer of a command: one JSON document on stdout, or its readable form.
 
     By now the command has done what it was for: an answer that cannot be printed is neither bad
@@ -120,7 +122,7 @@ def answer(value: Any, as_json: bool, show: Callable[[], None]) -> None:
         failed(1, message, as_json=False)
 
 
-def _document(value: Any) -> None:
+def _document(value: object) -> None:
     plain = (sys.stdout.encoding or "").lower() != "utf-8"
     text = json.dumps(value, ensure_ascii=plain, indent=1, allow_nan=False)
     sys.stdout.write(visible(text) + "\n")
@@ -191,7 +193,7 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Generator[None]:
     """Say which ``--out`` could not be written, and what to give instead."""
     try:
         yield
@@ -219,7 +221,7 @@ def ends(bound: Bound) -> dict[str, Any]:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, float], None]]:
+def progress() -> Generator[Callable[[str, float], None]]:
     """A progress bar on stderr: call it with a stage's name and the part done."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -236,7 +238,7 @@ def progress() -> Iterator[Callable[[str, float], None]]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def working(what: str) -> Generator[None]:
     """A turning wheel on stderr, for what takes a while and cannot say how long."""
     with _errors.console.status(what):
         yield
@@ -245,7 +247,7 @@ def working(what: str) -> Iterator[None]:
 @contextmanager
 def failing(
     as_json: bool, interrupted: str = "the command was stopped before its end"
-) -> Iterator[None]:
+) -> Generator[None]:
     """Turn what goes wrong inside into one message and the exit code that it stands for.
 
     Args:
@@ -310,7 +312,7 @@ def failed(code: int, message: str, as_json: bool) -> NoReturn:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def _terminable() -> Generator[None]:
     """Ctrl-C and SIGTERM interrupt a command, so that it can clean up.
 
     Before it, Ctrl-C ends the process (``cli/interrupt.py``). After it, the command has done its

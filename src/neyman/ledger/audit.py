@@ -29,6 +29,8 @@ from neyman.numerics.canonical_order import order_key
 __all__ = ["Audit", "audit", "behind"]
 
 _MOST_PROBLEMS = 50
+_Pair = tuple[str, str]
+_Purse = tuple[str, str, str]
 _ENTRY = (int, str, str, str, str, int, int, int, str, int | None)
 
 
@@ -146,12 +148,12 @@ class _Replay:
     id: str = ""
     number: int = 0
     head: str = START
-    accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    purses: dict[tuple[str, str, str], list[Any]] = field(default_factory=dict)
-    above: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    entries: dict[int, _Entry] = field(default_factory=dict)
-    published: dict[tuple[str, str], int] = field(default_factory=dict)
-    files: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    accounts: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    purses: dict[_Purse, list[Any]] = field(default_factory=dict[_Purse, list[Any]])
+    above: dict[_Pair, tuple[str, ...]] = field(default_factory=dict[_Pair, tuple[str, ...]])
+    entries: dict[int, _Entry] = field(default_factory=dict[int, _Entry])
+    published: dict[_Pair, int] = field(default_factory=dict[_Pair, int])
+    files: dict[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
 
     def say(self, problem: str) -> None:
         """One more problem, unless there are many already."""

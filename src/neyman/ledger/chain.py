@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -193,7 +193,7 @@ def write_checkpoint(
 
 
 @contextmanager
-def _only_one(folder: Path, wait: float) -> Iterator[None]:
+def _only_one(folder: Path, wait: float) -> Generator[None]:
     """Make other writers of checkpoints in a folder wait; then make its names durable."""
     handle = lock(folder.resolve(), wait)
     if handle is None:  # the file may then fall behind, which is harmless

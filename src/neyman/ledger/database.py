@@ -106,11 +106,11 @@ TABLES = (
 class Transaction(Protocol):
     """A use of the database: all of it happens or none; others see none of it before."""
 
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows that a query with ``?`` for the values answers with, read at once."""
         ...
 
-    def run(self, query: str, *values: Any) -> None:
+    def run(self, query: str, *values: object) -> None:
         """Carry out a statement; a store may do so, and refuse, as late as when it commits."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import cast, get_args
 
 from neyman.ledger.database import MOST_ROWS, Transaction
 from neyman.ledger.records import Entry, LedgerError, State
@@ -85,7 +85,7 @@ def _entry(
     number: int,
     dataset: str,
     key: str,
-    state: Any,
+    state: str,
     to: str,
     part: str,
     reserved: str,
@@ -98,7 +98,7 @@ def _entry(
         id=number,
         dataset=dataset,
         key=key,
-        state=state,
+        state=cast(State, state),
         charge=fraction(event, "charge"),
         delta=fraction(event, "delta"),
         mechanisms=json_value(typed_field(event, "mechanisms", str)),

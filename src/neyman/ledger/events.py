@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -67,7 +67,12 @@ class Writer:
         self._holder(terms, terms["to"], terms["of"], parts, event)
 
     def _holder(
-        self, terms: Mapping[str, Any], holder: str, parent: str | None, parts: Any, event: int
+        self,
+        terms: Mapping[str, Any],
+        holder: str,
+        parent: str | None,
+        parts: Iterable[str],
+        event: int,
     ) -> None:
         dataset = terms["dataset"]
         query = "SELECT ancestor FROM above WHERE dataset = ? AND holder = ?"
@@ -96,7 +101,7 @@ class Writer:
             *(terms["units"], terms["delta_units"], event),
         )
 
-    def begin(self, entry: int, **more: Any) -> None:
+    def begin(self, entry: int, **more: object) -> None:
         """An entry that is reserved begins reading."""
         self.append("begin", {"entry": entry, **more})
         self.db.run("UPDATE entry SET state = 'reading' WHERE id = ?", entry)
@@ -107,7 +112,7 @@ class Writer:
         self.db.run("UPDATE entry SET state = 'void', ended = ? WHERE id = ?", event, entry)
 
     def finish(
-        self, entry: int, published: int, hashes: Mapping[str, str], attempt: str, **more: Any
+        self, entry: int, published: int, hashes: Mapping[str, str], attempt: str, **more: object
     ) -> None:
         """An entry that is reading is released.
 

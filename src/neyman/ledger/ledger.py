@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from neyman import notebook
 from neyman.accounting.semantics.digits import plain
@@ -134,8 +134,8 @@ class Ledger:
         neighboring: Neighboring,
         rows: int = 1,
         currency: str = "zcdp",
-        cap: Any,
-        delta_cap: Any = 0,
+        cap: object,
+        delta_cap: object = 0,
         parts: tuple[str, ...] | list[str] = (),
     ) -> Account:
         """Register a dataset version; create the ledger if it does not exist.
@@ -173,7 +173,7 @@ class Ledger:
             return account(write.db, dataset)
 
     def allocate(
-        self, dataset: str, to: str, *, cap: Any, delta_cap: Any = None, of: str = ""
+        self, dataset: str, to: str, *, cap: object, delta_cap: object = None, of: str = ""
     ) -> Account:
         """Allocate part of an account, or of an allocation, to a team or project.
 
@@ -257,8 +257,8 @@ class Ledger:
         protects: str,
         neighboring: Neighboring,
         rows: int,
-        charge: Any,
-        delta: Any = 0,
+        charge: object,
+        delta: object = 0,
         to: str = "",
         part: str = "",
     ) -> Account:
@@ -298,9 +298,9 @@ class Ledger:
         protects: str,
         neighboring: Neighboring,
         rows: int,
-        charge: Any,
-        delta: Any = 0,
-        mechanisms: Any,
+        charge: object,
+        delta: object = 0,
+        mechanisms: object,
         plan: str,
         to: str = "",
         part: str = "",
@@ -558,7 +558,7 @@ class Ledger:
             return self._store.reserve_fast(Reservation(*whose, *unit, *units, line))
 
     @contextmanager
-    def _reading(self, saved: Path | None = None) -> Iterator[Transaction]:
+    def _reading(self, saved: Path | None = None) -> Generator[Transaction]:
         # Looked up before the moment that is seen: one that is made meanwhile would be ahead of it.
         had = saved and Checkpoint.load(saved)
         with _sound(self._store.where), self._store.reading() as db:
@@ -567,7 +567,7 @@ class Ledger:
             yield db
 
     @contextmanager
-    def _writing(self) -> Iterator[Writer]:
+    def _writing(self) -> Generator[Writer]:
         with _sound(self._store.where), self._store.writing() as db:
             if self._checkpoint_path:
                 _refuse_behind(
@@ -597,12 +597,12 @@ def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, list):
             texts(has.get(name))
         else:
-            typed_field(has, name, type(value))
+            typed_field(has, name, type(cast(object, value)))
     return has
 
 
 @contextmanager
-def _sound(where: str) -> Iterator[None]:
+def _sound(where: str) -> Generator[None]:
     """Refuse a ledger whose rows are damaged; errors of our own pass as they are."""
     try:
         yield

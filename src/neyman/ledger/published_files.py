@@ -84,7 +84,7 @@ def _unzipped(zipped: int, content: bytes) -> bytes:
 
     No more is made of a piece than one can hold, whatever it says.
     """
-    if not isinstance(content, bytes):
+    if not isinstance(content, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         return b""
     try:
         return zlib.decompressobj().decompress(content, PIECE + 1) if zipped else content
@@ -100,18 +100,18 @@ def inside(path: str) -> bool:
 
 def check_files(files: Mapping[str, bytes | Path]) -> None:
     """Refuse names outside the release, and what are no contents, before anything is stored."""
-    if not isinstance(files, Mapping):
+    if not isinstance(files, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"files must be contents by path, not {type(files).__name__}")
     if not files:
         raise ValueError("files is empty: a release has at least one file")
     for path, content in files.items():
-        if not isinstance(path, str) or not inside(path):
+        if not isinstance(path, str) or not inside(path):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"files has {path!r}: paths are inside the release, as 'tables/a.csv'")
         try:
             path.encode()
         except UnicodeEncodeError:
             raise ValueError(f"files has {path!r}, which is no text in UTF-8") from None
-        if not isinstance(content, (bytes, Path)):
+        if not isinstance(content, (bytes, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
             kind = type(content).__name__
             raise TypeError(f"files[{path!r}] must be bytes or a Path, not {kind}")
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from types import UnionType
-from typing import Any
+from typing import Any, cast
 
 from neyman.ledger.database import MOST_ROWS, Transaction
 from neyman.ledger.records import LedgerError
@@ -64,13 +64,15 @@ def typed(row: tuple[Any, ...], kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
 
 
 def typed_rows(
-    db: Transaction, kinds: tuple[Kind, ...], query: str, *values: Any
+    db: Transaction, kinds: tuple[Kind, ...], query: str, *values: object
 ) -> list[tuple[Any, ...]]:
     """Return the rows of a query; see `typed`."""
     return [typed(row, kinds) for row in db.rows(query, *values)]
 
 
-def one_row(db: Transaction, kinds: tuple[Kind, ...], query: str, *values: Any) -> tuple[Any, ...]:
+def one_row(
+    db: Transaction, kinds: tuple[Kind, ...], query: str, *values: object
+) -> tuple[Any, ...]:
     """Return the only row of a query; see `typed`.
 
     Raises:
@@ -91,7 +93,7 @@ def fields(line: str) -> dict[str, Any]:
     content = json_value(line)
     if not isinstance(content, dict):
         raise Damage("an event is not a JSON object")
-    return content
+    return cast(dict[str, Any], content)
 
 
 def typed_field(event: Mapping[str, Any], name: str, kind: Kind) -> Any:
@@ -133,16 +135,16 @@ def rational(text: str) -> Fraction:
     return Fraction(text)
 
 
-def texts(value: Any) -> list[str]:
+def texts(value: object) -> list[str]:
     """Return a list of texts, from JSON text or as it came of it.
 
     Raises:
         Damage: it is none.
     """
     items = json_value(value) if isinstance(value, str) else value
-    if not isinstance(items, list) or not _are_texts(items):
+    if not isinstance(items, list) or not _are_texts(cast(list[object], items)):
         raise Damage("a list of names is none")
-    return items
+    return cast(list[str], items)
 
 
 def hashes(event: Mapping[str, Any]) -> dict[str, str]:
@@ -169,7 +171,7 @@ def json_value(text: str) -> Any:
         raise Damage(f"a text is not JSON: {str(error)[:80]}") from None
 
 
-def _beyond(value: Any) -> bool:
+def _beyond(value: object) -> bool:
     return isinstance(value, int) and abs(value) > MOST_ROWS
 
 
@@ -177,5 +179,5 @@ def _are_texts(values: Iterable[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "missing" if value is None else repr(value)[:60]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from fractions import Fraction
-from typing import Any
 
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account
@@ -39,7 +38,7 @@ class Throwaway(Ledger):
 
     throwaway = True
 
-    def __init__(self, cap: Any, *, currency: str = "zcdp", delta_cap: Any = 0) -> None:
+    def __init__(self, cap: object, *, currency: str = "zcdp", delta_cap: object = 0) -> None:
         terms = account_terms(
             "trial@1", "person", "replace-one", 1, currency, cap, delta_cap, ()
         )  # refuses what `create` would refuse later
@@ -68,7 +67,7 @@ class Throwaway(Ledger):
         )
 
 
-def throwaway(cap: Any, *, currency: str = "zcdp", delta_cap: Any = 0) -> Throwaway:
+def throwaway(cap: object, *, currency: str = "zcdp", delta_cap: object = 0) -> Throwaway:
     """Make a temporary ledger for trying things. Nothing is guaranteed across sessions.
 
     Args:

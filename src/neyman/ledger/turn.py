@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,7 +20,7 @@ __all__ = ["file_turn", "waited"]
 
 
 @contextmanager
-def file_turn(ledger: Path, key: str, wait: float) -> Iterator[None]:
+def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
     """Hold the turn of a plan on a ledger in a file: a lock on an empty file beside the ledger.
 
     Args:

@@ -22,7 +22,7 @@ def store_at(url: str | os.PathLike[str], wait: float) -> Store:
         ValueError: it names neither.
     """
     path = os.fspath(url)
-    if not isinstance(path, str) or not path or path == ":memory:" or not _encodes(path):
+    if not isinstance(path, str) or not path or path == ":memory:" or not _encodes(path):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"url = {url!r} must be the path of a file, such as 'ledger.db'")
     if path.startswith(("postgresql://", "postgres://")):
         from neyman.ledger.postgres.store import PostgreSQL

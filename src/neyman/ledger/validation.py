@@ -42,12 +42,12 @@ def account_terms(
     neighboring: Neighboring,
     rows: int,
     currency: str,
-    cap: Any,
-    delta_cap: Any,
-    parts: Any,
+    cap: object,
+    delta_cap: object,
+    parts: object,
 ) -> dict[str, Any]:
     """The event that registers a dataset version (see `Ledger.create`)."""
-    if not isinstance(dataset, str) or len(dataset) > 200 or not _DATASET.fullmatch(dataset):
+    if not isinstance(dataset, str) or len(dataset) > 200 or not _DATASET.fullmatch(dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"dataset = {_shown(dataset)} must be name@version, of letters, digits and ._- , as"
             " 'census@1'"
@@ -71,7 +71,9 @@ def account_terms(
     }
 
 
-def allocation_terms(dataset: str, to: str, of: str, cap: Any, delta_cap: Any) -> dict[str, Any]:
+def allocation_terms(
+    dataset: str, to: str, of: str, cap: object, delta_cap: object
+) -> dict[str, Any]:
     """The event that makes an allocation (see `Ledger.allocate`)."""
     return {"dataset": dataset, "to": _name("to", to), "of": of, **_caps(cap, delta_cap)}
 
@@ -81,9 +83,9 @@ def reservation_terms(
     to: str,
     part: str,
     key: str,
-    charge: Any,
-    delta: Any,
-    mechanisms: Any,
+    charge: object,
+    delta: object,
+    mechanisms: object,
     plan: str,
 ) -> dict[str, Any]:
     """The event that reserves a spend, but for its entry's number (see `Ledger.reserve`)."""
@@ -108,7 +110,7 @@ def reservation_terms(
     }
 
 
-def amount(name: str, value: Any) -> Fraction:
+def amount(name: str, value: object) -> Fraction:
     """A charge, a cap or a delta, exactly."""
     number = check.exact(name, value)
     if number < 0:
@@ -128,7 +130,7 @@ def ratio(number: Fraction) -> str:
 
 def text(name: str, value: str) -> str:
     """A short text on one line."""
-    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value.strip()) <= 200:
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value.strip()) <= 200:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"{name} = {_shown(value)} must be a text of 1 to 200 characters, on one line"
         )
@@ -169,7 +171,7 @@ def replacement(dataset: str) -> str:
     )
 
 
-def names(**given: Any) -> None:
+def names(**given: object) -> None:
     """Refuse what cannot be a name that the ledger has, before a database is asked for it."""
     for name, value in given.items():
         if not isinstance(value, str) or not value.isprintable() or len(value) > 200:
@@ -182,7 +184,7 @@ def unit_of(protects: str, neighboring: Neighboring, rows: int) -> tuple[str, Ne
     return protects, neighboring, _rows(rows)
 
 
-def _json_text(name: str, value: Any) -> str:
+def _json_text(name: str, value: object) -> str:
     """What JSON can hold, as JSON."""
     try:
         return json.dumps(value, allow_nan=False)
@@ -190,11 +192,11 @@ def _json_text(name: str, value: Any) -> str:
         raise ValueError(f"{name} must be what JSON can hold: {error}") from None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return repr(value)[:200]
 
 
-def _caps(cap: Any, delta_cap: Any) -> dict[str, Any]:
+def _caps(cap: object, delta_cap: object) -> dict[str, Any]:
     most, most_delta = amount("cap", cap), amount("delta_cap", delta_cap)
     if not most:
         raise ValueError(f"cap = {cap!r} must be above 0")
@@ -220,7 +222,7 @@ def _caps(cap: Any, delta_cap: Any) -> dict[str, Any]:
     }
 
 
-def _name(argument: str, value: Any) -> str:
+def _name(argument: str, value: object) -> str:
     if not isinstance(value, str) or len(value) > 100 or not _NAME.fullmatch(value):
         raise ValueError(
             f"{argument} = {_shown(value)} must be a name of letters, digits and ._- , as 'team-a'"
@@ -228,7 +230,7 @@ def _name(argument: str, value: Any) -> str:
     return value
 
 
-def _rows(value: Any) -> int:
+def _rows(value: object) -> int:
     number = check.integer("rows", value, 1)
     if number > 10**15:
         raise ValueError(f"rows = {value!r} must be at most 10^15")

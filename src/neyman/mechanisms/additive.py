@@ -302,7 +302,7 @@ def shift_vectors(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int
         raise TypeError(f"sensitivity = {sensitivity!r} must be a whole number or integer vectors")
     vectors: set[tuple[int, ...]] = set()
     for vector in sensitivity:
-        if not isinstance(vector, Iterable) or isinstance(vector, (str, bytes)):
+        if not isinstance(vector, Iterable) or isinstance(vector, (str, bytes)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"sensitivity = {sensitivity!r} must be a whole number or a set of integer "
                 "vectors, such as [(1, 1)]"

@@ -19,6 +19,7 @@ from itertools import combinations_with_replacement, product
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, cast
 
 from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.loss import Part
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff
 from neyman.mechanisms.description import MOST_COUNT, Description
@@ -137,7 +138,7 @@ class Mechanism(Description):
 
     def __add__(self, other: Mechanism) -> Mechanism:
         """Both, with independent noise."""
-        if not isinstance(other, Mechanism):
+        if not isinstance(other, Mechanism):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
         return Composed.of([(self, 1), (other, 1)])
 
@@ -226,7 +227,7 @@ class Mechanism(Description):
         Raises:
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
         """
-        if not isinstance(description, Mapping):
+        if not isinstance(description, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"description = {description!r} must be an object with a 'type'")
         kind = description.get("type")
         name = kind if isinstance(kind, str) else ""
@@ -332,7 +333,8 @@ class Composed(Mechanism):
 
         Where there are more than 256 of them only rho-zCDP is claimed.
         """
-        known, open_ = [], []
+        known: list[tuple[Part, int]] = []
+        open_: list[list[Composition]] = []
         for mechanism, count in self.parts:
             options = mechanism.losses()
             if len(options) == 1:
@@ -481,6 +483,7 @@ def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
 def _check_texts(description: Mapping[str, Any]) -> None:
     """Refuse text that is no number, by the name of its field."""
     for name, value in description.items():
-        for entry in value if isinstance(value, (list, tuple)) else [value]:
+        entries = cast(Sequence[object], value if isinstance(value, (list, tuple)) else [value])
+        for entry in entries:
             if name not in NAMES and isinstance(entry, str):
                 check.exact(name, entry)

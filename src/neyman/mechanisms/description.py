@@ -245,8 +245,8 @@ def from_json_number(value: T) -> T | Fraction:
 def from_json(kind: str, value: object) -> object:
     """Return the value that `to_json` wrote, for a field whose annotation is ``kind``."""
     first = kind.partition(" | ")[0].rpartition(".")[2]
-    for name, family in Description._families.items():
-        if first == name or first in family._kinds:
+    for name, family in Description._families.items():  # pyright: ignore[reportPrivateUsage]
+        if first == name or first in family._kinds:  # pyright: ignore[reportPrivateUsage]
             return cast(Any, family).from_dict(value)
     if "Fraction" not in kind:
         return value

@@ -194,13 +194,13 @@ class Marginals(Mechanism):
             By part unit * r_B with noise, an array with an axis for each of its attributes.
         """
         sizes = dict(self.sizes)
-        exact = {}
-        for names, table in tables.items():
+        exact: dict[Part, NDArray[np.int64]] = {}
+        for names, given in tables.items():
             part = ordered("tables", names, sizes)
-            exact[part] = _transposed(names, part, table, sizes)
+            exact[part] = _transposed(names, part, given, sizes)
         source = SecureBits() if bits is None else bits
         covering = {part: _within(part, exact) for part, _ in self.noise}
-        noisy = {}
+        noisy: dict[Part, NDArray[np.int64]] = {}
         for part, variance in self.noise:
             table = exact[covering[part]]
             axes = tuple(i for i, name in enumerate(covering[part]) if name not in part)
@@ -245,7 +245,7 @@ class Marginals(Mechanism):
                 values = values - values.mean(axis=axis, keepdims=True)
             parts[part] = values / (self.unit * math.prod(sizes[name] for name in part))
         wanted = self.finest() if marginals is None else marginals
-        estimates = {}
+        estimates: dict[Part, Estimate] = {}
         for names in wanted:
             of = ordered("marginals", names, sizes)
             if of not in parts:
@@ -304,7 +304,7 @@ def share(marginal: Part, part: Part, sizes: Mapping[str, int]) -> float:
 
 def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     """Attributes with how many values they have; refuses what is none."""
-    if not isinstance(sizes, Mapping) or not 1 <= len(sizes) <= MOST_ATTRIBUTES:
+    if not isinstance(sizes, Mapping) or not 1 <= len(sizes) <= MOST_ATTRIBUTES:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"sizes = {sizes!r} must give from 1 to {MOST_ATTRIBUTES} attributes their number of "
             "values, such as {'age': 10, 'sex': 2}"
@@ -314,7 +314,7 @@ def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Part:
     """Attributes in the order of the sizes, each once; refuses those that are not there."""
-    if not isinstance(names, Iterable):
+    if not isinstance(names, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{argument}: {names!r} must be attributes, such as ('age', 'sex')")
     given = (names,) if isinstance(names, str) else tuple(names)
     for name in given:

@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +128,7 @@ class MarginalStrategy:
             for part in subsets(of):
                 spread = math.prod(self.sizes[name] for name in of if name not in part)
                 parts[part] = parts.get(part, 0.0) + 1 / (noise * spread)
-        rows = []
+        rows: list[Compared] = []
         for of in self.weights:
             equal = math.fsum(
                 share(of, part, self.sizes) / parts[part]
@@ -197,14 +197,16 @@ def optimal_marginals(
         1.995
     """
     own = checked_sizes(sizes)
-    if isinstance(workload, str) or not isinstance(workload, Iterable):
+    if isinstance(workload, str) or not isinstance(workload, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"workload = {workload!r} must be marginals by their attributes, such as "
             "[('age', 'sex'), ('race',)]"
         )
-    pairs = workload.items() if isinstance(workload, Mapping) else ((of, 1.0) for of in workload)
+    each = cast(Iterable[Part], workload)
+    given = cast(Mapping[Part, float], workload) if isinstance(workload, Mapping) else None
     weights: dict[Part, float] = {}
-    for names, weight in pairs:
+    for names in each:
+        weight = 1.0 if given is None else given[names]
         of = ordered("workload", names, own)
         if of in weights:
             raise ValueError(f"workload has the marginal {of} twice")
@@ -282,7 +284,7 @@ def _variances(
     sizes: Mapping[str, int], weights: Mapping[Part, float], parts: list[Part], objective: str
 ) -> Floats:
     """c by marginal and part, weighed; for a sum of variances its one row."""
-    from scipy.sparse import csr_array
+    from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs]
 
     place = {part: i for i, part in enumerate(parts)}
     entries: list[tuple[int, int, float]] = []
@@ -297,8 +299,8 @@ def _variances(
     if objective == "total":
         return np.bincount(columns, weights=values, minlength=len(parts)).astype(float)[None, :]
     shown = [i for i, of in enumerate(weights) if any(p in place for p in subsets(of))]
-    table = csr_array((values, (rows, columns)), shape=(len(weights), len(parts)))[shown]
-    return cast(Floats, table)  # it has the operators that are used
+    table = csr_array((values, (rows, columns)), shape=(len(weights), len(parts)))
+    return cast(Any, table)[shown]  # it has the operators that are used
 
 
 def _balanced(variances: Floats, costs: Floats) -> tuple[Floats, float, Floats]:

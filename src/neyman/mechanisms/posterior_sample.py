@@ -86,7 +86,7 @@ class PosteriorSample(Mechanism):
     sigma: float | Fraction | None = field(default=None, metadata=POSITIVE)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.exact, bool):
+        if not isinstance(self.exact, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"exact = {self.exact!r} must be True or False")
         given = [n for n in ("total_variation", "wasserstein") if getattr(self, n) is not None]
         if self.exact and (given or self.sigma is not None):

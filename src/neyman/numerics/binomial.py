@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import gammaln  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import gammaln
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT

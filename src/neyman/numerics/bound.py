@@ -189,7 +189,7 @@ def _ends(other: object) -> tuple[Any, Any] | None:
     return number, number
 
 
-def _plain(scalar: Any) -> Any:
+def _plain(scalar: Any) -> int | Fraction | float | None:
     """Return a scalar of another library as an exact Python number; None if it is none."""
     try:
         if hasattr(scalar, "__index__"):

@@ -137,7 +137,7 @@ def _numbers(record: Any, most: int) -> list[float]:
         return []
 
 
-def _number(entry: Any) -> float:
+def _number(entry: object) -> float:
     try:
         if isinstance(entry, (complex, np.complexfloating)):
             return math.nan

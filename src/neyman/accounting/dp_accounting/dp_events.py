@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from scipy.special import betainc
 
@@ -333,10 +333,9 @@ def _tree(event: Any, neighboring: Neighboring) -> Mechanism:
             "SingleEpochTreeAggregationDpEvent fixes the leaf of each record: one that is added "
             'or removed moves the others; ask with neighboring="replace-one"',
         )
-    counts = event.step_counts
-    if not isinstance(counts, list | tuple):
-        counts = [counts]
-    steps = [check.integer("step_counts", n) for n in counts]
+    counts: Any = event.step_counts
+    each = cast(Sequence[object], counts if isinstance(counts, list | tuple) else [counts])
+    steps = [check.integer("step_counts", n) for n in each]
     if not steps:
         raise ValueError(f"step_counts = {event.step_counts!r} must have at least one tree")
     depth = max(steps).bit_length()

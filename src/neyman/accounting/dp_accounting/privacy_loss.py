@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,10 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.relation import Neighboring, Relation, neighboring_of, relation_of
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+    from dp_accounting import DpEvent  # pyright: ignore[reportMissingTypeStubs]
+    from dp_accounting.pld.privacy_loss_distribution import (  # pyright: ignore[reportMissingTypeStubs]
+        PrivacyLossDistribution,
+    )
 
     from neyman.accounting.dp_accounting.accountant import NeymanAccountant
 
@@ -340,7 +343,7 @@ def _delta(pld: Any, epsilon: Array) -> Array:
 
 def _read(pld: PrivacyLossDistribution, step: float) -> _Table:
     """One direction, from its delta at its own grid points."""
-    low, high = _window(lambda epsilon: _delta(pld, epsilon), step, 0.0)
+    low, high = _window(partial(_delta, pld), step, 0.0)
     return _connected(low, step, _delta(pld, np.arange(low, high + 1) * step))
 
 

@@ -166,7 +166,7 @@ class Expansion:
         """
         alpha = check.probability("level", level)
         value = max(self._power(p, q, alpha) for p, q in self.pairs)
-        apart = []
+        apart: list[tuple[float, float]] = []
         for p, q in self.pairs:
             ahead, behind = p.band, q.band
             if ahead is None or behind is None:

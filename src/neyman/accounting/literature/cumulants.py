@@ -86,7 +86,8 @@ def _moments(loss: Loss) -> _Moments:
     # Two sums and a product: 4 units of K's terms. A power of e, the wave, whose angle errs by 32
     # units, a product, and a sum of 16: 42. They count twice below, so for 128 units and more.
     rounding += 16 * UNIT * (1 + abs(origin) + r * abs(mean) + GROWTH)
-    values, errors = [], []
+    values: list[float] = []
+    errors: list[float] = []
     for j in range(MOST + 1):
         scale = math.factorial(j) / r**j
         values.append(scale * 2 / POINTS * float(np.real(mgf * np.exp(-1j * j * angles)).sum()))
@@ -115,7 +116,8 @@ def normal_band(losses: Composition) -> float | None:
 
     Source: Shevtsova 2010 for the constant.
     """
-    above, below = [], []
+    above: list[float] = []
+    below: list[float] = []
     for loss, n in losses.parts:
         if isinstance(loss, LossBracket):
             return None
@@ -138,7 +140,9 @@ def fourth_moment(losses: Composition, mean: float) -> float:
         losses: independent losses of one ordered pair.
         mean: about the mean of S.
     """
-    excess, square, places, sizes = [], [], [-mean], [abs(mean)]
+    excess: list[float] = []
+    square: list[float] = []
+    places, sizes = [-mean], [abs(mean)]
     off = 0.0
     for loss, n in losses.parts:
         m = _moments(loss)

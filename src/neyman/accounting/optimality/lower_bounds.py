@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 from scipy.special import bdtr, bdtrc, gammaln
@@ -114,13 +115,13 @@ def best_pair(
 
     high = most
     low = most * 1e-3 / max(n, 1)
-    places = np.geomspace(low, high, DISTANCES)
+    places = cast(Array, np.geomspace(low, high, DISTANCES))
     best = 0.0
     for _ in range(2):
         values = np.array([bound(float(d)) for d in places])
         best = max(best, float(values.max()))
         i = int(np.argmax(values))
-        ends = places[max(i - 1, 0)], places[min(i + 1, len(places) - 1)]
+        ends = float(places[max(i - 1, 0)]), float(places[min(i + 1, len(places) - 1)])
         places = np.geomspace(*ends, 12)
     return max(best, bound(float(places[len(places) // 2]), MANY_BLOCKS)) * (1 - SLACK)
 

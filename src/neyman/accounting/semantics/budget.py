@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import ndtr, ndtri
 
 from neyman.accounting.calibrate import Budget
 from neyman.accounting.charge import charge

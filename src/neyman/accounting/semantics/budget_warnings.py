@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import ndtr, ndtri
 
 from neyman.accounting.semantics.budget import PlanBudget
 from neyman.accounting.semantics.digits import plain

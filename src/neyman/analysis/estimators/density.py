@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import betaincinv
 
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped

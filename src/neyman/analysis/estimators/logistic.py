@@ -134,9 +134,9 @@ def logistic(
         raise ValueError(f"x has {size} columns; it must have at most {MOST_FEATURES}")
     if n > MOST_RECORDS:
         raise ValueError(f"x has {n} records; it must have at most {MOST_RECORDS}")
-    if not isinstance(intercept, bool):
+    if not isinstance(intercept, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"intercept = {intercept!r} must be True or False")
-    if not isinstance(sampling, bool):
+    if not isinstance(sampling, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"sampling = {sampling!r} must be True or False")
     ball = radius_of(radius)
     weight = check.between("penalty", penalty, LEAST_PENALTY, MOST_PENALTY)

@@ -100,7 +100,7 @@ def gradient_width(reach: float) -> float:
 
 def _box_bound(boxes: Floats) -> Floats:
     """Bound the square over each box, whose columns are the ends of |w|, of a, and of b."""
-    sizes = []
+    sizes: list[Floats] = []
     for last in (boxes[:, 3], boxes[:, 5]):
         sine = np.sin(last)
         t = np.where(sine >= 0, boxes[:, 1], boxes[:, 0]) * sine

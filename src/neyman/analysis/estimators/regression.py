@@ -110,7 +110,7 @@ def regression(
     # Where n is secret no refusal may depend on it: sums that wrap around spoil the value alone.
     if relation == "replace-one" and n > MOST_RECORDS:
         raise ValueError(f"x must have at most {MOST_RECORDS} records")
-    if not isinstance(intercept, bool):
+    if not isinstance(intercept, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"intercept = {intercept!r} must be True or False")
     if relation == "add-remove" and not intercept:
         raise ValueError(

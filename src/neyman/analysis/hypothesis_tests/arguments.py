@@ -59,7 +59,7 @@ def alternative_of(value: object) -> Alternative:
             f"alternative = {value!r} must be {', '.join(map(repr, ALTERNATIVES[:-1]))} or "
             f"{ALTERNATIVES[-1]!r}"
         )
-    return cast(Alternative, value)
+    return value
 
 
 def noise_of(budget: Described) -> CanonicalNoise:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.dp_sgd import DPSGD
-from neyman.numerics.relation import Neighboring
 from neyman.publishing.release.charged_call import call_guarantee
 from neyman.publishing.release.field_comparison import Differs, intervals
 from neyman.publishing.release.receipt import versions
@@ -179,7 +178,7 @@ def draft(
         terms=json.loads(terms.to_json()),
         key=terms.key,
         unit=UnitPart(protects=protects, rows=1),
-        neighboring=cast(Neighboring, terms.mechanism.neighboring),
+        neighboring=terms.mechanism.neighboring,
         guarantee=call_guarantee(terms.mechanism),
         proof="TR-1 to TR-4 of docs/certificates/training.md",
         conditions=(*CONDITIONS, *together),

@@ -70,7 +70,7 @@ class Terms:
             )
         if mechanism.steps > MOST_STEPS:
             raise ValueError(f"mechanism has {mechanism.steps} steps; at most {MOST_STEPS:g} run")
-        if not name or not isinstance(name, str):
+        if not name or not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"name = {name!r} must be text that names the model and its gradient")
         exact = check.exact("clip", clip)
         if exact <= 0:

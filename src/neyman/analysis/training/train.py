@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -407,7 +407,7 @@ def _finished(folder: Path, receipt: bytes) -> Trained:
 
 
 @contextmanager
-def _folder(out: Path) -> Iterator[Path]:
+def _folder(out: Path) -> Generator[Path]:
     """Hold the output folder, so that one process at a time runs in it."""
     folder = out.resolve()  # a link to a larger disk is followed once
     make_folder(folder, 0o700)

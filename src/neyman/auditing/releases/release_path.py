@@ -8,7 +8,7 @@ the claimed curve (the method of Casacuberta and others 2026, arXiv 2602.17454, 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -47,14 +47,17 @@ TAILS = np.array([1e-4, 1e-2])  # few draws of wide noise show in the tails, not
 COARSE, FINE = 1e-6, 1e-12  # by which the chance of a cell may be off
 
 
+_Draw = tuple[str, Fraction, Integers]
+
+
 @dataclass
 class Record:
     """One run: what was counted, each draw of noise, and the published tables."""
 
     forms: tuple[Form, ...] = ()
     exact: Exact | None = None
-    draws: list[tuple[str, Fraction, Integers]] = field(default_factory=list)
-    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    draws: list[_Draw] = field(default_factory=list[_Draw])
+    tables: Mapping[str, pa.Table] = field(default_factory=dict[str, pa.Table])
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def audit_plan(
     *,
     pairs: int = 5,
     replays: int = 2000,
-    confidence: Any = "0.999999",
+    confidence: float | Fraction | str = "0.999999",
     seed: int | None = None,
 ) -> ReleaseAudit:
     """Audit the release path of a plan on small datasets made from its columns.
@@ -145,7 +148,7 @@ def audit_plan(
 
 
 @contextmanager
-def recording(record: Record) -> Iterator[None]:
+def recording(record: Record) -> Generator[None]:
     """Note what the release path counts and draws. Each noted function does its own work."""
     write, discrete, rounded = (
         release_run.write_tables,

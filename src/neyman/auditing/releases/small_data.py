@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +74,8 @@ class Constants:
         return constants
 
     def _read(self, node: Node) -> None:
-        values = node.value if isinstance(node.value, tuple) else (node.value,)
+        value = cast(object, node.value)
+        values = cast(tuple[object, ...], value) if isinstance(value, tuple) else (value,)
         kind = node.parts[0].type if node.op == "member" else node.type
         for value in values if node.op != "column" else ():
             if isinstance(value, str):
@@ -166,7 +167,7 @@ def row_maker(plan: Plan, table: str, rng: np.random.Generator) -> Callable[[boo
     return make
 
 
-def key(column: Column, rng: np.random.Generator, extreme: bool) -> Any:
+def key(column: Column, rng: np.random.Generator, extreme: bool) -> object:
     """Return a listed key, or now and then a text that is none."""
     if column.kind == "text" and not extreme and rng.random() < 0.1:
         return "no such key"
@@ -192,7 +193,7 @@ def number(
     return int(rng.integers(low - 1, high + 2))
 
 
-def value_of(kind: ColumnType, constants: Constants, rng: np.random.Generator) -> Any:
+def value_of(kind: ColumnType, constants: Constants, rng: np.random.Generator) -> object:
     """Return a value of a column that expressions alone read, near a constant of the plan."""
     if kind.type == "boolean":
         return bool(rng.integers(2))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +70,7 @@ class Line:
         size = self.rounding
         return np.exp(self.log_y - log_unit) * (1 + size) - line * (1 - size)
 
-    def part(self, chosen: Any) -> Line:
+    def part(self, chosen: Array) -> Line:
         """Some of them."""
         return Line(
             self.log_y[chosen], self.log_x[chosen], self.log_slope[chosen], self.rounding[chosen]
@@ -199,7 +198,7 @@ class Region:
                 _zoomed(ask.behind, place[:, cut:], width, self.behind.top),
             )
             w, g, place = self._solve(ask, x, w)
-        best = np.argmin(np.where(g > 0, place, math.inf), axis=1)
+        best: Array = np.argmin(np.where(g > 0, place, math.inf), axis=1)
         out = g.max(axis=1) > 0
         best = np.where(g[rows, best] > 0, best, np.argmax(g, axis=1))
         orders = np.concatenate([ask.ahead, ask.behind], axis=1)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,7 +232,7 @@ def below_ceiling(
         edges = ceiling.orders[ceiling.orders <= tops[i]]
         if tops[i] > 1:
             if rho:
-                grid = 1 + np.geomspace(min(1e-4, (tops[i] - 1) / 2), tops[i] - 1, 48)
+                grid = cast(Array, 1 + np.geomspace(min(1e-4, (tops[i] - 1) / 2), tops[i] - 1, 48))
                 edges = np.concatenate([edges, grid])
             edges = np.unique(np.append(edges, tops[i]))
         row.append(np.full(len(edges) - 1, i, np.intp))

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import ndtri_exp
 
 from neyman.curves.losses.gaussian import REACH, GaussianLoss
 from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import ndtri_exp
 
 from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
 from neyman.curves.losses.zcdp_parameters import (

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import logsumexp  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+from scipy.special import logsumexp
 
 from neyman.curves.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
 from neyman.curves.losses.loss import Loss, Part

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import erfcx  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import erfcx
 
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.finite import OffLatticeLoss, finite_loss

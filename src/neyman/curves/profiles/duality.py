@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.special import ndtri_exp
@@ -72,11 +72,11 @@ class Conjugate:
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Certified bounds; a lower bound of -inf where three points do not decide."""
         z = ndtri_exp(log_levels)
-        star = np.interp(-z, -self.z, self.place)
+        star = cast(Array, np.interp(-z, -self.z, self.place))
         star = np.where(np.isfinite(star), star, self.place[0])
         spacing = self.place[1] - self.place[0]
         # d log level / d epsilon, from that of z: the normal hazard is about |z| or 1.
-        drop = np.interp(-z, -self.z, -np.gradient(self.z, spacing))
+        drop = cast(Array, np.interp(-z, -self.z, -np.gradient(self.z, spacing)))
         hazard = np.exp(-0.5 * z * z - 0.5 * math.log(math.tau) - log_levels) * drop
         best = np.full(len(z), -math.inf)
         top = np.zeros(len(z))
@@ -233,7 +233,7 @@ def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: floa
         return log_add(below, line) - slack, log_add(above, line) + slack
 
     # g is unimodal: it is followed outward until it rises again.
-    ends = []
+    ends: list[float] = []
     for side in (-2.0, 2.0):
         end = side
         while abs(end) < FARTHEST and g(2 * end)[1] < g(end)[1]:

@@ -261,13 +261,13 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
     return _single(from_orders(rates))
 
 
-def _above(name: str, value: Any) -> float:
+def _above(name: str, value: object) -> float:
     """A float as it is; what else is a number at the float at or above it."""
     exact = check.exact(name, value)
     return float(exact) if isinstance(value, float) else above(exact)
 
 
-def _rate(name: str, value: Any) -> Fraction:
+def _rate(name: str, value: object) -> Fraction:
     """A bound on a divergence: exact, 0 or from 1e-150 to 1e12."""
     exact = check.exact(name, value)
     check.non_negative(name, float(exact))
@@ -276,7 +276,7 @@ def _rate(name: str, value: Any) -> Fraction:
     return exact
 
 
-def _order(name: str, value: Any) -> Fraction | float:
+def _order(name: str, value: object) -> Fraction | float:
     """An order: exact, at least 1, or inf."""
     if isinstance(value, float) and value == math.inf:
         return math.inf

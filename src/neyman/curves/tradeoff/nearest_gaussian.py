@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import ndtr, ndtri
 
 from neyman.curves.profiles.closed_forms.closed_form import GaussianProfile
 from neyman.curves.profiles.profile import Profile

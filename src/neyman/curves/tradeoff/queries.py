@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
-from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import ndtri_exp
 
 from neyman.curves.profiles.profile import Engine, Interval, Profile
 from neyman.numerics.arrays import Array

@@ -23,7 +23,7 @@ from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from typing import Any
+from typing import cast
 from urllib.parse import parse_qs, urlsplit
 
 from neyman.display.explorer.worker import ANSWER_SECONDS, Answering
@@ -128,6 +128,9 @@ class Explorer:
             return good
 
 
+_Request = socket.socket | tuple[bytes, socket.socket]
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = os.name != "nt"  # on Windows that would share the port
@@ -139,7 +142,7 @@ class _Server(ThreadingHTTPServer):
         self.strangers: dict[socket.socket, None] = {}
         super().__init__(("127.0.0.1", port), _Handler)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: _Request, client_address: object) -> None:
         """Begin a thread for a connection; for lack of room the oldest stranger's is ended."""
         if not self._places.acquire(blocking=False):
             for oldest in [*self.strangers][:1]:
@@ -148,24 +151,24 @@ class _Server(ThreadingHTTPServer):
             if not self._places.acquire(timeout=_ROOM_SECONDS):
                 self.shutdown_request(request)
                 return
-        self.strangers[request] = None
+        self.strangers[cast(socket.socket, request)] = None
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread can be started
             self._leave(request)
             raise
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: _Request, client_address: object) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._leave(request)
 
-    def _leave(self, request: Any) -> None:
-        self.strangers.pop(request, None)
+    def _leave(self, request: _Request) -> None:
+        self.strangers.pop(cast(socket.socket, request), None)
         self._places.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """A browser that goes away is no news."""
 
 
@@ -273,7 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refused(400, "The question cannot be read.")
         self._limit.cancel()
         # A question without an answer is no failure of the page's: 200, and the reason in words.
-        self._json(200, explorer.answering.reply(page, number, question))
+        self._json(200, explorer.answering.reply(page, number, cast(dict[str, object], question)))
         return None
 
     def _from_here(self) -> bool:
@@ -303,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
             explorer.server.strangers.pop(self.request, None)
         return good
 
-    def _json(self, code: int, content: Any) -> None:
+    def _json(self, code: int, content: object) -> None:
         body = json.dumps(content, ensure_ascii=True, allow_nan=False).encode()
         self._respond(code, body, "application/json")
 
@@ -324,7 +327,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class has it
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class has it
         """Nothing is logged: an address holds a token."""
 
 

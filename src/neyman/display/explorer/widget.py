@@ -1,9 +1,11 @@
-# pyright: basic
 """The explorer as a widget of a notebook: the same page and answers, without a server.
 
 The page's scripts run in a shadow root, one for each view. Questions come as messages of the
 widget and are answered in a process of the kernel's machine. Nothing is loaded from a network.
 """
+
+# Methods of anywidget have no types.
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ class ExplorerWidget(anywidget.AnyWidget):
         opening = self._answering.opening
         plan = opening["plan"]
         self.queries: tuple[str, ...] = tuple(plan["queries"]) if plan else ()
-        weights = plan["weights"] if plan else []
+        weights: list[int] = plan["weights"] if plan else []
         super().__init__(_opening=opening, weights=weights)
         self.on_msg(self._receive)
 

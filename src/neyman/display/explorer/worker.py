@@ -65,7 +65,7 @@ class Worker:
         self._running: tuple[Any, Connection] | None = None
         self._unwanted = False
 
-    def ask(self, task: Task, content: Any, seconds: float) -> Any:
+    def ask(self, task: Task, content: object, seconds: float) -> Any:
         """What the process answers.
 
         Args:
@@ -180,7 +180,7 @@ class Answering:
         """End the process that works."""
         self._worker.close()
 
-    def reply(self, page: str, number: int, question: Any) -> dict[str, Any]:
+    def reply(self, page: str, number: int, question: Mapping[str, object]) -> dict[str, Any]:
         """Return the answer to a question, why there is none, or that the page asked a newer one.
 
         Args:
@@ -200,7 +200,7 @@ class Answering:
         except ValueError as error:
             return {"problem": str(error)}
 
-    def answer(self, page: str, number: int, question: Any) -> Any:
+    def answer(self, page: str, number: int, question: Mapping[str, object]) -> Any:
         """Return the answer to a page's question.
 
         Raises:

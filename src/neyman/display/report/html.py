@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from importlib import resources
-from typing import Any
 from urllib.parse import quote
 
 from neyman.elements import Element, Node, element, joined
@@ -64,7 +63,7 @@ def document(title: str, *parts: Element) -> str:
     )
 
 
-def code(text: Any) -> Element:
+def code(text: object) -> Element:
     """Text as code."""
     return element("code", str(text))
 
@@ -216,7 +215,7 @@ def bar(part: Fraction, mark: Fraction | None = None) -> Element:
     )
 
 
-def chart(kind: str, content: Any) -> Node:
+def chart(kind: str, content: object) -> Node:
     """A place for a figure that the page's script draws.
 
     Args:

@@ -124,11 +124,11 @@ def unit(receipt: Receipt) -> tuple[str, int]:
     return receipt.unit.protects, own + sum(int(part["rows"]) for part in tables.values())
 
 
-def number(x: Any) -> float:
+def number(x: digits.Numeric) -> float:
     """A number of a receipt, as a float."""
     return float(words.value("number in the receipt", x))
 
 
-def proportion(x: Any) -> Fraction:
+def proportion(x: digits.Numeric) -> Fraction:
     """A number of a receipt that must be in [0, 1], exactly as it is written."""
     return digits.proportion("number in the receipt", x)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import ndtr  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import ndtr
 
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.budget import AtMost

@@ -154,7 +154,7 @@ def _clip(receipt: Receipt, query: Mapping[str, Any], field: str) -> str | None:
     return None
 
 
-def _edges(edges: Sequence[Any]) -> str:
+def _edges(edges: Sequence[object]) -> str:
     if len(edges) <= _MOST_EDGES:
         return ", ".join(map(str, edges))
     return f"{many(len(edges) - 1, 'bin')} from {edges[0]} to {edges[-1]}"
@@ -198,7 +198,7 @@ def _others(column: Mapping[str, Any]) -> Node:
     return ["; other values: ", _replacement(value)] if (value := column.get("unknown")) else ""
 
 
-def _replacement(value: Any) -> Node:
+def _replacement(value: object) -> Node:
     """What a missing or unlisted value counts as."""
     if value == "drop":
         return "the row is dropped"
@@ -207,9 +207,9 @@ def _replacement(value: Any) -> Node:
     return ["counted as ", markup.code(value)]
 
 
-def _values(values: Any) -> list[Any]:
+def _values(values: Any) -> list[object]:
     """The values of a list in a receipt."""
-    return list(cast(Sequence[Any], values))
+    return list(cast(Sequence[object], values))
 
 
 def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
@@ -239,7 +239,7 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
     )
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """A value as text, cut to fit a cell."""
     text = "–" if value is None else str(value)
     if isinstance(value, float):

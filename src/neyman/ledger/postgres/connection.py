@@ -7,7 +7,7 @@ import re
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -283,7 +283,7 @@ class _Starting(Exception):
 
 
 @contextmanager
-def after(commit: Callable[[], bool], address: Address) -> Iterator[None]:
+def after(commit: Callable[[], bool], address: Address) -> Generator[None]:
     """Raise as `Lost` what may have come after a commit: resources, interruptions, defects.
 
     Args:
@@ -299,7 +299,7 @@ def after(commit: Callable[[], bool], address: Address) -> Iterator[None]:
 
 
 @contextmanager
-def in_words(address: Address, wait: float) -> Iterator[None]:
+def in_words(address: Address, wait: float) -> Generator[None]:
     """Say what PostgreSQL's errors mean; a connection that broke is raised as `Lost`."""
     where = address.shown
     try:

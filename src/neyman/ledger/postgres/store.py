@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, LiteralString
+from typing import Any, LiteralString, cast
 
 from neyman.ledger.database import Reservation, Store
 from neyman.ledger.postgres.connection import (
@@ -47,12 +47,12 @@ class _Transaction:
         self.event: tuple[int, str] | None = None
         self.committing = False
 
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         return self.session.connection.execute(_marked(query), values, binary=True).fetchall()
 
-    def run(self, query: str, *values: Any) -> None:
+    def run(self, query: str, *values: object) -> None:
         if query.startswith(_EVENT):
-            self.event = values[0], values[2]
+            self.event = cast(int, values[0]), cast(str, values[2])
         self.session.connection.execute(_marked(query), values)
 
 
@@ -127,7 +127,7 @@ class PostgreSQL(Store):
         return bool(session.connection.execute(query, (self.address.schema,)).fetchall())
 
     @contextmanager
-    def reading(self) -> Iterator[_Transaction]:
+    def reading(self) -> Generator[_Transaction]:
         """A transaction that sees one moment of the ledger."""
         with (
             self._rolled_back("nothing was written"),
@@ -139,7 +139,7 @@ class PostgreSQL(Store):
             yield transaction
 
     @contextmanager
-    def writing(self) -> Iterator[_Transaction]:
+    def writing(self) -> Generator[_Transaction]:
         """A transaction that alone may write; on leaving, all of it is on the disk or none."""
         transaction = None
         try:
@@ -156,7 +156,7 @@ class PostgreSQL(Store):
             self._find_out(transaction, lost)
 
     @contextmanager
-    def _transaction(self, *beginning: str) -> Iterator[_Transaction]:
+    def _transaction(self, *beginning: str) -> Generator[_Transaction]:
         session = self._connections.get()
         transaction = _Transaction(session)
         try:
@@ -178,7 +178,7 @@ class PostgreSQL(Store):
             raise
 
     @contextmanager
-    def _rolled_back(self, state: str) -> Iterator[None]:
+    def _rolled_back(self, state: str) -> Generator[None]:
         """For what does no harm if it was done and nobody knows."""
         try:
             with in_words(self.address, self.wait):
@@ -228,7 +228,9 @@ class PostgreSQL(Store):
             " was written: try again"
         )
 
-    def _after(self, old: Session, lost: Lost, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def _after(
+        self, old: Session, lost: Lost, query: str, *values: object
+    ) -> list[tuple[Any, ...]]:
         """What the ledger says once a broken session cannot write any more: that is ended first."""
         deadline = time.monotonic() + self.wait
         self._connections.drop()
@@ -261,7 +263,7 @@ class PostgreSQL(Store):
                 time.sleep(0.02)
 
     @contextmanager
-    def turn(self, key: str, wait: float) -> Iterator[None]:
+    def turn(self, key: str, wait: float) -> Generator[None]:
         """Hold the turn of a plan, by an advisory lock of a session of its own.
 
         A session that breaks meanwhile gives the turn up, which costs nobody anything.

@@ -7,7 +7,7 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,14 +56,14 @@ class SQLiteTransaction:
 
     connection: apsw.Connection
 
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows that a query answers with."""
         try:
             return self.connection.execute(query, values).fetchall()
         except UnicodeDecodeError as error:
             raise Damage(f"a text is not UTF-8: {error.reason}") from None
 
-    def run(self, query: str, *values: Any) -> None:
+    def run(self, query: str, *values: object) -> None:
         """Carry out a statement."""
         self.connection.execute(query, values)
 
@@ -155,7 +155,7 @@ def _patience(wait: float) -> Callable[[int], bool]:
 
 
 @contextmanager
-def in_words(path: Path, wait: float) -> Iterator[None]:
+def in_words(path: Path, wait: float) -> Generator[None]:
     """Say what SQLite's errors mean."""
     try:
         yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,7 +44,7 @@ _LOGS = ("-wal", "-journal")
 
 
 @contextmanager
-def relocating(path: Path, wait: float) -> Iterator[SQLiteTransaction | None]:
+def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
     """A transaction after which a ledger belongs where its file is.
 
     Whoever uses it adds the event of kind "location".

@@ -6,7 +6,7 @@ import ctypes
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,19 +150,19 @@ class SQLiteFile(Store):
         sync_folder(self.path.parent)
 
     @contextmanager
-    def reading(self) -> Iterator[SQLiteTransaction]:
+    def reading(self) -> Generator[SQLiteTransaction]:
         """A transaction that sees one moment of the ledger."""
         with self._transaction("BEGIN") as transaction:
             yield transaction
 
     @contextmanager
-    def writing(self) -> Iterator[SQLiteTransaction]:
+    def writing(self) -> Generator[SQLiteTransaction]:
         """A transaction that alone may write; on leaving, all of it is on the disk or none."""
         with self._transaction("BEGIN IMMEDIATE") as transaction:
             yield transaction
 
     @contextmanager
-    def relocating(self) -> Iterator[SQLiteTransaction | None]:
+    def relocating(self) -> Generator[SQLiteTransaction | None]:
         """A transaction after which the ledger belongs where its file is; None if it does."""
         self._refuse_stranded()
         self.close()
@@ -200,14 +200,14 @@ class SQLiteFile(Store):
             return file_problems(db)
 
     @contextmanager
-    def _transaction(self, beginning: str) -> Iterator[SQLiteTransaction]:
+    def _transaction(self, beginning: str) -> Generator[SQLiteTransaction]:
         with self._connection() as connection:
             connection.execute(beginning)
             yield SQLiteTransaction(connection)
             connection.execute("COMMIT")
 
     @contextmanager
-    def _connection(self) -> Iterator[apsw.Connection]:
+    def _connection(self) -> Generator[apsw.Connection]:
         with in_words(self.path, self.wait):
             opened = self._take()
             connection = opened.connection
@@ -281,7 +281,7 @@ def _after_fork() -> None:
         # Never closed, not even as this process ends: that would end what the parent holds.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     for store in list(_stores):
-        store._idle.clear()
+        store._idle.clear()  # pyright: ignore[reportPrivateUsage]
 
 
 if hasattr(os, "register_at_fork"):

@@ -102,7 +102,7 @@ class CanonicalNoise(Mechanism):
     sensitivity: float | Fraction = field(metadata=POSITIVE)
 
     def __init__(self, tradeoff: Tradeoff | Mechanism, sensitivity: float | Fraction = 1) -> None:
-        if not isinstance(tradeoff, (Tradeoff, Mechanism)):
+        if not isinstance(tradeoff, (Tradeoff, Mechanism)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"tradeoff = {tradeoff!r} must be a Tradeoff, such as ny.gdp(1), or a mechanism"
             )
@@ -376,7 +376,7 @@ def _family(loss: Part, count: int) -> dict[str, Any] | None:
 def _read(described: Mapping[str, Any]) -> Tradeoff | Mechanism:
     if "mechanism" in described:
         return Mechanism.from_dict(described["mechanism"])
-    parts = []
+    parts: list[tuple[Part, int]] = []
     for part in described["parts"]:
         count = check.integer("count", part["count"], 1)
         if "gaussian" in part:

@@ -99,11 +99,11 @@ class CanonicalLaw:
         """How many units x is from the middle, and bounds on the log of what is left there."""
         n = np.maximum(np.ceil(x - 0.5), 0.0)
         t = np.clip(x - n, -0.5, 0.5)
-        ends = []
-        for log_c in self.ladder.log_c:
-            c = math.exp(log_c)
-            ends.append(np.log(c * (0.5 + t) - np.expm1(log_c) * (0.5 - t)))
-        ends = np.sort(np.array(ends), axis=0)
+        shares = [
+            np.log(math.exp(log_c) * (0.5 + t) - np.expm1(log_c) * (0.5 - t))
+            for log_c in self.ladder.log_c
+        ]
+        ends: Array = np.sort(np.array(shares), axis=0)
         slack = 8 * UNIT * (1 + np.abs(ends))
         return n, ends[0] - slack[0], np.minimum(ends[1] + slack[1], 0.0)
 
@@ -322,7 +322,8 @@ def _held(composition: Composition) -> Composition:
         end *= 2
     place = np.concatenate([[0.0], np.geomspace(1e-3 * end, end, TESTS)])
     high = profile.log_deltas(place)[1]
-    points, lines = [(Fraction(0), infinite)], []
+    points = [(Fraction(0), infinite)]
+    lines: list[tuple[Fraction, Fraction]] = []
     for a, b in zip(log_levels, low, strict=True):
         level, power = Fraction(exp_up(float(a) * (1 - 1e-15))), Fraction(exp_down(float(b)))
         points += [(level, power), (1 - power, 1 - level)]

@@ -67,7 +67,8 @@ class TabulatedPower:
         z = -ndtri_exp(np.minimum(_touching(first, profile.log_deltas(first)[1]), -1e-12))
         z = np.maximum.accumulate(np.where(np.isfinite(z), z, 0.0))
         z, at = np.unique(z, return_index=True)
-        wanted = np.concatenate([np.linspace(z[0], 8.0, NODES), np.linspace(8.0, 38.0, FAR_NODES)])
+        near = np.linspace(float(z[0]), 8.0, NODES)
+        wanted = np.concatenate([near, np.linspace(8.0, 38.0, FAR_NODES)])
         middle = np.interp(wanted, z, first[:-1][at])
         nodes = np.unique(np.concatenate([first, np.linspace(0, far, EVEN)[1:], middle]))
         nodes = nodes[np.append(np.diff(nodes) > CLOSEST * nodes[:-1], True)]

@@ -71,8 +71,7 @@ def optimized_band(
     records = [None] if times == 1 else [record_of(n, times, apart, part) for part in PARTS]
     bounds = [climbed(queries, record, objective, CLIMB, 0.0)[1] for record in records]
     sharp = SHARP if objective == "largest" else 1
-    lag = np.subtract.outer(np.arange(n), np.arange(n))
-    inside = (lag >= 0) & (lag < width)
+    inside = np.tri(n, dtype=bool) & ~np.tri(n, k=-width, dtype=bool)
     identity = np.eye(n)
 
     def columns(entries: Array) -> tuple[Array, Array]:
@@ -92,7 +91,7 @@ def optimized_band(
         squares = np.sum(rows**2, axis=1)
         top = float(squares.max())
         powers = (squares / top) ** (sharp - 1)
-        mean = float(np.mean(powers * squares)) / top
+        mean = float((powers * squares).mean()) / top
         slope = -2 * (rows.T * (powers / (top * count * mean))) @ rows @ back.T
         slope = (slope - matrix * np.sum(slope * matrix, axis=0)) / norms
         return math.log(top) + math.log(mean) / sharp, slope[inside]

@@ -43,7 +43,7 @@ class Tree(Strategy):
     def matrix(self) -> NDArray[np.int64]:
         """See `Strategy`."""
         small(self.steps)
-        rows = []
+        rows: list[NDArray[np.int64]] = []
         for t in range(1, self.steps + 1):
             for level in range((t & -t).bit_length()):
                 row = np.zeros(self.steps, np.int64)

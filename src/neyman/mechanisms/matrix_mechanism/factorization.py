@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -153,8 +154,8 @@ def optimized(
     check.non_negative("tolerance", tolerance)
     gram, bound = climbed(queries, None, objective, rounds, tolerance)
     # From the last step back, Cholesky gives the lower triangular C with C'C = gram.
-    factor = np.linalg.cholesky(gram[::-1, ::-1] / gram.diagonal().max())[::-1, ::-1].T
-    strategy = Triangular.of(factor)
+    factor = cast(Array, np.linalg.cholesky(gram[::-1, ::-1] / gram.diagonal().max()))
+    strategy = Triangular.of(factor[::-1, ::-1].T)
     error = size_of(strategy.reading(queries), objective) * moved_by(strategy, 1, 1)
     return Factorization(strategy, error, bound)
 

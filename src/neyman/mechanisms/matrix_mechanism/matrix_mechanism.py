@@ -81,7 +81,7 @@ class MatrixMechanism(Mechanism):
         *,
         sigma_squared: float | Fraction | str | None = None,
     ) -> None:
-        if not isinstance(strategy, Strategy):
+        if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"strategy = {strategy!r} must be a Strategy such as square_root(steps=1024)"
             )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from neyman.noise import discrete_gaussian
 from neyman.noise.bits import Bits
+from neyman.numerics.arrays import Array
 
 __all__ = [
     "Blocks",
@@ -41,7 +42,7 @@ class Memory(ABC):
     capacity: int  # how many vectors are held at most
 
     @abstractmethod
-    def weighted(self) -> NDArray:
+    def weighted(self) -> Array:
         """The earlier steps' part of the next row, without the step itself."""
 
     @abstractmethod
@@ -49,7 +50,7 @@ class Memory(ABC):
         """The weight of the next step itself, above 0."""
 
     @abstractmethod
-    def push(self, value: NDArray) -> None:
+    def push(self, value: Array) -> None:
         """Take the next step in, which ends it."""
 
 
@@ -67,9 +68,9 @@ class Window(Memory):
         self, row: Callable[[int], Sequence[int] | Integers], band: int, width: int, kind: type
     ) -> None:
         self._row, self._t, self.capacity = row, 0, band - 1
-        self._held = np.zeros((max(band - 1, 1), width), kind)
+        self._held: Array = np.zeros((max(band - 1, 1), width), kind)
 
-    def weighted(self) -> NDArray:
+    def weighted(self) -> Array:
         """See `Memory`."""
         weights = np.asarray(self._row(self._t), self._held.dtype)[:-1]
         places = (self._t - len(weights) + np.arange(len(weights))) % len(self._held)
@@ -79,7 +80,7 @@ class Window(Memory):
         """See `Memory`."""
         return int(self._row(self._t)[-1])
 
-    def push(self, value: NDArray) -> None:
+    def push(self, value: Array) -> None:
         """See `Memory`."""
         self._held[self._t % len(self._held)] = value
         self._t += 1
@@ -103,14 +104,14 @@ class Blocks(Memory):
     def __init__(
         self, weights: Sequence[int] | Integers, fine: int, width: int, kind: type
     ) -> None:
-        self._weights = np.asarray(weights, kind)
+        self._weights: Array = np.asarray(weights, kind)
         self._fine, self._t, self.capacity = fine, 0, 0
         self._starts: list[int] = []
         self._sizes: list[int] = []
-        self._sums: list[NDArray] = []
-        self._zero = np.zeros(width, kind)
+        self._sums: list[Array] = []
+        self._zero: Array = np.zeros(width, kind)
 
-    def weighted(self) -> NDArray:
+    def weighted(self) -> Array:
         """See `Memory`."""
         if not self._sums:
             return self._zero.copy()
@@ -121,7 +122,7 @@ class Blocks(Memory):
         """See `Memory`."""
         return int(self._weights[0])
 
-    def push(self, value: NDArray) -> None:
+    def push(self, value: Array) -> None:
         """See `Memory`."""
         self._starts.append(self._t)
         self._sizes.append(1)

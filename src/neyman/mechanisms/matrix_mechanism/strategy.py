@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -146,8 +146,8 @@ class Strategy(Description):
         """The strategy that `to_dict` described."""
         if not isinstance(description, Mapping):
             raise ValueError(f"strategy = {description!r} must be an object with a 'kind'")
-        arguments = {name: value for name, value in description.items() if name != "kind"}
-        kind = description.get("kind")
+        arguments = dict(cast(Mapping[str, Any], description))
+        kind = arguments.pop("kind", None)
         if not isinstance(kind, str) or kind not in Strategy._kinds:
             known = ", ".join(sorted(Strategy._kinds))
             raise ValueError(f"strategy: kind = {kind!r} must be one of {known}")
@@ -287,7 +287,7 @@ class Triangular(Strategy):
         if not (np.abs(np.tril(given)) <= MOST_WEIGHT / SCALE).all():
             raise ValueError("matrix must have finite entries of at most 2 in size: scale it down")
         integers = np.rint(np.tril(given) * SCALE).astype(np.int64)
-        rows = []
+        rows: list[tuple[int, ...]] = []
         for t, row in enumerate(integers):
             first = int(np.flatnonzero(row[: t + 1])[0]) if row[: t + 1].any() else t
             rows.append(tuple(row[first : t + 1].tolist()))

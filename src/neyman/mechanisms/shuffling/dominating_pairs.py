@@ -298,7 +298,7 @@ class ShuffleProfile(_Crowded):
         # The factor errs by 5 units, the product and the sum by one each.
         error = 8 * UNIT * np.abs(second) * ratio + np.abs(second) * ratio_error
         error = error + off * (3 + m / (most + 1))
-        logs = []
+        logs: list[Array] = []
         for x in (value - error, value + error):
             good = inside & (x > 0)
             logs.append(np.where(good, np.log(np.where(good, x, 1.0)), -math.inf))
@@ -437,7 +437,8 @@ class BinaryShuffleProfile(Profile):
         odds, near = math.exp(top), np.arange(-1, 2)
         up = np.clip(np.ceil((n + 1) * ratio / (odds + ratio))[:, None] + near, 1, n + 1)
         down = np.clip(np.floor((n + 1) / (1 + ratio * odds))[:, None] + near, 0, n)
-        lows, highs = [], []
+        lows: list[Array] = []
+        highs: list[Array] = []
         for order, place, tail in (
             ("P, Q", up - 1, np.where(up <= n, betainc(up, np.maximum(n - up, 0) + 1.0, b), 0.0)),
             (
@@ -475,7 +476,7 @@ class BinaryShuffleProfile(Profile):
 
 def _log_sum(terms: Array) -> Array:
     """log of sums of exponentials along the last axis."""
-    top = terms.max(axis=-1, initial=-math.inf, keepdims=True)
+    top: Array = terms.max(axis=-1, initial=-math.inf, keepdims=True)
     top = np.where(np.isneginf(top), 0.0, top)
     with np.errstate(divide="ignore"):
         return np.log(np.exp(terms - top).sum(axis=-1)) + top[..., 0]

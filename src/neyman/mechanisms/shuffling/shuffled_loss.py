@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
 from neyman.curves.losses.bracket import LossBracket
@@ -28,6 +27,7 @@ from neyman.mechanisms.shuffling.dominating_pairs import (
     ShufflePair,
     ShuffleProfile,
 )
+from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import above
 
 __all__ = ["ShuffledLoss", "View", "shuffled"]
@@ -133,15 +133,15 @@ class ShuffledLoss(Part):
         other: dict[View, View] = {"forward": "backward", "backward": "forward"}
         return replace(self, view=other[self.view]) if self.view in other else self
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """Of the two finite pairs."""
         return self.between.log_mgf(z)
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """Of the two finite pairs."""
         return self.between.mgf_rounding(z)
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Those of the normal loss with the same total variation: to steer by."""
         advantage = min(math.exp(self.profile.log_delta(0.0)[1]), 1 - 1e-16)
         mu = -2 * float(ndtri_exp(math.log1p(-advantage) - LOG_2))

@@ -89,7 +89,7 @@ class ProposeTestRelease(Mechanism):
     delta: float | Fraction = field(default=Fraction(1, 10**6), metadata=NUMBER)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.test, Laplace | DiscreteLaplace):
+        if not isinstance(self.test, Laplace | DiscreteLaplace):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"test = {self.test!r} must be ny.Laplace(scale) or ny.DiscreteLaplace(scale), the "
                 "noise of the distance"
@@ -99,7 +99,7 @@ class ProposeTestRelease(Mechanism):
                 f"test = {self.test!r} must have sensitivity 1: the distance moves by at most 1 "
                 "between neighbors"
             )
-        if self.release is not None and not isinstance(self.release, Mechanism):
+        if self.release is not None and not isinstance(self.release, Mechanism):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"release = {self.release!r} must be a mechanism whose sensitivity is the proposed "
                 "bound, such as ny.DiscreteLaplace(20, sensitivity=10), or None for a bound of 0"

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import stdtrit
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho

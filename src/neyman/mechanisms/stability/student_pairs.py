@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import betainc  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import betainc
 
 from neyman.curves.tradeoff.piecewise_linear import (
     Corner,
@@ -151,8 +151,8 @@ def lower_tail(d: float, x: Array) -> Array:
     """P(Z <= x). Near the center the part between 0 and x keeps the digits of a small x."""
     with np.errstate(all="ignore"):
         square = x * x
-        half = 0.5 * betainc(0.5, d / 2, square / (d + square))
-        tail = 0.5 * betainc(d / 2, 0.5, d / (d + square))
+        half: Array = 0.5 * betainc(0.5, d / 2, square / (d + square))
+        tail: Array = 0.5 * betainc(d / 2, 0.5, d / (d + square))
     return np.where(square < d, 0.5 + np.sign(x) * half, np.where(x < 0, tail, 1.0 - tail))
 
 

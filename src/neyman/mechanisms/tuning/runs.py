@@ -188,7 +188,7 @@ class Runs(Description):
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> Runs:
         """Return the law that `to_dict` described."""
-        if not isinstance(fields, Mapping) or set(fields) != {"mean", "shape"}:
+        if not isinstance(fields, Mapping) or set(fields) != {"mean", "shape"}:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"runs = {fields!r} must have the fields mean and shape")
         return Runs._from_fields(fields)
 

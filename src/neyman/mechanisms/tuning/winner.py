@@ -88,9 +88,9 @@ class SelectBest(Mechanism):
     runs: Runs
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mechanism, Mechanism):
+        if not isinstance(self.mechanism, Mechanism):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"mechanism = {self.mechanism!r} must be a mechanism: one run")
-        if not isinstance(self.runs, Runs):
+        if not isinstance(self.runs, Runs):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"runs = {self.runs!r} must be a law of the secret number of runs with a proven "
                 "bound, such as ny.Runs.geometric(mean=10) or ny.Runs.poisson(mean=10); for a "

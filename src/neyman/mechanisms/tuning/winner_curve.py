@@ -13,6 +13,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 
@@ -97,7 +98,7 @@ def _support(a: Array, b: Array) -> tuple[Array, Array, Array]:
     """(psi'(F), psi'(F')) over the largest, where a psi'(F) - psi'(F') is largest for some a."""
     x, y = np.exp(a - a[-1]), np.exp(b - a[-1])
     hull = _lower_hull(x, y)
-    line = np.interp(x, x[hull], y[hull])
+    line = cast(Array, np.interp(x, x[hull], y[hull]))
     ratio = np.divide(y, line, out=np.ones_like(y), where=line > 0)
     too_high = float(np.max(1 - ratio, initial=0.0))  # by rounding [BS-3]
     x, y = x[hull], y[hull] * (1 - too_high - SLACK)
@@ -112,8 +113,8 @@ def _deltas(
     totals: list[float] = []
     for epsilon in places:
         s = np.exp(log_ratio - epsilon) * (1 + SLACK)
-        near = np.searchsorted(breaks, s) + np.array([[-1], [0], [1]])
-        near = np.clip(near, 0, len(x) - 1)
+        near = cast(Array, np.searchsorted(breaks, s)) + np.array([[-1], [0], [1]])
+        near = near.clip(0, len(x) - 1)
         best = np.maximum((x[near] * s - y[near]).max(axis=0), 0.0)
         totals.append(float((best * q).sum()) * math.exp(epsilon + top))
     return np.array(totals) * (1 + SLACK)

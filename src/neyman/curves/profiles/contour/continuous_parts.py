@@ -204,7 +204,9 @@ class _FewFromDensity:
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log of their sum at each epsilon."""
-        n, lows, highs = self._count, [], []
+        n = self._count
+        lows: list[Array] = []
+        highs: list[Array] = []
         origin, log_mass = n * self._origin, tuple(self._atoms.log_mass.tolist())
         size = n * (float(np.abs(self._atoms.log_mass).max()) + 8 + 2 * math.log(n + 1))
         # Of binomials and masses; a sum with a delta is rounded in proportion to itself, too.
@@ -486,7 +488,7 @@ class ContinuousPartsProfile(ContourProfile):
         most = count if alone else SHARED - 1
         self._count = count
         self._tables: dict[float, _FewFromDensity] = {}
-        self._table = lambda tilt: _FewFromDensity(loss, atoms, count, most, tilt)
+        self._parts = (loss, atoms, count, most)
         self._rest: ContourProfile | None = None
         if not alone:
             many = ManyFromDensity(loss, count)
@@ -512,7 +514,7 @@ class ContinuousPartsProfile(ContourProfile):
         for tilt in np.unique(tilts[wide]):
             mine = wide & (tilts == tilt)
             if tilt not in self._tables:
-                self._tables[tilt] = self._table(float(tilt))
+                self._tables[tilt] = _FewFromDensity(*self._parts, float(tilt))
                 below[mine], above[mine] = self._tables[tilt].log_deltas(at[mine])
         if self._rest is not None:
             rest = self._rest.log_deltas(at)
@@ -561,7 +563,7 @@ class ContinuousPartsProfile(ContourProfile):
         tilts, _ = self._saddles
         k, mean, variance = self._losses.moments(tilts)
         log_levels = k - (tilts + 1) * mean - np.log(tilts + 1) - 0.5 * np.log(math.tau * variance)
-        start = mean[min(int(np.searchsorted(-log_levels, -log_level)), len(tilts) - 1)]
+        start = float(mean[min(int(np.searchsorted(-log_levels, -log_level)), len(tilts) - 1)])
         at = int(np.clip(np.searchsorted(kinks, start), 1, len(kinks) - 2))
         reach = 1
         for _ in range(2 * len(kinks)):
@@ -573,7 +575,8 @@ class ContinuousPartsProfile(ContourProfile):
             at = best
         low, high = EMPTY, 0.0
         spacing = float(kinks[1] - kinks[0])
-        ends = kinks[max(at - 1, 0)] - 0.5 * spacing, kinks[min(at + 1, len(kinks) - 1)]
+        ends = float(kinks[max(at - 1, 0)]), float(kinks[min(at + 1, len(kinks) - 1)])
+        ends = ends[0] - 0.5 * spacing, ends[1]
         star = np.array([kinks[at]])
         for zoom in range(ZOOMS):
             for scale in SCALES:
@@ -585,9 +588,9 @@ class ContinuousPartsProfile(ContourProfile):
             if zoom == ZOOMS - 1:
                 break
             for _ in range(5):  # between the kinks the line is smooth
-                grid = np.linspace(ends[0], ends[1], 17)
+                grid: Array = np.linspace(ends[0], ends[1], 17)
                 best = int(np.argmin(line(grid)))
-                ends = grid[max(best - 1, 0)], grid[min(best + 1, 16)]
+                ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, 16)])
             star = np.array([0.5 * (ends[0] + ends[1])])
         return low, high
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -383,7 +383,7 @@ class ContourProfile(Profile):
         return min(epsilon, self._supremum)
 
 
-def _width(low: Any, high: Any) -> Any:
+def _width(low: Array, high: Array) -> Array:
     """Of an interval of logarithms, 0 for one that is empty or certainly -inf."""
     return np.where(high > low, high, 0.0) - np.where(high > low, low, 0.0)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -737,11 +737,13 @@ class LatticeProfile(Profile):
         if not used.any():
             return None
         level, cover, power, miss = (v[used] for v in (level, cover, power, miss))
-        z_level = np.where(
-            level < 0.5, -ndtri(np.minimum(level, 0.5)), ndtri(np.minimum(cover, 0.5))
+        z_level = cast(
+            Array,
+            np.where(level < 0.5, -ndtri(np.minimum(level, 0.5)), ndtri(np.minimum(cover, 0.5))),
         )
-        z_power = np.where(
-            power < 0.5, ndtri(np.minimum(power, 0.5)), -ndtri(np.minimum(miss, 0.5))
+        z_power = cast(
+            Array,
+            np.where(power < 0.5, ndtri(np.minimum(power, 0.5)), -ndtri(np.minimum(miss, 0.5))),
         )
         # An error r p of a tail moves z by r p / phi(z), and p / phi(z) <= 1.26 for p <= 1/2. Sums
         # come in two rounds, exponentials err by less than 32 units and by their exponents.

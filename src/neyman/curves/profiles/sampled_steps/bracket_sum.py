@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -245,7 +246,7 @@ class BracketSum:
         """The same at more tilts near the least terms, where log F turns within one of ours."""
         k = int(np.argmin(self.log_terms(epsilon) + np.log(self.tilts)))
         low, high = self.tilts[max(k - 2, 0)], self.tilts[min(k + 2, len(self.tilts) - 1)]
-        tilts = np.geomspace(low, high, len(self.tilts))
+        tilts = cast(Array, np.geomspace(low, high, len(self.tilts)))
         return BracketSum(self.nodes, self.variance, tilts, self.most_nodes, refined=True)
 
     def _spacings(

@@ -257,7 +257,7 @@ def log_right(steps: Steps, tau: float) -> float:
     s = float(np.logaddexp(0.0, tau))
     log_a = math.fsum(n * step.log_total for step, n in steps)
     place = math.log(math.expm1(s / total))
-    terms = []
+    terms: list[float] = []
     for step, n in steps:
         z = (place - step.mean) / step.distance
         one = float(np.logaddexp(log_ndtr(-z), step.log_odds + log_ndtr(step.distance - z)))
@@ -272,9 +272,9 @@ def log_right(steps: Steps, tau: float) -> float:
 @array_cache
 def _log_moments(step: Step) -> Array:
     """log E_Q[(1 + e^b)^{1 + k}] for k in POWERS."""
-    values = []
+    values: list[Array] = []
     for k in POWERS + 1:
-        j = np.arange(k + 1)
+        j = np.arange(int(k) + 1)
         log_ways = gammaln(k + 1) - gammaln(j + 1) - gammaln(k - j + 1)
         values.append(logsumexp(log_ways + j * step.mean + (j * step.distance) ** 2 / 2))
     return np.array(values) * (1 + 1e-12) + 1e-9
@@ -369,7 +369,7 @@ class FewStepsProfile(ContourProfile):
     def _depth(self, tau: float) -> float:
         """A lower bound on log E_Q[...] there: one step alone, or all steps below their share."""
         if self._removed:
-            each = []
+            each: list[float] = []
             for step, _ in self._steps:
                 z = (tau - step.mean) / step.distance
                 one, two = step.log_odds + log_ndtr(step.distance - z), tau + log_ndtr(-z)
@@ -503,7 +503,7 @@ class FewStepsProfile(ContourProfile):
 
         def excess(log_epsilon: float) -> float:
             epsilon = math.exp(log_epsilon)
-            each = []
+            each: list[float] = []
             for step, n in self._steps:
                 tau = float(_log_expm1(np.array([epsilon + step.log_total]))[0])
                 z = (tau - step.mean) / step.distance

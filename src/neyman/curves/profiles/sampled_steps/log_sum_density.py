@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
@@ -244,7 +245,7 @@ def _prior(one: Density, two: Density, edges: Array) -> Array:
     width = 2 * min(one.half, two.half)
     first = math.floor((two.low - edges[-1]) / width) - 1
     last = math.ceil((edges[-1] - one.low) / width) + 1
-    r = width * np.arange(first, last + 1)
+    r = cast(Array, width * np.arange(first, last + 1))
     alpha, beta = split(edges[:, None], r[None, :])
     inner = one.log_most(alpha[:-1, 1:], alpha[1:, :-1])
     inner += two.log_most(beta[:-1, :-1], beta[1:, 1:])
@@ -397,7 +398,7 @@ def _settled(
     the reach of an ellipse. So coarse bounds on h on all panels give better ones; and again.
     """
     panels = len(tops)
-    ellipses = []
+    ellipses: list[tuple[float, Array]] = []
     for rho in ELLIPSES:
         angle = half * (rho - 1 / rho) / 2
         if angle > MOST_ANGLE:

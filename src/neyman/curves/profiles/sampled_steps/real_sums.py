@@ -118,7 +118,7 @@ class RealSums:
     def _bells(self, g: Array) -> Array:
         """Integrals of e^g along lines through the least values of g, about; shape (parts,)."""
         k = np.clip(np.argmin(g, axis=0), 1, len(g) - 2)
-        at = np.arange(g.shape[1])
+        at = np.arange(int(g.shape[1]))
         left, middle, right = g[k - 1, at], g[k, at], g[k + 1, at]
         step = self.places[1] - self.places[0]
         with np.errstate(invalid="ignore"):

@@ -271,7 +271,7 @@ class StepGrid:
         bell = np.exp(-0.5 * (np.minimum(x1, 0.0) / sigma) ** 2) / (sigma * math.sqrt(math.tau))
         steep = growth * power[1:] * (m * mass[1:] + bell)
         length = self.loss.farthest * self.h * np.exp(np.real(log_jacobian[1:count])) * (1 + 1e-12)
-        least = np.minimum(value[:-1], value[1:]) - 0.5 * length * steep
+        least: Array = np.minimum(value[:-1], value[1:]) - 0.5 * length * steep
         right = power[:-1] * (math.cos(m * turn) - growth * ndtr(-x0 / sigma))
         least = np.where(right > 0, np.maximum(least, right), least)
         least -= self.psi_units(level) * size

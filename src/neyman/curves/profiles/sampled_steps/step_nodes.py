@@ -101,7 +101,7 @@ class StepNodes:
     last_tilt: float
     sharpness: float | None
     grid: StepGrid | None = None
-    _cache: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
+    _cache: dict[object, Any] = field(default_factory=dict[object, Any], repr=False)
 
     def __post_init__(self) -> None:
         grid = self.grid or StepGrid(self.loss, self.order, self.sharpness, self.last_tilt)
@@ -333,7 +333,7 @@ class StepNodes:
             away[grows] = 100**0.25 * np.maximum(away[grows], slope)
             return away * (1 + 1e-9)
 
-        least = self.loss.log_least if self.order == "one" else float(np.real(loss[0]))
+        least = self.loss.log_least if self.order == "one" else float(loss[0].real)
         if self.order != "symmetric":
             return bounds(np.real(loss), least)
         away = bounds(np.real(loss), 0.0), bounds(-np.real(loss), 0.0), [abs(mean)]
@@ -421,10 +421,10 @@ class StepNodes:
                     return 1 + gain, math.log1p(gain), error + log_psi
             # Sums in pairs err by less than 64 units, log_rest by 2 units and 2 of itself. Where
             # that is more than 16, the rest is a small part, and the terms have units to spare.
-            value = float(np.real(terms.sum())) + (rest if len(below) else 0.0)
+            value = float(terms.sum().real) + (rest if len(below) else 0.0)
             error = float(np.abs(terms) @ (every + 64 * UNIT)) + log_psi
             if len(below):
-                value += float(np.real(below.sum()))
+                value += float(below.sum().real)
                 error += float(np.abs(below) @ (every + 64 * UNIT)) + 16 * UNIT * rest
             return value, math.log(value) if value > 0 else 0.0, error
 
@@ -441,7 +441,7 @@ class StepNodes:
         error = float(np.abs(gap) @ (every + 64 * UNIT))
         both = np.abs(terms) @ np.abs(low) + np.exp(np.real(base - high)) @ np.abs(high)
         error += float(both) * self._psi_units
-        value = float(np.real(gap.sum()))
+        value = float(gap.sum().real)
         log_value = math.log(value) if value > 0 else 0.0
         b = summed(gap, (value, log_value, error), False, strip.bracket, ends.bracket, above[1])
         return LineSums(s[0], b[0], s[1], b[1], s[2], b[2])
@@ -473,7 +473,7 @@ class StepNodes:
         missed = 16 * math.exp(2 * a * a - self._digits) + 4 * math.exp(-PAD * PAD / 2)
         if self.order == "symmetric":
             missed += 4 * math.exp(grid.bend * grid.start)
-        value = float(np.real(gain.sum())) - float(np.real(tail.sum()))
+        value = float(gain.sum().real) - float(tail.sum().real)
         # The tail's exponents are at most (PAD + 20)^2; the differences are rounded once more.
         error += float(sizes @ own) + float(np.abs(tail).sum()) * UNIT * 16 * (PAD + 20) ** 2
         return value, error + missed + 4 * UNIT * abs(value)
@@ -534,7 +534,7 @@ class StepNodes:
         grid, last = self._grid, self.size - 1
         w = self._most_power(tilt)
         first, second = (v[last] for v in grid.exponent(height))
-        size = float(np.real(first + tilt * second))
+        size = float((first + tilt * second).real)
         lift = 0.5 * height * height
         # As in `_bounded`; the normal law's rest is known to 64 units, and sums round it.
         log_normal = float(log_ndtr(-far))
@@ -554,7 +554,7 @@ class StepNodes:
         if self.high == math.inf:
             return
         # From the last node on the size falls, so the normal law's rest bounds it.
-        t = float(np.real(grid.path(height)[1][last]))
+        t = float(grid.path(height)[1][last].real)
         x, turn, m = t - self.high, mu * height, self.sharpness or 0.0
         growth = math.exp((turn / grid.sigma) ** 2 / 2)
         most = math.cos(m * turn) - growth * float(ndtr(-x / grid.sigma))

@@ -1,0 +1,18 @@
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+class OptimizeResult:
+    x: Array
+
+def minimize(
+    fun: Callable[[Array], tuple[float, Array]],
+    x0: Array,
+    jac: bool,
+    method: str,
+    bounds: Sequence[tuple[float, float]] | None = None,
+    options: Mapping[str, object] | None = None,
+) -> OptimizeResult: ...
