@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from numbers import Integral, Rational, Real
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 __all__ = [
     "between",
@@ -133,6 +133,16 @@ def several(name: str, values: object, example: str = "[0.5, 0.5]") -> list[Any]
         else:
             return list(entries)
     raise TypeError(f"{name} = {_shown(items)} must be a sequence, such as {example}")
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Return True for a list, such as one of JSON."""
+    return isinstance(value, list)
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    """Return True for a mapping, such as an object of JSON."""
+    return isinstance(value, Mapping)
 
 
 def described(name: str, value: object) -> Any:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from neyman.extras import advice
 
 try:
-    from pyarrow.parquet import ParquetFile  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+    from pyarrow.parquet import ParquetFile
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 

@@ -124,7 +124,8 @@ def consistent_tables(
     check_consistency(plan, method)
     tables: dict[Name, ConsistentTable] = {}
     left_out = dict(without_part(plan))
-    residual, variances_of = 0.0, []
+    residual = 0.0
+    variances_of: list[tuple[Name, ...]] = []
     for family in families(plan):
         pairs = {m.name: noisy[*m.name, m.measure] for m in family.members}
         if any(float(np.abs(values.astype(float)).sum()) > _MOST for values, _ in pairs.values()):
@@ -158,7 +159,7 @@ def check_consistency(plan: Plan, method: str) -> None:
         PlanError: a method that is not one, no count or sum in the plan, declared totals that
             contradict each other, or, for whole numbers, tables without a finest one.
     """
-    problems = []
+    problems: list[str] = []
     if method not in METHODS:
         problems.append(f"consistency.method = {method!r}: must be one of {', '.join(METHODS)}")
     groups = families(plan)
@@ -225,7 +226,7 @@ def _fitted(
         estimates, residual = [*positive.values], positive.residual
     if method == "integer":
         estimates = [*rounded_tables(margins, estimates, family.parents)]
-    tables = {}
+    tables: dict[Name, ConsistentTable] = {}
     for member, first, estimate, by_place in zip(
         family.members, least, estimates, margins.variances, strict=True
     ):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse
+import scipy.sparse  # pyright: ignore[reportMissingTypeStubs]
 from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import sparray  # pyright: ignore[reportMissingTypeStubs]
 
 __all__ = ["Fitted", "least_squares"]
 
@@ -33,7 +37,9 @@ class Fitted:
     residual: float
 
 
-def least_squares(y: ArrayLike, variances: ArrayLike, A: Any, b: ArrayLike) -> Fitted:
+def least_squares(
+    y: ArrayLike, variances: ArrayLike, A: ArrayLike | sparray, b: ArrayLike
+) -> Fitted:
     """The x with A x = b that minimizes the sum of (x - y)^2 / variance.
 
     With S the square roots of the variances, x = y + S u, where u is the shortest solution of
@@ -58,17 +64,20 @@ def least_squares(y: ArrayLike, variances: ArrayLike, A: Any, b: ArrayLike) -> F
     """
     noisy = np.asarray(y, dtype=np.float64)
     given = np.asarray(variances, dtype=np.float64)
-    matrix = scipy.sparse.csr_array(A, dtype=np.float64)
+    sparse: Any = scipy.sparse
+    matrix = sparse.csr_array(A, dtype=np.float64)
     right = np.asarray(b, dtype=np.float64)
-    _check(noisy, given, matrix, right)
+    _check(noisy, given, matrix.shape, matrix.data, right)
     spread = np.sqrt(given)
-    scaled = scipy.sparse.csr_array(matrix @ scipy.sparse.diags_array(spread))
+    scaled = sparse.csr_array(matrix @ sparse.diags_array(spread))
     lengths = np.sqrt(np.asarray((scaled * scaled).sum(axis=1)).ravel())
     # A constraint times a number is the same one; alike in length they are solved more exactly.
     lengths = np.where(lengths > 0, lengths, 1.0)
-    scaled = scipy.sparse.csr_array(scipy.sparse.diags_array(1 / lengths) @ scaled)
+    scaled = sparse.csr_array(sparse.diags_array(1 / lengths) @ scaled)
     small = len(right) * len(noisy) <= _DENSE
-    solve, factors = _dense(scaled) if small else _sparse(scaled)
+    solve, factors = (
+        _dense(scaled.toarray()) if small else _sparse(scaled, _STEPS * max(scaled.shape))
+    )
     fitted = noisy.copy()
     for _ in range(3):  # again on what rounding left
         fitted += spread * solve((right - matrix @ fitted) / lengths)
@@ -84,35 +93,42 @@ def least_squares(y: ArrayLike, variances: ArrayLike, A: Any, b: ArrayLike) -> F
     return Fitted(fitted, errors, float(off.max(initial=0.0)))
 
 
-def _check(y: Floats, variances: Floats, matrix: Any, b: Floats) -> None:
+def _check(
+    y: Floats, variances: Floats, shape: tuple[int, int], entries: Floats, b: Floats
+) -> None:
     if y.ndim != 1 or variances.shape != y.shape:
         raise ValueError(
             f"y has shape {y.shape} and variances {variances.shape}; both must be of shape (n,)"
         )
-    if matrix.shape != (len(b), len(y)):
-        raise ValueError(f"A has shape {matrix.shape}, and must have ({len(b)}, {len(y)})")
+    if shape != (len(b), len(y)):
+        raise ValueError(f"A has shape {shape}, and must have ({len(b)}, {len(y)})")
     if not (np.isfinite(variances).all() and (variances >= 0).all()):
         raise ValueError(
             "variances must be finite and at least 0; give what was not measured a large one"
         )
-    if not (np.isfinite(y).all() and np.isfinite(b).all() and np.isfinite(matrix.data).all()):
+    if not (np.isfinite(y).all() and np.isfinite(b).all() and np.isfinite(entries).all()):
         raise ValueError("y, A and b must be finite")
 
 
-def _dense(scaled: Any) -> tuple[Any, Floats]:
+def _dense(scaled: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
     """The shortest solution by singular values, and what the constraints leave of each variance."""
-    left, sizes, right = np.linalg.svd(scaled.toarray(), full_matrices=False)
+    left, sizes, right = np.linalg.svd(scaled, full_matrices=False)
     rank = int((sizes > max(scaled.shape) * 2.0**-52 * sizes.max(initial=0.0)).sum())
     left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]
     diagonal = np.maximum(1 - (right * right).sum(axis=0), 0.0)
-    return lambda missed: right.T @ ((left.T @ missed) / sizes), diagonal
-
-
-def _sparse(scaled: Any) -> tuple[Any, None]:
-    from scipy.sparse.linalg import lsqr
 
     def solve(missed: Floats) -> Floats:
-        steps = _STEPS * max(scaled.shape)
-        return lsqr(scaled, missed, atol=1e-14, btol=1e-14, conlim=0, iter_lim=steps)[0]
+        return right.T @ ((left.T @ missed) / sizes)
+
+    return solve, diagonal
+
+
+def _sparse(scaled: sparray, steps: int) -> tuple[Callable[[Floats], Floats], None]:
+    import scipy.sparse.linalg  # pyright: ignore[reportMissingTypeStubs]
+
+    linear: Any = scipy.sparse.linalg
+
+    def solve(missed: Floats) -> Floats:
+        return linear.lsqr(scaled, missed, atol=1e-14, btol=1e-14, conlim=0, iter_lim=steps)[0]
 
     return solve, None

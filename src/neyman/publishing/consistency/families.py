@@ -159,7 +159,7 @@ def _family(
     inside = [name for name in hierarchy.levels if name in named] if hierarchy else []
     levels = [name for name in named if name not in inside] + inside
     places = [len(hierarchy.paths(name)) if name in inside and hierarchy else 1 for name in levels]
-    parents = []
+    parents: list[Integers] = []
     for upper, lower in pairwise(levels):
         single = np.zeros(places[levels.index(lower)], dtype=np.int64)
         parents.append(hierarchy.parents(lower, upper) if hierarchy and upper in inside else single)

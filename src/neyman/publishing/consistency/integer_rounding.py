@@ -89,7 +89,7 @@ def rounded_tables(
         index = (above[:, None] * columns_in_all + np.arange(columns_in_all)).ravel()
         parts = rounded_parts(integers[-1].ravel(), finer.ravel(), index)
         integers.append(parts.reshape(finer.shape))
-    sums = []
+    sums: list[Integers] = []
     for m in margins.margins:
         axes = tuple(i + 1 for i in range(len(margins.sizes)) if i not in m.columns)
         table = integers[m.level]

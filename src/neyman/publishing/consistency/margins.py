@@ -112,7 +112,7 @@ class Margins:
     @cached_property
     def variances(self) -> list[Floats]:
         """The variance of the estimate of each table's cells, by place."""
-        variances = []
+        variances: list[Floats] = []
         for m in self.margins:
             total = np.zeros(self._places[m.level])
             for part in _subsets(m.columns):
@@ -133,7 +133,7 @@ class Margins:
         fitted: dict[tuple[Set, int], Floats] = {}
         for part in self._parts:
             levels, tree = self._trees[part]
-            joined = []
+            joined: list[Floats] = []
             for level in levels:
                 weights = self._weights[part, level]
                 terms = (weight * parts[i][part] for i, weight in weights.items())

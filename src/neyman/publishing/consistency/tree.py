@@ -9,7 +9,7 @@ nodes [CO-1].
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,10 +75,11 @@ class Tree:
     def _upward(self, given: list[Floats]) -> None:
         pooled = given[-1]
         _check_leaves(len(given) - 1, pooled)
-        self._pooled, self._below = [pooled], []
+        self._pooled: list[Floats] = [pooled]
+        self._below: list[Floats] = []
         for depth in range(len(given) - 2, -1, -1):
             above, size, own = self._parents[depth], self._sizes[depth], given[depth]
-            below = np.bincount(above, weights=pooled, minlength=size)
+            below = _sums(pooled, above, size)
             leaf = np.bincount(above, minlength=size) == 0
             _check_leaves(depth, np.where(leaf, own, 0.0))
             below[leaf] = np.inf
@@ -122,7 +123,8 @@ class Tree:
                 f"values has shapes {[v.shape for v in values]}; the tree has levels of "
                 f"{self._sizes} nodes"
             )
-        joined, sums = [values[-1]], []
+        joined = [values[-1]]
+        sums: list[Floats] = []
         for depth in range(len(values) - 2, -1, -1):
             total = _sums(joined[0], self._parents[depth], self._sizes[depth])
             own, rest = self._own[depth], self._rest[depth]
@@ -180,8 +182,8 @@ def _sums(values: Floats, parents: Integers, size: int) -> Floats:
     """Sums over the children of each node."""
     if values.ndim == 1:
         return np.bincount(parents, weights=values, minlength=size).astype(np.float64, copy=False)
-    from scipy.sparse import csc_array
+    from scipy.sparse import csc_array  # pyright: ignore[reportMissingTypeStubs]
 
     nodes = len(parents)
-    below = csc_array((np.ones(nodes), parents, np.arange(nodes + 1)), shape=(size, nodes))
+    below: Any = csc_array((np.ones(nodes), parents, np.arange(nodes + 1)), shape=(size, nodes))
     return below @ values

@@ -27,9 +27,11 @@ changes. What is unknown has one code more than there are keys, so that no row i
 that does not use that dimension.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -436,7 +438,7 @@ def _unbounded(
 @contextmanager
 def listed(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn]
-) -> Iterator[list[ibis.Table]]:
+) -> Generator[list[ibis.Table]]:
     """The public keys of what is wanted, as tables on the engine of the rows."""
     with ExitStack() as scope:
         yield [scope.enter_context(backend_of(table).put(keys)) for keys in coding.keys(wanted)]
@@ -445,7 +447,7 @@ def listed(
 @contextmanager
 def coded_rows(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn], key: bytes
-) -> Iterator[tuple[list[ibis.Table], ibis.Table]]:
+) -> Generator[tuple[list[ibis.Table], ibis.Table]]:
     """Code the rows of each bucket, at most the plan's of each unit.
 
     Args:

@@ -4,12 +4,14 @@ Each expression has one answer on all engines. The expressions that are the same
 `expressions`.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import base64
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -233,7 +235,7 @@ class OwnBackend(Backend):
     counts_databases: ClassVar[bool] = False
     """Whether a run that names it, or no engine, counts tables of databases where they lie."""
 
-    register: ClassVar[Callable[[pa.Table | ds.Dataset, Opening], ibis.Table]]
+    register: ClassVar[Callable[[Any, Opening], ibis.Table]]
     """Arrow data of plain types as a table on a new connection."""
     parquet: ClassVar[Callable[[Sequence[str], pa.Schema, Opening], ibis.Table]]
     """Parquet files, and the schema of the columns to read, as a table on a new connection."""
@@ -286,7 +288,7 @@ class DuckDB(OwnBackend):
         return super().micros(column)
 
     @contextmanager
-    def put(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[ibis.Table]:
+    def put(self, rows: pa.Table | pa.RecordBatchReader) -> Generator[ibis.Table]:
         """Put rows into a temporary table."""
         name = _name()
         # Not the Arrow table itself: DuckDB knows the progress of reading its own tables only.
@@ -296,14 +298,14 @@ class DuckDB(OwnBackend):
         yield from self._dropped(self.connection.table(name), f"TABLE {name}")
 
     @contextmanager
-    def hold(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+    def hold(self, rows: ibis.Table, steps: Steps) -> Generator[ibis.Table]:
         """Put rows into a temporary table."""
         name, create = _name(), self.connection.create_table
         table = steps.run(self.follow, lambda: create(name, rows, temp=True))
         yield from self._dropped(table, f"TABLE {name}")
 
     @contextmanager
-    def view(self, rows: ibis.Table) -> Iterator[ibis.Table]:
+    def view(self, rows: ibis.Table) -> Generator[ibis.Table]:
         """Make a temporary view of rows; nothing is read."""
         name = _name()
         self._run(f"CREATE TEMP VIEW {name} AS {self.connection.compile(rows)}")
@@ -371,7 +373,7 @@ class Spark(OwnBackend):
         return own[listed.filter(lambda start: start <= number).length()]
 
     @contextmanager
-    def put(self, rows: pa.Table) -> Iterator[ibis.Table]:
+    def put(self, rows: pa.Table) -> Generator[ibis.Table]:
         """Put rows into a temporary view."""
         name, session = _name(), self.connection._session
         session.createDataFrame(rows).createOrReplaceTempView(name)
@@ -381,7 +383,7 @@ class Spark(OwnBackend):
             session.catalog.dropTempView(name)
 
     @contextmanager
-    def hold(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+    def hold(self, rows: ibis.Table, steps: Steps) -> Generator[ibis.Table]:
         """Cache rows."""
         # Ibis forgets to register tables in memory before it caches what uses them.
         self.connection._run_pre_execute_hooks(rows)
@@ -395,7 +397,7 @@ class Spark(OwnBackend):
         return self._frame(rows).toArrow()
 
     @contextmanager
-    def copy(self, rows: ibis.Table, other: Backend) -> Iterator[ibis.Table]:
+    def copy(self, rows: ibis.Table, other: Backend) -> Generator[ibis.Table]:
         """Share rows of another session of one Spark."""
         name = _name()
         source, session = other.connection._session, self.connection._session
@@ -447,7 +449,7 @@ class Postgres(Backend):
         return nullcontext(self.connection.fenced(rows))
 
     @contextmanager
-    def hold(self, rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+    def hold(self, rows: ibis.Table, steps: Steps) -> Generator[ibis.Table]:
         """Return the rows themselves: each query makes them again."""
         steps.run(self.follow, lambda: None)
         yield rows

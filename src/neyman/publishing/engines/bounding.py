@@ -14,6 +14,8 @@ looks random makes the choice fair; the key is drawn for each call, stands in a 
 nowhere else, and no digest is published.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -185,7 +185,7 @@ def read_csv(
         picked_names = names if columns is None else list(columns)
         picked = [names.index(name) for name in picked_names]
         schema = pa.schema([(name, _KIND) for name in picked_names])
-        parts = []
+        parts: list[pa.Table] = []
         for text in blocks(file) if rows else ():
             block = parsed(text, len(names), picked, source.delimiter)
             texts = [_text(block.values(i), source.encoding) for i in picked]
@@ -223,7 +223,7 @@ def form_of(path: str, source: SourcePart) -> SourcePart:
 
 
 @contextmanager
-def opened(path: str, source: SourcePart) -> Iterator[tuple[BinaryIO, list[str]]]:
+def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]]]:
     """A CSV file, decompressed, after its header; and the names of its columns.
 
     Raises:
@@ -319,7 +319,7 @@ class Block:
     bounds: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]
     others: list[list[bytes]]
 
-    def values(self, column: int) -> Any:
+    def values(self, column: int) -> pa.Array:
         """The bytes of a column's values, one for each row, as a dictionary."""
         left, right = self.bounds[column]
         # Every other value of an array over all of the text is one of ours; what is between is not.
@@ -403,19 +403,19 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
     )
 
 
-def _text(encoded: Any, encoding: str) -> Any:
+def _text(encoded: pa.Array, encoding: str) -> pa.DictionaryArray:
     """A dictionary of bytes as one of text, where what is empty or no text is missing."""
     return without_empty(encoded.indices, decoded(encoded.dictionary, encoding))
 
 
-def without_empty(indices: Any, words: Any) -> Any:
+def without_empty(indices: pa.Array, words: pa.Array) -> pa.DictionaryArray:
     """A dictionary of texts, where an empty text is missing."""
     known = _compute.greater(_compute.binary_length(words), 0)
     places = _compute.if_else(known, pa.array(np.arange(len(words), dtype=np.int32)), None)
     return pa.DictionaryArray.from_arrays(places.take(indices), words)
 
 
-def decoded(words: Any, encoding: str) -> Any:
+def decoded(words: pa.Array, encoding: str) -> pa.Array:
     """Text for bytes, empty for what cannot be decoded."""
     if encoding == "utf-8":
         try:

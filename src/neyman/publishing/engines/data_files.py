@@ -13,6 +13,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from neyman.publishing.engines.csv_reader import DataError
 
@@ -28,7 +29,10 @@ _KINDS = {
 }
 
 
-def data_files(source: str | Path | Sequence[str | Path]) -> list[str]:
+Paths: TypeAlias = str | Path | Sequence[str | Path]
+
+
+def data_files(source: Paths) -> list[str]:
     """List the regular files that a source names, each once, in the order of their names.
 
     A file that several names lead to (a link, a hard link, two entries of a list) is listed once.

@@ -4,6 +4,8 @@ What kind of thing it is, and its schema, are known before the charge. Its rows 
 once, into memory; only an Arrow Dataset is read where it lies.
 """
 
+# pyright: reportMissingTypeStubs=false
+
 from __future__ import annotations
 
 import os
@@ -95,36 +97,36 @@ def as_frame(source: Any) -> Frame | ibis.Table:
     return frame
 
 
-def _name(source: Any) -> str:
+def _name(source: object) -> str:
     kind = type(source)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 @singledispatch
-def _of_type(source: Any) -> Frame | None:
+def _of_type(source: object) -> Frame | None:
     """Rows of a type that this package imports; None for any other."""
     return None
 
 
 @_of_type.register(pa.RecordBatch)
-def _(source: Any) -> Frame | None:
+def _(source: pa.RecordBatch) -> Frame | None:
     return _of_type(pa.Table.from_batches([source]))
 
 
 @_of_type.register(pa.Table)
-def _(source: Any) -> Frame | None:
+def _(source: pa.Table) -> Frame | None:
     return Frame(source.schema, lambda columns: source.select(list(columns)))
 
 
 @_of_type.register(pa.RecordBatchReader)
-def _(source: Any) -> Frame | None:
+def _(source: pa.RecordBatchReader) -> Frame | None:
     return Frame(
         source.schema, lambda columns: source.read_all().select(list(columns)), single_use=True
     )
 
 
 @_of_type.register(ds.Scanner)
-def _(source: Any) -> Frame | None:
+def _(source: ds.Scanner) -> Frame | None:
     schema = source.projected_schema
     return Frame(schema, lambda columns: source.to_table().select(list(columns)), single_use=True)
 
@@ -163,12 +165,12 @@ def _of_stream(source: Any) -> Frame:
     )
 
 
-def _stream(source: Any) -> pa.RecordBatchReader:
+def _stream(source: object) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_stream(source)
 
 
 @_of_type.register(duckdb.DuckDBPyRelation)
-def _(source: Any) -> Frame:
+def _(source: duckdb.DuckDBPyRelation) -> Frame:
     def read(columns: Sequence[str]) -> pa.Table:
         return source.project(", ".join(map(quoted, columns))).to_arrow_table()
 
@@ -181,7 +183,7 @@ def _(source: Any) -> Frame:
 
 
 @_of_type.register(ds.Dataset)
-def _(source: Any) -> Frame:
+def _(source: ds.Dataset) -> Frame:
     def read(columns: Sequence[str]) -> pa.Table:
         if _is_filtered(source):
             # A dataset made of it would have the rows that it leaves out.
@@ -319,7 +321,7 @@ def _array(series: Any, kind: pa.DataType, marks: SourcePart) -> pa.ChunkedArray
 
 def _scalars(series: Any, kind: pa.DataType) -> pa.Array:
     """The values one by one; what cannot be of a type is missing."""
-    scalars = []
+    scalars: list[object] = []
     for value in series:
         try:
             scalars.append(pa.scalar(value, kind, from_pandas=True).as_py())
@@ -348,7 +350,7 @@ def _text_of(value: object, marks: SourcePart) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        integral = abs(value) < 2**53 and value == int(value)
+        integral = abs(value) < 2**53 and value.is_integer()
         text = str(int(value)) if integral else None if value != value else repr(value)
         return text and marked_text(value, text, marks)
     text = None if value is None else _safe_text(value)
@@ -372,7 +374,7 @@ def marked_text(value: object, text: str, marks: SourcePart) -> str:
 @marked_text.register(float)
 @marked_text.register(np.floating)
 @marked_text.register(Decimal)
-def _(value: Any, text: str, marks: SourcePart) -> str:
+def _(value: object, text: str, marks: SourcePart) -> str:
     return text.replace(".", marks.decimal)
 
 

@@ -1,5 +1,7 @@
 """Whether the schema of the data fits a plan, before any row is read."""
 
+# pyright: reportMissingTypeStubs=false
+
 from __future__ import annotations
 
 import re
@@ -125,7 +127,7 @@ def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ..
 def check_schema(
     plan: Plan,
     table: ibis.Table,
-    source: Any = None,
+    source: object = None,
     untyped: Collection[str] | None = None,
 ) -> None:
     """Refuse data whose columns or types cannot fit the plan; no row is read.
@@ -200,7 +202,7 @@ def _check_number(name: str, kind: dt.DataType) -> None:
 def _check_changes(plan: Plan, table: ibis.Table) -> None:
     """Refuse a change of a text that an engine cannot make."""
     # A form of joined tables is on no engine; each of the tables is checked on its own.
-    engines = {place.name for place in table._find_backends()[0]}
+    engines = {place.name for place in table._find_backends()[0]}  # pyright: ignore[reportPrivateUsage]
     if "pyspark" in engines and any("normalize" in operations(node) for node in plan.rows.nodes):
         raise DataError(
             "an expression of the plan has normalize(), which Spark does not compute; count on "

@@ -5,6 +5,8 @@ is drawn anew in each run. So where bounds drop rows, another run can keep other
 after that step can differ.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from collections import Counter

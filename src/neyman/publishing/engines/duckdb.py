@@ -1,5 +1,7 @@
 """A DuckDB of our own: embedded, in memory, and on disk in a private folder where it must."""
 
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import os
@@ -98,7 +100,7 @@ def check_memory(memory: str) -> str:
     Raises:
         DataError: it is none.
     """
-    if not isinstance(memory, str) or not _MEMORY.fullmatch(memory):
+    if not isinstance(memory, str) or not _MEMORY.fullmatch(memory):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"memory = {memory!r}: must be an amount such as '4GB' or '500MB'")
     return memory if memory.endswith("B") else f"{memory}B"
 
@@ -229,7 +231,13 @@ def quoted(text: str, mark: str = '"') -> str:
     return mark + text.replace(mark, 2 * mark) + mark
 
 
-def _same(name: str, first: Any, other: Any, native: Any, other_native: Any) -> bool:
+def _same(
+    name: str,
+    first: Mapping[str, pa.DataType],
+    other: Mapping[str, pa.DataType],
+    native: Mapping[str, object],
+    other_native: Mapping[str, object],
+) -> bool:
     """Whether a column has one type in two files, for Arrow as for DuckDB."""
     if name not in other or native.get(name) != other_native.get(name):
         return False

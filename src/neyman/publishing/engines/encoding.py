@@ -1,5 +1,7 @@
 """Rows as whole numbers: the code of each key, the bin and the value that each query takes."""
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -311,7 +313,7 @@ class Coding:
     ) -> list[NDArray[np.int64]]:
         """The codes on a table's axes, from those of rows at the same or a lower level."""
         place = self.place(level)
-        codes_above = []
+        codes_above: list[NDArray[np.int64]] = []
         for axis in self.axes(query, level):
             if axis == place and axis not in codes and self.plan.hierarchy:
                 places = (column for column in codes if column.kind is Kind.PLACE)

@@ -18,6 +18,8 @@ fails on text that is not UTF-8). Spark writes a decimal without an exponent onl
 ``spark.sql.ansi.enabled``, which the session has (see ``spark``).
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import re

@@ -7,6 +7,8 @@ For texts that are no numbers or dates it lists the marks that would read more o
 custodian. A run reads by the marks that the plan declares, whatever the texts are.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import re
@@ -60,8 +62,10 @@ _NUMBER_MARKS: Sequence[dict[str, str]] = (
     {"decimal": ".", "thousands": "'"},
     {"decimal": ",", "thousands": "'"},
 )
-_DATE_FORMS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d-%m-%Y", "%m-%d-%Y")
-_DATE_FORMS += ("%Y/%m/%d", "%Y.%m.%d", "%d%m%Y", "%m%d%Y")
+_DATE_FORMS = (
+    *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d-%m-%Y", "%m-%d-%Y"),
+    *("%Y/%m/%d", "%Y.%m.%d", "%d%m%Y", "%m%d%Y"),
+)
 _DATE = ColumnType("date")
 _WIDEST = 2**53  # the widest range that `scaled_integer` takes
 
@@ -229,7 +233,7 @@ def _matched(
             every: Any = held_groups
             matched = row_sum(every.filter(every[axis.name] < axis.size))
             other: Any = every.filter(every[axis.name] >= axis.size)
-            absent = ibis.and_(*(other[name].isnull() for name in values))
+            absent: Any = ibis.and_(*(other[name].isnull() for name in values))
             missing = row_sum(other.filter(absent))
             present: Any = other.filter(~absent)
             unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
@@ -265,7 +269,7 @@ def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ..
         table: the private rows, `prepared` for the plan `with_texts`.
         most: how many texts that are not listed are returned.
     """
-    matches = []
+    matches: list[KeyMatch] = []
     for one in plan.rows.derived:
         if one.rule not in _REPLACING:
             continue
@@ -302,7 +306,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         table: the private rows, whose schema has been checked.
         most: how many values that are no numbers are listed.
     """
-    matches = []
+    matches: list[NumberMatch] = []
     for column in plan.columns:
         clips = _clips(plan, column)
         if not clips:

@@ -14,10 +14,12 @@ Each step has one answer on DuckDB, on Spark, and in plain Python:
   distinct, so no row comes twice.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date
 from functools import reduce
@@ -61,7 +63,7 @@ _YEAR, _MONTH = DATE
 
 
 @contextmanager
-def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
+def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
     """The table with its derived columns, without the rows that its filter leaves out.
 
     A derived column whose texts are listed has a `code_column` beside it, because numbers are
@@ -107,7 +109,8 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
             ready = ready.mutate(**own, **looked)
             for one, name in zip(joins, looked, strict=True):
                 ready = _joined(ready, one, values[one.name], name, scope)
-        asked = {query.where for query in plan.queries} | ({rows.where} if not early else set())
+        asked = {query.where for query in plan.queries}
+        asked |= set[str | None]() if early else {rows.where}
         conditions = {text: filter_column(plan, text) for text, _ in rows.filters if text in asked}
         result = _Compiler(ready, values, backend)
         ready = ready.mutate(
@@ -123,7 +126,9 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
 
 
 @contextmanager
-def with_plain_texts(plan: Plan, table: ibis.Table, *, shown: bool = False) -> Iterator[ibis.Table]:
+def with_plain_texts(
+    plan: Plan, table: ibis.Table, *, shown: bool = False
+) -> Generator[ibis.Table]:
     """The table with the texts of numbers and dates as programs write them.
 
     A plan that declares no marks, and a column that is no text, change nothing. A text that is no

@@ -5,15 +5,17 @@ engine of the caller's goes onto one of our own, which writes what does not fit 
 folder that only this user can read and that is removed with it.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ibis
 import ibis.expr.operations as ops
@@ -24,7 +26,7 @@ from neyman.publishing.engines import duckdb
 from neyman.publishing.engines.backends import OWN, backend_of
 from neyman.publishing.engines.column_types import check_types, plain_form, plain_table
 from neyman.publishing.engines.csv_reader import DataError, check_names, fault, header_of, read_csv
-from neyman.publishing.engines.data_files import data_files
+from neyman.publishing.engines.data_files import Paths, data_files
 from neyman.publishing.engines.data_frames import Frame, as_frame
 from neyman.publishing.engines.databases.files import file_table
 from neyman.publishing.engines.databases.table import DatabaseTable
@@ -49,7 +51,7 @@ _CSV = {".csv", ".txt", ".tsv"}
 
 
 def open_table(
-    source: Any,
+    source: object,
     engine: str = "duckdb",
     columns: Sequence[str] | None = None,
     *,
@@ -114,7 +116,7 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
         duckdb.check_memory(memory)
 
 
-def csv_files(source: Any) -> list[str]:
+def csv_files(source: object) -> list[str]:
     """List the CSV files that a source names; none if it is something else.
 
     Args:
@@ -128,7 +130,7 @@ def csv_files(source: Any) -> list[str]:
 
 
 @singledispatch
-def _files(source: Any) -> list[str]:
+def _files(source: Paths) -> list[str]:
     """The files that a source names; none if it is something else."""
     return data_files(source)
 
@@ -136,12 +138,12 @@ def _files(source: Any) -> list[str]:
 @_files.register(ibis.Table)
 @_files.register(Frame)
 @_files.register(DatabaseTable)
-def _(source: Any) -> list[str]:
+def _(source: object) -> list[str]:
     return []
 
 
 @singledispatch
-def column_names(source: Any, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+def column_names(source: Paths, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
     """The names of the columns of a source, with repetitions; no row is read.
 
     Columns that no plan can use are among them, and those that not every file has.
@@ -178,7 +180,7 @@ def _(source: DatabaseTable, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
 
 
 @singledispatch
-def untyped_columns(source: Any, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+def untyped_columns(source: Paths, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
     """The columns whose type the schema of a source does not say; no row is read.
 
     A text of such a column may be a number: each column of a CSV file, texts of SQLite, and columns
@@ -218,7 +220,7 @@ def _of_nothing(schema: pa.Schema) -> frozenset[str]:
     )
 
 
-def folder_columns(source: Any) -> frozenset[str]:
+def folder_columns(source: object) -> frozenset[str]:
     """The names that folders of Parquet files have, as ``day`` in ``day=1/x.parquet``.
 
     Args:
@@ -228,7 +230,7 @@ def folder_columns(source: Any) -> frozenset[str]:
     return frozenset(part.partition("=")[0] for part in folders if "=" in part)
 
 
-def as_source(source: Any) -> Any:
+def as_source(source: object) -> object:
     """Recognize what `open_table` takes, without reading a row.
 
     A stream can be asked for its rows once only, and a database has one connection for all that a
@@ -247,7 +249,7 @@ def as_source(source: Any) -> Any:
     if isinstance(source, ibis.Table):
         return _on_server(source)
     if isinstance(source, (list, tuple)):
-        if all(isinstance(path, (str, Path)) for path in source):
+        if all(isinstance(path, (str, Path)) for path in cast("Iterable[object]", source)):
             return source
         raise DataError("data is a list: must hold paths and nothing else")
     return as_frame(source)
@@ -307,7 +309,7 @@ def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
 
 
 @singledispatch
-def _opened(source: Any, opening: Opening) -> ibis.Table:
+def _opened(source: Paths, opening: Opening) -> ibis.Table:
     """What `as_source` gives as a table on its engine; here paths."""
     return _of_files(data_files(source), opening)
 

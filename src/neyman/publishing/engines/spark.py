@@ -14,6 +14,8 @@ about itself, and later an error of a task could show a value of the data. If Sp
 which is before any row is read, the error repeats the last of it.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import os
@@ -114,7 +116,7 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
 
 def _started(master: str, memory: str | None) -> Any:
     """A Spark of ours, which writes what does not fit in memory to a folder of its own."""
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     settings = dict(_CONTEXT)
@@ -124,18 +126,18 @@ def _started(master: str, memory: str | None) -> Any:
         for name in ("spark.driver.bindAddress", "spark.driver.host"):
             del settings[name]
     # A Java process uses the folder that it began with, so the folder stays as long as it does.
-    existing: PrivateFolder | None = getattr(SparkContext._gateway, "neyman_folder", None)
+    existing: PrivateFolder | None = getattr(_gateway(), "neyman_folder", None)
     folder = existing or spill_folder(_local_dirs())
     settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = str(folder.path)
     conf = SparkConf().setMaster(master).setAppName("neyman").setAll(list(settings.items()))
     builder: Any = SparkSession.builder
     with tempfile.TemporaryFile() as said:
         try:
-            if SparkContext._gateway is None:
+            if _gateway() is None:
                 _launch(conf, said, folder)
             session = builder.config(conf=conf).getOrCreate()
         except Exception as error:
-            if getattr(SparkContext._gateway, "neyman_folder", None) is not folder:
+            if getattr(_gateway(), "neyman_folder", None) is not folder:
                 folder.remove()
             said.seek(0)
             raise DataError(
@@ -146,6 +148,13 @@ def _started(master: str, memory: str | None) -> Any:
     session.neyman_folder = folder
     _check_folder(session, folder)
     return session
+
+
+def _gateway() -> object:
+    """The running Java process, or None."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
 
 
 def _local_dirs() -> str | None:
@@ -166,7 +175,7 @@ def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
             os.environ[_LOCAL_DIRS] = wanted
     java.neyman_folder = folder
     java.neyman_close = weakref.finalize(java, folder.remove)
-    SparkContext._ensure_initialized(gateway=java)
+    SparkContext._ensure_initialized(gateway=java)  # pyright: ignore[reportPrivateUsage]
 
 
 def _check_folder(session: Any, folder: PrivateFolder) -> None:
@@ -358,7 +367,7 @@ def _spark_type(kind: pa.DataType) -> Any:
 
     if pa.types.is_timestamp(kind) and kind.tz is None:
         return TimestampNTZType()
-    name = str(PyArrowType.to_ibis(plain_type(kind)))
+    name = str(PyArrowType.to_ibis(plain_type(kind)))  # pyright: ignore[reportArgumentType]
     return PySparkType.from_ibis(ibis.dtype(_UNSIGNED.get(name, name)))
 
 

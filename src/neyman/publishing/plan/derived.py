@@ -582,8 +582,10 @@ def check_marks(
     cannot be both.
     """
     source = document.source
-    marked = {"number", "boolean"} if (source.decimal, source.thousands) != (".", None) else set()
-    marked |= {"date", "day"} if source.dates is not None else set()
+    marked = (
+        {"number", "boolean"} if (source.decimal, source.thousands) != (".", None) else set[str]()
+    )
+    marked |= {"date", "day"} if source.dates is not None else set[str]()
     ids = [("unit.id", document.unit.id)]
     ids += [(f"tables.{name}.id", part.id) for name, part in document.tables.items()]
     problems += [

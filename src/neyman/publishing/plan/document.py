@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -40,6 +40,9 @@ from neyman.publishing.plan.query import (
     QuantileMethod,
 )
 from neyman.publishing.plan.shifts import MOST_ROWS
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 __all__ = [
     "KEYS",
@@ -232,7 +235,7 @@ def _date_format(value: str) -> str:
 
 def as_tuple(value: object) -> object:
     """Return a list as a tuple; pydantic's strict mode takes no list for one."""
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(value) if check.is_list(value) else value
 
 
 def _number_schema(text: str) -> WithJsonSchema:
@@ -329,13 +332,9 @@ class KeyFilePart(Strict):
 
 
 def _kind_of_keys(value: object) -> str:
-    match value:
-        case KeyFilePart() | {"file": _}:
-            return "file"
-        case KeyRangePart() | {}:
-            return "range"
-        case _:
-            return "list"
+    if isinstance(value, KeyFilePart) or (check.is_mapping(value) and "file" in value):
+        return "file"
+    return "range" if isinstance(value, (KeyRangePart, Mapping)) else "list"
 
 
 Keys = Annotated[
@@ -377,16 +376,16 @@ class UnitPart(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _searched(cls, data: Any) -> Any:
+    def _searched(cls, data: object) -> object:
         """Rows to discover are the largest candidate, with the terms of the histogram."""
-        match data:
-            case {"rows": "discover"}:
-                terms = {"rows_share": Fraction(1, 20), "rows_above": Fraction(1, 100)}
-                return {**terms, **data, "rows": MOST_SEARCHED_ROWS}
-            case {"rows_share": _} | {"rows_above": _}:
-                raise ValueError("rows_share and rows_above are for rows = 'discover'")
-            case _:
-                return data
+        if not check.is_mapping(data):
+            return data
+        if data.get("rows") == "discover":
+            terms = {"rows_share": Fraction(1, 20), "rows_above": Fraction(1, 100)}
+            return {**terms, **data, "rows": MOST_SEARCHED_ROWS}
+        if "rows_share" in data or "rows_above" in data:
+            raise ValueError("rows_share and rows_above are for rows = 'discover'")
+        return data
 
     @property
     def search(self) -> ClipSearch | None:
@@ -628,13 +627,11 @@ class QueryPart(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, data: Any) -> Any:
+    def _named(cls, data: object) -> object:
         """A query without a name is called after its measure."""
-        match data:
-            case {"measure": str(measure)} if "name" not in data:
-                return {"name": measure, **data}
-            case _:
-                return data
+        if check.is_mapping(data) and isinstance(data.get("measure"), str) and "name" not in data:
+            return {"name": data["measure"], **data}
+        return data
 
     @property
     def ends(self) -> tuple[Fraction, Fraction] | None:
@@ -867,7 +864,7 @@ def _step(step: int | str) -> str:
 
 
 def _describe(
-    where: str, model: type[BaseModel], field: str, problem: Any, data: Mapping[str, Any]
+    where: str, model: type[BaseModel], field: str, problem: ErrorDetails, data: Mapping[str, Any]
 ) -> str:
     fields = {info.alias or name: info for name, info in model.model_fields.items()}
     kind, value = problem["type"], problem["input"]
@@ -878,7 +875,7 @@ def _describe(
     if kind == "missing":
         return f"{where} is missing; give {right}"
     if kind == "value_error":
-        reason = str(problem["ctx"]["error"])
+        reason = str(problem.get("ctx", {})["error"])
     elif kind == "literal_error":
         known = re.findall(r"'([^']+)'", right or "")
         near = difflib.get_close_matches(str(value), known, n=1)
@@ -890,7 +887,7 @@ def _describe(
     at = re.match(r"query\[(\d+)\]", where)
     if at:
         name = data["query"][int(at[1])]
-        name = name.get("name") if isinstance(name, Mapping) else None
+        name = name.get("name") if check.is_mapping(name) else None
         where += f" (of query {name!r})" if isinstance(name, str) and field != "name" else ""
     return f"{where} = {show(value)}: {reason}"
 

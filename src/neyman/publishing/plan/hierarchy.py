@@ -130,7 +130,7 @@ class Hierarchy:
 
     @cached_property
     def _places(self) -> tuple[tuple[tuple[tuple[str, ...], ...], np.ndarray], ...]:
-        places = []
+        places: list[tuple[tuple[tuple[str, ...], ...], np.ndarray]] = []
         for length in range(1, len(self.levels) + 1):
             index: dict[tuple[str, ...], int] = {}
             codes = [index.setdefault(row[:length], len(index)) for row in self.rows]

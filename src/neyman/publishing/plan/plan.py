@@ -38,7 +38,7 @@ from neyman.publishing.plan.sections import Unit
 from neyman.publishing.plan.shifts import MOST_VECTORS
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 
 __all__ = ["Entry", "Plan", "PlanError", "hash_of"]
 

@@ -61,7 +61,7 @@ class PlanModel:
             object.__setattr__(plan, name, value)
         return plan
 
-    def changed(self, **parts: Any) -> Self:
+    def changed(self, **parts: object) -> Self:
         """Return the plan with other resolved parts, which are not checked: `Query`, `Column`."""
         return self._of({field.name: getattr(self, field.name) for field in fields(self)} | parts)
 

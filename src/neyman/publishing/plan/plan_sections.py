@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from neyman.accounting.semantics.budget import budget_from
 from neyman.numerics import check
@@ -65,7 +65,9 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     if isinstance(queries, (str, Mapping)) or not isinstance(queries, Iterable):
         raise PlanError([f"queries = {queries!r}: must be a list, such as [ny.count(share=1)]"])
     del data["queries"]
-    data["query"] = _relative([dict(q) if isinstance(q, Mapping) else q for q in queries])
+    data["query"] = _relative(
+        [dict(q) if check.is_mapping(q) else q for q in cast("Iterable[object]", queries)]
+    )
     sections = [data.get(name, {}) for name in ("columns", "derive", "lookup")]
     if not all(isinstance(section, dict) for section in sections):
         return data  # the plan's own check says what is right
@@ -73,8 +75,9 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     calculated = {name for section in sections for name in section}
     for query in data["query"]:
         # A distinct query counts the keys of its column, which must be declared.
-        numeric = isinstance(query, dict) and query.get("measure") != "distinct"
-        for column in (query.get("column"), query.get("over")) if numeric else ():
+        if not check.is_mapping(query) or query.get("measure") == "distinct":
+            continue
+        for column in (query.get("column"), query.get("over")):
             if isinstance(column, str) and column not in calculated:
                 columns[column] = {"integer": True}
     return data | {"columns": columns}
@@ -83,7 +86,7 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
 def _relative(queries: Sequence[Any]) -> list[Any]:
     """The queries with shares that add up to 1; a query without one has 1, if it is measured."""
     parts = list(queries)
-    measured = [part for part in parts if isinstance(part, dict)]
+    measured: list[dict[str, Any]] = [part for part in parts if isinstance(part, dict)]
     for part in measured:
         if "share" not in part and "public" not in part:
             part["share"] = 1

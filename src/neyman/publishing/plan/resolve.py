@@ -153,65 +153,77 @@ def _parsing(document: PlanDocument, problems: list[str]) -> None:
 def _columns(
     document: PlanDocument, files: Mapping[str, KeyFile | None], problems: list[str]
 ) -> tuple[Column, ...]:
-    columns = []
-    for name, part in document.columns.items():
-        where = f"columns.{name}"
-        if name not in files:
-            continue
-        if part.type is not None and part.measurement_unit is not None:
-            problems.append(
-                f"{where}.measurement_unit = {show(part.measurement_unit)}: does not go with type; "
-                "leave one of them out"
-            )
-            continue
-        if part.type is not None and part.model_fields_set <= {"type", "parse", "zone"}:
-            if name in document.derive or name in document.lookup:
-                problems.append(f"{where}.type: a derived column has a type; leave it out")
-            continue
-        if part.type is not None:
-            problems.append(
-                f"{where}.type = {part.type!r}: is for a column that expressions alone read; "
-                "beside keys, integer, decimals or discover, leave it out"
-            )
-            continue
-        measured = part.integer or part.decimals is not None
-        if part.measurement_unit is not None and not measured:
-            problems.append(
-                f"{where}.measurement_unit = {show(part.measurement_unit)}: is for a column to "
-                "sum; give integer = true or decimals = 2, or leave it out"
-            )
-            continue
-        kinds = (part.keys is not None, part.integer, part.decimals is not None, part.discover)
-        if sum(kinds) != 1:
-            problems.append(
-                f"{where}: give either keys = [...], or integer = true or decimals = 2 for a "
-                "column to sum, or discover = true for keys that are not known"
-            )
-        elif part.discover:
-            if part.unknown not in (None, "drop"):
-                problems.append(
-                    f"{where}.unknown = {show(part.unknown)}: must be 'drop' where keys are "
-                    "discovered: each value is a key, and rows without one are dropped"
-                )
-                continue
-            columns.append(Column(name, (), None, discover=True))
-        elif part.keys is None:
-            decimals = part.decimals or 0
-            given = document.unknown_number if part.unknown is None else part.unknown
-            value = None if isinstance(given, bool) else scaled(given, decimals)
-            if given != "drop" and (value is None or abs(value) >= 2**63):
-                right = f"number of at most {decimals} decimals" if decimals else "whole number"
-                problems.append(
-                    f"{where}.unknown = {show(given)}: must be the {right} that replaces a missing "
-                    "one, such as 0; or 'drop', so that rows without a number take no part"
-                )
-                continue
-            measurement_unit = part.measurement_unit
-            columns.append(Column(name, (), value, decimals, measurement_unit=measurement_unit))
-        else:
-            keyed = _keyed(where, name, part, problems)
-            columns += [replace(column, file=files[name]) for column in keyed]
-    return tuple(columns)
+    return tuple(
+        replace(column, file=files[name])
+        for name, part in document.columns.items()
+        if name in files
+        for column in _column(document, name, part, problems)
+    )
+
+
+def _column(
+    document: PlanDocument, name: str, part: ColumnPart, problems: list[str]
+) -> Iterable[Column]:
+    """The column that queries use, if the part declares one."""
+    where = f"columns.{name}"
+    measured = part.integer or part.decimals is not None
+    kinds = (part.keys is not None, part.integer, part.decimals is not None, part.discover)
+    if part.type is not None:
+        problems += _type_problems(where, part, name in document.derive or name in document.lookup)
+    elif part.measurement_unit is not None and not measured:
+        problems.append(
+            f"{where}.measurement_unit = {show(part.measurement_unit)}: is for a column to "
+            "sum; give integer = true or decimals = 2, or leave it out"
+        )
+    elif sum(kinds) != 1:
+        problems.append(
+            f"{where}: give either keys = [...], or integer = true or decimals = 2 for a "
+            "column to sum, or discover = true for keys that are not known"
+        )
+    elif measured:
+        yield from _numeric(where, name, part, document, problems)
+    elif part.keys is not None:
+        yield from _keyed(where, name, part, problems)
+    elif part.unknown in (None, "drop"):
+        yield Column(name, (), None, discover=True)
+    else:
+        problems.append(
+            f"{where}.unknown = {show(part.unknown)}: must be 'drop' where keys are "
+            "discovered: each value is a key, and rows without one are dropped"
+        )
+
+
+def _type_problems(where: str, part: ColumnPart, calculated: bool) -> list[str]:
+    """Report what does not go with a type."""
+    if part.measurement_unit is not None:
+        return [
+            f"{where}.measurement_unit = {show(part.measurement_unit)}: does not go with type; "
+            "leave one of them out"
+        ]
+    if part.model_fields_set <= {"type", "parse", "zone"}:
+        derived = f"{where}.type: a derived column has a type; leave it out"
+        return [derived] if calculated else []
+    return [
+        f"{where}.type = {part.type!r}: is for a column that expressions alone read; "
+        "beside keys, integer, decimals or discover, leave it out"
+    ]
+
+
+def _numeric(
+    where: str, name: str, part: ColumnPart, document: PlanDocument, problems: list[str]
+) -> Iterable[Column]:
+    """The column to sum."""
+    decimals = part.decimals or 0
+    given = document.unknown_number if part.unknown is None else part.unknown
+    value = None if isinstance(given, bool) else scaled(given, decimals)
+    if given != "drop" and (value is None or abs(value) >= 2**63):
+        right = f"number of at most {decimals} decimals" if decimals else "whole number"
+        problems.append(
+            f"{where}.unknown = {show(given)}: must be the {right} that replaces a missing "
+            "one, such as 0; or 'drop', so that rows without a number take no part"
+        )
+    else:
+        yield Column(name, (), value, decimals, measurement_unit=part.measurement_unit)
 
 
 def _keyed(where: str, name: str, part: ColumnPart, problems: list[str]) -> Iterable[Column]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import KeysView, Mapping, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
+from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.listed_keys import MOST_RANGE
 
@@ -86,7 +87,15 @@ class QueryOptions(TypedDict, total=False):
     public: Mapping[str, int]
 
 
-def keys(values: Any, unknown: Any = None) -> Section:
+class QuantileOptions(QueryOptions, total=False):
+    """The fields that a query for quantiles takes besides."""
+
+    edges: Sequence[Exact]
+    clip: Pair | str | Mapping[str, object]
+    method: str
+
+
+def keys(values: object, unknown: object = None) -> Section:
     """Return a column of public keys to group by.
 
     Args:
@@ -108,15 +117,16 @@ def keys(values: Any, unknown: Any = None) -> Section:
         >>> ny.keys({"from": 0, "to": 120})
         {'keys': {'from': 0, 'to': 120}}
     """
+    given = cast("Iterable[object]", values)
     if isinstance(values, range) and len(values[: MOST_RANGE + 1]) > MOST_RANGE:
         raise ValueError(f"values = {values!r} must list at most {MOST_RANGE} keys")
     if isinstance(values, AbstractSet) and not isinstance(values, KeysView):
         raise TypeError(
-            f"values is a {type(values).__name__} and must be a list of keys: a set has another "
+            f"values is a {type(given).__name__} and must be a list of keys: a set has another "
             "order in each process, and so the plan another hash; give sorted(values)"
         )
     try:
-        plain = values if isinstance(values, (str, Mapping)) else list(values)
+        plain = given if isinstance(values, (str, Mapping)) else list(given)
     except TypeError:
         raise TypeError(f"values = {values!r} must be a list of keys, such as ['m', 'f']") from None
     return {"keys": plain} if unknown is None else {"keys": plain, "unknown": unknown}
@@ -260,7 +270,7 @@ def distinct(column: str, **options: Unpack[QueryOptions]) -> Section:
     return _query("distinct", options, column=column)
 
 
-def median(column: str, **fields: Any) -> Section:
+def median(column: str, **fields: Unpack[QuantileOptions]) -> Section:
     """Return a query for the median of a column.
 
     Args:
@@ -276,7 +286,7 @@ def median(column: str, **fields: Any) -> Section:
     return _query("median", fields, column=column)
 
 
-def min(column: str, **fields: Any) -> Section:  # noqa: A001
+def min(column: str, **fields: Unpack[QuantileOptions]) -> Section:  # noqa: A001
     """Return a query for the 1% quantile of a column, which is near its least value.
 
     Args:
@@ -292,7 +302,7 @@ def min(column: str, **fields: Any) -> Section:  # noqa: A001
     return _query("min", fields, column=column)
 
 
-def max(column: str, **fields: Any) -> Section:  # noqa: A001
+def max(column: str, **fields: Unpack[QuantileOptions]) -> Section:  # noqa: A001
     """Return a query for the 99% quantile of a column, which is near its largest value.
 
     Args:
@@ -324,7 +334,9 @@ def histogram(column: str, *, edges: Sequence[Exact], **options: Unpack[QueryOpt
     return _query("histogram", options, column=column, edges=edges)
 
 
-def quantiles(column: str, *, quantiles: Sequence[Exact], **fields: Any) -> Section:
+def quantiles(
+    column: str, *, quantiles: Sequence[Exact], **fields: Unpack[QuantileOptions]
+) -> Section:
     """Return a query for quantiles of a column.
 
     Args:
@@ -341,16 +353,18 @@ def quantiles(column: str, *, quantiles: Sequence[Exact], **fields: Any) -> Sect
     return _query("quantiles", fields, column=column, quantiles=quantiles)
 
 
-def _query(measure: str, options: Mapping[str, Any], **more: Any) -> Section:
-    fields = {"measure": measure, **more, **options}
+def _query(measure: str, options: Mapping[str, object], **more: object) -> Section:
+    fields: Section = {"measure": measure, **more, **options}
     for name in ("by", "at"):
         if isinstance(fields.get(name), str):
             fields[name] = [fields[name]]
     return {name: listed(value) for name, value in fields.items() if value is not None}
 
 
-def listed(value: Any) -> Any:
+def listed(value: object) -> object:
     """Return lists in place of tuples, as a TOML file gives them."""
-    if isinstance(value, Mapping):
+    if check.is_mapping(value):
         return {name: listed(part) for name, part in value.items()}
-    return [listed(part) for part in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [listed(part) for part in cast("Iterable[object]", value)]
+    return value

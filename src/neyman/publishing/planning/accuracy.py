@@ -132,7 +132,7 @@ def errors(
         rows: numbers of rows in a cell for which a ratio's error is given.
     """
     after = _after(plan, plan.scale if scale is None else scale)
-    tables = []
+    tables: list[TableError] = []
     for (name, level), entries in _tables(plan).items():
         query = plan.query(name)
         noise = {
@@ -211,7 +211,7 @@ def table_named(plan: Plan, text: str) -> Name:
     Raises:
         ValueError: no table has this name, or several have.
     """
-    if not isinstance(text, str):
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"table = {text!r} must be a text, such as 'total.county'")
     names: dict[str, list[Name]] = {}
     for name, level in _tables(plan):

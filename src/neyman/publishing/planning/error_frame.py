@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import pandas as pd
+import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman import notebook
 from neyman.elements import Node
@@ -39,7 +39,7 @@ def error_frame(plan: Plan) -> pd.DataFrame:
         }
         for error in errors(plan)
     ]
-    return pd.DataFrame(rows).astype({"cells": "Int64"})
+    return pd.DataFrame(rows).astype({"cells": "Int64"})  # pyright: ignore[reportUnknownMemberType]
 
 
 def error_table(plan: Plan) -> Node:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
@@ -132,7 +131,7 @@ def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8")
     if used not in _DELIMITERS:
         raise ValueError(f"delimiter = {used!r}: must be one of {list(_DELIMITERS)}")
     try:
-        names = next(csv.reader([line], delimiter=used, strict=True), [])
+        names = next(csv.reader([line], delimiter=used, strict=True), list[str]())
     except csv.Error:
         raise ValueError(f"{str(path)!r}: its first line has a quote that does not end") from None
     if not names or any(_NO_NAME.fullmatch(name.strip()) for name in names):
@@ -239,7 +238,7 @@ def _lines(
     yield "# Rows without a number take no part in a mean and add nothing to a sum, as in SQL."
     yield "# unknown = 40 in a column replaces a missing number by 40."
     numbers = [c for c, kind in schema.columns if kind is not None and _numeric(kind) and c != unit]
-    keyed = [c for c, kind in schema.columns if c != unit and c not in numbers]
+    keyed = [c for c, _ in schema.columns if c != unit and c not in numbers]
     yield "# More queries; see the plan's reference for every measure:"
     yield "# [[query]]"
     yield '# name = "by key"'
@@ -254,7 +253,7 @@ def _lines(
     yield '# share = "1/4"'
 
 
-def _column(name: str, kind: Any) -> Iterator[str]:
+def _column(name: str, kind: pa.DataType | None) -> Iterator[str]:
     head = f"[columns.{name if _BARE.fullmatch(name) else _text(name)}]"
     keys = '# keys = ["...", "..."]      # or public keys, to group by; then leave type out'
     if kind is None:

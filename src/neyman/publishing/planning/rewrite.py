@@ -9,6 +9,7 @@ from typing import Any
 
 import tomlkit
 from tomlkit.exceptions import ConvertError, TOMLKitError
+from tomlkit.items import InlineTable, Item
 
 from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.planning.allocation import Split
@@ -72,16 +73,17 @@ def toml_text(sections: Mapping[str, Any]) -> str:
 
 
 @tomlkit.register_encoder
-def _decimal(value: Any, /, **_: Any) -> Any:
+def _decimal(value: object, /, **_: object) -> Item:
     """Return an exact decimal as TOML, digit by digit."""
     if not isinstance(value, Decimal):
         raise ConvertError(f"{type(value).__name__} has no form in TOML")
     return tomlkit.value(str(value))
 
 
-def _inline(values: Mapping[str, str | int]) -> Any:
+def _inline(values: Mapping[str, str | int]) -> InlineTable:
     table = tomlkit.inline_table()
-    table.update(values)
+    for name, value in values.items():
+        table.append(name, value)
     return table
 
 

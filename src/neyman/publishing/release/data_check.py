@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import ibis
+import ibis  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.extras import library_warnings
 from neyman.publishing.engines.backends import row_count
@@ -97,7 +97,7 @@ class DataCheck(Private):
 @library_warnings()
 def check_data(
     plan: Plan | str | Path,
-    data: Any,
+    data: object,
     engine: str = "duckdb",
     *,
     memory: str | None = None,
@@ -149,7 +149,7 @@ def check_data(
         >>> check.rows, check.keys[0].matched, check.keys[0].unmatched
         (3, 2, 1)
     """
-    if not isinstance(most, int) or most < 0:
+    if not isinstance(most, int) or most < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"most = {most!r}: must be a whole number of 0 or more")
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     check_key_files(plan, data)

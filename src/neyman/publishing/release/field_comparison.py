@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
+
+from neyman.numerics import check
 
 __all__ = ["TINY", "Differs", "intervals", "keys", "number", "ratio", "same", "short"]
 
@@ -24,22 +26,22 @@ class Differs(Exception):
     """A field of a receipt does not follow from its terms."""
 
 
-def ratio(text: Any) -> Fraction:
+def ratio(text: object) -> Fraction:
     """An exact number that is at least 0, from its text."""
     if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,1300}(/[0-9]{1,1300})?", text):
         raise Differs(f"{short(text)} is no exact number such as '1/4'")
     return Fraction(text)
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """A value as it can stand in a message."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def keys(where: str, own: Any, said: Any) -> None:
+def keys(where: str, own: Iterable[object], said: object) -> None:
     """Require a mapping with exactly the expected keys."""
-    if not isinstance(said, Mapping):
+    if not check.is_mapping(said):
         raise Differs(f"{where} is {short(said)}, and must be an object")
     for missing in (key for key in own if key not in said):
         raise Differs(f"{where}.{missing} is missing")
@@ -47,20 +49,20 @@ def keys(where: str, own: Any, said: Any) -> None:
         raise Differs(f"{where}.{short(extra)} is not part of a receipt")
 
 
-def _pairs(where: str, own: Any, said: Any) -> list[tuple[str, Any, Any]] | None:
+def _pairs(where: str, own: object, said: Any) -> list[tuple[str, Any, Any]] | None:
     """The parts of a mapping or a list, each with its place; None for a plain value."""
-    if isinstance(own, Mapping):
+    if check.is_mapping(own):
         keys(where, own, said)
         return [(f"{where}.{key}", value, said[key]) for key, value in own.items()]
-    if not isinstance(own, list):
+    if not check.is_list(own):
         return None
-    length = len(said) if isinstance(said, list) else short(said)
+    length = len(said) if check.is_list(said) else short(said)
     if length != len(own):
         raise Differs(f"{where} has {len(own)} items, and the receipt {length}")
     return [(f"{where}[{index}]", value, said[index]) for index, value in enumerate(own)]
 
 
-def same(where: str, own: Any, said: Any) -> None:
+def same(where: str, own: object, said: object) -> None:
     """Refuse any difference of keys, lengths, types, values; floats may differ by a rounding."""
     pairs = _pairs(where, own, said)
     if pairs is not None:
@@ -73,7 +75,7 @@ def same(where: str, own: Any, said: Any) -> None:
         raise Differs(f"{where} is {short(said)}, and follows as {short(own)}")
 
 
-def number(where: str, said: Any) -> float:
+def number(where: str, said: object) -> float:
     """A number of a receipt, infinity included."""
     if said == "inf":
         return math.inf
@@ -82,7 +84,7 @@ def number(where: str, said: Any) -> float:
     return float(said)
 
 
-def intervals(where: str, own: Any, said: Any) -> Iterator[bool]:
+def intervals(where: str, own: object, said: Any) -> Iterator[bool]:
     """Compare stored bounds with ours: the same questions, and bounds that promise no more.
 
     Yields:
@@ -93,7 +95,7 @@ def intervals(where: str, own: Any, said: Any) -> Iterator[bool]:
     if pairs is None:
         same(where, own, said)
         return
-    if "lower" not in own:
+    if not check.is_mapping(own) or "lower" not in own:
         for place, value, other in pairs:
             yield from intervals(place, value, other)
         return

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -216,7 +216,7 @@ class Release:
     @cached_property
     def _listed(self) -> dict[str, str]:
         """The path of each table's Parquet file by the table's name."""
-        paths = {}
+        paths: dict[str, str] = {}
         for listed in self.receipt.tables:
             path = PurePosixPath(listed.path)
             if not inside(listed.path):
@@ -274,10 +274,10 @@ class _Tables(Mapping[str, pa.Table]):
             return file.read(use_threads=False)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._release._listed)
+        return iter(self._release._listed)  # pyright: ignore[reportPrivateUsage]
 
     def __len__(self) -> int:
-        return len(self._release._listed)
+        return len(self._release._listed)  # pyright: ignore[reportPrivateUsage]
 
 
 def resolved(out: str | Path) -> Path:
@@ -326,7 +326,7 @@ def check_folder(out: Path, files: Contents | None) -> None:
 
 
 @contextmanager
-def staging(out: Path, wait: float = _WAIT) -> Iterator[Staging]:
+def staging(out: Path, wait: float = _WAIT) -> Generator[Staging]:
     """A hidden folder beside ``out`` to write in, which vanishes unless it is published.
 
     It is locked and marked as ours. What killed runs left is removed, if it is marked so; nothing
@@ -388,7 +388,7 @@ class Staging:
     out: Path
 
     @contextmanager
-    def writing(self, path: str) -> Iterator[Hashed]:
+    def writing(self, path: str) -> Generator[Hashed]:
         """A new file of the release, hashed while it is written, durable afterwards.
 
         Args:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import cast
 
+from neyman.numerics import check
 from neyman.publishing.engines import DataError, matches
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
@@ -15,7 +16,7 @@ from neyman.publishing.plan.plan import Plan
 __all__ = ["check_key_files"]
 
 
-def check_key_files(plan: Plan, data: Any) -> None:
+def check_key_files(plan: Plan, data: object) -> None:
     """Refuse a key file that is also data of the run, under whatever name.
 
     Files are compared by device and inode, so that a link or another path to a file is that file.
@@ -57,12 +58,12 @@ def _identity(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _files(data: Any) -> Iterator[str]:
+def _files(data: object) -> Iterator[str]:
     """Each path that data may be read from."""
-    if isinstance(data, Mapping):
+    if check.is_mapping(data):
         data = list(data.values())
     if isinstance(data, (list, tuple, set, frozenset)):
-        for part in data:
+        for part in cast("Iterable[object]", data):
             yield from _files(part)
     elif isinstance(data, (str, Path)):
         places = {str(data)}
@@ -74,7 +75,7 @@ def _files(data: Any) -> Iterator[str]:
     else:
         files = getattr(data, "files", None)  # of a dataset of Arrow
         if isinstance(files, (list, tuple)):
-            yield from _files(files)
+            yield from _files(cast("object", files))
 
 
 def _below(folder: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.accounting.charge import charge
 from neyman.accounting.semantics.bayes import posterior_ratios
@@ -305,7 +305,12 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
         "cells": entry.cells,
     }
     if entry.public is not None:
-        zero = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "mechanism": None}
+        zero: dict[str, Any] = {
+            "zcdp": "0",
+            "standard_error": 0,
+            "half_width_90": 0,
+            "mechanism": None,
+        }
         return MechanismPart(**content, **zero, public=True)
     error = standard_error(sigma_squared, rounded=entry.rounded)
     half = half_width(sigma_squared, rounded=entry.rounded)

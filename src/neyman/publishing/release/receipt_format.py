@@ -8,7 +8,7 @@ refuses fields that no version writes: it compares the file itself with what fol
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
@@ -364,7 +364,7 @@ class BaseReceipt(Part):
     def __iter__(self) -> Iterator[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return iter(self.to_dict())
 
-    def keys(self) -> Any:
+    def keys(self) -> KeysView[str]:
         """Return the names of the fields in the file."""
         return self.to_dict().keys()
 

@@ -15,12 +15,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import ibis
+import ibis  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 
 from neyman.extras import library_warnings
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.ledger.records import Entry as Spend
+from neyman.numerics import check
 from neyman.publishing.consistency.adjusted_tables import check_consistency
 from neyman.publishing.consistency.published_forms import (
     FOLDER,
@@ -368,7 +369,7 @@ class Source:
     @classmethod
     @library_warnings()
     def of(
-        cls, plan: Plan, data: Any, engine: str, memory: str | None, master: str | None
+        cls, plan: Plan, data: object, engine: str, memory: str | None, master: str | None
     ) -> Source:
         """The tables that a plan reads, where data may be a mapping of tables' names.
 
@@ -463,16 +464,16 @@ class Source:
         return tables
 
 
-def _bound(plan: Plan, data: Any) -> Any:
-    if not isinstance(data, Mapping):
+def _bound(plan: Plan, data: object) -> object:
+    if not check.is_mapping(data):
         return data
     if plan.table not in data:
         raise DataError(f"data has no table {plan.table!r}; {suggest(plan.table, data)}")
     return data[plan.table]
 
 
-def _bound_of_several(plan: Plan, name: str, data: Any) -> Any:
-    if isinstance(data, Mapping) and name in data:
+def _bound_of_several(plan: Plan, name: str, data: object) -> object:
+    if check.is_mapping(data) and name in data:
         return data[name]
     names = [plan.table, *(table.name for table in plan.tables)]
     wanted = ", ".join(f"{one!r}: ..." for one in names)

@@ -21,6 +21,7 @@ from neyman.elements import Node
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, Entry, LedgerError
 from neyman.ledger.throwaway import NOTICE
+from neyman.numerics import check
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_frames import Frame
 from neyman.publishing.plan.plan import Plan
@@ -203,7 +204,7 @@ class Session:
 
     def __init__(
         self,
-        data: Any,
+        data: object,
         *,
         ledger: Ledger | str | Path,
         dataset: str,
@@ -311,7 +312,7 @@ class Session:
             )
         return Answer.of(*published)
 
-    def _plan(self, question: Any, budget: Mapping[str, Any]) -> Plan:
+    def _plan(self, question: Mapping[str, Any], budget: Mapping[str, Any]) -> Plan:
         """A plan of one question. Its name is new, so that no earlier noise is its noise."""
         name = f"question {secrets.token_hex(16)}"
         return Plan(name=name, queries=[question], budget=budget, **self._sections)
@@ -327,7 +328,7 @@ def _with_rows(unit: Unit | Mapping[str, Any]) -> tuple[Unit | Mapping[str, Any]
     """The unit with its ``rows`` filled in, and True if they were given."""
     if isinstance(unit, Unit):
         return (unit, True) if unit.rows is not None else (replace(unit, rows=1), False)
-    given = not isinstance(unit, Mapping) or "rows" in unit
+    given = not check.is_mapping(unit) or "rows" in unit
     return (unit if given else {**unit, "rows": 1}), given
 
 

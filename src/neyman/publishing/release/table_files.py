@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -26,6 +25,8 @@ from neyman.publishing.tables.forms import Form
 from neyman.storage.visible_text import escaped
 
 __all__ = ["CHUNK", "MOST_CSV_CELLS", "csv_form", "formula_free", "listing", "parts", "write"]
+
+Writer = pyarrow.csv.CSVWriter | pyarrow.parquet.ParquetWriter
 
 CHUNK = 1 << 20
 """The cells that are in memory at a time, and the rows of a row group."""
@@ -68,7 +69,7 @@ def write(
     """
     digests: list[Hashed] = []
     with ExitStack() as stack:
-        writers = []
+        writers: list[Writer] = []
         for one in listed:
             file = stack.enter_context(stage.writing(one.path))
             digests.append(file)
@@ -82,7 +83,7 @@ def write(
     ]
 
 
-def _writer(file: Any, path: str, schema: pa.Schema) -> Any:
+def _writer(file: Hashed, path: str, schema: pa.Schema) -> Writer:
     if path.endswith(".csv"):
         plain = csv_form(schema.empty_table()).schema
         return pyarrow.csv.CSVWriter(file, plain)
@@ -103,7 +104,9 @@ def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Ta
     return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])
 
 
-def _shown(column: Any, safe: Callable[[str], str]) -> Any:
+def _shown(
+    column: pa.Array | pa.ChunkedArray, safe: Callable[[str], str]
+) -> pa.Array | pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         parts = [

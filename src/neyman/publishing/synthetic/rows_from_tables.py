@@ -160,7 +160,7 @@ def _usable(
         values = np.array(table["value"].to_pylist(), dtype=np.float64)
         errors = [error for error in table["standard_error"].to_pylist() if error is not None]
         tables.append((name, columns, texts, values, max(errors, default=0.0)))
-    measured = []
+    measured: list[_Measured] = []
     for name, columns, texts, values, error in tables:
         shape = [len(keys[column]) for column in columns]
         if math.prod(shape) > _MOST_CELLS:
@@ -219,24 +219,28 @@ def _fitted(
         raise ModuleNotFoundError(
             "rows from tables need mbi: pip install 'neyman[synthetic]'", name="mbi"
         ) from None
-    before = jax.config.read("jax_enable_x64")
-    jax.config.update("jax_enable_x64", True)
+    config: Any = jax.config
+    before = config.read("jax_enable_x64")
+    config.update("jax_enable_x64", True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from mbi import Domain, LinearMeasurement, estimation
+            from mbi import (  # pyright: ignore[reportMissingTypeStubs]
+                Domain,
+                LinearMeasurement,
+                estimation,
+            )
 
             domain = Domain(list(sizes), list(sizes.values()))
             data = [
                 LinearMeasurement(one.values.ravel(), one.columns, stddev=one.error)
                 for one in measured
             ]
-            model = estimation.MirrorDescent().estimate(
-                domain, data, known_total=float(total), iters=_STEPS
-            )
+            solver: Any = estimation.MirrorDescent()
+            model = solver.estimate(domain, data, known_total=float(total), iters=_STEPS)
             rows = model.synthetic_data(rows=total).to_dict()
     finally:
-        jax.config.update("jax_enable_x64", before)
+        config.update("jax_enable_x64", before)
     return {name: np.asarray(rows[name], dtype=np.int64) for name in sizes}
 
 

@@ -29,6 +29,7 @@ from scipy.special import (  # pyright: ignore[reportMissingTypeStubs]
     ndtri,
 )
 
+from neyman.numerics.arrays import Array
 from neyman.publishing.plan.query import Query, center, middle, rank_unit
 from neyman.publishing.tables.key_selection import threshold
 
@@ -53,6 +54,7 @@ __all__ = [
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Noisy = tuple[Integers, Fraction]
 """Noisy integers and the sigma squared of their noise, 0 for declared values."""
 
@@ -74,10 +76,10 @@ class Estimate:
         decimals: all four are in units of 10^-decimals (of 10^-2 decimals for a variance).
     """
 
-    value: NDArray
+    value: Array
     standard_error: Floats
-    lower: NDArray
-    upper: NDArray
+    lower: Array
+    upper: Array
     decimals: int = 0
 
 
@@ -171,12 +173,12 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool 
     if sigma > _LARGE and coverage <= 0.99 and abs(end - round(end)) > 0.01:
         return math.ceil(end)
     # Beyond 9 sigma there is less than 1e-18, so the total over these is the total.
-    k = np.arange(0, int(9 * sigma) + 40, dtype=float)
+    k = np.arange(0, int(9 * sigma) + 40, dtype=np.float64)
     weights = np.exp(-k * k / (2 * float(sigma_squared)))
     weights[1:] *= 2
     reached = np.cumsum(weights)
     # One part in 10^12 more than is asked covers the rounding of the sums.
-    return int(np.searchsorted(reached, coverage * (1 + 1e-12) * reached[-1]))
+    return int(np.searchsorted(reached, coverage * (1 + 1e-12) * float(reached[-1])))
 
 
 def with_margin(
@@ -225,7 +227,7 @@ def shown(
     return Estimate(values, error, lower[back], np.maximum(upper, lower)[back])
 
 
-def _halved(low: Integers, high: Integers, passed: Callable[[Integers], NDArray]) -> Integers:
+def _halved(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) -> Integers:
     """For each entry the first whole number from ``low`` on that passes; at most ``high``."""
     while np.any(low < high):
         middle = (low + high) // 2
@@ -607,7 +609,7 @@ def _located(
 ) -> tuple[Integers, Integers, Integers]:
     """Value, lower and upper edge of one quantile for each row of cumulated counts."""
     number = reached.shape[1]
-    j = np.arange(1, number + 1)
+    j = np.arange(1, number + 1, dtype=np.int64)
     above = reached - q * reached[:, -1:]
     factor = (1 - q) ** 2 * j + q * q * (number - j)
     if rounded:

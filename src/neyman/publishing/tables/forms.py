@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Array
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
@@ -208,7 +209,7 @@ def columns(estimate: Estimate) -> dict[str, pa.Array]:
     """
     unit = 10.0**estimate.decimals
 
-    def decimal_column(values: NDArray) -> pa.Array:
+    def decimal_column(values: Array) -> pa.Array:
         if values.dtype != np.int64:
             return pa.array(values / unit)
         return (
@@ -242,7 +243,7 @@ def integers(column: pa.ChunkedArray) -> Integers:
     """The whole numbers of a column, of decimals without their point; one beyond 64 bits is cut."""
     if not pa.types.is_decimal(column.type):
         return column.to_numpy()
-    parts = []
+    parts: list[Integers] = []
     for chunk in column.chunks:
         halves = np.frombuffer(chunk.buffers()[1], dtype="<i8")
         parts.append(halves[2 * chunk.offset : 2 * (chunk.offset + len(chunk)) : 2])

@@ -152,7 +152,7 @@ def _far(sigma_squared: Fraction, delta: Fraction) -> int:
     integral over the line. So P(X >= k) <= Q((k - 1/2) / sigma) from there on. It is asked with a
     margin of 1e-6 in k, far beyond the rounding of the normal quantile.
     """
-    from scipy.special import ndtri_exp
+    from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
     sigma = math.sqrt(sigma_squared)
     if delta > Fraction(1, 10):

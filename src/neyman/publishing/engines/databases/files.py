@@ -5,9 +5,10 @@ statement, into memory. SQLite lets a row hold a value of any kind in any column
 type alone says how a column is read, and a value of another kind is missing.
 """
 
+# pyright: reportMissingTypeStubs=false
+
 from __future__ import annotations
 
-import math
 import os
 import re
 import sqlite3
@@ -161,11 +162,11 @@ def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
     return pa.large_string(), _text  # of a batch there can be more than 2 GiB
 
 
-def _number(value: Any, marks: SourcePart) -> float | None:
+def _number(value: object, marks: SourcePart) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _text(value: Any, marks: SourcePart) -> str | None:
+def _text(value: object, marks: SourcePart) -> str | None:
     """The text of a value: of a number, its shortest digits with the marks of the plan's texts."""
     if isinstance(value, bytes):
         try:
@@ -173,7 +174,7 @@ def _text(value: Any, marks: SourcePart) -> str | None:
         except UnicodeDecodeError:
             return None
     if isinstance(value, float):
-        is_integral = math.isfinite(value) and value == int(value) and abs(value) < 2**53
+        is_integral = value.is_integer() and abs(value) < 2**53
         text = str(int(value)) if is_integral else repr(value)
         return marked_text(value, text, marks)
     return None if value is None else str(value)

@@ -14,11 +14,13 @@ and a column has one of the built-in types that this module lists by number. An 
 type can give it casts that run their code with the rights of the reader.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import secrets
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, cast
@@ -64,7 +66,7 @@ _BOOL, _INT2, _INT4, _INT8, _FLOAT4, _FLOAT8 = 16, 21, 23, 20, 700, 701
 _NUMERIC, _DATE, _BPCHAR = 1700, 1082, 1042
 _TIMES = {1114: ("timestamp(6)", "TIMESTAMP"), 1184: ("timestamp('UTC', 6)", "TIMESTAMPTZ")}
 _PLAIN = {_BOOL: "boolean", _INT2: "int16", _INT4: "int32", _INT8: "int64", 26: "int64"}
-_PLAIN |= {_FLOAT4: "float32"}
+_PLAIN[_FLOAT4] = "float32"
 _TEXTS = {25, 1043, _BPCHAR, 19, 18, 2950, 705}  # text, varchar, char, name, "char", uuid, unknown
 _RAW = "binary"  # stands for a type that no plan can use
 
@@ -273,7 +275,7 @@ class PostgresTable(DatabaseTable):
         if columns is not None:
             schema = {name: schema[name] for name in columns or schema}
         query = f"SELECT {chosen} FROM {source}{'' if rows else ' LIMIT 0'}"
-        return server._table(query, ibis.schema(schema))
+        return server._table(query, ibis.schema(schema))  # pyright: ignore[reportPrivateUsage]
 
     def _source(self, server: _Server) -> str:
         if self._query is not None:
@@ -398,7 +400,7 @@ def _array(values: Sequence[Any], kind: Any) -> pa.Array:
 
 
 @contextmanager
-def _in_words(shown: str) -> Iterator[None]:
+def _in_words(shown: str) -> Generator[None]:
     """Say what PostgreSQL's errors mean, in words that hold no value of a row.
 
     Raises:

@@ -11,16 +11,21 @@ Where the two differ, and what is written instead:
 - Numbers that count copies come from ``generate_series``, without an array of them.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 from typing import Any
 
+import ibis.expr.datatypes as dt
 import ibis.expr.operations as ops
 import sqlglot as sg
 import sqlglot.expressions as sge
 from ibis.backends.sql.compilers.postgres import PostgresCompiler
 
 __all__ = ["SnapshotCompiler"]
+
+Sql = sge.Expr
 
 _NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\Z"
 _INFINITE, _MINUS_INFINITE = r"^[iI]nf(inity)?\Z", r"^-[iI]nf(inity)?\Z"
@@ -37,31 +42,31 @@ class SnapshotCompiler(PostgresCompiler):
 
     SIMPLE_OPS: dict[Any, str] = {}  # noqa: RUF012  # else Ibis would replace the methods below
 
-    def visit_RegexSearch(self, op: Any, *, arg: Any, pattern: Any) -> Any:
+    def visit_RegexSearch(self, op: Any, *, arg: Sql, pattern: Sql) -> Sql:
         """Search for a pattern."""
         return _matches(arg, _pattern(op.pattern))
 
-    def visit_RegexExtract(self, op: Any, *, arg: Any, pattern: Any, index: Any) -> Any:
+    def visit_RegexExtract(self, op: Any, *, arg: Sql, pattern: Sql, index: Sql) -> Any:
         """Extract a group of a pattern, or the empty text."""
         text = _pattern(op.pattern)
         group = text if op.index.value else sge.convert(f"({text.this})")
         return self._extracted(arg, group)
 
-    def _extracted(self, arg: Any, group: Any) -> Any:
+    def _extracted(self, arg: Sql, group: Sql) -> Sql:
         part = self.f.anon.substring(arg, group)
         return self.if_(arg.is_(sg.not_(sge.null())), self.f.coalesce(part, ""), sge.null())
 
-    def visit_RegexReplace(self, op: Any, *, arg: Any, pattern: Any, replacement: Any) -> Any:
+    def visit_RegexReplace(self, op: Any, *, arg: Sql, pattern: Sql, replacement: Sql) -> Any:
         """Replace all that matches a pattern."""
         return self.f.anon.regexp_replace(arg, _pattern(op.pattern), replacement, "g")
 
-    def visit_Substring(self, op: Any, *, arg: Any, start: Any, length: Any) -> Any:
+    def visit_Substring(self, op: Any, *, arg: Sql, start: Sql, length: Sql | None) -> Any:
         """A part of a text from a place that is not negative; the server counts in integers."""
         given = [sge.paren(start) + 1] if length is None else [sge.paren(start) + 1, length]
         places = (sge.Cast(this=one, to=sge.DataType.build("INT")) for one in given)
         return self.f.anon.substring(arg, *places)
 
-    def visit_HexDigest(self, op: Any, *, arg: Any, how: str) -> Any:
+    def visit_HexDigest(self, op: Any, *, arg: Sql, how: str) -> Sql:
         """The SHA-256 of a text, in hexadecimal digits."""
         if how != "sha256":
             return super().visit_Unsupported(op, arg=arg, how=how)
@@ -88,7 +93,7 @@ class SnapshotCompiler(PostgresCompiler):
             return sge.paren(epoch + sge.paren(arg))
         return super().visit_ScalarUDF(op, **given)
 
-    def _scaled(self, value: Any, decimals: Any, most: Any, *, is_text: bool) -> Any:
+    def _scaled(self, value: Sql, decimals: Sql, most: Sql, *, is_text: bool) -> Sql:
         """The whole number floor(x 10^decimals) within +-most; NULL for what is no number."""
         numeric = sge.DataType.build("NUMERIC")
         number = sge.Cast(this=value, to=numeric)
@@ -101,7 +106,7 @@ class SnapshotCompiler(PostgresCompiler):
         ifs = [self.if_(_matches(value, sge.convert(text)), then) for text, then in cases]
         return sge.Case(ifs=ifs)
 
-    def visit_Cast(self, op: Any, *, arg: Any, to: Any) -> Any:
+    def visit_Cast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
         """Cast what no value can fail."""
         kind = op.arg.dtype
         if kind.is_string() and to.is_binary():
@@ -116,7 +121,7 @@ class SnapshotCompiler(PostgresCompiler):
             return self._c(super().visit_Cast(op, arg=arg, to=to))
         return super().visit_Cast(op, arg=arg, to=to)
 
-    def visit_TryCast(self, op: Any, *, arg: Any, to: Any) -> Any:
+    def visit_TryCast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Sql:
         """Cast a text that a pattern admits; NULL for any other."""
         if not op.arg.dtype.is_string():
             return super().visit_Unsupported(op, arg=arg, to=to)
@@ -125,10 +130,10 @@ class SnapshotCompiler(PostgresCompiler):
         pattern = _DOUBLE if to.is_floating() else _BIGINT if to.is_integer() else _DECIMAL
         return self.if_(_matches(arg, sge.convert(pattern)), self.cast(arg, to), sge.null())
 
-    def _date(self, text: Any) -> Any:
+    def _date(self, text: Sql) -> Sql:
         """The date of a text YYYY-MM-DD that is a day of the years 1 to 9999."""
 
-        def part(start: int, length: int) -> Any:
+        def part(start: int, length: int) -> Sql:
             digits = self.f.anon.substring(text, sge.convert(start), sge.convert(length))
             return sge.Cast(this=digits, to=sge.DataType.build("INT"))
 
@@ -148,7 +153,7 @@ class SnapshotCompiler(PostgresCompiler):
         date = self.if_(inside, self.f.anon.make_date(year, month, day), sge.null())
         return self.if_(_matches(text, sge.convert(_DATE)), date, sge.null())
 
-    def visit_Sum(self, op: Any, *, arg: Any, where: Any) -> Any:
+    def visit_Sum(self, op: Any, *, arg: Sql, where: Sql) -> Sql:
         """An exact sum; of whole numbers of 64 bits, as they are."""
         inner = op.arg
         if isinstance(inner, ops.Cast) and inner.to.is_decimal() and inner.arg.dtype.is_integer():
@@ -156,28 +161,28 @@ class SnapshotCompiler(PostgresCompiler):
             return sums.sum(arg.this, where=where)
         return super().visit_Sum(op, arg=arg, where=where)
 
-    def visit_IntegerRange(self, op: Any, *, start: Any, stop: Any, step: Any) -> Any:
+    def visit_IntegerRange(self, op: Any, *, start: Sql, stop: Sql, step: Sql) -> Sql:
         """The whole numbers start <= i < stop, for `visit_Unnest` alone."""
         return self.f.anon.generate_series(start, sge.paren(stop) - 1)
 
-    def visit_Unnest(self, op: Any, *, arg: Any) -> Any:
+    def visit_Unnest(self, op: Any, *, arg: Sql) -> Sql:
         """One row for each number of a range."""
         if isinstance(op.arg, ops.IntegerRange):
             return arg
         return self.f.unnest(arg)
 
-    def _bytes(self, text: Any) -> Any:
+    def _bytes(self, text: Sql) -> Sql:
         return self.f.anon.convert_to(text, "UTF8")
 
-    def _c(self, text: Any) -> Any:
+    def _c(self, text: Sql) -> Sql:
         same = sge.Collate(this=sge.paren(text), expression=sg.to_identifier("C", quoted=True))
         return sge.paren(same)
 
 
-def _pattern(node: Any) -> Any:
+def _pattern(node: Any) -> Sql:
     """A pattern of ours in PostgreSQL's form."""
     return sge.convert(node.value.replace(r"\z", r"\Z"))
 
 
-def _matches(text: Any, pattern: Any) -> Any:
+def _matches(text: Sql, pattern: Sql) -> Sql:
     return sge.RegexpLike(this=sge.paren(text), expression=pattern)

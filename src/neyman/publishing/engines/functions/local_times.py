@@ -8,6 +8,8 @@ year 2129 as they are, and after it by the zone's last rule, which repeats with 
 A timestamp whose day is outside the years 1 to 9999 is missing.
 """
 
+# pyright: reportMissingTypeStubs=false
+
 from __future__ import annotations
 
 from bisect import bisect_left

@@ -15,9 +15,11 @@ unit has none. It adds and drops no row of the plan's table. Units are compared 
 the bytes of the id's text.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -50,7 +52,7 @@ _PLACE = "neyman:place"
 
 
 @contextmanager
-def named_errors(plan: Plan, name: str) -> Iterator[None]:
+def named_errors(plan: Plan, name: str) -> Generator[None]:
     """Name the table in an error about its data, where the plan has several."""
     try:
         yield
@@ -61,7 +63,7 @@ def named_errors(plan: Plan, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _in_folders(names: Collection[str]) -> Iterator[None]:
+def _in_folders(names: Collection[str]) -> Generator[None]:
     """Explain a missing column that only the names of folders have."""
     try:
         yield
@@ -190,7 +192,7 @@ def prepared_tables(
     widened: Callable[[Plan], Plan] = lambda own: own,
     *,
     shown: bool = False,
-) -> Iterator[list[tuple[Plan, ibis.Table]]]:
+) -> Generator[list[tuple[Plan, ibis.Table]]]:
     """Each table of the plan with the plan of its own queries, ready to be counted.
 
     Args:
@@ -216,7 +218,7 @@ def prepared_tables(
 
 
 @contextmanager
-def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Iterator[ibis.Table]:
+def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[ibis.Table]:
     """The rows of one table: one per unit where the plan says so, with what is joined to them."""
     table = tables[own.table]
     further = None if own.table == plan.table else plan.further_table(own.table)

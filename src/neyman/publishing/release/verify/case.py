@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from neyman.mechanisms.base import Mechanism
 from neyman.publishing.consistency.adjusted_tables import Consistent
 from neyman.publishing.consistency.published_forms import (
     FOLDER,
@@ -70,7 +71,7 @@ class Case:
         )
 
     @cached_property
-    def mechanism(self) -> Any:
+    def mechanism(self) -> Mechanism:
         """The whole, once the list is known to be what the plan comes to."""
         listed = mechanism_list(self.plan, self.calibrated)
         try:

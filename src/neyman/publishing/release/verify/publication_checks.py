@@ -9,7 +9,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from neyman.accounting.semantics.digits import many
 from neyman.publishing.consistency.published_forms import FOLDER
@@ -174,8 +175,8 @@ def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) 
         if not same_texts(table.column(name), own.column(name)):
             raise Differs(f"the keys in column {name!r} are not the public ones, in order")
     if ratio:
-        numbers = (np.asarray(column.to_numpy(), dtype=float) for column in table.columns[-4:])
-        _check_possible(form, *numbers)
+        numbers = [np.asarray(column.to_numpy(), dtype=float) for column in table.columns[-4:]]
+        _check_possible(form, numbers)
         return
     error = (one.column("standard_error").to_numpy() for one in (table, own))
     if not np.allclose(*error, rtol=1e-9, atol=0):
@@ -187,8 +188,9 @@ def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) 
         raise Differs("the value is not the declared one")
 
 
-def _check_possible(form: Form, value: Any, error: Any, lower: Any, upper: Any) -> None:
+def _check_possible(form: Form, columns: Sequence[NDArray[np.float64]]) -> None:
     """Whether a ratio or a quantile, its error and its interval could be."""
+    value, error, lower, upper = columns
     low, high = form.possible
     fits = (low <= lower) & (lower <= value) & (value <= upper) & (upper <= high)
     if not np.all(fits & (error >= 0) & (error <= high - low)):
@@ -216,7 +218,8 @@ def _check_discovered(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
     if plan.hierarchy and depth:
         paths, first = set(plan.hierarchy.paths(form.level)), np.flatnonzero(new_place)
         places = zip(
-            *([keys[r] for r in ranks[first]] for ranks, keys in columns[:depth]), strict=True
+            *([keys[int(r)] for r in ranks[first]] for ranks, keys in columns[:depth]),
+            strict=True,
         )
         if len(first) > len(paths) or not set(places) <= paths:
             raise Differs("a place is not one of the public ones")
@@ -230,7 +233,7 @@ def _check_discovered(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
         raise Differs(f"a value is below the threshold, {least}")
 
 
-def _ranked(column: pa.ChunkedArray) -> tuple[Any, list[str]]:
+def _ranked(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     """The rank of each row's key in the order of bytes, and the distinct keys in this order."""
     if column.null_count:
         raise Differs("a key is missing")
@@ -284,7 +287,7 @@ class Files:
         known = {one.path for one in case.files}
         known |= {case.path.name, SIGNATURE, SSH_SIGNATURE, *(self.pages or (_REPORT,))}
         holding = {str(above) for path in known for above in PurePosixPath(path).parents}
-        there = set()
+        there: set[str] = set()
         for root, folders, files in os.walk(case.folder):
             for name in (*folders, *files):
                 entry = Path(root) / name

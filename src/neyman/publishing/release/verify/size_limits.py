@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,7 +59,7 @@ class MemoryLimit:
         Raises:
             ValueError: it is none, or 0.
         """
-        match = _FORM.fullmatch(text) if isinstance(text, str) else None
+        match = _FORM.fullmatch(text) if isinstance(text, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         base = 1024 if match and "i" in match[2] else 1000
         size = int(float(match[1]) * base ** _UNITS[match[2][0]]) if match else 0
         if size <= 0:
@@ -93,7 +93,7 @@ class MemoryLimit:
     @contextmanager
     def table(
         self, path: Path, schema: pa.Schema, rows: int, size: int
-    ) -> Iterator[pyarrow.parquet.ParquetFile]:
+    ) -> Generator[pyarrow.parquet.ParquetFile]:
         """Open a table's Parquet file, once its footer states what is expected.
 
         Args:
@@ -131,7 +131,7 @@ class MemoryLimit:
         self.check("the texts of the file", _PER_TEXT * texts_size(table))
 
 
-def _footer(handle: Any) -> int:
+def _footer(handle: BinaryIO) -> int:
     """The length of a Parquet file's footer, in bytes, as the end of the file states it."""
     end = handle.seek(0, os.SEEK_END)
     handle.seek(max(end - 8, 0))
@@ -140,7 +140,7 @@ def _footer(handle: Any) -> int:
     return min(length, end)
 
 
-def _encoded(group: Any) -> int:
+def _encoded(group: pyarrow.parquet.RowGroupMetaData) -> int:
     """The bytes of a row group once it is decompressed, as the footer states them."""
     size = 0
     for number in range(group.num_columns):
@@ -197,7 +197,7 @@ def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
     return places.take(numbers).equals(own_numbers.cast(places.type))
 
 
-def codes(column: pa.ChunkedArray) -> tuple[Any, Any]:
+def codes(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """The numbers and the one dictionary of a dictionary-encoded column."""
     joint = column.unify_dictionaries().combine_chunks()
     if isinstance(joint, pa.ChunkedArray):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -21,6 +21,7 @@ from neyman.accounting.charge import charge
 from neyman.accounting.currency import Currency
 from neyman.accounting.semantics.digits import many, plain
 from neyman.ledger.throwaway import NOTICE
+from neyman.numerics.check import is_list, is_mapping
 from neyman.publishing.consistency.published_forms import FOLDER
 from neyman.publishing.plan.plan import hash_of
 from neyman.publishing.plan.query_numbers import SEARCHES
@@ -116,7 +117,7 @@ def verify(
         limit.check_receipt(path)
         content = read_file(path, MOST_RECEIPT)
         content_fields = _read(content)
-        if not isinstance(content_fields, dict):
+        if not is_mapping(content_fields):
             raise ValueError("it is no JSON object")
     except (Differs, OSError, ValueError, RecursionError, MemoryError) as error:
         return [Check("receipt", False, f"{str(path)!r} is no receipt that can be read: {error}")]
@@ -164,7 +165,7 @@ def _tried(name: str, check: Callable[[Case], str], case: Case) -> Check:
         return Check(name, False, f"cannot be recomputed: {type(error).__name__}: {text}")
 
 
-def _read(content: bytes) -> Any:
+def _read(content: bytes) -> object:
     """JSON as it is written by us: no field twice, no NaN."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -226,7 +227,7 @@ def _mechanisms(case: Case) -> str:
     return f"as they follow from the plan ({many(len(own), 'entry')})"
 
 
-def _older(own: list[dict[str, Any]], said: Any) -> str:
+def _older(own: list[dict[str, Any]], said: Iterable[dict[str, Any]]) -> str:
     """Words for a release of before means were taken about the middle of the clip."""
     reason = ""
     for ours, theirs in zip(own, said, strict=False):
@@ -245,8 +246,8 @@ def _older(own: list[dict[str, Any]], said: Any) -> str:
 def _vectors(listed: Mapping[str, Any]) -> list[tuple[int, ...]]:
     """The shift vectors of a receipt's entry, those that are vectors."""
     mechanism = listed.get("mechanism")
-    vectors = mechanism.get("sensitivity") if isinstance(mechanism, Mapping) else None
-    valid = [v for v in vectors if isinstance(v, list)] if isinstance(vectors, list) else []
+    vectors = mechanism.get("sensitivity") if is_mapping(mechanism) else None
+    valid = [v for v in vectors if is_list(v)] if is_list(vectors) else []
     return [tuple(v) for v in valid if all(type(x) is int for x in v)]
 
 
@@ -300,7 +301,7 @@ def _charge(case: Case) -> str:
 def _guarantee(case: Case) -> str:
     own = guarantee(case.mechanism, case.plan, case.scale).to_dict()
     said = case.receipt["guarantee"]
-    if isinstance(said, Mapping) and "scenarios" not in said:
+    if is_mapping(said) and "scenarios" not in said:
         del own["scenarios"], own["posterior"]  # receipts of before there were any
     keys("guarantee", own, said)
     route, said_route = own.pop("zcdp_route"), said["zcdp_route"]
@@ -324,8 +325,8 @@ def _guarantee(case: Case) -> str:
 
 def _listing(case: Case) -> str:
     own, said = [part.to_dict() for part in case.files], case.receipt["tables"]
-    if not isinstance(said, list) or len(said) != len(own):
-        length = len(said) if isinstance(said, list) else short(said)
+    if not is_list(said) or len(said) != len(own):
+        length = len(said) if is_list(said) else short(said)
         raise Differs(f"the plan makes {many(len(own), 'file')}, and the receipt lists {length}")
     for index, (ours, theirs) in enumerate(zip(own, said, strict=True)):
         where = f"tables[{index}]"

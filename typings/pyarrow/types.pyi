@@ -1,0 +1,3 @@
+from collections.abc import Callable
+
+def __getattr__(name: str) -> Callable[[object], bool]: ...
