@@ -124,7 +124,7 @@ REFUSED = [
     (ny.zcdp(1).admits, "mechanism", CURVES),
     (lambda x: ny.compare(CURVE, x), "g", [*CURVES, NOISE]),
     (lambda x: ny.calibrate(x, CURVE), "make", [None, "x", 1, lambda s: s, lambda s: None]),
-    (lambda x: ny.calibrate(ny.Gaussian, x), "target", [None, "x", 1, NOISE]),
+    (lambda x: ny.calibrate(ny.Gaussian, x), "budget", [None, "x", 1, NOISE]),
     (ny.central_limit, "mechanism", CURVES),
     (ny.edgeworth, "mechanism", CURVES),
     (lambda x: ny.edgeworth(NOISE, x), "order", [*NUMBERS, 4, 1.0]),

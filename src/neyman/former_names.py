@@ -1,0 +1,75 @@
+"""Former names of arguments, fields, and public names, which keep working with a warning.
+
+Signatures, `help`, `dir`, and the type checker show the new names only.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+__all__ = ["former_arguments"]
+
+_T = TypeVar("_T")
+
+
+def former_arguments(**current: str) -> Callable[[_T], _T]:
+    """Let a function, or the constructor of a class, take former names of arguments.
+
+    The instances of a class also answer to the former names of their fields.
+
+    Args:
+        current: the new name of each argument, by its former name.
+
+    Examples:
+        >>> @former_arguments(target="budget")
+        ... def calibrate(budget): return budget
+        >>> import inspect
+        >>> str(inspect.signature(calibrate))
+        '(budget)'
+    """
+
+    def decorate(subject: _T) -> _T:
+        if isinstance(subject, type):
+            _rename_fields(subject, current)
+            return subject
+        return cast("_T", _renamed(cast("Callable[..., object]", subject), current))
+
+    return decorate
+
+
+def _renamed(function: Callable[..., object], current: dict[str, str]) -> Callable[..., object]:
+    """Return a function that takes the former names too."""
+
+    @functools.wraps(function)
+    def call(*args: object, **arguments: object) -> object:
+        for former in current.keys() & arguments.keys():
+            new = current[former]
+            if new in arguments:
+                raise TypeError(f"{former}= is now {new}=: give one of them")
+            warnings.warn(f"{former}= is now {new}=", DeprecationWarning, stacklevel=2)
+            arguments[new] = arguments.pop(former)
+        return function(*args, **arguments)
+
+    return call
+
+
+def _rename_fields(subject: type, current: dict[str, str]) -> None:
+    """Let a class take the former names, and its instances answer to them."""
+
+    def field(instance: object, name: str) -> object:
+        if name not in current:
+            kind = type(instance).__name__
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name)
+        warnings.warn(f".{name} is now .{current[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(instance, current[name])
+
+    parts: dict[str, Any] = {
+        "__init__": _renamed(inspect.getattr_static(subject, "__init__"), current),
+        "__getattr__": field,
+    }
+    for name, part in parts.items():
+        setattr(subject, name, part)

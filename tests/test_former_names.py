@@ -1,0 +1,51 @@
+"""Former names of arguments, fields, and public names work, and name the new one."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import neyman as ny
+from neyman.former_names import former_arguments
+
+CURVE = ny.gdp(1)
+# A former argument, the new one, the call, the other arguments by name, and the value.
+FORMER_ARGUMENTS = [
+    ("target", "budget", ny.calibrate, {"make": ny.Gaussian}, CURVE),
+    ("target", "budget", ny.alike, {"kinds": ["Gaussian"]}, CURVE),
+]
+
+
+@pytest.mark.parametrize(("former", "new", "call", "given", "value"), FORMER_ARGUMENTS)
+def test_a_former_argument_works_and_names_the_new_one(former, new, call, given, value):
+    expected = call(**given, **{new: value})
+    with pytest.warns(DeprecationWarning, match=rf"^{former}= is now {new}=$") as warnings:
+        observed = call(**given, **{former: value})
+    assert (observed, len(warnings), warnings[0].filename) == (expected, 1, __file__)
+    with pytest.raises(TypeError, match=f"{former}= is now {new}=: give one"):
+        call(**given, **{former: value, new: value})
+    assert former not in inspect.signature(call).parameters
+
+
+def test_a_former_field_of_a_result_works():
+    result = ny.alike(CURVE, kinds=["Gaussian"])
+    with pytest.warns(DeprecationWarning, match=r"^\.target is now \.budget$"):
+        assert result.target is result.budget
+    with pytest.raises(AttributeError, match="no attribute 'aim'"):
+        result.aim  # noqa: B018
+    assert "target" not in dir(result)
+
+
+def test_a_former_argument_beside_its_position_is_refused():
+    """Both would name one argument."""
+
+    @former_arguments(before="after")
+    def identity(after):
+        return after
+
+    with (
+        pytest.warns(DeprecationWarning, match="before="),
+        pytest.raises(TypeError, match="multiple values for argument 'after'"),
+    ):
+        identity(1, before=2)
