@@ -213,7 +213,10 @@ def test_the_relation_of_the_dataset_and_its_rows_are_checked_before_the_charge(
 
 def test_an_empty_data_set_is_no_error_where_the_number_of_records_is_secret():
     estimate = ny.estimate.mean([], radius=1, budget=RHO, neighboring="add-remove")
-    assert estimate.interval(level=0.99) == (-1.0, 1.0) or estimate.receipt["result"]["records"] > 1
+    assert (
+        estimate.interval(confidence=0.99) == (-1.0, 1.0)
+        or estimate.receipt["result"]["records"] > 1
+    )
 
 
 def test_without_a_public_number_of_records_the_receipt_has_only_noisy_ones():
@@ -238,7 +241,7 @@ def test_intervals_cover_the_mean_at_the_stated_rate(relation, about):
         # Of the largest variance on the ball; in the same moment noise and sampling matter alike.
         values = random.choice([-1.0, 1.0], size=40, p=[0.3, 0.7])
         estimate = ny.estimate.mean(values, radius=1, budget=RHO, neighboring=relation)
-        low, high = estimate.interval(level="4/5", about=about)
+        low, high = estimate.interval(confidence="4/5", about=about)
         truth = 0.4 if about == "population" else values.mean()
         misses += not low <= truth <= high
     assert misses <= binom.ppf(1 - FALSE_ALARM, REPEATS, 0.2)
@@ -274,9 +277,9 @@ def test_an_estimate_cannot_be_changed_and_says_what_was_charged():
         estimate.name = "x"
     assert "charged nothing" in repr(estimate)
     assert "nothing was charged" in estimate.receipt["ledger"]["note"]
-    for level in (0, 1, "x"):
-        with pytest.raises(ValueError, match="level"):
-            estimate.interval(level)
+    for confidence in (0, 1, "x"):
+        with pytest.raises(ValueError, match="confidence"):
+            estimate.interval(confidence)
     with pytest.raises(ValueError, match="about"):
         estimate.interval(about="x")
 
@@ -347,5 +350,5 @@ def test_a_list_with_a_dimension_is_read_as_its_array():
 
 def test_a_level_beyond_the_floats_is_refused():
     estimate = ny.estimate.mean([1.0], radius=1, budget=ny.gdp(1))
-    with pytest.raises(ValueError, match="level"):
-        estimate.interval(level="0." + "9" * 400)
+    with pytest.raises(ValueError, match="confidence"):
+        estimate.interval(confidence="0." + "9" * 400)
