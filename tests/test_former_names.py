@@ -8,10 +8,15 @@ import pytest
 
 import neyman as ny
 from neyman.former_names import former_arguments
+from neyman.ledger.records import Entry
 
 CURVE = ny.gdp(1)
 ESTIMATE = ny.estimate.mean([1.0] * 99, radius=1, budget=CURVE)
 TEST = ny.BinomialTest(n=9, null="1/2", alternative="greater", budget=CURVE)
+UNIT = {"dataset": "survey@1", "protects": "person", "neighboring": "replace-one", "rows": 1}
+PLAN = {"key": "k", "mechanisms": [], "plan": "{}"}
+LEDGER = ny.throwaway("1/2")
+LEDGER.create(**UNIT, cap="1/2")
 PAIR = ny.ProportionsTest(n=(9, 9), alternative="greater", budget=CURVE)
 # A former argument, the new one, the call, the other arguments by name, and the value.
 FORMER_ARGUMENTS = [
@@ -20,12 +25,18 @@ FORMER_ARGUMENTS = [
     ("level", "confidence", ESTIMATE.interval, {}, "1/2"),
     ("coverage", "confidence", TEST.release, {"successes": 3}, 0.5),
     ("coverage", "confidence", PAIR.release, {"successes": (3, 4)}, 0.5),
+    ("to", "account", LEDGER.account, {"dataset": "survey@1"}, ""),
+    ("to", "account", LEDGER.allocate, {"dataset": "survey@1", "cap": "1/4"}, "team"),
+    ("to", "account", LEDGER.check, {**UNIT, "charge": "1/8"}, "team"),
+    ("to", "account", LEDGER.reserve, {**UNIT, "charge": 0, **PLAN}, "team"),
 ]
 
 
 def view(result):
-    """What does not depend on the noise."""
-    return result.confidence if isinstance(result, ny.TestResult) else result
+    """What does not depend on the noise, or on the time."""
+    if isinstance(result, ny.TestResult):
+        return result.confidence
+    return result.to if isinstance(result, Entry) else result
 
 
 @pytest.mark.parametrize(("former", "new", "call", "given", "value"), FORMER_ARGUMENTS)

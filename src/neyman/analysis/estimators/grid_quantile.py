@@ -184,7 +184,7 @@ def _of_places(
     def limits(asked: float, about: About) -> tuple[Number, Number]:
         if miss is None:
             raise ValueError(
-                "the estimate has no interval: call the estimator with confidence=0.95"
+                "the estimate has no interval; call the estimator with confidence=0.95"
             )
         if asked < float(miss) * (1 - SLACK):
             raise ValueError(

@@ -97,9 +97,9 @@ def logistic(
 
     Returns:
         `Estimate`, with an array of the coefficients, the constant first. Its interval about the
-        data, ``interval(confidence, about="data")``, is proven. It covers each coefficient of the
-        exact penalized fit of the clipped records, by itself, and includes noise, rounding, and
-        the search. ``noise_error`` is the deviation of the noise. Other records of the same law would
+        data, ``interval(about="data")``, is proven. It covers each coefficient of the exact
+        penalized fit of the clipped records, by itself, and includes noise, rounding, and the
+        search. ``noise_error`` is the deviation of the noise. Other records of the same law would
         have another fit. With ``sampling``, ``standard_error`` includes that, and an interval about
         the population covers each coefficient of the penalized fit of the law that the records
         are drawn from, clipped, independently. Both are approximate, for many records. The
