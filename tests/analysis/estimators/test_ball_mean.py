@@ -182,10 +182,10 @@ def test_a_record_that_is_no_number_counts_as_zero_and_moves_no_other_record():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"rows": []}, "rows has no records"),
-        ({"rows": np.zeros((2, 0))}, "at least one column"),
-        ({"rows": np.zeros((2, 2, 2))}, r"rows has shape \(2, 2, 2\)"),
-        ({"rows": np.array(["a"])}, "rows has the type"),
+        ({"records": []}, "records is empty"),
+        ({"records": np.zeros((2, 0))}, "at least one column"),
+        ({"records": np.zeros((2, 2, 2))}, r"records has shape \(2, 2, 2\)"),
+        ({"records": np.array(["a"])}, "records has the type"),
         ({"radius": 0}, "radius = 0"),
         ({"radius": 1e200}, "radius"),
         ({"budget": 1}, "budget = 1"),
@@ -196,9 +196,9 @@ def test_a_record_that_is_no_number_counts_as_zero_and_moves_no_other_record():
     ],
 )
 def test_a_wrong_argument_is_named(change, words):
-    arguments = {"rows": [0.5], "radius": 1, "budget": RHO} | change
+    arguments = {"records": [0.5], "radius": 1, "budget": RHO} | change
     with pytest.raises((TypeError, ValueError), match=words):
-        ny.estimate.mean(arguments.pop("rows"), **arguments)
+        ny.estimate.mean(arguments.pop("records"), **arguments)
 
 
 def test_the_relation_of_the_dataset_and_its_rows_are_checked_before_the_charge(tmp_path):
@@ -342,7 +342,7 @@ def test_a_list_with_a_dimension_is_read_as_its_array():
     read = ball_mean.vectors("rows", rows, relation="add-remove", dimension=2)
     assert (read == np.array(rows)).all()
     assert ball_mean.vectors("rows", [], relation="add-remove", dimension=3).shape == (0, 3)
-    with pytest.raises(ValueError, match="dimension = 3, and rows has 2 columns"):
+    with pytest.raises(ValueError, match="dimension = 3, and records has 2 columns"):
         ny.estimate.mean(np.array(rows), radius=1, budget=RHO, dimension=3)
     with pytest.raises(ValueError, match="dimension"):
         ny.estimate.mean(rows, radius=1, budget=RHO, dimension=0)
