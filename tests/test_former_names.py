@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections import Counter
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import neyman as ny
-from neyman.former_names import former_arguments
+from neyman.former_names import FORMER_NAMES, former_arguments
 from neyman.ledger.records import Entry
 
 CURVE = ny.gdp(1)
@@ -82,6 +83,16 @@ def test_a_former_argument_beside_its_position_is_refused():
         pytest.raises(TypeError, match="multiple values for argument 'after'"),
     ):
         identity(1, before=2)
+
+
+@pytest.mark.parametrize("name", FORMER_NAMES)
+def test_a_former_public_name_works_and_names_the_new_place(name):
+    module = importlib.import_module(FORMER_NAMES[name])
+    message = rf"^neyman\.{name} is now {re.escape(module.__name__)}\.{name}$"
+    with pytest.warns(DeprecationWarning, match=message) as warnings:
+        observed = getattr(ny, name)
+    assert (observed, len(warnings), warnings[0].filename) == (getattr(module, name), 1, __file__)
+    assert name not in {*dir(ny), *ny.__all__}
 
 
 def public_functions() -> Iterator[Callable[..., Any]]:

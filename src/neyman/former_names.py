@@ -6,14 +6,44 @@ Signatures, `help`, `dir`, and the type checker show the new names only.
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-__all__ = ["former_arguments"]
+__all__ = ["FORMER_NAMES", "current_value", "former_arguments"]
 
 _T = TypeVar("_T")
+_MODULES = {
+    "query": (
+        "count",
+        "distinct",
+        "histogram",
+        "max",
+        "mean",
+        "median",
+        "min",
+        "quantiles",
+        "ratio",
+        "standard_deviation",
+        "sum",
+        "units",
+        "variance",
+    ),
+}
+FORMER_NAMES: dict[str, str] = {
+    name: f"neyman.{module}" for module, names in _MODULES.items() for name in names
+}
+"""The module of each name that `import neyman` had at the top."""
+
+
+def current_value(name: str) -> object:
+    """Return what a former public name meant, and warn with its new place."""
+    from importlib import import_module
+
+    module = FORMER_NAMES[name]
+    message = f"neyman.{name} is now {module}.{name}"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return getattr(import_module(module), name)
 
 
 def former_arguments(**current: str) -> Callable[[_T], _T]:
@@ -68,7 +98,7 @@ def _rename_fields(subject: type, current: dict[str, str]) -> None:
         return getattr(instance, current[name])
 
     parts: dict[str, Any] = {
-        "__init__": _renamed(inspect.getattr_static(subject, "__init__"), current),
+        "__init__": _renamed(vars(subject)["__init__"], current),
         "__getattr__": field,
     }
     for name, part in parts.items():
