@@ -257,7 +257,7 @@ def calibrated() -> float:
     goal, rate, steps = CALIBRATED
     return ny.calibrate(
         lambda sigma: ny.Gaussian(sigma).subsample(rate=float(rate)) * steps,
-        target=ny.approximate(float(goal), float(DELTA)),
+        budget=ny.approximate(float(goal), float(DELTA)),
     )
 
 

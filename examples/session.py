@@ -13,8 +13,8 @@ session = ny.Session(
     unit=ny.Unit("person", neighboring="replace-one", rows=1),
     columns={"sex": ny.keys(["f", "m"])},
 )
-by_sex = session.ask(ny.count(by="sex"), zcdp="1/1000")
+by_sex = session.ask(ny.query.count(by="sex"), zcdp="1/1000")
 print(by_sex)
 larger = max(by_sex.table.to_pylist(), key=lambda row: row["value"])["sex"]
-print(session.ask(ny.mean("age", clip=(0, 120), where=f"sex == '{larger}'"), zcdp="1/500"))
+print(session.ask(ny.query.mean("age", clip=(0, 120), where=f"sex == '{larger}'"), zcdp="1/500"))
 print(f"Left: {session.left}")

@@ -208,7 +208,7 @@ EXAMPLES = {f"ny.{n}": getattr(ny, n) for n in dir(ny)}
 EXAMPLES |= {f"plots.{n}": getattr(plots, n) for n in plots.__all__}
 EXAMPLES |= {
     f"ny.{name}.{part}": getattr(module, part)
-    for name, module in (("audit", ny.audit), ("estimate", ny.estimate))
+    for name, module in (("audit", ny.audit), ("estimate", ny.estimate), ("query", ny.query))
     for part in module.__all__
 }
 

@@ -130,4 +130,4 @@ def compared(epsilon: float, categories: int, people: int) -> list[Compared]:
 def _central_sigma(power: float) -> float:
     """The least sigma for all counts of categories: one record moves two cells by one."""
     target = at_most(power=power, level=LEVEL)
-    return float(calibrate(lambda s: DiscreteGaussian(s, sensitivity=[(1, 1)]), target=target))
+    return float(calibrate(lambda s: DiscreteGaussian(s, sensitivity=[(1, 1)]), budget=target))

@@ -54,8 +54,8 @@ import neyman as ny
 x = np.random.default_rng(0).uniform(-1, 1, (20_000, 2))
 y = 0.2 + x @ [0.5, -0.3]
 fit = ny.estimate.regression(x, y, radius=1.5, bound=1, budget=ny.gdp(1))
-low, high = fit.interval(level=0.95)                  # sampling and noise, approximate
-low, high = fit.interval(level=0.95, about="data")    # noise alone, proven for all data
+low, high = fit.interval(confidence=0.95)                  # sampling and noise, approximate
+low, high = fit.interval(confidence=0.95, about="data")    # noise alone, proven for all data
 ```
 
 ## What the intervals cover

@@ -66,7 +66,7 @@ from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
 from neyman.mechanisms.matrix_mechanism.strategy import square_root
 
 strategy = square_root(steps=1024)
-sigma = ny.calibrate(lambda s: MatrixMechanism(strategy, s), target=ny.gdp(1))
+sigma = ny.calibrate(lambda s: MatrixMechanism(strategy, s), budget=ny.gdp(1))
 mechanism = MatrixMechanism(strategy, float(sigma))
 
 mechanism.tradeoff().epsilon(delta=1e-6)     # a Gaussian curve: it adds to other mechanisms

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 
 from neyman.former_modules import add_former_modules
+from neyman.former_names import FORMER_NAMES, current_value
 
 __version__ = "0.2.0"
 
@@ -37,11 +38,10 @@ def __getattr__(name: str) -> object:
     The stub is read at its first use too: Ctrl-C meets the command line and not this module.
     """
     if name == "__all__":
-        import builtins
-
-        # A star import shadows no built-in: `ny.sum`, `ny.min`, and `ny.max` are measures.
-        return sorted(set(_modules()) - set(dir(builtins)))
+        return __dir__()
     if name not in _modules():
+        if name in FORMER_NAMES:
+            return current_value(name)
         from difflib import get_close_matches
 
         near = get_close_matches(name, _modules(), 1)

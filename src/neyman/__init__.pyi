@@ -268,46 +268,7 @@ from neyman.publishing.plan.sections import (
     Unit as Unit,
 )
 from neyman.publishing.plan.sections import (
-    count as count,
-)
-from neyman.publishing.plan.sections import (
-    distinct as distinct,
-)
-from neyman.publishing.plan.sections import (
-    histogram as histogram,
-)
-from neyman.publishing.plan.sections import (
     keys as keys,
-)
-from neyman.publishing.plan.sections import (
-    max as max,  # noqa: A004 (the measure)
-)
-from neyman.publishing.plan.sections import (
-    mean as mean,
-)
-from neyman.publishing.plan.sections import (
-    median as median,
-)
-from neyman.publishing.plan.sections import (
-    min as min,  # noqa: A004 (the measure)
-)
-from neyman.publishing.plan.sections import (
-    quantiles as quantiles,
-)
-from neyman.publishing.plan.sections import (
-    ratio as ratio,
-)
-from neyman.publishing.plan.sections import (
-    standard_deviation as standard_deviation,
-)
-from neyman.publishing.plan.sections import (
-    sum as sum,  # noqa: A004 (the measure's name)
-)
-from neyman.publishing.plan.sections import (
-    units as units,
-)
-from neyman.publishing.plan.sections import (
-    variance as variance,
 )
 from neyman.publishing.release.data_check import (
     DataCheck as DataCheck,
@@ -329,4 +290,7 @@ from . import (
 )
 from . import (
     estimate as estimate,
+)
+from . import (
+    query as query,
 )

@@ -260,10 +260,10 @@ def test_a_target_that_cannot_be_met_says_so():
         ny.calibrate(lambda x: ny.Gaussian(1), ny.gdp(2))
 
 
-@pytest.mark.parametrize("target", [3, None, "gdp"])
-def test_a_target_that_is_no_budget_is_refused_by_name(target):
-    with pytest.raises(TypeError, match="target"):
-        ny.calibrate(ny.Gaussian, target)
+@pytest.mark.parametrize("budget", [3, None, "gdp"])
+def test_a_target_that_is_no_budget_is_refused_by_name(budget):
+    with pytest.raises(TypeError, match="budget"):
+        ny.calibrate(ny.Gaussian, budget)
 
 
 # What the ledger is charged
@@ -346,6 +346,6 @@ def test_a_number_of_steps_is_calibrated_in_whole_numbers():
 
 
 def test_a_rate_that_may_be_one_says_so():
-    """Where the end of the range keeps the target the error says how far it looked."""
+    """Where the end of the range keeps the budget the error says how far it looked."""
     with pytest.raises(ValueError, match="to 1: the end"):
         ny.calibrate(lambda q: ny.Gaussian(100).subsample(rate=q), ny.approximate(5, 1e-5))

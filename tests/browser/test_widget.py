@@ -98,7 +98,10 @@ def plan():
         table="people",
         unit=ny.Unit("person", neighboring="replace-one", rows=1),
         columns={"sex": ny.keys(["f", "m"]), "race": ny.keys(["a", "b", "c"])},
-        queries=[ny.count(by="sex", share="1/4"), ny.count(by="race", name="races", share="3/4")],
+        queries=[
+            ny.query.count(by="sex", share="1/4"),
+            ny.query.count(by="race", name="races", share="3/4"),
+        ],
         budget={"zcdp": "1/8"},
     )
 

@@ -69,7 +69,7 @@ def test_accounts_are_made_and_shown(place: Path):
     team = ledger_json("allocate", "ledger.db", "people@1", "team-a", "--cap", "0.2")
     assert (team["to"], team["of"], team["cap"]) == ("team-a", "", "1/5")
     ledger_json("allocate", "ledger.db", "people@1", "alice", "--cap", "0.1", "--of", "team-a")
-    spend("1/10", "a", to="alice", part="north")
+    spend("1/10", "a", account="alice", part="north")
     (shown,) = ledger_json("show", "ledger.db")["accounts"]
     assert (shown["spent"], shown["left"], shown["count"]) == ("1/10", "7/30", 1)
     assert [(a["to"], a["left"]) for a in shown["allocations"]] == [

@@ -117,7 +117,7 @@ def _release(folder: Path, work: Path) -> None:
         one = {"protects": "person", "neighboring": "replace-one", "rows": 1}
         asked = {"charge": "1/8", "mechanisms": [], "plan": "{}", **one}
         ledger.void(ledger.reserve("measures@1", key="void", **asked), "a sample")
-        ledger.begin(ledger.reserve("measures@1", key="reading", **asked, to="project"))
+        ledger.begin(ledger.reserve("measures@1", key="reading", **asked, account="project"))
         ledger.reserve("measures@1", key="reserved", **asked)
     (work / "first.db").rename(work / "ledger.db")
     with ny.Ledger(work / "ledger.db") as ledger:

@@ -62,7 +62,7 @@ def test_the_notebook_views_of_hostile_results_have_the_elements_of_benign_ones(
         return [
             release._repr_html_(),
             Plan.from_dict(release.receipt.plan)._repr_html_(),
-            asking.ask(ny.count(by=f"c{text}"), zcdp="1/100")._repr_html_(),
+            asking.ask(ny.query.count(by=f"c{text}"), zcdp="1/100")._repr_html_(),
             notebook.safe_html(failed, text),
         ]
 

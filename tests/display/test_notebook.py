@@ -56,7 +56,7 @@ def hostile_plan() -> ny.Plan:
         table="people",
         unit=ny.Unit("person", neighboring="replace-one", rows=1),
         columns={"race": ny.keys([HOSTILE, "b"], unknown="drop")},
-        queries=[ny.count(by=["race"])],
+        queries=[ny.query.count(by=["race"])],
         budget=ny.zcdp("1/2"),
     )
 

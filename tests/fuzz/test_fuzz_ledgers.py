@@ -58,13 +58,13 @@ def _template() -> bytes:
             charge="1/7",
             delta="1e-9",
             part="north",
-            to="team",
+            account="team",
             **FIELDS,
         )
         book.begin(unfinished.id)
-        void = book.reserve("people@1", key="void", charge="1/8", to="alice", **FIELDS)
+        void = book.reserve("people@1", key="void", charge="1/8", account="alice", **FIELDS)
         book.void(void.id)
-        done = book.reserve("people@1", key="done", charge="1/9", to="alice", **FIELDS)
+        done = book.reserve("people@1", key="done", charge="1/9", account="alice", **FIELDS)
         book.begin(done.id)
         book.finish(done.id, {"a.csv": b"1,2\n" * 300, "tables/b.bin": bytes(range(256)) * 9})
     content = path.read_bytes()

@@ -214,9 +214,9 @@ def test_an_account_has_the_most_delta_and_the_most_entries_of_its_parts(ledger:
 
 def test_what_is_no_name_is_refused_before_a_row_is_read(ledger: Ledger):
     with ledger._reading() as db:
-        for name in ("dataset", "to", "part"):
+        for name in ("dataset", "account", "part"):
             for value in (5, None, "a\nb", "x" * 201):
-                asked: Any = {"dataset": "census@1", "to": "", "part": "", name: value}
+                asked: Any = {"dataset": "census@1", "account": "", "part": "", name: value}
                 with pytest.raises(ValueError, match=f"^{name} = "):
                     situation(db, **asked)
 
@@ -224,9 +224,9 @@ def test_what_is_no_name_is_refused_before_a_row_is_read(ledger: Ledger):
 def test_a_refusal_names_the_dataset_where_an_allocation_holds_as_little(ledger: Ledger):
     ledger.allocate("census@1", "team", cap="2.63", delta_cap="1/1000")
     with pytest.raises(BudgetRefused, match=r"census@1: asked"):
-        reserve(ledger, 3, to="team")
+        reserve(ledger, 3, account="team")
     with pytest.raises(BudgetRefused, match=r"census@1: asked"):
-        reserve(ledger, 1, to="team", delta="1/2")
+        reserve(ledger, 1, account="team", delta="1/2")
 
 
 def test_an_entry_that_was_handed_out_is_the_one_that_is_meant(ledger: Ledger):
@@ -247,8 +247,8 @@ def test_an_allocation_can_exceed_nothing_that_it_is_part_of(ledger: Ledger):
     ledger.allocate("census@1", "team", cap=2)
     ledger.allocate("census@1", "alice", cap=1, of="team", delta_cap=0)
     ledger.allocate("census@1", "bob", cap="1.5", of="team")
-    reserve(ledger, "0.75", to="alice")
-    reserve(ledger, "1.25", to="bob", delta="1/2000")
+    reserve(ledger, "0.75", account="alice")
+    reserve(ledger, "1.25", account="bob", delta="1/2000")
     spent = {a.to: (a.spent, a.left, a.of) for a in ledger.allocations("census@1")}
     assert spent == {
         "team": (2, 0, ""),
@@ -257,12 +257,12 @@ def test_an_allocation_can_exceed_nothing_that_it_is_part_of(ledger: Ledger):
     }
     assert ledger.account("census@1").spent == 2
     with pytest.raises(BudgetRefused, match=r"allocation team: asked for 0.25"):
-        reserve(ledger, "0.25", to="alice")
+        reserve(ledger, "0.25", account="alice")
     with pytest.raises(BudgetRefused, match=r"asked for 0\.001 delta, and 0 of 0 is left"):
-        reserve(ledger, 0, to="alice", delta="0.001")
+        reserve(ledger, 0, account="alice", delta="0.001")
     reserve(ledger, "0.63")
     with pytest.raises(LedgerError, match=r"has no allocation 'carol'; it has: alice, bob, team"):
-        reserve(ledger, "0.1", to="carol")
+        reserve(ledger, "0.1", account="carol")
     entry = ledger.entries("census@1")[0]
     assert (entry.to, entry.part, entry.state) == ("alice", "", "reserved")
     ledger.void(entry.id)
@@ -291,7 +291,7 @@ def test_an_allocation_is_no_larger_than_what_it_is_part_of(ledger: Ledger):
             " another allocation is another name",
         ):
             ledger.allocate("census@1", "alice", **terms)
-    with pytest.raises(ValueError, match="to = "):
+    with pytest.raises(ValueError, match="account = "):
         ledger.allocate("census@1", "a/b", cap=1)
 
 

@@ -54,7 +54,7 @@ def test_whatever_is_named_is_refused_in_words_that_name_it(ledger: Ledger, valu
     entry = reserve(ledger, "1/10")
     calls = {
         "dataset": lambda: ledger.account(value),
-        "to": lambda: ledger.check(NAME, charge=0, to=value, **UNIT),
+        "account": lambda: ledger.check(NAME, charge=0, account=value, **UNIT),
         "part": lambda: reserve(ledger, part=value),
         "protects": lambda: reserve(ledger, protects=value),
         "neighboring": lambda: reserve(ledger, neighboring=value),
@@ -147,7 +147,7 @@ def test_an_allocation_of_the_whole_cap_is_no_more_than_it(place: str):
     product = ledger.allocate(NAME, "all", cap=Fraction(1, 17), delta_cap=Fraction(1, 19))
     assert product.cap == ledger.account(NAME).cap < Fraction(1, 17)
     with pytest.raises(BudgetRefused):
-        reserve(ledger, Fraction(1, 17), to="all")
+        reserve(ledger, Fraction(1, 17), account="all")
 
 
 def test_random_spends_are_granted_as_fractions_say(place: str, attempts):
@@ -169,7 +169,7 @@ def test_random_spends_are_granted_as_fractions_say(place: str, attempts):
         hit = [(h, p) for h in above[to] for p in ([part] if part else parts)]
         fits = all(spent[one] + charge <= caps[one[0]] for one in hit)
         try:
-            reserve(ledger, charge, f"k{turn}", to=to, part=part)
+            reserve(ledger, charge, f"k{turn}", account=to, part=part)
             assert fits
             granted += 1
             for one in hit:

@@ -46,12 +46,12 @@ def story(ledger: Ledger) -> Ledger:
     ledger.allocate(NAME, "team", cap="0.3")
     ledger.allocate(NAME, "alice", cap="0.2", of="team", delta_cap=0)
     ledger.create("b@1", cap=3, currency="gdp", **UNIT)
-    done = ledger.begin(reserve(ledger, "1/17", "released", to="alice", part="n").id)
+    done = ledger.begin(reserve(ledger, "1/17", "released", account="alice", part="n").id)
     ledger.finish(done.id, {"receipt.json": b"{}", "t/a.csv": b"a,b\n" * 600})
     ledger.begin(reserve(ledger, "1/7", "reading", delta="1/3000").id)
     ledger.begin(reserve(ledger, "0", "reading", again=True).id)
     ledger.void(reserve(ledger, "0.1", "void", part="s").id, "a mistake")
-    reserve(ledger, "0.1", "reserved", to="team")
+    reserve(ledger, "0.1", "reserved", account="team")
     return ledger
 
 

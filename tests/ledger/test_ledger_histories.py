@@ -105,7 +105,7 @@ class AgainstFractions(RuleBasedStateMachine):
     )
     def reserve(self, name, to, part, key, again, charge, delta):
         def call():
-            more = {"to": to, "part": part, "again": again, "delta": delta}
+            more = {"account": to, "part": part, "again": again, "delta": delta}
             return reserve(self.ledger, charge, dataset=name, key=key, **more)
 
         if (name, to) not in self.holders or (part and part not in self.parts[name]):

@@ -43,7 +43,7 @@ def test_an_error_of_our_own_in_a_transaction_is_raised_as_it_is(
 
     before = ledger.checkpoint()
     with monkeypatch.context() as patch:
-        for name in ("entries_of", "account", "situation", "entry_of", "meant", "audit"):
+        for name in ("entries_of", "account_of", "situation", "entry_of", "meant", "audit"):
             patch.setattr(book, name, broken)
         for call in (
             lambda: ledger.entries(NAME),
@@ -182,7 +182,7 @@ def test_an_event_with_a_strange_value_is_found_and_ends_no_method_in_a_defect(
     with Ledger(path) as ledger:
         ledger.create(NAME, cap=1, **UNIT)
         ledger.allocate(NAME, "team", cap="1/2")
-        ledger.finish(reading(ledger, "1/10", "k", to="team"), FILES)
+        ledger.finish(reading(ledger, "1/10", "k", account="team"), FILES)
         ledger.void(reserve(ledger, "1/10"))
     content = path.read_bytes()
     for value in STRANGE:

@@ -150,7 +150,7 @@ def releases(plan: ny.Plan, ledger: ny.Ledger, data: pa.Table, out: Path) -> Non
     assert_type(plan.hash, str)
     assert_type(plan.errors(), pd.DataFrame)
     people = ny.Unit("person", neighboring="replace-one", rows=1)
-    queries = [ny.count(by=["sex"], share="1/2"), ny.mean("pay", clip=(0, 100))]
+    queries = [ny.query.count(by=["sex"], share="1/2"), ny.query.mean("pay", clip=(0, 100))]
     budget = ny.zcdp("1/10")
     assert_type(
         ny.Plan(
@@ -176,7 +176,7 @@ def session(data: pa.Table) -> None:
     """A session answers one question at a time."""
     people = ny.Unit("person", neighboring="replace-one", rows="discover", id="id")
     asking = ny.Session(data, ledger=ny.throwaway(1), dataset="d@1", unit=people)
-    answer = asking.ask(ny.sum("pay", clip="discover"), zcdp="1/1000")
+    answer = asking.ask(ny.query.sum("pay", clip="discover"), zcdp="1/1000")
     assert_type(answer, Answer)
     assert_type(answer.table, pa.Table)
     assert_type(asking.left, Fraction)

@@ -13,6 +13,7 @@ from neyman.accounting import compare_noise
 from neyman.accounting.calibrate import Budget, calibrate
 from neyman.accounting.compare_noise import TAILS, Comparison, Kind, error_of
 from neyman.accounting.optimality.least_error import least_error
+from neyman.former_names import former_arguments
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
@@ -92,7 +93,7 @@ class Options:
 
 @overload
 def alike(
-    target: Budget,
+    budget: Budget,
     count: int = 1,
     sensitivity: int = 1,
     kinds: Iterable[str] | None = None,
@@ -100,7 +101,7 @@ def alike(
 ) -> Comparison: ...
 @overload
 def alike(
-    target: Budget,
+    budget: Budget,
     *,
     problem: Problem,
     n: int | None = None,
@@ -108,8 +109,9 @@ def alike(
     categories: int | None = None,
     values: Iterable[float] | None = None,
 ) -> Options: ...
+@former_arguments(target="budget")
 def alike(
-    target: Budget,
+    budget: Budget,
     count: int = 1,
     sensitivity: int = 1,
     kinds: Iterable[str] | None = None,
@@ -121,14 +123,14 @@ def alike(
     categories: int | None = None,
     values: Iterable[float] | None = None,
 ) -> Comparison | Options:
-    """Calibrate each noise distribution to one target and compare their errors.
+    """Calibrate each noise distribution to one budget and compare their errors.
 
     With ``problem`` it compares what the library can do about a mean, median, or histogram, each
     beside the least error of any release that is as private, and recommends one. One record of n is
     replaced.
 
     Args:
-        target: a budget: a curve such as ``ny.approximate(1, 1e-6)``, or ``ny.at_most(...)``.
+        budget: a budget: a curve such as ``ny.approximate(1, 1e-6)``, or ``ny.at_most(...)``.
         count: how many releases share it, each with as much noise; at least 1.
         sensitivity: by how much one answer moves between neighbors, a whole number of at least 1.
         kinds: some of "Laplace", "discrete Laplace", "Gaussian", "discrete Gaussian", "rounded
@@ -164,13 +166,13 @@ def alike(
         for name, value in given.items():
             if value is not None:
                 raise ValueError(f"{name} = {value!r} needs problem=, such as 'mean'")
-        return compare_noise.alike(target, count, sensitivity, kinds, tails)
-    return _options(problem, target, n=n, radius=radius, categories=categories, values=values)
+        return compare_noise.alike(budget, count, sensitivity, kinds, tails)
+    return _options(problem, budget, n=n, radius=radius, categories=categories, values=values)
 
 
 def _options(
     problem: Problem,
-    target: Budget,
+    budget: Budget,
     *,
     n: int | None = None,
     radius: float | None = None,
@@ -184,29 +186,29 @@ def _options(
         if n is None:
             raise ValueError("n: a mean needs the number of records")
         half = 0.5 if radius is None else check.positive("radius", radius)
-        least = least_error("bounded-mean", n=n, budget=target, radius=half)
+        least = least_error("bounded-mean", n=n, budget=budget, radius=half)
         squares = [
             (
                 k.kind,
                 k.scale * 2 * half / STEPS / n,
                 half**2 / n + k.variance.upper * (2 * half / STEPS / n) ** 2,
             )
-            for k in compare_noise.alike(target, sensitivity=STEPS).kinds
+            for k in compare_noise.alike(budget, sensitivity=STEPS).kinds
         ]
     elif problem == "histogram":
         if categories is None:
             raise ValueError("categories: a histogram needs the number of its cells")
-        least = least_error("histogram", n=n, budget=target, categories=categories)
+        least = least_error("histogram", n=n, budget=budget, categories=categories)
         squares: list[tuple[str, float, float]] = []
         for name, make in CELLS.items():
-            noise = _least_noise(make, target)
+            noise = _least_noise(make, budget)
             if noise is not None:
                 row = error_of(noise)
                 squares.append((name, row.scale, row.variance.upper))
     else:
         if values is None:
             raise ValueError("values: a median needs public or simulated numbers like the data")
-        least, squares = _median(target, values, radius)
+        least, squares = _median(budget, values, radius)
     options = [
         Option(name, scale, math.sqrt(square), math.sqrt(square / least.lower), name in EXACT)
         for name, scale, square in squares
@@ -216,7 +218,7 @@ def _options(
 
 
 def _median(
-    target: Budget, values: Iterable[float], radius: float | None
+    budget: Budget, values: Iterable[float], radius: float | None
 ) -> tuple[Bound, list[tuple[str, float, float]]]:
     """A median of values in [-radius, radius]: a draw by ranks, or noise for the whole range."""
     x = np.sort(np.array([check.finite("values", v) for v in check.several("values", values)]))
@@ -225,13 +227,13 @@ def _median(
         raise ValueError(
             f"values must be at least 3 numbers within radius = {half!r} of 0; clip them first"
         )
-    least = least_error("quantile", budget=target, values=x.tolist())
+    least = least_error("quantile", budget=budget, values=x.tolist())
     true = float(x[math.ceil(len(x) / 2) - 1])
     squares = [
         (k.kind, k.scale * 2 * half / STEPS, k.variance.upper * (2 * half / STEPS) ** 2)
-        for k in compare_noise.alike(target, sensitivity=STEPS).kinds
+        for k in compare_noise.alike(budget, sensitivity=STEPS).kinds
     ]
-    scale = _scale(lambda s: InverseSensitivity(1 / s), target)
+    scale = _scale(lambda s: InverseSensitivity(1 / s), budget)
     if scale is not None:
         grid = np.linspace(-half, half, GRID)
         below = np.searchsorted(x, grid, side="left")
@@ -243,16 +245,16 @@ def _median(
     return least, squares
 
 
-def _least_noise(make: Callable[[float], Kind], target: Budget) -> Kind | None:
-    scale = _scale(make, target)
+def _least_noise(make: Callable[[float], Kind], budget: Budget) -> Kind | None:
+    scale = _scale(make, budget)
     return None if scale is None else make(scale)
 
 
-def _scale(make: Callable[[float], Mechanism], target: Budget) -> float | None:
-    """The least scale that meets the target; None where more and more noise does not."""
+def _scale(make: Callable[[float], Mechanism], budget: Budget) -> float | None:
+    """The least scale that meets the budget; None where more and more noise does not."""
     try:
-        return calibrate(make, target)
+        return calibrate(make, budget)
     except ValueError:
-        if target.admits(make(ENOUGH)):
+        if budget.admits(make(ENOUGH)):
             raise
         return None

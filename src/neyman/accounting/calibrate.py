@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from neyman.curves.tradeoff.curve import Described
 from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.former_names import former_arguments
 from neyman.numerics import check
 from neyman.numerics.roots import bisect, bisect_integers, zero
 
@@ -49,17 +50,18 @@ class PowerBudget(Budget, Protocol):
         ...
 
 
-def calibrate(make: Callable[[Any], Described], target: Budget, *, whole: bool = False) -> float:
-    """Find the parameter value that just meets a target, certified.
+@former_arguments(target="budget")
+def calibrate(make: Callable[[Any], Described], budget: Budget, *, whole: bool = False) -> float:
+    """Find the parameter value that just meets a budget, certified.
 
     Args:
         make: parameter -> mechanism, for parameters above 0; privacy may grow with the parameter
             (a scale of noise) or fall with it (a rate, an epsilon).
-        target: a budget: a curve such as ``ny.approximate(2, 1e-6)``, or ``ny.at_most(...)``.
+        budget: a budget: a curve such as ``ny.approximate(2, 1e-6)``, or ``ny.at_most(...)``.
         whole: whether the parameter is a whole number of at least 1, such as a count of steps.
 
     Returns:
-        A parameter that certainly keeps the target. Where privacy is monotone in it, it is within
+        A parameter that certainly keeps the budget. Where privacy is monotone in it, it is within
         a relative 1e-9 of the best. Discrete Gaussian noise is not monotone: there a slightly
         smaller sigma may keep it too, but the one that is returned does. A whole number is admitted
         and its neighbor on the side of less privacy is not.
@@ -69,12 +71,12 @@ def calibrate(make: Callable[[Any], Described], target: Budget, *, whole: bool =
 
     Examples:
         >>> import neyman as ny
-        >>> sigma = ny.calibrate(lambda s: ny.Gaussian(s) * 10, target=ny.approximate(1, 1e-6))
+        >>> sigma = ny.calibrate(lambda s: ny.Gaussian(s) * 10, budget=ny.approximate(1, 1e-6))
         >>> round(sigma, 3)
         13.36
     """
-    if not hasattr(target, "admits"):
-        raise TypeError(f"target = {target!r} must be a budget, such as ny.approximate(2, 1e-6)")
+    if not hasattr(budget, "admits"):
+        raise TypeError(f"budget = {budget!r} must be a budget, such as ny.approximate(2, 1e-6)")
     if not callable(make):
         raise TypeError(
             f"make = {make!r} must be a function from a parameter to a mechanism, such as "
@@ -85,8 +87,8 @@ def calibrate(make: Callable[[Any], Described], target: Budget, *, whole: bool =
         return check.described(f"make({x!r})", make(x))
 
     if whole:
-        return _first_admitted(lambda n: target.admits(described(n)))
-    return _searched(target, described, 1.0, TOLERANCE)
+        return _first_admitted(lambda n: budget.admits(described(n)))
+    return _searched(budget, described, 1.0, TOLERANCE)
 
 
 def _first_admitted(admits: Callable[[int], bool]) -> int:
@@ -97,7 +99,7 @@ def _first_admitted(admits: Callable[[int], bool]) -> int:
         known, following = following, 2 * following
         if following > WIDEST:
             raise ValueError(
-                f"{'every' if first else 'no'} whole number up to {known} keeps the target: check "
+                f"{'every' if first else 'no'} whole number up to {known} keeps the budget: check "
                 "that the parameter changes the mechanism's privacy"
             )
     known = bisect_integers(lambda n: admits(n) == first, known, following)
@@ -105,18 +107,18 @@ def _first_admitted(admits: Callable[[int], bool]) -> int:
 
 
 def calibrate_exact(
-    make: Callable[[Fraction], Described], target: Budget, digits: int = 9, start: float = 1.0
+    make: Callable[[Fraction], Described], budget: Budget, digits: int = 9, start: float = 1.0
 ) -> Fraction:
     """The smallest parameter of so many significant digits that is certified, for scales of noise.
 
     Args:
         make: parameter -> mechanism, privacy growing with the parameter.
-        target: the budget.
+        budget: the budget.
         digits: significant decimal digits of the result, at least 2.
         start: where to begin looking; a good guess saves time.
 
     Returns:
-        An exact decimal that certainly keeps the target: sampler, accountant and receipt share it.
+        An exact decimal that certainly keeps the budget: sampler, accountant and receipt share it.
 
     Raises:
         ValueError: as `calibrate`.
@@ -126,7 +128,7 @@ def calibrate_exact(
         raise ValueError(f"digits = {digits!r} must be between 2 and 15")
 
     value = _searched(
-        target,
+        budget,
         lambda x: make(_decimal(x, digits)),
         start,
         10.0 ** (1 - digits) / 4,
@@ -138,7 +140,7 @@ def calibrate_exact(
 
 
 def _searched(
-    target: Budget,
+    budget: Budget,
     make: Callable[[float], Described],
     start: float,
     tolerance: float,
@@ -151,7 +153,7 @@ def _searched(
     The budget's excess says where to look; what is returned has been admitted.
 
     Args:
-        target: the budget.
+        budget: the budget.
         make: parameter -> mechanism.
         start: where to begin looking.
         tolerance: relative.
@@ -160,7 +162,7 @@ def _searched(
     """
 
     def admits(x: float) -> bool:
-        return target.admits(make(x))
+        return budget.admits(make(x))
 
     def near(x: float) -> Tradeoff:
         curve = (steered or make)(x).tradeoff()
@@ -169,17 +171,17 @@ def _searched(
 
     @cache
     def excess(x: float) -> float:
-        gap = target.excess(near(x))
+        gap = budget.excess(near(x))
         assert gap is not None  # it was not at the start
         return min(max(gap, -FAR), FAR)
 
-    known = target.excess(near(start)) is not None
+    known = budget.excess(near(start)) is not None
     bad, good = _bracket((lambda x: excess(x) <= 0) if known else admits, start)
     if noise and good < bad:
         raise ValueError("make: privacy falls with the parameter; give one that adds noise")
     if known:
         sign = 1 if good > bad else -1
-        of_worst = _excess_of_worst(target, near, good)
+        of_worst = _excess_of_worst(budget, near, good)
         middle = zero(
             lambda t: min(max(of_worst(math.exp(sign * t)), -FAR), FAR),
             sign * math.log(bad),
@@ -192,9 +194,9 @@ def _searched(
         step, tries = tolerance / 2, 0
         while not admits(math.exp(sign * high)):
             low, high, step, tries = high, high + step, _longer(step, tries), tries + 1
-            if tries == 2 and isinstance(target, PowerBudget):  # another level decides
+            if tries == 2 and isinstance(budget, PowerBudget):  # another level decides
                 middle = _by_other_levels(
-                    target, lambda t: near(math.exp(sign * t)), high, tolerance
+                    budget, lambda t: near(math.exp(sign * t)), high, tolerance
                 )
                 low, high, step = middle - 0.4 * tolerance, middle + 0.4 * tolerance, tolerance / 2
         step, tries = tolerance / 2, 0
@@ -215,13 +217,13 @@ def _longer(step: float, tries: int) -> float:
 
 
 def _by_other_levels(
-    target: PowerBudget, curve: Callable[[float], Tradeoff], refused: float, tolerance: float
+    budget: PowerBudget, curve: Callable[[float], Tradeoff], refused: float, tolerance: float
 ) -> float:
     """About where the budget is met at other levels, too: after where it is met at its own."""
 
     @cache
     def excess(t: float) -> float:
-        return min(max(target.excess_elsewhere(curve(t)), -FAR), FAR)
+        return min(max(budget.excess_elsewhere(curve(t)), -FAR), FAR)
 
     low, high, step = refused, refused + FIRST_STEP, FIRST_STEP
     if excess(low) <= 0:
@@ -233,12 +235,12 @@ def _by_other_levels(
 
 
 def _excess_of_worst(
-    target: Budget, curve: Callable[[float], Tradeoff], place: float
+    budget: Budget, curve: Callable[[float], Tradeoff], place: float
 ) -> Callable[[float], float]:
     """The excess of the ordered pair that spends most at a place: to steer by."""
 
     def of(spent: Tradeoff) -> float:
-        gap = target.excess(spent)
+        gap = budget.excess(spent)
         return -math.inf if gap is None else gap
 
     def of_pair(spent: Tradeoff, pair: int) -> float:
@@ -280,8 +282,8 @@ def _bracket(admits: Callable[[float], bool], start: float = 1.0) -> tuple[float
             x, factor = following, min(factor**2, 1e4)
     verdict = "every" if first else "no"
     raise ValueError(
-        f"{verdict} parameter that was tried keeps the target, from {min(tried):g} to "
-        f"{max(tried):g}: the end of the parameter's range may be the answer; or the target does "
+        f"{verdict} parameter that was tried keeps the budget, from {min(tried):g} to "
+        f"{max(tried):g}: the end of the parameter's range may be the answer; or the budget does "
         "not fit the mechanism (a Gaussian is never pure), or the parameter does not change its "
         "privacy"
     )

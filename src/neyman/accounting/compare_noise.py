@@ -1,6 +1,6 @@
 """Kinds of noise that keep the same promise, and the error that each of them costs.
 
-For one target the least noise of each kind is found by calibration; what it does to an answer is
+For one budget the least noise of each kind is found by calibration; what it does to an answer is
 then a matter of its own law: variance, mean absolute error, and how far its tails reach.
 """
 
@@ -15,6 +15,7 @@ from scipy.special import erfcx, ndtri_exp
 
 from neyman.accounting.calibrate import Budget, calibrate
 from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.former_names import former_arguments
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
@@ -32,7 +33,7 @@ TAILS = (0.05, 0.001, 1e-9)
 SUMMED = 10_000.0  # sigma up to which a discrete Gaussian's law is summed
 REACH = 14  # standard deviations that are summed
 LEAST = 1e-30  # more than what lies beyond them, up to a sigma of SUMMED [EE-8]
-ENOUGH = 1e12  # noise that would keep any target that this kind can keep
+ENOUGH = 1e12  # noise that would keep any budget that this kind can keep
 DIGITS = 5
 PIECES = 4096  # of a tail that is integrated
 LEFT = -35.0  # log of the tail up to which it is
@@ -53,7 +54,7 @@ class Alike:
     Args:
         kind: its name.
         scale: the least parameter (scale of a Laplace, sigma of a Gaussian); inf if none is enough.
-            Of canonical noise it is the sensitivity: its curve is the target.
+            Of canonical noise it is the sensitivity: its curve is the budget.
         variance: of the noise.
         mean_error: E|noise|.
         tails: (p, t): the error exceeds t with probability at most p, and no smaller t will do.
@@ -66,18 +67,19 @@ class Alike:
     tails: tuple[tuple[float, Bound], ...]
 
 
+@former_arguments(target="budget")
 @dataclass(frozen=True)
 class Comparison:
-    """Several kinds of noise at one target; `print` shows it as a table, in rounded numbers.
+    """Several kinds of noise at one budget; `print` shows it as a table, in rounded numbers.
 
     Args:
-        target: the promise that all of them keep together.
+        budget: the promise that all of them keep together.
         count: how many releases share it.
         sensitivity: by how much an answer moves.
         kinds: in the order in which they were asked.
     """
 
-    target: Budget
+    budget: Budget
     count: int
     sensitivity: int
     kinds: tuple[Alike, ...]
@@ -100,7 +102,7 @@ class Comparison:
 
 
 def alike(
-    target: Budget,
+    budget: Budget,
     count: int = 1,
     sensitivity: int = 1,
     kinds: Iterable[str] | None = None,
@@ -117,13 +119,13 @@ def alike(
     for kind in every if kinds is None else check.several("kinds", kinds, '["Gaussian"]'):
         if kind not in every:
             raise ValueError(f"kinds: {kind!r} must be one of {', '.join(map(repr, every))}")
-        noise = _enough(kind, target, number, shift)
+        noise = _enough(kind, budget, number, shift)
         if noise is None:
             never = Bound(math.inf, math.inf, "upper", "no noise of this kind is enough")
             rows.append(Alike(kind, math.inf, never, never, tuple((p, never) for p in levels)))
         else:
             rows.append(error_of(noise, levels))
-    return Comparison(target, number, shift, tuple(rows))
+    return Comparison(budget, number, shift, tuple(rows))
 
 
 def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
@@ -153,10 +155,10 @@ def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
     return (_summed if noise.sigma <= SUMMED else _wide)(noise.sigma, levels)
 
 
-def _enough(kind: str, target: Budget, count: int, shift: int) -> Kind | None:
-    """The least noise of a kind that keeps the target; None where more and more does not."""
+def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
+    """The least noise of a kind that keeps the budget; None where more and more does not."""
     if kind == CANONICAL:
-        curve = target.tradeoff()
+        curve = budget.tradeoff()
         parts = [loss for c in curve.alternatives for loss, _ in c.parts]
         # A bare guarantee is more than the curve that it implies; perfect privacy has no noise.
         bare = any(isinstance(loss, RenyiBound) for loss in parts)
@@ -167,9 +169,9 @@ def _enough(kind: str, target: Budget, count: int, shift: int) -> Kind | None:
         return make(scale, shift) * count
 
     try:
-        return make(calibrate(released, target), shift)
+        return make(calibrate(released, budget), shift)
     except ValueError:
-        if target.admits(released(ENOUGH)):
+        if budget.admits(released(ENOUGH)):
             raise
         return None
 

@@ -17,7 +17,7 @@ __all__ = [
     "Purse",
     "Situation",
     "Terms",
-    "account",
+    "account_of",
     "admit",
     "registered",
     "situation",
@@ -81,20 +81,20 @@ FROM account a JOIN above u ON u.dataset = a.dataset AND u.holder = ?
 WHERE a.dataset = ?"""
 
 
-def situation(db: Transaction, dataset: str, to: str, part: str, key: str = "") -> Situation:
+def situation(db: Transaction, dataset: str, account: str, part: str, key: str = "") -> Situation:
     """What stands between a charge and its being granted [LE-3].
 
     Raises:
         LedgerError: there is no such dataset, allocation or part.
     """
-    names(dataset=dataset, to=to, part=part)
-    values = (dataset, key, to, dataset)
+    names(dataset=dataset, account=account, part=part)
+    values = (dataset, key, account, dataset)
     if part:
         rows = typed_rows(db, _KINDS, f"{_SITUATION} AND p.part = ?", *values, part)
     else:
         rows = typed_rows(db, _KINDS, _SITUATION, *values)
     if not rows:
-        raise LedgerError(_unknown(db, dataset, to, part))
+        raise LedgerError(_unknown(db, dataset, account, part))
     purses = tuple(Purse(*row[5:13]) for row in rows)
     number, head, last, tries = rows[0][13:]
     return Situation(Terms(*rows[0][:5]), purses, number, head, last, tries)
@@ -106,7 +106,7 @@ def registered(db: Transaction) -> list[str]:
     return [name for (name,) in typed_rows(db, (str,), query)]
 
 
-def _unknown(db: Transaction, dataset: str, to: str, part: str) -> str:
+def _unknown(db: Transaction, dataset: str, account: str, part: str) -> str:
     names = registered(db)
     if dataset not in names:
         return (
@@ -115,22 +115,22 @@ def _unknown(db: Transaction, dataset: str, to: str, part: str) -> str:
         )
     query = "SELECT DISTINCT holder FROM purse WHERE dataset = ? AND holder <> '' ORDER BY holder"
     holders = [name for (name,) in typed_rows(db, (str,), query, dataset)]
-    if to and to not in holders:
+    if account and account not in holders:
         return (
-            f"{dataset} has no allocation {to!r}; it has: {', '.join(holders) or 'none'}. Make one"
-            " with `neyman ledger allocate`"
+            f"{dataset} has no allocation {account!r}; it has: {', '.join(holders) or 'none'}. Make"
+            " one with `neyman ledger allocate`"
         )
     (row_parts,) = one_row(db, (str,), "SELECT parts FROM account WHERE dataset = ?", dataset)
     parts = ", ".join(texts(row_parts)) or "none"
     return f"{dataset} has no part {part!r}; declared when it was registered: {parts}"
 
 
-def account(db: Transaction, dataset: str, to: str = "") -> Account:
+def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
     """The account of a dataset, or an allocation of it."""
-    now = situation(db, dataset, to, "")
-    own = sorted((purse for purse in now.purses if purse.holder == to), key=lambda p: p.part)
+    now = situation(db, dataset, account, "")
+    own = sorted((purse for purse in now.purses if purse.holder == account), key=lambda p: p.part)
     if not own:
-        raise Damage(f"{_label(dataset, to)} has no purse")
+        raise Damage(f"{_label(dataset, account)} has no purse")
     terms = now.terms
     return Account(
         dataset=dataset,
@@ -145,7 +145,7 @@ def account(db: Transaction, dataset: str, to: str = "") -> Account:
         left=Fraction(min(purse.cap - purse.spent for purse in now.purses), UNIT),
         left_delta=Fraction(min(p.delta_cap - p.spent_delta for p in now.purses), DELTA),
         entries=max(purse.entries for purse in own),
-        to=to,
+        to=account,
         of=own[0].parent,
         parts=tuple(
             Part(p.part, Fraction(p.spent, UNIT), Fraction(p.spent_delta, DELTA), p.entries)

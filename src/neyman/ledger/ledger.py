@@ -14,7 +14,8 @@ from typing import Any, Self, cast
 from neyman import notebook
 from neyman.accounting.semantics.digits import plain
 from neyman.elements import Node
-from neyman.ledger.accounts import account, admit, registered, situation
+from neyman.former_names import former_arguments
+from neyman.ledger.accounts import account_of, admit, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
 from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of, write_checkpoint
 from neyman.ledger.database import VERSION, Reservation, Transaction
@@ -166,14 +167,15 @@ class Ledger:
             query = "SELECT e.line FROM account a JOIN event e ON e.number = a.event"
             existing = typed_rows(write.db, (str,), f"{query} WHERE a.dataset = ?", dataset)
             if existing:
-                unused = not account(write.db, dataset).entries
+                unused = not account_of(write.db, dataset).entries
                 same_terms(dataset, _terms(existing[0][0], terms), terms, unused=unused)
             else:
                 write.account(terms)
-            return account(write.db, dataset)
+            return account_of(write.db, dataset)
 
+    @former_arguments(to="account")
     def allocate(
-        self, dataset: str, to: str, *, cap: object, delta_cap: object = None, of: str = ""
+        self, dataset: str, account: str, *, cap: object, delta_cap: object = None, of: str = ""
     ) -> Account:
         """Allocate part of an account, or of an allocation, to a team or project.
 
@@ -182,7 +184,7 @@ class Ledger:
 
         Args:
             dataset: a registered "name@version".
-            to: its name, new in this dataset, of letters, digits and ``._-``.
+            account: its name, new in this dataset, of letters, digits and ``._-``.
             cap: the most that may be spent on it; at most the cap of what it is part of.
             delta_cap: the same for delta; by default that of what it is part of.
             of: the allocation that it is part of; "" is the account.
@@ -192,16 +194,16 @@ class Ledger:
         """
         names(dataset=dataset, of=of)
         with self._writing() as write:
-            above = account(write.db, dataset, of)
+            above = account_of(write.db, dataset, of)
             delta_cap = above.delta_cap if delta_cap is None else delta_cap
-            terms = allocation_terms(dataset, to, of, cap, delta_cap)
+            terms = allocation_terms(dataset, account, of, cap, delta_cap)
             query = (
                 "SELECT e.line FROM purse p JOIN event e ON e.number = p.event"
                 " WHERE p.dataset = ? AND p.holder = ?"
             )
-            rows = typed_rows(write.db, (str,), query, dataset, to)
+            rows = typed_rows(write.db, (str,), query, dataset, account)
             if rows:
-                same_terms(f"{to} of {dataset}", _terms(rows[0][0], terms), terms)
+                same_terms(f"{account} of {dataset}", _terms(rows[0][0], terms), terms)
             else:
                 for word, units, most in (
                     ("cap", terms["units"], above.cap * UNIT),
@@ -209,39 +211,40 @@ class Ledger:
                 ):
                     if units > most:
                         raise LedgerError(
-                            f"{word} = {Fraction(terms[word])} of {to} is more than that of"
+                            f"{word} = {Fraction(terms[word])} of {account} is more than that of"
                             f" {of or dataset}, {getattr(above, word)}, which it is part of: give"
                             " at most that"
                         )
                 write.allocation(terms)
-            return account(write.db, dataset, to)
+            return account_of(write.db, dataset, account)
 
     def datasets(self) -> tuple[Account, ...]:
         """Return all accounts by name, without their allocations."""
         with self._reading() as db:
-            return tuple(account(db, name) for name in registered(db))
+            return tuple(account_of(db, name) for name in registered(db))
 
-    def account(self, dataset: str, to: str = "") -> Account:
+    @former_arguments(to="account")
+    def account(self, dataset: str, account: str = "") -> Account:
         """Return the account of a registered dataset, or one of its allocations."""
         with self._reading() as db:
-            return account(db, dataset, to)
+            return account_of(db, dataset, account)
 
     def allocations(self, dataset: str) -> tuple[Account, ...]:
         """Return all allocations of a registered dataset, oldest first."""
         with self._reading() as db:
-            account(db, dataset)
+            account_of(db, dataset)
             query = (
                 "SELECT holder FROM purse WHERE dataset = ? AND holder <> ''"
                 " GROUP BY holder ORDER BY min(event)"
             )
             holders = typed_rows(db, (str,), query, dataset)
-            return tuple(account(db, dataset, to) for (to,) in holders)
+            return tuple(account_of(db, dataset, to) for (to,) in holders)
 
     def entries(self, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
         """Return a dataset's entries, oldest first, void ones included; or the last few."""
         last = None if last is None else check.integer("last", last, 1)
         with self._reading() as db:
-            account(db, dataset)
+            account_of(db, dataset)
             return entries_of(db, dataset, last)
 
     def entry(self, number: int) -> Entry:
@@ -250,6 +253,7 @@ class Ledger:
         with self._reading() as db:
             return entry_of(db, number)
 
+    @former_arguments(to="account")
     def check(
         self,
         dataset: str,
@@ -259,7 +263,7 @@ class Ledger:
         rows: int,
         charge: object,
         delta: object = 0,
-        to: str = "",
+        account: str = "",
         part: str = "",
     ) -> Account:
         """Return the account if ``reserve`` would grant this charge now; write nothing.
@@ -271,9 +275,9 @@ class Ledger:
         asked = amount("charge", charge), amount("delta", delta)
         unit = unit_of(protects, neighboring, rows)
         with self._reading(self._checkpoint_path) as db:
-            now = situation(db, dataset, to, part)
+            now = situation(db, dataset, account, part)
             admit(dataset, unit, *asked, now)
-            return account(db, dataset, to)
+            return account_of(db, dataset, account)
 
     def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
         """Hold a plan's turn, so that one process at a time runs it on this ledger.
@@ -290,6 +294,7 @@ class Ledger:
         """
         return self._store.turn(text("key", key), check.between("wait", wait, 0.0, 604_800.0))
 
+    @former_arguments(to="account")
     def reserve(
         self,
         dataset: str,
@@ -302,7 +307,7 @@ class Ledger:
         delta: object = 0,
         mechanisms: object,
         plan: str,
-        to: str = "",
+        account: str = "",
         part: str = "",
         again: bool = False,
     ) -> Entry:
@@ -322,7 +327,7 @@ class Ledger:
             delta: the probability that the plan's steps fail outright, in [0, 1].
             mechanisms: the mechanism list, as JSON can hold it: the guarantee is recomputed of it.
             plan: the plan, as JSON text.
-            to: the allocation that pays; "" is the account itself.
+            account: the allocation that pays; "" is the account itself.
             part: the declared part that alone is read; "" is all the data.
             again: be charged although an earlier run of the key is unfinished.
 
@@ -331,16 +336,16 @@ class Ledger:
                 unfinished, or published.
             BudgetRefused: the charge or the delta is more than what is left.
         """
-        terms = reservation_terms(dataset, to, part, key, charge, delta, mechanisms, plan)
+        terms = reservation_terms(dataset, account, part, key, charge, delta, mechanisms, plan)
         asked = Fraction(terms["charge"]), Fraction(terms["delta"])
         unit = unit_of(protects, neighboring, rows)
         number = None if self._checkpoint_path else self._reserve_fast(terms, unit)
         if number is None:
             with self._writing() as write:
-                now = situation(write.db, dataset, to, part, key)
+                now = situation(write.db, dataset, account, part, key)
                 write.at(now.number, now.head)
                 if now.tries and settle(write, dataset, key, again):
-                    now = situation(write.db, dataset, to, part, key)
+                    now = situation(write.db, dataset, account, part, key)
                 admit(dataset, unit, *asked, now)
                 number = now.last + 1
                 write.reserve(number, terms)
@@ -355,7 +360,7 @@ class Ledger:
             plan=plan,
             created=terms["when"],
             finished=None,
-            to=to,
+            to=account,
             part=part,
         )
 
@@ -462,7 +467,7 @@ class Ledger:
         """
         key = text("key", key)
         with self._reading(self._checkpoint_path) as db:
-            account(db, dataset)
+            account_of(db, dataset)
             first = publisher_of(db, dataset, key)
             if first is None:
                 return None

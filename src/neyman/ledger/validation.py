@@ -75,7 +75,7 @@ def allocation_terms(
     dataset: str, to: str, of: str, cap: object, delta_cap: object
 ) -> dict[str, Any]:
     """The event that makes an allocation (see `Ledger.allocate`)."""
-    return {"dataset": dataset, "to": _name("to", to), "of": of, **_caps(cap, delta_cap)}
+    return {"dataset": dataset, "to": _name("account", to), "of": of, **_caps(cap, delta_cap)}
 
 
 def reservation_terms(
@@ -90,7 +90,7 @@ def reservation_terms(
 ) -> dict[str, Any]:
     """The event that reserves a spend, but for its entry's number (see `Ledger.reserve`)."""
     asked, asked_delta = amount("charge", charge), amount("delta", delta)
-    names(dataset=dataset, to=to, part=part)
+    names(dataset=dataset, account=to, part=part)
     try:
         json.loads(plan)
     except (TypeError, ValueError, RecursionError) as error:

@@ -125,7 +125,7 @@ def in_order(name: str, values: object) -> list[Any]:
 
 def _some(name: str, array: NDArray[Any], relation: Relation) -> NDArray[Any]:
     if size_known(relation) and not len(array):
-        raise ValueError(f"{name} has no records; give at least 1")
+        raise ValueError(f"{name} is empty: give at least 1 record")
     return array
 
 

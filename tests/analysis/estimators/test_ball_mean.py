@@ -182,10 +182,10 @@ def test_a_record_that_is_no_number_counts_as_zero_and_moves_no_other_record():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"rows": []}, "rows has no records"),
-        ({"rows": np.zeros((2, 0))}, "at least one column"),
-        ({"rows": np.zeros((2, 2, 2))}, r"rows has shape \(2, 2, 2\)"),
-        ({"rows": np.array(["a"])}, "rows has the type"),
+        ({"records": []}, "records is empty"),
+        ({"records": np.zeros((2, 0))}, "at least one column"),
+        ({"records": np.zeros((2, 2, 2))}, r"records has shape \(2, 2, 2\)"),
+        ({"records": np.array(["a"])}, "records has the type"),
         ({"radius": 0}, "radius = 0"),
         ({"radius": 1e200}, "radius"),
         ({"budget": 1}, "budget = 1"),
@@ -196,9 +196,9 @@ def test_a_record_that_is_no_number_counts_as_zero_and_moves_no_other_record():
     ],
 )
 def test_a_wrong_argument_is_named(change, words):
-    arguments = {"rows": [0.5], "radius": 1, "budget": RHO} | change
+    arguments = {"records": [0.5], "radius": 1, "budget": RHO} | change
     with pytest.raises((TypeError, ValueError), match=words):
-        ny.estimate.mean(arguments.pop("rows"), **arguments)
+        ny.estimate.mean(arguments.pop("records"), **arguments)
 
 
 def test_the_relation_of_the_dataset_and_its_rows_are_checked_before_the_charge(tmp_path):
@@ -213,7 +213,10 @@ def test_the_relation_of_the_dataset_and_its_rows_are_checked_before_the_charge(
 
 def test_an_empty_data_set_is_no_error_where_the_number_of_records_is_secret():
     estimate = ny.estimate.mean([], radius=1, budget=RHO, neighboring="add-remove")
-    assert estimate.interval(level=0.99) == (-1.0, 1.0) or estimate.receipt["result"]["records"] > 1
+    assert (
+        estimate.interval(confidence=0.99) == (-1.0, 1.0)
+        or estimate.receipt["result"]["records"] > 1
+    )
 
 
 def test_without_a_public_number_of_records_the_receipt_has_only_noisy_ones():
@@ -238,7 +241,7 @@ def test_intervals_cover_the_mean_at_the_stated_rate(relation, about):
         # Of the largest variance on the ball; in the same moment noise and sampling matter alike.
         values = random.choice([-1.0, 1.0], size=40, p=[0.3, 0.7])
         estimate = ny.estimate.mean(values, radius=1, budget=RHO, neighboring=relation)
-        low, high = estimate.interval(level="4/5", about=about)
+        low, high = estimate.interval(confidence="4/5", about=about)
         truth = 0.4 if about == "population" else values.mean()
         misses += not low <= truth <= high
     assert misses <= binom.ppf(1 - FALSE_ALARM, REPEATS, 0.2)
@@ -274,9 +277,9 @@ def test_an_estimate_cannot_be_changed_and_says_what_was_charged():
         estimate.name = "x"
     assert "charged nothing" in repr(estimate)
     assert "nothing was charged" in estimate.receipt["ledger"]["note"]
-    for level in (0, 1, "x"):
-        with pytest.raises(ValueError, match="level"):
-            estimate.interval(level)
+    for confidence in (0, 1, "x"):
+        with pytest.raises(ValueError, match="confidence"):
+            estimate.interval(confidence)
     with pytest.raises(ValueError, match="about"):
         estimate.interval(about="x")
 
@@ -339,7 +342,7 @@ def test_a_list_with_a_dimension_is_read_as_its_array():
     read = ball_mean.vectors("rows", rows, relation="add-remove", dimension=2)
     assert (read == np.array(rows)).all()
     assert ball_mean.vectors("rows", [], relation="add-remove", dimension=3).shape == (0, 3)
-    with pytest.raises(ValueError, match="dimension = 3, and rows has 2 columns"):
+    with pytest.raises(ValueError, match="dimension = 3, and records has 2 columns"):
         ny.estimate.mean(np.array(rows), radius=1, budget=RHO, dimension=3)
     with pytest.raises(ValueError, match="dimension"):
         ny.estimate.mean(rows, radius=1, budget=RHO, dimension=0)
@@ -347,5 +350,5 @@ def test_a_list_with_a_dimension_is_read_as_its_array():
 
 def test_a_level_beyond_the_floats_is_refused():
     estimate = ny.estimate.mean([1.0], radius=1, budget=ny.gdp(1))
-    with pytest.raises(ValueError, match="level"):
-        estimate.interval(level="0." + "9" * 400)
+    with pytest.raises(ValueError, match="confidence"):
+        estimate.interval(confidence="0." + "9" * 400)

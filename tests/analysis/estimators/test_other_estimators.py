@@ -190,7 +190,7 @@ def test_few_records_have_an_infinite_end_and_no_draw_for_it():
         if confidence:
             assert estimate.interval() == (-math.inf, math.inf)
         else:
-            with pytest.raises(ValueError, match="call it with confidence"):
+            with pytest.raises(ValueError, match="call the estimator with confidence"):
                 estimate.interval()
 
 
@@ -502,7 +502,7 @@ def test_no_content_of_the_data_raises_an_error(make):
         (lambda: ny.estimate.normal_mean([1] * 99, sigma=0, budget=RHO), "sigma = 0"),
         (
             lambda: ny.estimate.normal_mean([1] * 999, sigma=1, budget=RHO).interval(0.99999),
-            "level must be below",
+            "confidence must be below",
         ),
     ],
 )

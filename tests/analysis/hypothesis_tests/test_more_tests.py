@@ -65,7 +65,7 @@ def test_two_proportions_far_apart_are_told_apart_in_the_right_direction():
     n, counts = (2000, 1500), (1200, 300)
     for alternative, rejects in (("greater", True), ("less", False), ("two-sided", True)):
         test = ny.ProportionsTest(n=n, alternative=alternative, budget=ny.gdp(1))
-        result = test.release(counts, coverage=1 - 1e-6)
+        result = test.release(counts, confidence=1 - 1e-6)
         assert result.rejects(0.01) is rejects
         assert result.interval[0] < 0.4 < result.interval[1]
         assert test.p_value(map(Fraction, result.receipt["result"]["noisy_counts"])) == (
@@ -99,7 +99,7 @@ def test_an_interval_of_a_difference_ends_at_one(monkeypatch):
     """Noise of 1,000 hides one record: nothing is excluded (but for a chance below 1e-6)."""
     monkeypatch.setattr(proportions_test, "CELLS", 4)
     test = ny.ProportionsTest(n=(1, 1), alternative="less", budget=ny.pure("0.001"))
-    assert test.release((1, 0), coverage=1 - 1e-6).interval == (-1.0, 1.0)
+    assert test.release((1, 0), confidence=1 - 1e-6).interval == (-1.0, 1.0)
 
 
 def exact_fit_p_value(test, noisy):

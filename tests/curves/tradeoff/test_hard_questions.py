@@ -59,7 +59,7 @@ def test_a_smooth_curve_is_held_against_a_profile():
 
 @pytest.mark.parametrize("bounds", [{2: 0.1, math.inf: 2}, {1: 0.1, math.inf: 2}])
 def test_a_gaussian_never_keeps_a_pure_epsilon(bounds):
-    """It is told so, and not that every parameter keeps the target."""
+    """It is told so, and not that every parameter keeps the budget."""
     with pytest.raises(ValueError, match="no parameter that was tried"):
         ny.calibrate(ny.Gaussian, ny.renyi(bounds))
 

@@ -36,7 +36,11 @@ SEX = {"sex": ny.keys(["f", "m"])}
 
 def a_plan(clip: Any = "discover", rows: Any = 1, neighboring: Any = "replace-one", **more) -> Plan:
     many: Any = {"rows": 1} if rows == 1 else {"rows": rows, "id": "id"}
-    queries = [ny.sum("pay", clip=clip, by="sex"), ny.mean("pay", clip=clip), ny.count(by="sex")]
+    queries = [
+        ny.query.sum("pay", clip=clip, by="sex"),
+        ny.query.mean("pay", clip=clip),
+        ny.query.count(by="sex"),
+    ]
     fields: Any = {"queries": queries, "budget": {"zcdp": "1/100"}, **more}
     return Plan(
         name="bounds", dataset="d@1", table="t", columns=SEX, noise="rounded-gaussian",
@@ -133,8 +137,12 @@ def test_every_number_of_rows_has_the_same_rho(clip, neighboring):
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
 def test_scenarios_cover_every_number_of_rows(neighboring):
     """The rho of each table that an attribute moves is the largest of all candidates."""
-    sums = ny.sum("pay", clip=(-2, 10), by="sex", groups=2, rows_per_group=3)
-    queries = [sums, ny.count(by="sex"), ny.mean("pay", clip="discover", where="pay > 1")]
+    sums = ny.query.sum("pay", clip=(-2, 10), by="sex", groups=2, rows_per_group=3)
+    queries = [
+        sums,
+        ny.query.count(by="sex"),
+        ny.query.mean("pay", clip="discover", where="pay > 1"),
+    ]
     plan = a_plan("discover", "discover", neighboring, queries=queries)
     tables = forms(plan, plan.calibrated())
     clips = dict.fromkeys(searches(tables), (0, 8))
@@ -210,7 +218,7 @@ def small(neighboring):
     """A plan of one sum whose histogram has three cells."""
     plan = a_plan(
         rows=3, neighboring=neighboring, budget={"zcdp": 4},
-        queries=[ny.sum("pay", clip="discover", clip_share="1/3", clip_above="1/4")],
+        queries=[ny.query.sum("pay", clip="discover", clip_share="1/3", clip_above="1/4")],
     )  # fmt: skip
     search = ClipSearch("sum-clip", Fraction(1, 3), Fraction(1, 4), False, MOST)
     histogram, main = plan.queries
@@ -333,7 +341,7 @@ def test_a_plan_with_bounds_to_discover_reads_back_with_the_same_hash():
     """With terms that are given and with those that are not; shares add up."""
     for plan in (
         a_plan("discover-signed", "discover"),
-        a_plan(queries=[ny.sum("pay", clip="discover", clip_share="1/3", clip_above="1/7")]),
+        a_plan(queries=[ny.query.sum("pay", clip="discover", clip_share="1/3", clip_above="1/7")]),
     ):
         same = Plan.from_dict(plan.canonical())
         assert (same.hash, same.queries, same.unit) == (plan.hash, plan.queries, plan.unit)
@@ -353,23 +361,29 @@ def test_the_errors_of_a_search_are_named_before_any_data():
 GOOD: dict[str, Any] = {
     "name": "bounds", "dataset": "d@1", "table": "t", "columns": SEX, "budget": {"zcdp": "1/10"},
     "unit": ny.Unit("person", neighboring="replace-one", rows=1), "noise": "rounded-gaussian",
-    "queries": [ny.sum("pay", clip="discover")],
+    "queries": [ny.query.sum("pay", clip="discover")],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"queries": [ny.variance("pay", clip="discover")]}, "is for a sum or a mean"),
-        ({"queries": [ny.sum("pay", clip="find")]}, "must be .*'discover'"),
-        ({"queries": [ny.sum("pay", clip=(0, 1), clip_share="1/2")]}, "is for clip = 'discover'"),
-        ({"queries": [ny.sum("pay", clip="discover", clip_above=2)]}, "must be below 1"),
+        ({"queries": [ny.query.variance("pay", clip="discover")]}, "is for a sum or a mean"),
+        ({"queries": [ny.query.sum("pay", clip="find")]}, "must be .*'discover'"),
+        (
+            {"queries": [ny.query.sum("pay", clip=(0, 1), clip_share="1/2")]},
+            "is for clip = 'discover'",
+        ),
+        ({"queries": [ny.query.sum("pay", clip="discover", clip_above=2)]}, "must be below 1"),
         ({"noise": "discrete-gaussian"}, "needs noise = 'rounded-gaussian'"),
         ({"consistency": "least-squares"}, "leave that out"),
         ({"unit": {"protects": "p", "neighboring": "replace-one", "rows": "discover"}}, "unit.id"),
         ({"unit": ny.Unit("p", neighboring="replace-one", rows_share="1/2")}, "rows = 'discover'"),
-        ({"queries": [ny.count(name="sum-clip"), ny.sum("pay", clip="discover")]}, "differ in"),
-        ({"queries": [ny.sum("pay", clip="discover", name="unit-rows")]}, "differ in"),
+        (
+            {"queries": [ny.query.count(name="sum-clip"), ny.query.sum("pay", clip="discover")]},
+            "differ in",
+        ),
+        ({"queries": [ny.query.sum("pay", clip="discover", name="unit-rows")]}, "differ in"),
     ],
 )
 def test_what_does_not_go_with_a_search_is_refused_by_name(more, says):

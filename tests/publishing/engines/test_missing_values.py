@@ -290,7 +290,7 @@ def test_the_mean_weight_of_patients_is_that_of_the_patients_with_a_weight(tmp_p
         dataset="d@1",
         table="patients",
         unit=ny.Unit("patient", neighboring="replace-one", rows=1),
-        queries=[ny.mean("weight", clip=(0, 200))],
+        queries=[ny.query.mean("weight", clip=(0, 200))],
         budget=ny.zcdp(100),
     )
     release = ny.run(plan, table, ledger, tmp_path / "out")

@@ -485,7 +485,9 @@ def test_a_european_file_is_published_as_pandas_reads_it(tmp_path):
         columns={"stadt": ny.keys(["Köln", "Málaga", "Nîmes"]), "gehalt": {"decimals": 2},
                  "geboren": {"type": "date"}},
         derive={"jahr": {"expression": "clip(year(geboren), 1990, 1993)"}},
-        queries=[ny.mean("gehalt", clip=(0, 100_000), by=["stadt"]), ny.count(by=["jahr"])],
+        queries=[
+            ny.query.mean("gehalt", clip=(0, 100_000), by=["stadt"]), ny.query.count(by=["jahr"]),
+        ],
         source={"delimiter": ";", "encoding": "latin-1", **EUROPEAN},
         budget={"zcdp": 10_000}, most_rows=1000,
     )  # fmt: skip

@@ -166,7 +166,7 @@ def test_python_writes_the_same_keys(folder):
         return ny.Plan(
             name="p", dataset="d@1", table="t",
             unit=ny.Unit("person", neighboring="replace-one", rows=1),
-            columns={"ward": ny.keys(values)}, queries=[ny.count(by="ward", name="q")],
+            columns={"ward": ny.keys(values)}, queries=[ny.query.count(by="ward", name="q")],
             budget={"zcdp": 1}, folder=folder,
         )  # fmt: skip
 

@@ -30,8 +30,8 @@ GIVEN: dict[str, Any] = {
     "unit": UNIT,
     "columns": {"sex": ny.keys(["m", "f"], unknown="drop")},
     "queries": [
-        ny.count(by=["sex"], share=1),
-        ny.mean("income", clip=(0, 200_000), share=1),
+        ny.query.count(by=["sex"], share=1),
+        ny.query.mean("income", clip=(0, 200_000), share=1),
     ],
     "budget": ny.at_most(power=0.25, level=0.05),
 }
@@ -61,7 +61,7 @@ column = "income"
 clip = [0, 200_000]
 share = "1/2"
 """
-MEASURES = {measure: getattr(ny, measure) for measure in get_args(Measure)}
+MEASURES = {measure: getattr(ny.query, measure) for measure in get_args(Measure)}
 STORED = sorted((Path(__file__).parents[2] / "compatibility").glob("*/plans/*.toml"))
 
 
@@ -216,11 +216,14 @@ def test_any_plan_has_the_same_hash_in_python(data):
         ({"budget": ny.pure(1)}, "budget = .*must be ny.at_most"),
         ({"budget": ny.zcdp(1) @ ny.gdp(1)}, "budget = .*must be ny.at_most"),
         ({"budget": ny.gdp(1) ** 2}, "budget = .*must be ny.at_most"),
-        ({"queries": ny.count(share=1)}, "queries = .*must be a list"),
-        ({"queries": [ny.count(), ny.count()]}, "queries need names that differ"),
-        ({"queries": [ny.count(by="sexx")]}, "did you mean 'sex'"),
-        ({"queries": [ny.count(share=0)]}, "share .*must be above 0"),
-        ({"queries": [ny.count(shares=1)]}, "there is no field 'shares'; did you mean 'share'"),
+        ({"queries": ny.query.count(share=1)}, "queries = .*must be a list"),
+        ({"queries": [ny.query.count(), ny.query.count()]}, "queries need names that differ"),
+        ({"queries": [ny.query.count(by="sexx")]}, "did you mean 'sex'"),
+        ({"queries": [ny.query.count(share=0)]}, "share .*must be above 0"),
+        (
+            {"queries": [ny.query.count(shares=1)]},
+            "there is no field 'shares'; did you mean 'share'",
+        ),
         ({"queries": ["count"]}, "query"),
         ({"queries": []}, "query"),
         ({"unit": "person"}, "unit"),
@@ -243,7 +246,7 @@ def test_a_guarantee_that_was_combined_is_not_taken_for_one_of_its_parts():
     """No budget is larger than the one that was given."""
     for curve in (ny.zcdp("0.1") ** 3, ny.zcdp("0.1", 1e-6) @ ny.approximate(0, 1e-6)):
         plan = (
-            ny.Plan(**{**GIVEN, "budget": curve, "queries": [ny.count()]})
+            ny.Plan(**{**GIVEN, "budget": curve, "queries": [ny.query.count()]})
             if curve == ny.zcdp("0.3")
             else None
         )

@@ -73,7 +73,7 @@ def last_of_it(folder: str, url: str, processes: str) -> object:
             key, fields = f"{number}.{turn}", {"mechanisms": [], "plan": "{}", **UNIT}
             to = "team" if turn % 2 else ""
             try:
-                entry = book.reserve("people@1", key=key, charge="1/3", to=to, **fields)
+                entry = book.reserve("people@1", key=key, charge="1/3", account=to, **fields)
                 book.begin(entry.id)
                 book.finish(entry.id, {"a": key.encode()})
                 tell(entry.id)

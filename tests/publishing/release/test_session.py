@@ -49,7 +49,7 @@ def test_a_question_is_charged_exactly_and_its_release_verifies(tmp_path):
     """Table, charge, and receipt belong together, and the saved folder passes every check."""
     ledger = registered(tmp_path)
     asking = session(ledger)
-    answer = asking.ask(ny.count(by="sex"), **FIRST)
+    answer = asking.ask(ny.query.count(by="sex"), **FIRST)
     assert answer.table.column_names == ["sex", "value", "standard_error", "lower", "upper"]
     assert (answer.charge, asking.left) == (Fraction(1, 1000), Fraction(999, 1000))
     assert (asking.left_delta, answer.charge_delta) == (0, 0)
@@ -64,15 +64,15 @@ def test_a_question_is_charged_exactly_and_its_release_verifies(tmp_path):
 
 CLIP, EDGES = (0, 100), [0, 30, 60, 90]
 QUICK = [
-    ny.quantiles("age", edges=EDGES, quantiles=["1/4", "1/2"]),
-    ny.median("age", clip=CLIP, method="inverse-sensitivity"),
-    ny.count(where="age >= 18", name="adults"),
+    ny.query.quantiles("age", edges=EDGES, quantiles=["1/4", "1/2"]),
+    ny.query.median("age", clip=CLIP, method="inverse-sensitivity"),
+    ny.query.count(where="age >= 18", name="adults"),
 ]
 OTHERS = [
-    ny.distinct("sex"),
-    ny.mean("age", clip=CLIP),
-    ny.ratio("age", over="age", clip=CLIP, clip_over=(1, 100)),
-    ny.histogram("age", edges=EDGES),
+    ny.query.distinct("sex"),
+    ny.query.mean("age", clip=CLIP),
+    ny.query.ratio("age", over="age", clip=CLIP, clip_over=(1, 100)),
+    ny.query.histogram("age", edges=EDGES),
 ]
 
 
@@ -93,7 +93,7 @@ def test_every_measure_can_be_asked(questions):
 def test_a_budget_of_another_kind_is_charged_in_the_currency_of_the_ledger(budget):
     """Rounded up to the ledger's unit."""
     asking = session(ny.throwaway(1))
-    answer = asking.ask(ny.count(), **budget)
+    answer = asking.ask(ny.query.count(), **budget)
     assert 0 < answer.charge < Fraction(1, 100)
     assert 0 <= 1 - answer.charge - asking.left < Fraction(1, 10**11)
 
@@ -106,23 +106,23 @@ def test_keys_of_the_data_and_places_can_be_asked():
         ny.throwaway(2, delta_cap="1e-6"), data, columns={"word": {"discover": True}},
         hierarchy=places,
     )  # fmt: skip
-    words = asking.ask(ny.units(by="word", delta="1e-9"), zcdp="1/2", delta="1e-7")
+    words = asking.ask(ny.query.units(by="word", delta="1e-9"), zcdp="1/2", delta="1e-7")
     assert words.table["word"].to_pylist() == ["a", "b"]
     assert asking.left_delta == Fraction(1, 10**6) - words.charge_delta < Fraction(1, 10**6)
     assert "and delta" in words.note
-    by_place = asking.ask(ny.count(at=["state", "city"]), **FIRST)
+    by_place = asking.ask(ny.query.count(at=["state", "city"]), **FIRST)
     assert list(by_place.tables) == ["count.state", "count.city"]
     with pytest.raises(ValueError, match=r"several tables.*count\.city"):
         by_place.table  # noqa: B018
     with pytest.raises(BudgetRefused, match="delta"):
-        asking.ask(ny.units(by="word", delta="1e-6"), zcdp="1/10", delta="1e-4")
+        asking.ask(ny.query.units(by="word", delta="1e-6"), zcdp="1/10", delta="1e-4")
 
 
 def test_the_same_question_is_a_new_charge_with_new_noise(tmp_path):
     """And the old answer stays in the ledger, at no charge, for this session and the next."""
     ledger = registered(tmp_path)
     asking = session(ledger)
-    first, second = (asking.ask(ny.count(by="sex"), zcdp="1/100000") for _ in range(2))
+    first, second = (asking.ask(ny.query.count(by="sex"), zcdp="1/100000") for _ in range(2))
     assert first.table["value"] != second.table["value"]
     assert asking.left == 1 - Fraction(2, 100_000)
     later = session(ny.Ledger(tmp_path / "ledger.db"))
@@ -133,16 +133,16 @@ def test_the_same_question_is_a_new_charge_with_new_noise(tmp_path):
 @pytest.mark.parametrize(
     ("question", "budget", "says"),
     [
-        (ny.count(by="sx"), FIRST, r"by\[0\].*'sx'.*did you mean 'sex'"),
-        (ny.count(by="sex"), {}, "budget has nothing: must be"),
-        (ny.count(by="sex"), {"rho": 1}, "budget.rho = 1: there is no field 'rho'"),
-        (ny.count(by="sex"), {"zcdp": -1}, "budget.zcdp = -1: must be above 0"),
-        (ny.count(by="sex"), {"zcdp": 2}, "asked for 2 zCDP rho, and 1 of 1 is left"),
+        (ny.query.count(by="sx"), FIRST, r"by\[0\].*'sx'.*did you mean 'sex'"),
+        (ny.query.count(by="sex"), {}, "budget has nothing: must be"),
+        (ny.query.count(by="sex"), {"rho": 1}, "budget.rho = 1: there is no field 'rho'"),
+        (ny.query.count(by="sex"), {"zcdp": -1}, "budget.zcdp = -1: must be above 0"),
+        (ny.query.count(by="sex"), {"zcdp": 2}, "asked for 2 zCDP rho, and 1 of 1 is left"),
         (3, FIRST, r"query\[0\] = 3: must be a section"),
         ({"measure": "average"}, FIRST, "did you mean 'mean'"),
-        (ny.sum("pay", clip=(0, 1)), FIRST, "'pay'"),
-        (ny.sum("sex", clip=(0, 1)), FIRST, "sex"),
-        (ny.count(public={"all": 3}), FIRST, "nothing is measured"),
+        (ny.query.sum("pay", clip=(0, 1)), FIRST, "'pay'"),
+        (ny.query.sum("sex", clip=(0, 1)), FIRST, "sex"),
+        (ny.query.count(public={"all": 3}), FIRST, "nothing is measured"),
     ],
 )
 def test_a_refused_question_leaves_the_ledger_unchanged(question, budget, says, tmp_path):
@@ -179,7 +179,7 @@ def test_a_session_is_refused_where_no_question_could_be_asked(tmp_path):
         asking.answer(5)
     ledger.create("others@1", protects="person", neighboring="replace-one", cap=1)
     other = ny.Session(PEOPLE, ledger=ledger, dataset="others@1", unit=PERSON, columns=COLUMNS)
-    answer = other.ask(ny.count(), zcdp="1/10")
+    answer = other.ask(ny.query.count(), zcdp="1/10")
     with pytest.raises(LedgerError, match="entry 1 is of others@1"):
         asking.answer(answer.entry)
 
@@ -190,9 +190,9 @@ def test_each_currency_has_a_filter_and_pays_for_what_it_can(currency):
     asking = session(ny.throwaway(4, currency=currency))
     if currency == "pure":
         with pytest.raises(ValueError, match="no finite amount pays"):
-            asking.ask(ny.count(), **FIRST)
+            asking.ask(ny.query.count(), **FIRST)
         assert asking.left == 4
-    question = ny.median("age", clip=(0, 100), method="inverse-sensitivity")
+    question = ny.query.median("age", clip=(0, 100), method="inverse-sensitivity")
     answer = asking.ask(question, **FIRST)
     assert answer.receipt.ledger.currency == currency
     entry = asking.ledger.entry(answer.entry)
@@ -205,17 +205,17 @@ def test_an_allocation_pays_where_one_is_named(tmp_path):
     ledger = registered(tmp_path)
     ledger.allocate("people@1", "team", cap="1/100")
     asking = session(ledger, account="team")
-    asking.ask(ny.count(), **FIRST)
+    asking.ask(ny.query.count(), **FIRST)
     assert asking.left == Fraction(9, 1000)
     with pytest.raises(BudgetRefused, match="allocation team"):
-        asking.ask(ny.count(), zcdp="1/10")
+        asking.ask(ny.query.count(), zcdp="1/10")
 
 
 def test_every_output_of_a_throwaway_ledger_says_that_it_is_one(tmp_path):
     """Ledger, session, answer, table, HTML, receipt, page, and what `verify` prints."""
     ledger = ny.throwaway(1)
     asking = session(ledger)
-    answer = asking.ask(ny.count(by="sex"), **FIRST)
+    answer = asking.ask(ny.query.count(by="sex"), **FIRST)
     folder = answer.save(tmp_path / "saved")
     receipt = json.loads((folder / "receipt.json").read_text())
     assert receipt["ledger"]["throwaway"] is True
@@ -236,7 +236,7 @@ def test_a_release_on_a_throwaway_ledger_says_so_too(tmp_path):
     ledger.register("people@1", protects="person", neighboring="replace-one", rows=1)
     plan = ny.Plan(
         name="once", dataset="people@1", table="people", unit=PERSON, columns=COLUMNS,
-        queries=[ny.count(by="sex")], budget=FIRST,
+        queries=[ny.query.count(by="sex")], budget=FIRST,
     )  # fmt: skip
     release = ny.run(plan, PEOPLE, ledger, tmp_path / "out")
     assert release.receipt.ledger.throwaway
@@ -281,15 +281,17 @@ def test_data_that_go_away_after_the_charge_leave_the_charge_in_force(tmp_path):
     ledger.lost = file
     asking = session(ledger, file)
     with pytest.raises(ChargedError, match=r"entry 1.*ask again is a new charge"):
-        asking.ask(ny.count(by="sex"), **FIRST)
+        asking.ask(ny.query.count(by="sex"), **FIRST)
     assert asking.left == Fraction(999, 1000)
     with pytest.raises(LedgerError, match="entry 1 is of people@1 and reading"):
         asking.answer(1)
     with pytest.raises(DataError, match="cannot be read"):
-        asking.ask(ny.count(by="sex"), **FIRST)
+        asking.ask(ny.query.count(by="sex"), **FIRST)
     assert asking.left == Fraction(999, 1000)
     pq.write_table(PEOPLE, file)
-    assert session(ny.Ledger(tmp_path / "ledger.db"), file).ask(ny.count(), **FIRST).entry == 2
+    assert (
+        session(ny.Ledger(tmp_path / "ledger.db"), file).ask(ny.query.count(), **FIRST).entry == 2
+    )
     assert asking.left == Fraction(998, 1000)
 
 
@@ -300,7 +302,7 @@ def test_a_column_that_changed_its_type_between_questions_is_refused_before_the_
     asking = session(registered(tmp_path), file)
     pq.write_table(pa.table({"sex": [["f"]] * 9, "age": PEOPLE["age"][:9]}), file)
     with pytest.raises(DataError, match="sex"):
-        asking.ask(ny.count(by="sex"), **FIRST)
+        asking.ask(ny.query.count(by="sex"), **FIRST)
     assert asking.left == 1
 
 
@@ -310,7 +312,9 @@ def test_a_data_frame_can_be_asked_more_than_once(tmp_path):
     stored = ds.dataset(tmp_path / "people")
     for data in (PEOPLE.to_pandas(), stored, PEOPLE.to_batches()[0]):
         asking = session(ny.throwaway(1), data)
-        values = [asking.ask(ny.count(), zcdp="1/4").table["value"][0].as_py() for _ in range(2)]
+        values = [
+            asking.ask(ny.query.count(), zcdp="1/4").table["value"][0].as_py() for _ in range(2)
+        ]
         assert values == pytest.approx([1500, 1500], abs=40)
 
 
@@ -322,7 +326,7 @@ def test_threads_that_ask_at_once_never_exceed_the_cap(tmp_path):
 
     def work() -> None:
         try:
-            asking.ask(ny.count(), **FIRST)
+            asking.ask(ny.query.count(), **FIRST)
             results.append("granted")
         except BudgetRefused:
             results.append("refused")
@@ -347,7 +351,7 @@ def test_a_process_that_is_killed_between_questions_or_in_one_loses_no_charge(
 
     def work(tell):
         asking = session(ny.Ledger(tmp_path / "ledger.db"), file)
-        answer = asking.ask(ny.count(), **FIRST)
+        answer = asking.ask(ny.query.count(), **FIRST)
         tell(answer.entry)
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -25,6 +25,7 @@ from neyman.analysis.estimators.shared_arguments import (
     shares_arguments,
 )
 from neyman.analysis.training.clipping import careful_error, grid_rows
+from neyman.former_names import former_arguments
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
@@ -39,9 +40,10 @@ COVERS = "Each coordinate of the mean of the law of the records, clipped to the 
 Lanes = NDArray[np.int64]
 
 
+@former_arguments(rows="records")
 @shares_arguments
 def mean(
-    rows: object,
+    records: object,
     *,
     radius: float | Fraction | str,
     budget: Budget,
@@ -56,10 +58,10 @@ def mean(
     add-remove a noisy number, from the same release, divides it.
 
     Args:
-        rows: real numbers, one per record, or one row of d numbers per record, d from 1 to 10^6. An
-            array has its own form. A list has numbers, or rows if ``dimension`` is given. A row of
-            another length counts as 0. So does a record with an entry that is not finite, or is no
-            number, and one whose norm is beyond the largest double.
+        records: real numbers, or one row of d numbers per record, d from 1 to 10^6. An array has
+            its own form. A list has numbers, or rows if ``dimension`` is given. A row of another
+            length counts as 0. So does a record with an entry that is not finite, or is no number,
+            and one whose norm is beyond the largest double.
         radius: of the ball, above 0, chosen without the data. Subtract a public center first.
         dimension: d of a list of rows. No record decides the form of the estimate: a list of rows
             without a dimension counts as numbers that are none.
@@ -83,14 +85,14 @@ def mean(
     Source: Duchi, Jordan and Wainwright 2018; [EM-1], [EM-2], [EM-3], [EM-4], [EM-5].
     """
     relation = relation_of(paid)
-    flat = dimension is None and getattr(rows, "ndim", 1) == 1
+    flat = dimension is None and getattr(records, "ndim", 1) == 1
     if flat:
-        array = one_per_record("rows", rows, relation=relation)
+        array = one_per_record("records", records, relation=relation)
     else:
-        array = vectors("rows", rows, relation=relation, dimension=dimension)
+        array = vectors("records", records, relation=relation, dimension=dimension)
     size = 1 if flat else array.shape[1]
     if size > MOST_DIMENSION:
-        raise ValueError(f"rows has {size} columns; it must have at most {MOST_DIMENSION}")
+        raise ValueError(f"records has {size} columns; it must have at most {MOST_DIMENSION}")
     exact = radius_of(radius)
     if relation == "replace-one":
         return _known_size(array, flat, exact, budget, paid)
@@ -116,7 +118,7 @@ def _known_size(
 ) -> Estimate:
     n, size = len(array), 1 if flat else array.shape[1]
     if n > MOST_RECORDS:
-        raise ValueError(f"rows has {n} records; it must have at most {MOST_RECORDS}")
+        raise ValueError(f"records has {n} entries; it must have at most {MOST_RECORDS}")
     radius = float(exact)
     noise = least_noise(budget, (2 * GRID) ** 2)
     unit = radius / GRID

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from neyman.accounting.optimality.guarantee import SLACK
 from neyman.accounting.optimality.least_error import least_error
 from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.former_names import former_arguments
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -54,7 +55,7 @@ class Estimate:
     Examples:
         >>> import neyman as ny
         >>> estimate = ny.estimate.mean([1.0, 2.0, 3.0] * 1000, radius=4, budget=ny.gdp(1))
-        >>> lower, upper = estimate.interval(level=0.95)
+        >>> lower, upper = estimate.interval(confidence=0.95)
         >>> bool(lower < 2 < upper), estimate.receipt["ledger"]["charged"]
         (True, 'nothing')
         >>> round(estimate.gap, 2)
@@ -72,13 +73,14 @@ class Estimate:
     largest_error: float | None = None
     problem: Mapping[str, Any] | None = None
 
+    @former_arguments(level="confidence")
     def interval(
-        self, level: float | Fraction | str = 0.95, *, about: About = "population"
+        self, confidence: float | Fraction | str = 0.95, *, about: About = "population"
     ) -> tuple[Number, Number]:
         """Return a confidence interval, per coordinate.
 
         Args:
-            level: chance that the interval covers, in (0, 1), for each coordinate by itself.
+            confidence: chance that the interval covers, in (0, 1), for each coordinate by itself.
             about: "population": the parameter of the law that the records are drawn from, with
                 sampling error. "data": the same statistic of these records after clipping, with
                 noise alone.
@@ -87,13 +89,14 @@ class Estimate:
             (lower, upper): numbers or arrays of the shape of the value.
 
         Raises:
-            ValueError: the level is not between 0 and 1, or the estimator has no such interval.
+            ValueError: the confidence is not between 0 and 1, or the estimator has no such
+                interval.
         """
-        exact = check.exact("level", level)
+        exact = check.exact("confidence", confidence)
         if not 0 < exact < 1:
-            raise ValueError(f"level = {level!r} must be between 0 and 1, both excluded")
+            raise ValueError(f"confidence = {confidence!r} must be between 0 and 1, both excluded")
         if 1 - exact < LEAST_MISS:
-            raise ValueError(f"level = {level!r} must be at most 1 - 1e-300")
+            raise ValueError(f"confidence = {confidence!r} must be at most 1 - 1e-300")
         if about not in ("population", "data"):
             raise ValueError(f"about = {about!r} must be 'population' or 'data'")
         return self.limits(float(1 - exact), about)

@@ -183,11 +183,13 @@ def _of_places(
 
     def limits(asked: float, about: About) -> tuple[Number, Number]:
         if miss is None:
-            raise ValueError("level: the estimate has no interval; call it with confidence=0.95")
+            raise ValueError(
+                "the estimate has no interval; call the estimator with confidence=0.95"
+            )
         if asked < float(miss) * (1 - SLACK):
             raise ValueError(
-                f"level must be at most {float(1 - miss):g}, the confidence that the ends were "
-                "released for; call the estimator with a higher confidence="
+                f"confidence must be at most {float(1 - miss):g}, the confidence that the ends "
+                "were released for; call the estimator with a higher confidence="
             )
         return shaped(low, flat), shaped(high, flat)
 

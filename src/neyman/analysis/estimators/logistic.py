@@ -97,7 +97,7 @@ def logistic(
 
     Returns:
         `Estimate`, with an array of the coefficients, the constant first. Its interval about the
-        data, ``interval(level, about="data")``, is proven. It covers each coefficient of the exact
+        data, ``interval(about="data")``, is proven. It covers each coefficient of the exact
         penalized fit of the clipped records, by itself, and includes noise, rounding, and the
         search. ``noise_error`` is the deviation of the noise. Other records of the same law would
         have another fit. With ``sampling``, ``standard_error`` includes that, and an interval about

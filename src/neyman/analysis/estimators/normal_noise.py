@@ -68,7 +68,7 @@ def least_noise(
         else:
             variance = calibrate_exact(near, budget) ** 2
     except ValueError as error:
-        if "keeps the target" not in str(error):  # another argument of the budget is wrong
+        if "keeps the budget" not in str(error):  # another argument of the budget is wrong
             raise
         raise ValueError(
             "budget: no Gaussian noise meets it, as none meets a pure epsilon; give ny.gdp, "

@@ -28,6 +28,7 @@ from neyman.analysis.estimators.shared_arguments import (
     shares_arguments,
 )
 from neyman.analysis.training.clipping import careful_error, grid_rows
+from neyman.former_names import former_arguments
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, vectors
@@ -61,9 +62,10 @@ class _Plan:
     of_number: int = 0
 
 
+@former_arguments(rows="records")
 @shares_arguments
 def covariance(
-    rows: object,
+    records: object,
     *,
     radius: float | Fraction | str,
     budget: Budget,
@@ -81,13 +83,13 @@ def covariance(
     Under add-remove a noisy number, from the same release, divides them.
 
     Args:
-        rows: real numbers, one row of d numbers per record, d from 1 to 1024; at least 2 records
+        records: real numbers, one row of d numbers per record, d from 1 to 1024; at least 2 records
             under replace-one. A record with an entry that is not finite, or is no number, counts as
             0, and so does one whose norm is beyond the largest double.
         radius: of the ball, above 0, chosen without the data. Subtract a public center first.
         centered: if True, estimate E (x - m)(x - m)^T with the mean m; if False, E x x^T.
-        dimension: d, if ``rows`` is a list of rows: no record decides it. A row of another length
-            counts as one that is not finite. An array has its own.
+        dimension: d, if ``records`` is a list of rows: no record decides it. A row of another
+            length counts as one that is not finite. An array has its own.
 
     Returns:
         `Estimate` of shape (d, d), symmetric. It may have negative eigenvalues. Its interval about
@@ -108,14 +110,14 @@ def covariance(
     Source: [EM-1], [EM-2], [EM-3], [EM-4], [EM-10], [EM-13].
     """
     relation = relation_of(paid)
-    array = vectors("rows", rows, relation=relation, dimension=dimension)
+    array = vectors("records", records, relation=relation, dimension=dimension)
     n, size = array.shape
     if size > MOST_DIMENSION:
-        raise ValueError(f"rows has {size} columns; it must have at most {MOST_DIMENSION}")
+        raise ValueError(f"records has {size} columns; it must have at most {MOST_DIMENSION}")
     exact = radius_of(radius)
     known = relation == "replace-one"
     if known and n < 2:
-        raise ValueError(f"rows has {n} record; a covariance needs at least 2")
+        raise ValueError(f"records has {n} entry; a covariance needs at least 2")
     plan = _plan(budget, n, size, centered) if known else _plan_beside_a_number(budget, centered)
     noise, grid, weight, real = plan.noise, plan.grid, plan.weight, float(exact)
     arguments = {

@@ -160,7 +160,8 @@ def _of_sum(
         left = miss - FAILURE * (1 + 1e-9)
         if left <= 0:
             raise ValueError(
-                f"level must be below {1 - FAILURE:g}: clipping may fail with chance {FAILURE:g}"
+                f"confidence must be below {1 - FAILURE:g}: clipping may fail with chance "
+                f"{FAILURE:g}"
             )
         width = normal_half_width(deviation if about == "data" else error, left) + off
         return value - width, value + width

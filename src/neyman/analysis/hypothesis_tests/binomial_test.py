@@ -23,6 +23,7 @@ from neyman.analysis.hypothesis_tests.arguments import (
 from neyman.analysis.hypothesis_tests.binomial_sums import Interval, count, tail
 from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.curves.tradeoff.curve import Described
+from neyman.former_names import former_arguments
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.noise import Bits
@@ -69,9 +70,9 @@ class NoisyCount:
         low, high = tail(self.noise, count(self.n, share), place + STEP)
         return max(1 - high - 1e-15, 0.0), min(1 - low + 1e-15, 1.0)
 
-    def ends(self, place: Fraction, coverage: float) -> tuple[float, float]:
+    def ends(self, place: Fraction, confidence: float) -> tuple[float, float]:
         """Return a confidence interval for the probability of success, by inversion [PT-7]."""
-        miss = (1 - coverage) / 2 * (1 - 1e-12)
+        miss = (1 - confidence) / 2 * (1 - 1e-12)
         lower, upper = 0.0, 1.0
         if self.greater(place, 0.0)[1] <= miss:
             lower = bisect(
@@ -209,12 +210,13 @@ class BinomialTest:
             low, high = greater if self.alternative == "greater" else less
         return Bound(low, high, "upper", METHOD)
 
+    @former_arguments(coverage="confidence")
     @shares_arguments
     def release(
         self,
         successes: float,
         *,
-        coverage: float = 0.95,
+        confidence: float = 0.95,
         **paid: Unpack[Payment],
     ) -> TestResult:
         """Release the noisy count, with its p-value and an interval for the probability.
@@ -222,12 +224,12 @@ class BinomialTest:
         Args:
             successes: number of records that are successes. It is rounded down and clipped to
                 0, ..., n, and what is no number counts as 0: no value raises an error.
-            coverage: of the interval, in (0, 1); its two ends miss equally often.
+            confidence: of the interval, in (0, 1); its two ends miss equally often.
 
         Returns:
             `TestResult`.
         """
-        covers = float(inside("coverage", coverage))
+        covers = float(inside("confidence", confidence))
         noisy = self._count
         arguments = {
             "n": self.n,

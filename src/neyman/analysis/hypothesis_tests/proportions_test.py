@@ -26,6 +26,7 @@ from neyman.analysis.hypothesis_tests.binomial_sums import Interval
 from neyman.analysis.hypothesis_tests.binomial_test import PARTS, SURE, NoisyCount
 from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.curves.tradeoff.curve import Described
+from neyman.former_names import former_arguments
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.noise import Bits
 from neyman.numerics import check
@@ -153,12 +154,13 @@ class ProportionsTest:
         low = min(max(least * (1 - SLACK) - SURE[1], 0.0) + MISS, 1.0)
         return low, min(most * (1 + SLACK) + MISS, 1.0)
 
+    @former_arguments(coverage="confidence")
     @shares_arguments
     def release(
         self,
         successes: Iterable[float],
         *,
-        coverage: float = 0.95,
+        confidence: float = 0.95,
         **paid: Unpack[Payment],
     ) -> TestResult:
         """Release both noisy counts, with their p-value and an interval for the difference.
@@ -166,12 +168,12 @@ class ProportionsTest:
         Args:
             successes: number of successes in the first and in the second group, each clipped as in
                 `BinomialTest.release`.
-            coverage: of the interval for the first proportion minus the second, in (0, 1).
+            confidence: of the interval for the first proportion minus the second, in (0, 1).
 
         Returns:
             `TestResult`.
         """
-        covers = float(inside("coverage", coverage))
+        covers = float(inside("confidence", confidence))
         counts = in_order("successes", successes)
         if len(counts) != 2:
             raise ValueError("successes must be two numbers, one per group")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from neyman.analysis.hypothesis_tests.arguments import inside
 from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.former_names import former_arguments
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
 
@@ -18,6 +19,7 @@ KIND: tuple[str, Literal["test"]] = ("private-tests", "test")
 """The page of certificates, and the kind of the release."""
 
 
+@former_arguments(coverage="confidence")
 @dataclass(frozen=True, eq=False, repr=False)
 class TestResult:
     """The result of a private test: a function of the noisy numbers and public arguments alone.
@@ -26,7 +28,7 @@ class TestResult:
         p_value: of the null hypothesis; upper is safe.
         estimate: of the parameter, or None.
         interval: both ends of a confidence interval for the parameter, or None.
-        coverage: chance that the interval covers the parameter, at least; None without one.
+        confidence: chance that the interval covers the parameter, at least; None without one.
         receipt: what was released, under which guarantee, and what was charged.
         mechanism: what the guarantee follows from.
 
@@ -43,16 +45,17 @@ class TestResult:
     p_value: Bound
     estimate: float | None
     interval: tuple[float, float] | None
-    coverage: float | None
+    confidence: float | None
     receipt: Mapping[str, Any]
     mechanism: Mechanism
 
     @classmethod
+    @former_arguments(coverage="confidence")
     def of(
         cls,
         receipt: Mapping[str, Any],
         method: str,
-        coverage: float | None,
+        confidence: float | None,
         mechanism: Mechanism,
     ) -> TestResult:
         """Return the result that a receipt states."""
@@ -60,7 +63,7 @@ class TestResult:
         p = Bound(result["p_value"]["lower"], result["p_value"]["upper"], "upper", method)
         ends = result.get("interval")
         interval = None if ends is None else (float(ends[0]), float(ends[1]))
-        return cls(p, result.get("estimate"), interval, coverage, receipt, mechanism)
+        return cls(p, result.get("estimate"), interval, confidence, receipt, mechanism)
 
     def rejects(self, level: object) -> bool:
         """Return True if the upper end of the p-value is at most the level.

@@ -61,8 +61,8 @@ class Plan(PlanModel):
         dataset: declared name@version of the data, as in the ledger.
         table: the table that the queries read.
         unit: a `Unit`: who is protected.
-        queries: such as ``ny.count(by=["sex"])``. Their shares are relative: each is divided by
-            their sum. A query without a name is called after its measure.
+        queries: such as ``ny.query.count(by=["sex"])``. Their shares are relative: each is divided
+            by their sum. A query without a name is called after its measure.
         budget: `at_most`, `zcdp`, `gdp`, or `approximate`; or fields, such as ``{"zcdp": "1/10"}``.
         columns: the section of each column, such as `keys`, or ``{"decimals": 2}``. A column to sum
             that is not declared has whole numbers.
@@ -88,7 +88,7 @@ class Plan(PlanModel):
         ...     name="survey", dataset="survey@1", table="people",
         ...     unit=ny.Unit("person", neighboring="replace-one", rows=1),
         ...     columns={"sex": ny.keys(["m", "f"], unknown="drop")},
-        ...     queries=[ny.count(by=["sex"]), ny.mean("income", clip=(0, 200_000))],
+        ...     queries=[ny.query.count(by=["sex"]), ny.query.mean("income", clip=(0, 200_000))],
         ...     budget=ny.at_most(power=0.25, level=0.05),
         ... )
         >>> [query.name for query in plan.queries]

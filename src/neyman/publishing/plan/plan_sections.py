@@ -63,7 +63,9 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
             raise PlanError([str(error)]) from None
     queries = fields["queries"]
     if isinstance(queries, (str, Mapping)) or not isinstance(queries, Iterable):
-        raise PlanError([f"queries = {queries!r}: must be a list, such as [ny.count(share=1)]"])
+        raise PlanError(
+            [f"queries = {queries!r}: must be a list, such as [ny.query.count(share=1)]"]
+        )
     del data["queries"]
     data["query"] = _relative(
         [dict(q) if check.is_mapping(q) else q for q in cast("Iterable[object]", queries)]

@@ -140,7 +140,7 @@ def count(**options: Unpack[QueryOptions]) -> Section:
 
     Examples:
         >>> import neyman as ny
-        >>> ny.count(by=["sex"], share="1/2")
+        >>> ny.query.count(by=["sex"], share="1/2")
         {'measure': 'count', 'by': ['sex'], 'share': '1/2'}
     """
     return _query("count", options)
@@ -154,7 +154,7 @@ def units(**options: Unpack[QueryOptions]) -> Section:
 
     Examples:
         >>> import neyman as ny
-        >>> ny.units(by="word", delta="1e-9")
+        >>> ny.query.units(by="word", delta="1e-9")
         {'measure': 'units', 'by': ['word'], 'delta': '1e-9'}
     """
     return _query("units", options)
@@ -171,7 +171,7 @@ def sum(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> Se
 
     Examples:
         >>> import neyman as ny
-        >>> ny.sum("pay", clip=(0, 100))
+        >>> ny.query.sum("pay", clip=(0, 100))
         {'measure': 'sum', 'column': 'pay', 'clip': [0, 100]}
     """
     return _query("sum", options, column=column, clip=clip)
@@ -188,7 +188,7 @@ def mean(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> S
 
     Examples:
         >>> import neyman as ny
-        >>> ny.mean("pay", clip=(0, 100))["measure"]
+        >>> ny.query.mean("pay", clip=(0, 100))["measure"]
         'mean'
     """
     return _query("mean", options, column=column, clip=clip)
@@ -204,7 +204,7 @@ def variance(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Sec
 
     Examples:
         >>> import neyman as ny
-        >>> ny.variance("age", clip=(0, 120))["clip"]
+        >>> ny.query.variance("age", clip=(0, 120))["clip"]
         [0, 120]
     """
     return _query("variance", options, column=column, clip=clip)
@@ -220,7 +220,7 @@ def standard_deviation(column: str, *, clip: Pair, **options: Unpack[QueryOption
 
     Examples:
         >>> import neyman as ny
-        >>> ny.standard_deviation("age", clip=(0, 120))["measure"]
+        >>> ny.query.standard_deviation("age", clip=(0, 120))["measure"]
         'standard_deviation'
     """
     return _query("standard_deviation", options, column=column, clip=clip)
@@ -248,7 +248,7 @@ def ratio(
 
     Examples:
         >>> import neyman as ny
-        >>> ny.ratio("paid", over="items", clip=(0, 1000), clip_over=(1, 50))["over"]
+        >>> ny.query.ratio("paid", over="items", clip=(0, 1000), clip_over=(1, 50))["over"]
         'items'
     """
     ends = {"clip": clip, "over": over, "clip_over": clip_over}
@@ -264,7 +264,7 @@ def distinct(column: str, **options: Unpack[QueryOptions]) -> Section:
 
     Examples:
         >>> import neyman as ny
-        >>> ny.distinct("product", by="shop")
+        >>> ny.query.distinct("product", by="shop")
         {'measure': 'distinct', 'column': 'product', 'by': ['shop']}
     """
     return _query("distinct", options, column=column)
@@ -280,7 +280,7 @@ def median(column: str, **fields: Unpack[QuantileOptions]) -> Section:
 
     Examples:
         >>> import neyman as ny
-        >>> ny.median("age", edges=[0, 40, 80, 120])["measure"]
+        >>> ny.query.median("age", edges=[0, 40, 80, 120])["measure"]
         'median'
     """
     return _query("median", fields, column=column)
@@ -296,7 +296,7 @@ def min(column: str, **fields: Unpack[QuantileOptions]) -> Section:  # noqa: A00
 
     Examples:
         >>> import neyman as ny
-        >>> ny.min("age", edges=[0, 40, 80, 120])["measure"]
+        >>> ny.query.min("age", edges=[0, 40, 80, 120])["measure"]
         'min'
     """
     return _query("min", fields, column=column)
@@ -312,7 +312,7 @@ def max(column: str, **fields: Unpack[QuantileOptions]) -> Section:  # noqa: A00
 
     Examples:
         >>> import neyman as ny
-        >>> ny.max("age", edges=[0, 40, 80, 120])["measure"]
+        >>> ny.query.max("age", edges=[0, 40, 80, 120])["measure"]
         'max'
     """
     return _query("max", fields, column=column)
@@ -328,7 +328,7 @@ def histogram(column: str, *, edges: Sequence[Exact], **options: Unpack[QueryOpt
 
     Examples:
         >>> import neyman as ny
-        >>> ny.histogram("age", edges=[0, 18, 65, 120])["edges"]
+        >>> ny.query.histogram("age", edges=[0, 18, 65, 120])["edges"]
         [0, 18, 65, 120]
     """
     return _query("histogram", options, column=column, edges=edges)
@@ -347,7 +347,7 @@ def quantiles(
 
     Examples:
         >>> import neyman as ny
-        >>> ny.quantiles("age", edges=[0, 40, 80, 120], quantiles=["0.5"])["quantiles"]
+        >>> ny.query.quantiles("age", edges=[0, 40, 80, 120], quantiles=["0.5"])["quantiles"]
         ['0.5']
     """
     return _query("quantiles", fields, column=column, quantiles=quantiles)

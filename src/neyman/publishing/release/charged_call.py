@@ -67,7 +67,7 @@ class Payer:
         ledger: what is charged.
         dataset: "name@version".
         protects, neighboring, rows: the privacy unit.
-        to: the allocation of the dataset's account; "" without one.
+        account: the allocation of the dataset's account; "" without one.
         part: of the dataset; "" for all of it.
         currency: of the account; "" if it is not known yet.
     """
@@ -77,7 +77,7 @@ class Payer:
     protects: str
     neighboring: Neighboring
     rows: int
-    to: str = ""
+    account: str = ""
     part: str = ""
     currency: str = ""
 
@@ -111,7 +111,7 @@ class Payer:
             rows=self.rows,
             charge=charge,
             delta=delta,
-            to=self.to,
+            account=self.account,
             part=self.part,
         )
 
@@ -141,7 +141,7 @@ class Payer:
             delta=delta,
             mechanisms=mechanisms,
             plan=plan,
-            to=self.to,
+            account=self.account,
             part=self.part,
             again=again,
         )

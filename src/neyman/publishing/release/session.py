@@ -195,7 +195,7 @@ class Session:
         ...     unit=ny.Unit("person", neighboring="replace-one", rows=1),
         ...     columns={"sex": ny.keys(["male", "female"])},
         ... )
-        >>> answer = session.ask(ny.count(by="sex"), zcdp="1/1000")
+        >>> answer = session.ask(ny.query.count(by="sex"), zcdp="1/1000")
         >>> answer.table.column_names
         ['sex', 'value', 'standard_error', 'lower', 'upper']
         >>> session.left
@@ -265,7 +265,7 @@ class Session:
         old answer at no charge.
 
         Args:
-            question: a query, such as ``ny.count(by="sex")``.
+            question: a query, such as ``ny.query.count(by="sex")``.
             **budget: the fields of a plan's budget: ``zcdp``; ``gdp``; ``power`` and ``level``;
                 ``epsilon`` and ``delta``; ``delta`` beside ``zcdp`` for keys that are discovered.
 

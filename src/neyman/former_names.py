@@ -1,0 +1,105 @@
+"""Former names of arguments, fields, and public names, which keep working with a warning.
+
+Signatures, `help`, `dir`, and the type checker show the new names only.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+__all__ = ["FORMER_NAMES", "current_value", "former_arguments"]
+
+_T = TypeVar("_T")
+_MODULES = {
+    "query": (
+        "count",
+        "distinct",
+        "histogram",
+        "max",
+        "mean",
+        "median",
+        "min",
+        "quantiles",
+        "ratio",
+        "standard_deviation",
+        "sum",
+        "units",
+        "variance",
+    ),
+}
+FORMER_NAMES: dict[str, str] = {
+    name: f"neyman.{module}" for module, names in _MODULES.items() for name in names
+}
+"""The module of each name that `import neyman` had at the top."""
+
+
+def current_value(name: str) -> object:
+    """Return what a former public name meant, and warn with its new place."""
+    from importlib import import_module
+
+    module = FORMER_NAMES[name]
+    message = f"neyman.{name} is now {module}.{name}"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return getattr(import_module(module), name)
+
+
+def former_arguments(**current: str) -> Callable[[_T], _T]:
+    """Let a function, or the constructor of a class, take former names of arguments.
+
+    The instances of a class also answer to the former names of their fields.
+
+    Args:
+        current: the new name of each argument, by its former name.
+
+    Examples:
+        >>> @former_arguments(target="budget")
+        ... def calibrate(budget): return budget
+        >>> import inspect
+        >>> str(inspect.signature(calibrate))
+        '(budget)'
+    """
+
+    def decorate(subject: _T) -> _T:
+        if isinstance(subject, type):
+            _rename_fields(subject, current)
+            return subject
+        return cast("_T", _renamed(cast("Callable[..., object]", subject), current))
+
+    return decorate
+
+
+def _renamed(function: Callable[..., object], current: dict[str, str]) -> Callable[..., object]:
+    """Return a function that takes the former names too."""
+
+    @functools.wraps(function)
+    def call(*args: object, **arguments: object) -> object:
+        for former in current.keys() & arguments.keys():
+            new = current[former]
+            if new in arguments:
+                raise TypeError(f"{former}= is now {new}=: give one of them")
+            warnings.warn(f"{former}= is now {new}=", DeprecationWarning, stacklevel=2)
+            arguments[new] = arguments.pop(former)
+        return function(*args, **arguments)
+
+    return call
+
+
+def _rename_fields(subject: type, current: dict[str, str]) -> None:
+    """Let a class take the former names, and its instances answer to them."""
+
+    def field(instance: object, name: str) -> object:
+        if name not in current:
+            kind = type(instance).__name__
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name)
+        warnings.warn(f".{name} is now .{current[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(instance, current[name])
+
+    parts: dict[str, Any] = {
+        "__init__": _renamed(vars(subject)["__init__"], current),
+        "__getattr__": field,
+    }
+    for name, part in parts.items():
+        setattr(subject, name, part)
