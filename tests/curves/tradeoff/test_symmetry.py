@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction as F
 
 import exact_polygons as cv
@@ -40,6 +41,12 @@ def test_the_inverse_is_that_of_the_curve_with_its_jumps_and_stays_ordered(corne
     assert f.inverse() == points(corners)
     for level in LEVELS:
         tight(f(level), cv.inverse(corners, F(level)))
+
+
+def test_the_inverse_of_a_changed_copy_is_that_of_the_copy():
+    pair = points([(F(0), F(9, 10)), (F(1, 5), F(1, 2)), (F(1), F(0))])
+    changed = replace(pair.inverse(), alternatives=ny.pure(3).alternatives)
+    assert changed.inverse() == Tradeoff(ny.pure(3).alternatives, ordered=True).inverse()
 
 
 def test_the_inverse_stays_joined():

@@ -157,7 +157,8 @@ class Tradeoff:
         default=(), init=False, repr=False, compare=False
     )
     """The exact numbers by name that a guarantee was made from; () for any other curve."""
-    _origin: Tradeoff | None = field(default=None, compare=False, repr=False)  # of an inverse
+    _origin: Tradeoff | None = field(default=None, init=False, repr=False, compare=False)
+    """The curve that this one is the inverse of, if `inverse` made it."""
 
     @staticmethod
     def of(
@@ -651,7 +652,9 @@ class Tradeoff:
         if self._origin is not None:  # masses that are reversed twice may move by a unit
             return self._origin
         reversed_pairs = tuple(c.reverse() for c in self.alternatives)
-        return Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered, self)
+        curve = Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered)
+        object.__setattr__(curve, "_origin", self)
+        return curve
 
     def symmetric(self) -> Tradeoff:
         """Return one convex curve below all pairs in both orders, their minimum's biconjugate."""
