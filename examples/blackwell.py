@@ -10,6 +10,7 @@ import math
 from scipy.special import ndtr
 
 import neyman as ny
+from neyman.curves.tradeoff.garbling import garbling
 
 EPSILON = 1
 response, gaussian = ny.pure(EPSILON), ny.gdp(EPSILON)
@@ -38,7 +39,7 @@ def sign(mu):
     return [yes, 1 - yes], [1 - yes, yes]
 
 
-test = ny.garbling(*sign(EPSILON), truth, lie).test
+test = garbling(*sign(EPSILON), truth, lie).test
 assert test is not None
 print(
     f"No channel makes the response of the Gaussian: at level {float(test.level):.4f} a test of "
@@ -48,7 +49,7 @@ print(
 low, high = 1.0, 2.0
 while high - low > 1e-8:
     middle = (low + high) / 2
-    low, high = (low, middle) if ny.garbling(*sign(middle), truth, lie).exists else (middle, high)
+    low, high = (low, middle) if garbling(*sign(middle), truth, lie).exists else (middle, high)
 print(
     f"From mu = {high:.7f} on there is one, and from no smaller mu: the response's own\ncorner "
     f"asks for {response.gdp().upper:.7f}."

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import dp_accounting
 
-import neyman as ny
+from neyman.accounting.dp_accounting.accountant import NeymanAccountant
 
 N, BATCH, STEPS, EPSILON, DELTA = 60_000, 256, 1_000, 1.0, 1e-5
 
@@ -19,7 +19,7 @@ def event(sigma):
     return dp_accounting.SelfComposedDpEvent(step, STEPS)
 
 
-sigma = dp_accounting.calibrate_dp_mechanism(ny.NeymanAccountant, event, EPSILON, DELTA, tol=1e-4)
+sigma = dp_accounting.calibrate_dp_mechanism(NeymanAccountant, event, EPSILON, DELTA, tol=1e-4)
 print(f"dp_accounting, Neyman's accountant: sigma = {sigma:.4f} for epsilon = {EPSILON:g}")
 
 
@@ -27,7 +27,7 @@ class Neyman:
     """What jax_privacy asks for an accountant: one method."""
 
     def create_accountant(self):
-        return ny.NeymanAccountant()
+        return NeymanAccountant()
 
 
 if find_spec("jax_privacy"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
+from neyman.curves.tradeoff.garbling import garbling
 from reproductions import composition_bounds as bounds
 
 
@@ -38,11 +39,11 @@ def response(epsilon):
 def test_response_of_one_is_garbled_into_response_of_a_half():
     """By the channel (.7650, .2350), which certainly exists and does what it says."""
     (p, q), (p2, q2) = response(1), response(0.5)
-    result = ny.garbling(p, q, p2, q2)
+    result = garbling(p, q, p2, q2)
     assert result.channel == pytest.approx(np.array([[0.7650, 0.2350], [0.2350, 0.7650]]), abs=5e-5)
     assert np.array(p) @ result.channel == pytest.approx(np.array(p2), abs=1e-12)
     assert np.array(q) @ result.channel == pytest.approx(np.array(q2), abs=1e-12)
-    assert ny.garbling(p2, q2, p, q).test is not None  # and not the other way
+    assert garbling(p2, q2, p, q).test is not None  # and not the other way
 
 
 def test_the_smallest_gaussian_that_can_be_garbled_into_response_of_one():

@@ -6,6 +6,7 @@ import doctest
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
 from xml.etree import ElementTree
@@ -14,6 +15,7 @@ import pytest
 
 import neyman as ny
 from neyman.display.plots import figures as plots
+from neyman.former_names import FORMER_NAMES
 from reproductions.shuffling import page as shuffle
 
 ROOT = Path(__file__).parents[1]
@@ -148,10 +150,12 @@ def test_the_words_of_a_figure_stand_inside_it(path):
 
 
 def test_every_public_name_is_in_the_reference():
-    """Each name of `import neyman` once, and no other."""
+    """Each name of `import neyman` once, and no other; and what moved, at its new place."""
     text = "\n".join(path.read_text() for path in sorted((DOCS / "api").iterdir()))
     names = re.findall(r"^\.\. auto(?:class|data|function|module):: neyman\.(\w+)$", text, re.M)
     assert sorted(names) == dir(ny)
+    places = [f":: {module}.{name}\n" for name, module in FORMER_NAMES.items()]
+    assert [place for place in places if place not in text] == []
 
 
 def test_every_public_method_is_in_the_reference():
@@ -205,6 +209,11 @@ def test_the_glossary_is_in_order_and_defines_only_terms_that_other_pages_use():
 
 
 EXAMPLES = {f"ny.{n}": getattr(ny, n) for n in dir(ny)}
+EXAMPLES |= {
+    f"{module}.{name}": getattr(import_module(module), name)
+    for name, module in FORMER_NAMES.items()
+    if module.count(".") > 1
+}
 EXAMPLES |= {f"plots.{n}": getattr(plots, n) for n in plots.__all__}
 EXAMPLES |= {
     f"ny.{name}.{part}": getattr(module, part)

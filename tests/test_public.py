@@ -17,7 +17,12 @@ import numpy as np
 import pytest
 
 import neyman as ny
+from neyman.accounting.dp_accounting.privacy_loss import to_pld
+from neyman.accounting.filters import Filter
 from neyman.accounting.integrations.step_accountant import StepAccountant
+from neyman.accounting.literature.approximations import central_limit, edgeworth
+from neyman.accounting.semantics.bayes import posterior_chance, posterior_ratios
+from neyman.curves.tradeoff.garbling import garbling
 
 NAN, INF = float("nan"), float("inf")
 
@@ -107,7 +112,7 @@ REFUSED = [
     (ny.from_profile, "profile", [None, 1, "x", {None: 1}, {1: NAN}, {-1: 0.1}, {}]),
     (lambda x: ny.between(x, [0.5, 0.5]), "p", [*MANY, [], [0.5], [2, -1]]),
     (lambda x: ny.from_points(x, [1, 0]), "alphas", MANY),
-    (lambda x: ny.garbling([1], x, [1], [1]), "q", [*MANY, [], [0.5]]),
+    (lambda x: garbling([1], x, [1], [1]), "q", [*MANY, [], [0.5]]),
     (lambda x: ny.mixture([1], x), "curves", [*MANY, [], [1], [NOISE]]),
     (lambda x: ny.best_test(x, [1], 0.1), "null", [*MANY, [], [0.5]]),
     (lambda x: ny.best_test([1], [1], 0.1, outcomes=x), "outcomes", [1, NAN, "a", int, ["a", "b"]]),
@@ -125,18 +130,18 @@ REFUSED = [
     (lambda x: ny.compare(CURVE, x), "g", [*CURVES, NOISE]),
     (lambda x: ny.calibrate(x, CURVE), "make", [None, "x", 1, lambda s: s, lambda s: None]),
     (lambda x: ny.calibrate(ny.Gaussian, x), "budget", [None, "x", 1, NOISE]),
-    (ny.central_limit, "mechanism", CURVES),
-    (ny.edgeworth, "mechanism", CURVES),
-    (lambda x: ny.edgeworth(NOISE, x), "order", [*NUMBERS, 4, 1.0]),
-    (lambda x: ny.to_pld(NOISE, x), "interval", [*NUMBERS, 0, 1e-308, 1e20]),
-    (ny.to_pld, "of", CURVES),
+    (central_limit, "mechanism", CURVES),
+    (edgeworth, "mechanism", CURVES),
+    (lambda x: edgeworth(NOISE, x), "order", [*NUMBERS, 4, 1.0]),
+    (lambda x: to_pld(NOISE, x), "interval", [*NUMBERS, 0, 1e-308, 1e20]),
+    (to_pld, "of", CURVES),
     (lambda x: ny.alike(CURVE, kinds=x), "kinds", [1, NAN, "Gaussian", ["Gauss"]]),
     (lambda x: ny.alike(CURVE, tails=x), "tails", [*MANY, [0], [1], [2]]),
     (lambda x: ny.posterior_ratio(x, 1), "guarantee", CURVES),
     (lambda x: ny.posterior_ratio(CURVE, x), "epsilon", NUMBERS),
     (lambda x: ny.posterior_ratio(CURVE, 1, x), "attacker", [None, 1, "", "me"]),
-    (lambda x: ny.posterior_ratios(CURVE, x), "epsilon", MANY),
-    (lambda x: ny.posterior_chance(CURVE, x, 0.5), "prior", [*NUMBERS, 0, 1]),
+    (lambda x: posterior_ratios(CURVE, x), "epsilon", MANY),
+    (lambda x: posterior_chance(CURVE, x, 0.5), "prior", [*NUMBERS, 0, 1]),
     (lambda x: AUDIT(confidence=x), "confidence", [*NUMBERS, 0, 1, 95]),
     (lambda x: AUDIT(neighboring=x), "neighboring", [None, 1, "", "swap"]),
     (lambda x: AUDIT(false_positives=x), "false_positives", [*NUMBERS, 0.5, 11]),
@@ -150,9 +155,9 @@ REFUSED = [
     (AUDIT().refutes, "claim", CURVES),
     (AUDIT().epsilon, "delta", [*NUMBERS, 1, 1.5]),
     (AUDIT().power_at_least, "level", [*NUMBERS, 1.5]),
-    (lambda x: ny.Filter(x, Fraction(1)), "currency", [None, 1, "", "euro", "renyi:0.5"]),
-    (lambda x: ny.Filter("zcdp", x), "budget", NUMBERS),
-    (ny.Filter("zcdp", Fraction(1)).admits, "release", [*NUMBERS, ()]),
+    (lambda x: Filter(x, Fraction(1)), "currency", [None, 1, "", "euro", "renyi:0.5"]),
+    (lambda x: Filter("zcdp", x), "budget", NUMBERS),
+    (Filter("zcdp", Fraction(1)).admits, "release", [*NUMBERS, ()]),
     (ny.Mechanism.from_json, "text", [None, 1, "", "x", "{"]),
 ]
 

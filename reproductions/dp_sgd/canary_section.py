@@ -23,7 +23,7 @@ def counted() -> dict[str, Any]:
 
 
 @cache
-def evidence() -> tuple[ny.Evidence, ...]:
+def evidence() -> tuple[ny.audit.Evidence, ...]:
     """Return what the counts show after each epoch of `EPOCHS`, at 95% confidence."""
     stored, runs = counted(), counted()["runs"]
     return tuple(

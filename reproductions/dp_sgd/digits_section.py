@@ -157,7 +157,7 @@ rows, and the gradient of one is 0. The dataset, the model, and the loss treat e
 Opacus adds noise in floating point.
 
 Libraries that accept the interface of dp_accounting, such as jax_privacy, take
-`ny.NeymanAccountant` ([example](../examples/jax_privacy_accounting.py))."""
+`NeymanAccountant` ([example](../examples/jax_privacy_accounting.py))."""
 
 
 def _groups() -> str:

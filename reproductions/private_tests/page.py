@@ -40,8 +40,9 @@ known before there are any data.
 
 ```python
 import neyman as ny
+from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
 
-test = ny.BinomialTest(n={N}, null="1/2", alternative="greater", budget=ny.gdp(1))
+test = BinomialTest(n={N}, null="1/2", alternative="greater", budget=ny.gdp(1))
 print(test.power(truth=0.6, level=0.05))
 result = test.release(successes=131)          # add ledger= and dataset= to charge it
 result.p_value, result.interval, result.rejects(level=0.05)
@@ -58,12 +59,12 @@ MORE = """
 
 ## More tests
 
-- `ny.ProportionsTest` compares two groups. Its p-value is the largest over a confidence set for
+- `ProportionsTest` compares two groups. Its p-value is the largest over a confidence set for
   the common proportion.
-- `ny.GoodnessOfFitTest` compares noisy counts with shares. It simulates the noisy counts under
+- `GoodnessOfFitTest` compares noisy counts with shares. It simulates the noisy counts under
   the null, so no chi-square table is needed, and its p-value is valid for any number of
   simulations. It needs a budget that Gaussian noise can meet.
-- `ny.MeanTest` is a t-test of clipped records. It holds for every law that is symmetric about
+- `MeanTest` is a t-test of clipped records. It holds for every law that is symmetric about
   its center and falls away from it, such as a normal law, and for every n. It pays for this:
   with few records its p-value is a bound without a normal approximation, which costs power. A
   skewed law is not covered.

@@ -6,44 +6,11 @@ from neyman.accounting.alike import (
 from neyman.accounting.calibrate import (
     calibrate as calibrate,
 )
-from neyman.accounting.dp_accounting.accountant import (
-    NeymanAccountant as NeymanAccountant,
-)
-from neyman.accounting.dp_accounting.privacy_loss import (
-    from_dp_event as from_dp_event,
-)
-from neyman.accounting.dp_accounting.privacy_loss import (
-    from_pld as from_pld,
-)
-from neyman.accounting.dp_accounting.privacy_loss import (
-    to_pld as to_pld,
-)
-from neyman.accounting.filters import (
-    Filter as Filter,
-)
-from neyman.accounting.filters import (
-    Odometer as Odometer,
-)
-from neyman.accounting.literature.approximations import (
-    central_limit as central_limit,
-)
-from neyman.accounting.literature.approximations import (
-    edgeworth as edgeworth,
-)
 from neyman.accounting.optimality.least_error import (
     least_error as least_error,
 )
-from neyman.accounting.personal_filter import (
-    PersonalFilter as PersonalFilter,
-)
-from neyman.accounting.semantics.bayes import (
-    posterior_chance as posterior_chance,
-)
 from neyman.accounting.semantics.bayes import (
     posterior_ratio as posterior_ratio,
-)
-from neyman.accounting.semantics.bayes import (
-    posterior_ratios as posterior_ratios,
 )
 from neyman.accounting.semantics.best_test import (
     best_test as best_test,
@@ -51,38 +18,11 @@ from neyman.accounting.semantics.best_test import (
 from neyman.accounting.semantics.budget import (
     at_most as at_most,
 )
-from neyman.accounting.semantics.statistical_distance import (
-    posterior_distance as posterior_distance,
-)
-from neyman.analysis.estimators.estimate import (
-    Estimate as Estimate,
-)
-from neyman.analysis.hypothesis_tests.binomial_test import (
-    BinomialTest as BinomialTest,
-)
-from neyman.analysis.hypothesis_tests.goodness_of_fit_test import (
-    GoodnessOfFitTest as GoodnessOfFitTest,
-)
-from neyman.analysis.hypothesis_tests.mean_test import (
-    MeanTest as MeanTest,
-)
-from neyman.analysis.hypothesis_tests.proportions_test import (
-    ProportionsTest as ProportionsTest,
-)
-from neyman.analysis.hypothesis_tests.released_test import (
-    TestResult as TestResult,
-)
-from neyman.analysis.training.result import (
-    Trained as Trained,
-)
 from neyman.analysis.training.train import (
     train as train,
 )
 from neyman.api import (
     run as run,
-)
-from neyman.auditing.evidence import (
-    Evidence as Evidence,
 )
 from neyman.curves.tradeoff.from_data import (
     between as between,
@@ -95,12 +35,6 @@ from neyman.curves.tradeoff.from_data import (
 )
 from neyman.curves.tradeoff.from_data import (
     total_variation as total_variation,
-)
-from neyman.curves.tradeoff.garbling import (
-    Garbling as Garbling,
-)
-from neyman.curves.tradeoff.garbling import (
-    garbling as garbling,
 )
 from neyman.curves.tradeoff.guarantees import (
     approximate as approximate,
@@ -126,14 +60,8 @@ from neyman.curves.tradeoff.guarantees import (
 from neyman.curves.tradeoff.guarantees import (
     zcdp as zcdp,
 )
-from neyman.curves.tradeoff.loss_variable import (
-    PrivacyLoss as PrivacyLoss,
-)
 from neyman.curves.tradeoff.mixture_curve import (
     mixture as mixture,
-)
-from neyman.curves.tradeoff.nearest_gaussian import (
-    NearestGaussian as NearestGaussian,
 )
 from neyman.curves.tradeoff.order import (
     compare as compare,
@@ -269,9 +197,6 @@ from neyman.publishing.plan.sections import (
 )
 from neyman.publishing.plan.sections import (
     keys as keys,
-)
-from neyman.publishing.release.data_check import (
-    DataCheck as DataCheck,
 )
 from neyman.publishing.release.data_check import (
     check_data as check_data,

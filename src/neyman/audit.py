@@ -18,10 +18,19 @@ from types import ModuleType
 
 from neyman.auditing.audits import counts, one_run, scores, search
 from neyman.auditing.canaries import canaries
-from neyman.auditing.evidence import ManyRuns
+from neyman.auditing.evidence import Evidence, ManyRuns
 from neyman.auditing.scores import likelihood_ratio, lira
 
-__all__ = ["canaries", "counts", "likelihood_ratio", "lira", "one_run", "scores", "search"]
+__all__ = [
+    "Evidence",
+    "canaries",
+    "counts",
+    "likelihood_ratio",
+    "lira",
+    "one_run",
+    "scores",
+    "search",
+]
 
 
 class _Module(ModuleType):

@@ -16,10 +16,20 @@ Examples:
 
 from neyman.analysis.estimators.ball_mean import mean
 from neyman.analysis.estimators.density import histogram
+from neyman.analysis.estimators.estimate import Estimate
 from neyman.analysis.estimators.grid_quantile import quantile
 from neyman.analysis.estimators.logistic import logistic
 from neyman.analysis.estimators.regression import regression
 from neyman.analysis.estimators.second_moments import covariance
 from neyman.analysis.estimators.unbounded_mean import normal_mean
 
-__all__ = ["covariance", "histogram", "logistic", "mean", "normal_mean", "quantile", "regression"]
+__all__ = [
+    "Estimate",
+    "covariance",
+    "histogram",
+    "logistic",
+    "mean",
+    "normal_mean",
+    "quantile",
+    "regression",
+]

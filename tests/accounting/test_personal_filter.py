@@ -16,16 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import neyman as ny
+from neyman.accounting.personal_filter import PersonalFilter
 from seeded import Seeded
 
 SECRET = 4937  # the square of a person's vector, in no public value
 
 
-def total(steps: ny.PersonalFilter, vectors: Any) -> np.ndarray:
+def total(steps: PersonalFilter, vectors: Any) -> np.ndarray:
     """The sum without its noise: the same bits and no person give the noise alone."""
     noisy = steps.step(vectors, Seeded(3))
-    empty = ny.PersonalFilter(budget=1, sigma=steps.sigma, people=0)
+    empty = PersonalFilter(budget=1, sigma=steps.sigma, people=0)
     return noisy - empty.step(np.zeros((0, noisy.size), int), Seeded(3))
 
 
@@ -37,7 +37,7 @@ def total(steps: ny.PersonalFilter, vectors: Any) -> np.ndarray:
 def test_a_person_takes_part_while_the_exact_sum_of_costs_fits(numbers, cap):
     """Two people with two numbers each; the budget is cap / (2 sigma^2), attained with equality."""
     sigma = 7
-    steps = ny.PersonalFilter(budget=Fraction(cap, 2 * sigma**2), sigma=sigma, people=2)
+    steps = PersonalFilter(budget=Fraction(cap, 2 * sigma**2), sigma=sigma, people=2)
     used = [0, 0]
     for a, b, c, d in numbers:
         expected = np.zeros(2, int)
@@ -53,8 +53,8 @@ def test_a_person_takes_part_while_the_exact_sum_of_costs_fits(numbers, cap):
 def test_without_one_person_the_others_are_where_they_were():
     """The pair of one person: both runs see the same others, so the sums differ by that vector."""
     rows = np.random.default_rng(0).integers(-20, 20, (30, 5, 3))
-    both = ny.PersonalFilter(budget=4, sigma=10, people=5)
-    without = ny.PersonalFilter(budget=4, sigma=10, people=4)
+    both = PersonalFilter(budget=4, sigma=10, people=5)
+    without = PersonalFilter(budget=4, sigma=10, people=4)
     moved = 0
     for vectors in rows:
         shift = total(both, vectors) - total(without, vectors[1:])
@@ -66,7 +66,7 @@ def test_without_one_person_the_others_are_where_they_were():
 
 
 def test_vectors_beyond_the_range_are_left_out_without_a_word():
-    steps = ny.PersonalFilter(budget=10**17, sigma=1, people=3)
+    steps = PersonalFilter(budget=10**17, sigma=1, people=3)
     far = np.array([[2**63, 0], [2**20, 2**20], [1, 1]], np.uint64)
     assert np.array_equal(total(steps, far), [2**20 + 1, 2**20 + 1])
     near = np.array([[-(2**63), 0], [2**20, -(2**20)], [1, 1]])
@@ -75,7 +75,7 @@ def test_vectors_beyond_the_range_are_left_out_without_a_word():
 
 def test_no_text_copy_or_error_has_an_amount(caplog):
     caplog.set_level(logging.DEBUG)
-    steps = ny.PersonalFilter(budget="1/2", sigma=100, people=2)
+    steps = PersonalFilter(budget="1/2", sigma=100, people=2)
     steps.step(np.array([[64, 29], [0, 0]]))  # 64^2 + 29^2 = 4937 of at most 10,000
     steps.step(np.array([[64, 29], [0, 0]]))
     steps.step(np.array([[64, 29], [0, 0]]))  # does not fit any more
@@ -115,12 +115,12 @@ def test_no_text_copy_or_error_has_an_amount(caplog):
 )
 def test_values_out_of_range_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=f"{name} = {value} must be"):
-        ny.PersonalFilter(**{"budget": 1, "sigma": 1, "people": 1, name: value})
+        PersonalFilter(**{"budget": 1, "sigma": 1, "people": 1, name: value})
 
 
 def one_step():
     """A filter whose only person can pay for one of these steps, and no second one."""
-    return ny.PersonalFilter(budget=Fraction(1, 2), sigma=50, people=1), np.array([[30, 40]])
+    return PersonalFilter(budget=Fraction(1, 2), sigma=50, people=1), np.array([[30, 40]])
 
 
 def test_threads_pay_once_between_them():
@@ -128,7 +128,7 @@ def test_threads_pay_once_between_them():
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(5):
-            steps = ny.PersonalFilter(budget=0.5, sigma=50, people=50_000)
+            steps = PersonalFilter(budget=0.5, sigma=50, people=50_000)
             vectors = np.tile([30, 40], (50_000, 1))
             start, sums = threading.Barrier(4), []
 
@@ -217,7 +217,7 @@ def test_a_child_forked_during_a_step_is_refused_and_does_not_wait():
 def test_no_number_of_an_integer_dtype_raises_an_error(dtype):
     limits = np.iinfo(dtype)
     for number in {int(limits.min), int(limits.max), 0}:
-        steps = ny.PersonalFilter(budget=10**17, sigma=1, people=2)
+        steps = PersonalFilter(budget=10**17, sigma=1, people=2)
         vectors = np.array([[number, 1], [3, 4]], dtype)
         expected = [3 + number, 5] if abs(number) <= 2**20 else [3, 4]
         assert np.array_equal(total(steps, vectors), expected)
@@ -226,7 +226,7 @@ def test_no_number_of_an_integer_dtype_raises_an_error(dtype):
 
 def test_other_types_are_refused_by_their_type_whatever_they_hold():
     """A list becomes an array of a dtype that depends on its numbers: 2^62, 2^63, or ragged."""
-    steps = ny.PersonalFilter(budget=0.5, sigma=50, people=2)
+    steps = PersonalFilter(budget=0.5, sigma=50, people=2)
     contents: list[Any] = [[[x, -1], [3, 4]] for x in (1, 2**62, 2**63, 2**64, 1.5, "x", None)]
     contents += [[[1, 2], [3]], [[1], [2]], []]
     texts = set()
@@ -259,7 +259,7 @@ def test_what_is_refused_costs_nothing():
 
 
 def test_the_largest_sigma_draws():
-    steps = ny.PersonalFilter(budget=1, sigma=2**53 - 1, people=1)
+    steps = PersonalFilter(budget=1, sigma=2**53 - 1, people=1)
     assert steps.step(np.ones((1, 2), int)).shape == (2,)
 
 

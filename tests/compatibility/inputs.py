@@ -21,7 +21,7 @@ MORE_MECHANISMS = [
     "ny.PosteriorSample(lipschitz=F(1, 3), convexity=4)",
     "ny.PosteriorSample(lipschitz=1, convexity=4, exact=False, total_variation=1e-9)",
     "ny.PosteriorSample(lipschitz=1, convexity=4, exact=False, wasserstein=.01, sigma=.1) * 2",
-    "ny.from_dp_event(ev.TruncatedSubsampledGaussianDpEvent(100, 0.3, 20, 1.0), 'add-remove')",
+    "from_dp_event(ev.TruncatedSubsampledGaussianDpEvent(100, 0.3, 20, 1.0), 'add-remove')",
     "ny.select_best(ny.Gaussian(4), runs=ny.Runs.negative_binomial(5, F(-1, 2))) + ny.Laplace(9)",
     "ny.select_best(ny.Laplace(4), runs=ny.Runs.poisson(3)) * 2",
     "ny.PersonalBudgets(ny.Laplace(1), (F(1, 3), 0.5, 2)) * 3",

@@ -18,6 +18,7 @@ from write_samples import HERE, event_of, rho_of, summary, write
 
 import neyman as ny
 from neyman.accounting.dp_accounting.dp_events import READERS
+from neyman.accounting.dp_accounting.privacy_loss import from_dp_event
 from neyman.ledger.chain import KINDS, Checkpoint, digest
 from neyman.mechanisms.registry import MODULES
 from neyman.publishing.plan.plan import hash_of
@@ -106,7 +107,7 @@ SHARPER = {("TruncatedSubsampledGaussianDpEvent", "add-remove")}
 def test_stored_events_of_dp_accounting_are_read_alike(folder):
     """Under the relation that was asked."""
     for sample in json.loads((folder / "dp_events.json").read_text("utf-8")):
-        one = ny.from_dp_event(event_of(sample["event"]), sample["neighboring"])
+        one = from_dp_event(event_of(sample["event"]), sample["neighboring"])
         if (sample["event"]["type"], sample["neighboring"]) in SHARPER:
             before = ny.Mechanism.from_dict(sample["mechanism"]).tradeoff().epsilon(1e-5)
             assert one.tradeoff().epsilon(1e-5).upper <= before.upper * (1 + 1e-9)

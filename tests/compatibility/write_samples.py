@@ -29,6 +29,7 @@ from dp_accounting import dp_event as ev  # noqa: E402  (after the path)
 from inputs import DP_EVENTS, MORE_MECHANISMS, PLANS, RELEASED, table, write_plans  # noqa: E402
 
 import neyman as ny  # noqa: E402
+from neyman.accounting.dp_accounting.privacy_loss import from_dp_event  # noqa: E402
 from neyman.mechanisms.matrix_mechanism.strategy import square_root  # noqa: E402
 from neyman.publishing.release.signing import create_key  # noqa: E402
 
@@ -83,7 +84,13 @@ def _put(path: Path, content: Any) -> None:
 
 
 def _mechanisms(expressions: Sequence[str]) -> list[dict[str, Any]]:
-    names = {"ny": ny, "ev": ev, "F": Fraction, "square_root": square_root}
+    names = {
+        "ny": ny,
+        "from_dp_event": from_dp_event,
+        "ev": ev,
+        "F": Fraction,
+        "square_root": square_root,
+    }
     results = []
     for expression in expressions:
         one = eval(expression, names)
@@ -170,7 +177,7 @@ def _write(folder: Path, work: Path) -> None:
         {
             "event": description,
             "neighboring": relation,
-            "mechanism": ny.from_dp_event(event_of(description), relation).to_dict(),
+            "mechanism": from_dp_event(event_of(description), relation).to_dict(),
         }
         for description, relation in DP_EVENTS
     ]

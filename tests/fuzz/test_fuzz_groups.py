@@ -12,6 +12,7 @@ import numpy as np
 from truth import Array, Tally, cases, delta, draws, log_uniform, power, renyi, tally
 
 import neyman as ny
+from neyman.accounting.filters import Filter, Odometer
 
 __all__ = ["tally"]
 
@@ -195,7 +196,7 @@ def test_filters_cover_releases_that_are_chosen_by_answers(tally: Tally):
         options = [F(log_uniform(draw, 0.05, 2)).limit_denominator(100) for _ in range(4)]
         outcomes: list[tuple[float, float]] = []
 
-        def run(left: ny.Filter, p: float, q: float, depth: int) -> None:
+        def run(left: Filter, p: float, q: float, depth: int) -> None:
             fits = [e for e in options if left.admits(ny.RandomizedResponse(e))]  # noqa: B023
             if not depth or not fits:
                 outcomes.append((p, q))  # noqa: B023
@@ -207,7 +208,7 @@ def test_filters_cover_releases_that_are_chosen_by_answers(tally: Tally):
             for a, b in zip(*answer(e), strict=True):
                 run(following, p * float(a), q * float(b), depth - 1)
 
-        start = ny.Filter(currency, budget)
+        start = Filter(currency, budget)
         run(start, 1.0, 1.0, 7)
         p, q = np.array(outcomes).T
         f = start.tradeoff()
@@ -232,7 +233,7 @@ def test_odometers_read_what_the_charges_add_up_to(tally: Tally):
     for _ in cases(20):
         currency = draw.choice(["pure", "zcdp", "gdp"])
         step = F(log_uniform(draw, 0.01, 3)).limit_denominator(1000)
-        read, spent = ny.Odometer(currency, step), F(0)
+        read, spent = Odometer(currency, step), F(0)
         for _ in range(draw.randint(1, 12)):
             scale = F(log_uniform(draw, 0.3, 30)).limit_denominator(1000)
             if currency == "pure":

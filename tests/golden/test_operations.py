@@ -17,6 +17,8 @@ import pytest
 from cases import CASES, CURVES
 
 import neyman as ny
+from neyman.accounting.dp_accounting.privacy_loss import to_pld
+from neyman.accounting.semantics.bayes import posterior_chance, posterior_ratios
 from neyman.mechanisms.matrix_mechanism.strategy import square_root
 from neyman.numerics import atoms, characteristic_function, decay
 from neyman.publishing.release.receipt import draft
@@ -74,10 +76,10 @@ QUESTIONS = {
     "compare": lambda f: ny.compare(f, ny.gdp(1)),
     "excess": lambda f: f.excess(ny.gdp(1)),
     "admits": lambda f: ny.approximate(1, 1e-6).admits(f),
-    "to_pld": ny.to_pld,
-    "posterior_ratios": lambda f: ny.posterior_ratios(f, [0.5, 1.0, 2.0]),
+    "to_pld": to_pld,
+    "posterior_ratios": lambda f: posterior_ratios(f, [0.5, 1.0, 2.0]),
     "affinity": lambda f: f.affinity(),
-    "posterior_chance": lambda f: ny.posterior_chance(f, 0.05, 0.5),
+    "posterior_chance": lambda f: posterior_chance(f, 0.05, 0.5),
     "mixture": lambda f: ny.mixture([0.5, 0.5], [f, ny.gdp(1)]).epsilon(1e-6),
     "f @ f": lambda f: (f @ ny.pure(F(1, 2))).epsilon(1e-6),
     "canonical noise": lambda f: ny.CanonicalNoise(f).cdf(1.0),

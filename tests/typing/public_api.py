@@ -15,9 +15,18 @@ import pandas as pd
 import pyarrow as pa
 
 import neyman as ny
-from neyman.accounting.literature.approximations import Estimate
+from neyman.accounting.filters import Filter
+from neyman.accounting.literature.approximations import Estimate, central_limit
 from neyman.accounting.semantics.budget import AtMost
+from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
+from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
+from neyman.analysis.hypothesis_tests.mean_test import MeanTest
+from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
+from neyman.analysis.hypothesis_tests.released_test import TestResult
+from neyman.curves.tradeoff.loss_variable import PrivacyLoss
+from neyman.curves.tradeoff.nearest_gaussian import NearestGaussian
 from neyman.ledger.records import Account, Entry
+from neyman.publishing.release.data_check import DataCheck
 from neyman.publishing.release.session import Answer
 
 
@@ -45,20 +54,20 @@ def mechanisms() -> None:
     assert_type(ny.Mechanism.from_json("{}"), ny.Mechanism)
 
 
-def private_tests(test: ny.BinomialTest) -> None:
+def private_tests(test: BinomialTest) -> None:
     """A test has a power before it has data; a release has a p-value."""
     assert_type(test.power(truth=0.6, level="0.05"), ny.Bound)
     result = test.release(30)
-    assert_type(result, ny.TestResult)
+    assert_type(result, TestResult)
     assert_type(result.p_value, ny.Bound)
     assert_type(result.interval, tuple[float, float] | None)
     assert_type(result.rejects(0.05), bool)
-    two = ny.ProportionsTest(n=(10, 20), alternative="less", budget=ny.gdp(1))
-    assert_type(two.release((3, 4)), ny.TestResult)
-    shares = ny.GoodnessOfFitTest(["1/2", "1/2"], n=10, budget=ny.zcdp(1))
-    assert_type(shares.release([4, 6]), ny.TestResult)
-    center = ny.MeanTest(null=0, n=3, clip=2, alternative="greater", budget=ny.gdp(1))
-    assert_type(center.release([1, 2, 3]), ny.TestResult)
+    two = ProportionsTest(n=(10, 20), alternative="less", budget=ny.gdp(1))
+    assert_type(two.release((3, 4)), TestResult)
+    shares = GoodnessOfFitTest(["1/2", "1/2"], n=10, budget=ny.zcdp(1))
+    assert_type(shares.release([4, 6]), TestResult)
+    center = MeanTest(null=0, n=3, clip=2, alternative="greater", budget=ny.gdp(1))
+    assert_type(center.release([1, 2, 3]), TestResult)
 
 
 def questions(f: ny.Tradeoff) -> None:
@@ -89,10 +98,10 @@ def questions(f: ny.Tradeoff) -> None:
     assert_type(f.pure(), ny.Bound)
     assert_type(f.pbdp(epsilon=4), ny.Bound)
     assert_type(f.conjugate(-1.0), ny.Bound)
-    assert_type(f.nearest_gaussian(), ny.NearestGaussian)
+    assert_type(f.nearest_gaussian(), NearestGaussian)
     assert_type(f.nearest_gaussian().mu, ny.Bound)
     assert_type(f.nearest_gaussian().distance, ny.Bound)
-    assert_type(f.loss, ny.PrivacyLoss)
+    assert_type(f.loss, PrivacyLoss)
     assert_type(f.loss.cdf(1), ny.Bound)
     assert_type(f.loss.tail(1), ny.Bound)
     assert_type(f.loss.mean, ny.Bound)
@@ -137,9 +146,9 @@ def accounting(f: ny.Tradeoff, m: ny.Mechanism) -> None:
     assert_type(target.admits(m), bool)
     assert_type(f.admits(m), bool)
     assert_type(ny.calibrate(ny.Gaussian, target), float)
-    assert_type(ny.central_limit(m), Estimate)
+    assert_type(central_limit(m), Estimate)
     assert_type(ny.posterior_ratio(f, epsilon=1, attacker="true-record"), ny.Bound)
-    assert_type(ny.Filter("zcdp", Fraction(1)).admits((Fraction(1, 2), Fraction(0))), bool)
+    assert_type(Filter("zcdp", Fraction(1)).admits((Fraction(1, 2), Fraction(0))), bool)
 
 
 def releases(plan: ny.Plan, ledger: ny.Ledger, data: pa.Table, out: Path) -> None:
@@ -167,7 +176,7 @@ def releases(plan: ny.Plan, ledger: ny.Ledger, data: pa.Table, out: Path) -> Non
     assert_type(release.published_before, bool)
     assert_type(ledger.create("d@1", protects="person", neighboring="replace-one", cap=1), Account)
     assert_type(ledger.entries("d@1"), tuple[Entry, ...])
-    assert_type(ny.check_data(plan, data), ny.DataCheck)
+    assert_type(ny.check_data(plan, data), DataCheck)
     with ny.Ledger("ledger.db") as book:
         assert_type(book, ny.Ledger)
 

@@ -51,7 +51,8 @@ class Filter:
 
     Examples:
         >>> import neyman as ny
-        >>> left = ny.Filter("zcdp", 1).after(ny.Gaussian(1))  # rho = 1/2
+        >>> from neyman.accounting.filters import Filter
+        >>> left = Filter("zcdp", 1).after(ny.Gaussian(1))  # rho = 1/2
         >>> left.left, left.admits(ny.Gaussian(0.9))
         (Fraction(1, 2), False)
     """
@@ -144,7 +145,8 @@ class Odometer:
 
     Examples:
         >>> import neyman as ny
-        >>> read = ny.Odometer("zcdp", "0.1").after(ny.Gaussian(2)).after(ny.Gaussian(5))
+        >>> from neyman.accounting.filters import Odometer
+        >>> read = Odometer("zcdp", "0.1").after(ny.Gaussian(2)).after(ny.Gaussian(5))
         >>> read.spent, read.reading
         (Fraction(29, 200), Fraction(1, 5))
     """

@@ -72,8 +72,9 @@ class PersonalFilter:
 
     Examples:
         >>> import neyman as ny
+        >>> from neyman.accounting.personal_filter import PersonalFilter
         >>> import numpy as np
-        >>> steps = ny.PersonalFilter(budget=0.5, sigma=20, people=3)
+        >>> steps = PersonalFilter(budget=0.5, sigma=20, people=3)
         >>> noisy = steps.step(np.array([[3, 4], [0, 1], [20, 0]]))
         >>> steps
         PersonalFilter(budget=Fraction(1, 2), sigma=Fraction(20, 1))

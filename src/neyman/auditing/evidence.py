@@ -51,7 +51,7 @@ class Evidence(ABC):
         >>> shown = ny.audit.one_run(canaries=1000, guesses=1000, correct=900)
         >>> shown.refutes(ny.Gaussian(sigma=2)), shown.refutes(ny.Gaussian(sigma=1))
         (True, False)
-        >>> isinstance(shown, ny.Evidence)
+        >>> isinstance(shown, ny.audit.Evidence)
         True
     """
 

@@ -478,7 +478,7 @@ def test_refusals_say_what_is_wrong(call, error, says):
 
 def test_a_prior_at_the_end_of_the_floats_has_an_answer():
     """The least prior there is does not overflow, and can hardly become an even chance."""
-    result = ny.posterior_chance(ny.gdp(1), prior=5e-324, posterior=0.5)
+    result = posterior_chance(ny.gdp(1), prior=5e-324, posterior=0.5)
     assert 0 <= result.lower <= result.upper < 1e-300
 
 

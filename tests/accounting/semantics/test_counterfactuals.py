@@ -177,9 +177,9 @@ def test_two_factors_are_at_least_the_least_exact_sum_of_the_splits(scale, most,
 
 def test_a_distance_whose_best_height_is_the_largest_one_is_answered():
     """Losses of at most 25 are small beside the height of 30, and beside no other."""
-    assert math.tanh(12.5) <= ny.posterior_distance(ny.pure(25), chance=1).upper < 1
+    assert math.tanh(12.5) <= posterior_distance(ny.pure(25), chance=1).upper < 1
 
 
 def test_a_distance_with_a_tiny_delta_is_near_that_of_the_pure_epsilon():
-    upper = ny.posterior_distance(ny.approximate("0.2", 1e-15), chance=0.05).upper
+    upper = posterior_distance(ny.approximate("0.2", 1e-15), chance=0.05).upper
     assert math.tanh(0.1) <= upper < 1.3 * math.tanh(0.1)

@@ -16,6 +16,7 @@ from scipy.stats import binom
 
 import neyman as ny
 from neyman.analysis.estimators import ball_mean
+from neyman.analysis.hypothesis_tests.mean_test import MeanTest
 from neyman.analysis.training.clipping import careful_error, grid_rows
 from neyman.publishing.release.receipt_format import EstimateReceipt
 from neyman.publishing.release.receipt_format import TestReceipt as OfTest
@@ -100,7 +101,7 @@ def test_each_kind_of_receipt_is_read_and_written_to_the_same_bytes():
     ledger = ny.throwaway(9)
     paid = {"ledger": ledger, "dataset": "toy@1"}
     ny.estimate.mean([0.5] * 9, radius=1, budget=RHO, **paid)
-    ny.MeanTest(null=0, n=9, clip=3, alternative="greater", budget=RHO).release([0.5] * 9, **paid)
+    MeanTest(null=0, n=9, clip=3, alternative="greater", budget=RHO).release([0.5] * 9, **paid)
     kinds = (EstimateReceipt, "estimator"), (OfTest, "test")
     for entry, (kind, name) in zip(ledger.entries("toy@1"), kinds, strict=True):
         content = ledger.published("toy@1", entry.key)[1]["receipt.json"]

@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 from scipy.stats import binom
 
 import neyman as ny
-from neyman.analysis.hypothesis_tests.binomial_test import PARTS, STEP
+from neyman.analysis.hypothesis_tests.binomial_test import PARTS, STEP, BinomialTest
 from neyman.ledger.records import BudgetRefused, ChargedError
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.noise import SecureBits
@@ -26,7 +26,7 @@ N = 50
 
 
 def binomial_test(budget, n=N, null="1/2", alternative="greater"):
-    return ny.BinomialTest(n=n, null=null, alternative=alternative, budget=budget)
+    return BinomialTest(n=n, null=null, alternative=alternative, budget=budget)
 
 
 def largest_power(n, null, truth, level, epsilon, delta):
@@ -246,7 +246,7 @@ def test_bad_arguments_are_refused_by_name(name, changed):
     """Before anything is spent; a curve that is not its own inverse asks for `symmetric`."""
     given = {"n": N, "null": "1/2", "alternative": "greater", "budget": ny.gdp(1)} | changed
     with pytest.raises((TypeError, ValueError), match=name):
-        ny.BinomialTest(**given)
+        BinomialTest(**given)
 
 
 @pytest.mark.parametrize("question", [{"truth": 1, "level": 0.05}, {"truth": 0.6, "level": 0}])

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 import neyman as ny
+from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
+from neyman.analysis.hypothesis_tests.mean_test import MeanTest
+from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
 
-BINOMIAL = ny.BinomialTest(n=50, null="1/2", alternative="greater", budget=ny.gdp(1))
+BINOMIAL = BinomialTest(n=50, null="1/2", alternative="greater", budget=ny.gdp(1))
 
 
 @pytest.mark.parametrize("released", [10**299, -(10**299)])
@@ -22,23 +25,23 @@ def test_a_level_below_the_digits_of_a_tail_is_refused():
 
 @pytest.mark.parametrize("released", [(10**400, 5), (1, 2, 3), 5])
 def test_released_sums_of_a_mean_test_are_two_numbers(released):
-    test = ny.MeanTest(n=50, null=0, clip=1, alternative="greater", budget=ny.gdp(1))
+    test = MeanTest(n=50, null=0, clip=1, alternative="greater", budget=ny.gdp(1))
     with pytest.raises((TypeError, ValueError), match="released"):
         test.p_value(released)
 
 
 def test_a_budget_that_hides_nothing_is_called_so():
     with pytest.raises(ValueError, match="hides so little"):
-        ny.BinomialTest(n=50, null="1/2", alternative="greater", budget=ny.gdp(50))
+        BinomialTest(n=50, null="1/2", alternative="greater", budget=ny.gdp(50))
 
 
 def test_a_count_beyond_the_floats_is_clipped_to_n():
-    test = ny.BinomialTest(n=50, null="1/2", alternative="greater", budget=ny.gdp(10))
+    test = BinomialTest(n=50, null="1/2", alternative="greater", budget=ny.gdp(10))
     assert test.release(10**400).p_value.upper < 0.01
 
 
 def test_errors_show_no_private_count():
-    test = ny.ProportionsTest(n=(900, 800), alternative="greater", budget=ny.gdp(1))
+    test = ProportionsTest(n=(900, 800), alternative="greater", budget=ny.gdp(1))
     with pytest.raises(TypeError) as error:
         test.release(517)
     assert "517" not in str(error.value)

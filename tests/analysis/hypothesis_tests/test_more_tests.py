@@ -14,8 +14,9 @@ from scipy.stats import binom, norm
 
 import neyman as ny
 from neyman.analysis.hypothesis_tests import binomial_test, proportions_test
-from neyman.analysis.hypothesis_tests.mean_test import GRID, SQUARED_NORM
-from neyman.analysis.hypothesis_tests.proportions_test import MISS
+from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
+from neyman.analysis.hypothesis_tests.mean_test import GRID, SQUARED_NORM, MeanTest
+from neyman.analysis.hypothesis_tests.proportions_test import MISS, ProportionsTest
 from neyman.noise import SecureBits, rounded_gaussian
 from random_laws import examples
 
@@ -33,7 +34,7 @@ def greater_tail(noise, n, p, place):
 def test_the_p_value_of_two_groups_is_no_less_than_at_any_common_proportion(first, second, share):
     """Where both confidence sets have the proportion: against another computation of each part."""
     n = (40, 60)
-    test = ny.ProportionsTest(n=n, alternative="greater", budget=ny.pure(1))
+    test = ProportionsTest(n=n, alternative="greater", budget=ny.pure(1))
     noise = test.mechanism
     places = Fraction(first), Fraction(second)
     ends = [g.ends(z, 1 - MISS / 2) for g, z in zip(test._groups, places, strict=True)]
@@ -51,7 +52,7 @@ def test_the_size_of_the_test_of_two_proportions_is_within_the_level(monkeypatch
     """100 releases under one proportion, with few cells; false-alarm rate below 1e-6."""
     monkeypatch.setattr(proportions_test, "CELLS", 12)
     monkeypatch.setattr(binomial_test, "BISECTIONS", 12)
-    test = ny.ProportionsTest(n=(30, 50), alternative="greater", budget=ny.pure(2))
+    test = ProportionsTest(n=(30, 50), alternative="greater", budget=ny.pure(2))
     rng, rejected, size = np.random.default_rng(), 0, 100
     for _ in range(size):
         counts = rng.binomial(30, 0.3), rng.binomial(50, 0.3)
@@ -64,7 +65,7 @@ def test_two_proportions_far_apart_are_told_apart_in_the_right_direction():
     """And the interval holds the difference (chance of a miss below 1e-6)."""
     n, counts = (2000, 1500), (1200, 300)
     for alternative, rejects in (("greater", True), ("less", False), ("two-sided", True)):
-        test = ny.ProportionsTest(n=n, alternative=alternative, budget=ny.gdp(1))
+        test = ProportionsTest(n=n, alternative=alternative, budget=ny.gdp(1))
         result = test.release(counts, confidence=1 - 1e-6)
         assert result.rejects(0.01) is rejects
         assert result.interval[0] < 0.4 < result.interval[1]
@@ -79,7 +80,7 @@ def test_each_alternative_is_another_one_with_the_groups_exchanged(monkeypatch):
 
     def p(alternative, *groups):
         counts, sizes = zip(*groups, strict=True)
-        test = ny.ProportionsTest(n=sizes, alternative=alternative, budget=ny.pure(2))
+        test = ProportionsTest(n=sizes, alternative=alternative, budget=ny.pure(2))
         return test.p_value(map(Fraction, counts))
 
     one, other = (12, 30), (9, 50)
@@ -98,7 +99,7 @@ def test_a_p_value_of_one_is_no_evidence_and_of_zero_is_all_of_it():
 def test_an_interval_of_a_difference_ends_at_one(monkeypatch):
     """Noise of 1,000 hides one record: nothing is excluded (but for a chance below 1e-6)."""
     monkeypatch.setattr(proportions_test, "CELLS", 4)
-    test = ny.ProportionsTest(n=(1, 1), alternative="less", budget=ny.pure("0.001"))
+    test = ProportionsTest(n=(1, 1), alternative="less", budget=ny.pure("0.001"))
     assert test.release((1, 0), confidence=1 - 1e-6).interval == (-1.0, 1.0)
 
 
@@ -121,7 +122,7 @@ def exact_fit_p_value(test, noisy):
 @pytest.mark.parametrize("noisy", [[12, 28], [21, 19], [9, 30]])
 def test_the_simulated_null_law_is_the_enumerated_one(noisy):
     """Two categories, 20000 simulations; false-alarm rate below 1e-6 per case."""
-    test = ny.GoodnessOfFitTest(["1/3", "2/3"], n=40, budget=ny.gdp(0.5), simulations=20_000)
+    test = GoodnessOfFitTest(["1/3", "2/3"], n=40, budget=ny.gdp(0.5), simulations=20_000)
     p = float(test.p_value(noisy))
     assert abs(p - exact_fit_p_value(test, noisy)) <= math.sqrt(math.log(2e6) / 4e4) + 1e-4
 
@@ -129,7 +130,7 @@ def test_the_simulated_null_law_is_the_enumerated_one(noisy):
 def test_the_size_of_the_test_of_shares_is_within_the_level():
     """600 releases with 99 simulations each; false-alarm rate below 1e-6."""
     shares = ["1/2", "3/10", "1/5"]
-    test = ny.GoodnessOfFitTest(shares, n=30, budget=ny.gdp(1), simulations=99)
+    test = GoodnessOfFitTest(shares, n=30, budget=ny.gdp(1), simulations=99)
     rng, bits, size = np.random.default_rng(), SecureBits(), 600
     rejected = 0
     for _ in range(size):
@@ -140,7 +141,7 @@ def test_the_size_of_the_test_of_shares_is_within_the_level():
 
 def test_wrong_shares_are_rejected_and_the_receipt_has_the_noisy_counts():
     """A record moves two counts, so the noise has the squared norm 2."""
-    test = ny.GoodnessOfFitTest(["1/2", "1/2"], n=500, budget=ny.gdp(1), simulations=999)
+    test = GoodnessOfFitTest(["1/2", "1/2"], n=500, budget=ny.gdp(1), simulations=999)
     result = test.release([150, 350])
     assert float(result.p_value) == 1 / 1000
     assert len(result.receipt["result"]["noisy_counts"]) == 2
@@ -151,9 +152,7 @@ def test_wrong_shares_are_rejected_and_the_receipt_has_the_noisy_counts():
 
 
 def mean_test(n, budget=None, alternative="greater", clip=1, null=0):
-    return ny.MeanTest(
-        null=null, n=n, clip=clip, alternative=alternative, budget=budget or ny.gdp(1)
-    )
+    return MeanTest(null=null, n=n, clip=clip, alternative=alternative, budget=budget or ny.gdp(1))
 
 
 @pytest.mark.parametrize("sizes", [[1.0] * 8, [0.9, 0.1, 0.5, 0.5, 0.2, 1.0, 0.3, 0.7], [0.01] * 8])
@@ -215,8 +214,8 @@ def test_each_test_charges_a_ledger():
     """The charge of the receipt is that of the ledger."""
     ledger = ny.throwaway(2)
     tests = [
-        (ny.ProportionsTest(n=(20, 20), alternative="less", budget=ny.gdp(1)), (3, 4)),
-        (ny.GoodnessOfFitTest(["1/2", "1/2"], n=20, budget=ny.gdp(1), simulations=99), (3, 17)),
+        (ProportionsTest(n=(20, 20), alternative="less", budget=ny.gdp(1)), (3, 4)),
+        (GoodnessOfFitTest(["1/2", "1/2"], n=20, budget=ny.gdp(1), simulations=99), (3, 17)),
         (mean_test(3), [1, 2, 3]),
     ]
     for i, (test, data) in enumerate(tests, 1):
@@ -226,13 +225,13 @@ def test_each_test_charges_a_ledger():
 
 
 REFUSED = [
-    (lambda: ny.ProportionsTest(n=(3,), alternative="less", budget=ny.gdp(1)), "n ="),
-    (lambda: ny.ProportionsTest(n=(3, 0), alternative="less", budget=ny.gdp(1)), "n ="),
-    (lambda: ny.GoodnessOfFitTest([0.5, 0.4], n=9, budget=ny.gdp(1)), "shares"),
-    (lambda: ny.GoodnessOfFitTest(["1"], n=9, budget=ny.gdp(1)), "shares"),
-    (lambda: ny.GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.pure(1)), "budget"),
+    (lambda: ProportionsTest(n=(3,), alternative="less", budget=ny.gdp(1)), "n ="),
+    (lambda: ProportionsTest(n=(3, 0), alternative="less", budget=ny.gdp(1)), "n ="),
+    (lambda: GoodnessOfFitTest([0.5, 0.4], n=9, budget=ny.gdp(1)), "shares"),
+    (lambda: GoodnessOfFitTest(["1"], n=9, budget=ny.gdp(1)), "shares"),
+    (lambda: GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.pure(1)), "budget"),
     (
-        lambda: ny.GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.gdp(1), simulations=9),
+        lambda: GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.gdp(1), simulations=9),
         "simulations",
     ),
     (lambda: mean_test(9, clip=0), "clip"),

@@ -22,7 +22,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 import neyman as ny
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
 from neyman.analysis.training.clipping import clipped_sum, grid_rows
-from neyman.analysis.training.result import report
+from neyman.analysis.training.result import Trained, report
 from neyman.analysis.training.terms import price
 from neyman.analysis.training.train import MixedRows
 from neyman.ledger.records import LedgerError
@@ -205,7 +205,7 @@ def books_at(folder):
 def test_the_result_is_checked_without_data(tmp_path):
     """Each lie about the guarantee, the noise, the charge, or the steps is a problem."""
     trained = call(tmp_path, books(tmp_path))
-    assert ny.Trained.load(trained.folder).problems() == []
+    assert Trained.load(trained.folder).problems() == []
     assert "at most" in trained.report
     changes = {
         "guarantee": lambda r: r["guarantee"]["power"][0].update(upper=0.001),
@@ -219,11 +219,11 @@ def test_the_result_is_checked_without_data(tmp_path):
         receipt = json.loads(json.dumps(trained.receipt))
         change(receipt)
         (trained.folder / "receipt.json").write_text(json.dumps(receipt))
-        problems = ny.Trained.load(trained.folder).problems()
+        problems = Trained.load(trained.folder).problems()
         assert any(p.startswith(name) for p in problems), name
     (trained.folder / "parameters.npy").write_bytes(b"x")
     with pytest.raises(CheckpointError):
-        ny.Trained.load(trained.folder)
+        Trained.load(trained.folder)
 
 
 def test_bounds_of_another_version_pass_where_they_meet_ours(tmp_path):
@@ -234,7 +234,7 @@ def test_bounds_of_another_version_pass_where_they_meet_ours(tmp_path):
         for bound in (*receipt["guarantee"]["epsilon"], *receipt["guarantee"]["power"]):
             bound.update(lower=bound["lower"] * low, upper=bound["upper"] * high)
         (trained.folder / "receipt.json").write_text(json.dumps(receipt))
-        assert ny.Trained.load(trained.folder).problems() == []
+        assert Trained.load(trained.folder).problems() == []
 
 
 # Bad input.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
+from neyman.accounting.dp_accounting.privacy_loss import from_pld
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles import select
@@ -107,9 +108,7 @@ def test_humps_far_apart_are_both_kept_or_the_higher_one():
 def test_an_estimate_certifies_nothing():
     """What others state is not compared as if it were proven here."""
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    reference = ny.from_pld(
-        pld.from_gaussian_mechanism(1.0, value_discretization_interval=1e-2), 1e-2
-    )
+    reference = from_pld(pld.from_gaussian_mechanism(1.0, value_discretization_interval=1e-2), 1e-2)
     assert isinstance(reference, Tradeoff)
     assert not reference >= ny.gdp(3.0)
     assert ny.compare(reference, ny.pure(1)) == "undecided"

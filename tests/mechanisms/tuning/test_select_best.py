@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 import neyman as ny
+from neyman.accounting.filters import Filter
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from random_laws import examples
 
@@ -248,10 +249,10 @@ def test_it_composes_and_is_read_back():
     assert nested.tradeoff().epsilon(delta=1e-6).upper > alone.lower
     assert nested.renyi(2).upper > best.renyi(2).upper
     assert (best * 2 + ny.Gaussian(1)).renyi(2).upper == pytest.approx(2 * best.renyi(2).upper + 1)
-    budget = ny.Filter("zcdp", Fraction(10)).after(best)
+    budget = Filter("zcdp", Fraction(10)).after(best)
     assert budget.spent == best.rho()
     for order in (1, 8):
-        spent = ny.Filter(f"renyi:{order}", Fraction(10)).after(best * 2).spent
+        spent = Filter(f"renyi:{order}", Fraction(10)).after(best * 2).spent
         assert spent == pytest.approx(2 * best.renyi(order).upper)
     assert ny.select_best(ny.Mechanism.nothing(), runs=GEOMETRIC).tradeoff().pure().upper == 0
 

@@ -43,8 +43,9 @@ class NeymanAccountant(PrivacyAccountant):
 
     Examples:
         >>> import neyman as ny
+        >>> from neyman.accounting.dp_accounting.accountant import NeymanAccountant
         >>> from dp_accounting import GaussianDpEvent
-        >>> accountant = ny.NeymanAccountant().compose(GaussianDpEvent(2), count=10)
+        >>> accountant = NeymanAccountant().compose(GaussianDpEvent(2), count=10)
         >>> round(accountant.get_epsilon(1e-6), 3)
         8.306
     """

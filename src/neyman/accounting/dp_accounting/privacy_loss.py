@@ -91,8 +91,9 @@ def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Me
 
     Examples:
         >>> import neyman as ny
+        >>> from neyman.accounting.dp_accounting.privacy_loss import from_dp_event
         >>> from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-        >>> ny.from_dp_event(PoissonSampledDpEvent(0.01, GaussianDpEvent(1)))
+        >>> from_dp_event(PoissonSampledDpEvent(0.01, GaussianDpEvent(1)))
         Gaussian(sigma=1.0, sensitivity=1).subsample(rate=0.01)
     """
     neighboring_of(neighboring)
@@ -127,7 +128,8 @@ def from_pld(
 
     Examples:
         >>> import neyman as ny
-        >>> f = ny.from_pld(ny.to_pld(ny.Laplace(1), interval=0.01), interval=0.01)
+        >>> from neyman.accounting.dp_accounting.privacy_loss import from_pld, to_pld
+        >>> f = from_pld(to_pld(ny.Laplace(1), interval=0.01), interval=0.01)
         >>> round(float(f.delta(epsilon=0.5)), 4)
         0.2212
 
@@ -172,7 +174,8 @@ def to_pld(
 
     Examples:
         >>> import neyman as ny
-        >>> round(float(ny.to_pld(ny.Laplace(1), interval=0.01).get_delta_for_epsilon(0.5)), 4)
+        >>> from neyman.accounting.dp_accounting.privacy_loss import to_pld
+        >>> round(float(to_pld(ny.Laplace(1), interval=0.01).get_delta_for_epsilon(0.5)), 4)
         0.2212
 
     Source: Doroshenko et al. 2022, "Connect the dots".

@@ -228,7 +228,8 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
 
     Examples:
         >>> import neyman as ny
-        >>> found = ny.edgeworth(ny.Laplace(20) * 400)
+        >>> from neyman.accounting.literature.approximations import edgeworth
+        >>> found = edgeworth(ny.Laplace(20) * 400)
         >>> round(found.delta(epsilon=2).value, 4)
         0.0198
 
@@ -258,7 +259,8 @@ def central_limit(mechanism: Described) -> Estimate:
 
     Examples:
         >>> import neyman as ny
-        >>> mu = ny.central_limit(ny.Laplace(20) * 400)
+        >>> from neyman.accounting.literature.approximations import central_limit
+        >>> mu = central_limit(ny.Laplace(20) * 400)
         >>> round(mu.value, 4)
         0.9919
 

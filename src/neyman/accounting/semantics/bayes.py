@@ -160,7 +160,8 @@ def posterior_ratios(
 
     Examples:
         >>> import neyman as ny
-        >>> found = ny.posterior_ratios(ny.gdp(1), [1, 2, 3], attacker="true-record")
+        >>> from neyman.accounting.semantics.bayes import posterior_ratios
+        >>> found = posterior_ratios(ny.gdp(1), [1, 2, 3], attacker="true-record")
         >>> [round(float(chance), 4) for chance in found]
         [0.5826, 0.1428, 0.0142]
     """
@@ -237,7 +238,8 @@ def posterior_chance(
 
     Examples:
         >>> import neyman as ny
-        >>> round(float(ny.posterior_chance(ny.gdp(1), prior=0.1, posterior=0.5)), 4)
+        >>> from neyman.accounting.semantics.bayes import posterior_chance
+        >>> round(float(posterior_chance(ny.gdp(1), prior=0.1, posterior=0.5)), 4)
         0.0195
     """
     p, q = check.exact("prior", prior), check.exact("posterior", posterior)

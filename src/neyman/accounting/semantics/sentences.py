@@ -376,7 +376,7 @@ def _capital(text: str) -> str:
 
 
 def belief(prior: Numeric, posterior: Numeric, probability: Numeric) -> str:
-    """Return how often a prior grows to more than a posterior, from ``ny.posterior_chance``.
+    """Return how often a prior grows to more than a posterior, from ``posterior_chance``.
 
     Args:
         prior: probability of a claim before the release, in (0, 1); printed rounded down.

@@ -60,11 +60,12 @@ def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction
 
     Examples:
         >>> import neyman as ny
-        >>> round(ny.posterior_distance(ny.pure("0.2"), chance=0.05).upper, 4)
+        >>> from neyman.accounting.semantics.statistical_distance import posterior_distance
+        >>> round(posterior_distance(ny.pure("0.2"), chance=0.05).upper, 4)
         0.0997
-        >>> round(ny.posterior_distance(ny.approximate("0.2", 1e-9), chance=0.05).upper, 4)
+        >>> round(posterior_distance(ny.approximate("0.2", 1e-9), chance=0.05).upper, 4)
         0.1201
-        >>> round(ny.posterior_distance(ny.gdp(0.1), chance=0.05).upper, 4)
+        >>> round(posterior_distance(ny.gdp(0.1), chance=0.05).upper, 4)
         0.2218
 
     Source: Kasiviswanathan and Smith 2014 (the comparison); [PO-12, PO-13, PO-14] (the bounds).

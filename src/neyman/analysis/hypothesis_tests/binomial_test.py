@@ -106,7 +106,8 @@ class BinomialTest:
 
     Examples:
         >>> import neyman as ny
-        >>> test = ny.BinomialTest(n=50, null="1/2", alternative="greater",
+        >>> from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
+        >>> test = BinomialTest(n=50, null="1/2", alternative="greater",
         ...                        budget=ny.approximate(1, "0.01"))
         >>> print(f"{test.power(truth=0.65, level=0.05):.4f}")
         0.6455

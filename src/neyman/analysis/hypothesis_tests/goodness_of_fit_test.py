@@ -62,7 +62,8 @@ class GoodnessOfFitTest:
 
     Examples:
         >>> import neyman as ny
-        >>> test = ny.GoodnessOfFitTest(["1/2", "1/4", "1/4"], n=1000, budget=ny.gdp(1))
+        >>> from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
+        >>> test = GoodnessOfFitTest(["1/2", "1/4", "1/4"], n=1000, budget=ny.gdp(1))
         >>> result = test.release(counts=[350, 300, 350])
         >>> result.rejects(level=0.01), result.p_value.lower == result.p_value.upper
         (True, True)

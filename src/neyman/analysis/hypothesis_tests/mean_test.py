@@ -72,7 +72,8 @@ class MeanTest:
 
     Examples:
         >>> import neyman as ny
-        >>> test = ny.MeanTest(null=0, n=3000, clip=3, alternative="greater", budget=ny.gdp(1))
+        >>> from neyman.analysis.hypothesis_tests.mean_test import MeanTest
+        >>> test = MeanTest(null=0, n=3000, clip=3, alternative="greater", budget=ny.gdp(1))
         >>> result = test.release([-0.5, 1.0, 0.5] * 1000)
         >>> result.rejects(level=0.01)
         True

@@ -65,7 +65,8 @@ class ProportionsTest:
 
     Examples:
         >>> import neyman as ny
-        >>> test = ny.ProportionsTest(n=(800, 700), alternative="two-sided", budget=ny.gdp(1))
+        >>> from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
+        >>> test = ProportionsTest(n=(800, 700), alternative="two-sided", budget=ny.gdp(1))
         >>> result = test.release(successes=(500, 250))
         >>> result.rejects(level=0.01), len(result.interval)
         (True, 2)

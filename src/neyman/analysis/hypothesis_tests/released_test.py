@@ -34,7 +34,8 @@ class TestResult:
 
     Examples:
         >>> import neyman as ny
-        >>> test = ny.BinomialTest(n=500, null="1/2", alternative="greater", budget=ny.gdp(1))
+        >>> from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
+        >>> test = BinomialTest(n=500, null="1/2", alternative="greater", budget=ny.gdp(1))
         >>> result = test.release(successes=320)
         >>> result.rejects(level=0.05), result.receipt["ledger"]["charged"]
         (True, 'nothing')

@@ -69,6 +69,7 @@ class Trained:
 
     Examples:
         >>> import neyman as ny
+        >>> from neyman.analysis.training.result import Trained
         >>> ledger = ny.throwaway(5, currency="renyi:8")
         >>> account = ledger.register(
         ...     "toy@1", protects="person", neighboring="add-remove", rows=1
@@ -78,7 +79,7 @@ class Trained:
         ...     mechanism=ny.DPSGD(n=4, batch=2, sigma=3, epochs=2), clip=2, step_size=0.1,
         ...     ledger=ledger, dataset="toy@1", out="trained-model",
         ... )
-        >>> again = ny.Trained.load("trained-model")
+        >>> again = Trained.load("trained-model")
         >>> bool((again.parameters == trained.parameters).all()), again.problems()
         (True, [])
         >>> round(float(again.tradeoff().power(level=0.05)), 3)

@@ -65,7 +65,8 @@ class Garbling:
 
     Examples:
         >>> import neyman as ny
-        >>> made = ny.garbling([0.8, 0.2], [0.2, 0.8], [0.6, 0.4], [0.4, 0.6])
+        >>> from neyman.curves.tradeoff.garbling import garbling
+        >>> made = garbling([0.8, 0.2], [0.2, 0.8], [0.6, 0.4], [0.4, 0.6])
         >>> made.exists, made.exact
         (True, ((Fraction(2, 3), Fraction(1, 3)), (Fraction(1, 3), Fraction(2, 3))))
     """
@@ -155,10 +156,11 @@ def garbling(
 
     Examples:
         >>> import neyman as ny
-        >>> ny.garbling([0.8, 0.2], [0.2, 0.8], [0.6, 0.4], [0.4, 0.6]).channel.round(3)
+        >>> from neyman.curves.tradeoff.garbling import garbling
+        >>> garbling([0.8, 0.2], [0.2, 0.8], [0.6, 0.4], [0.4, 0.6]).channel.round(3)
         array([[0.667, 0.333],
                [0.333, 0.667]])
-        >>> back = ny.garbling([0.6, 0.4], [0.4, 0.6], [0.8, 0.2], [0.2, 0.8])
+        >>> back = garbling([0.6, 0.4], [0.4, 0.6], [0.8, 0.2], [0.2, 0.8])
         >>> back.exists, back.test.power, back.test.matched
         (False, Fraction(4, 5), Fraction(3, 10))
 
