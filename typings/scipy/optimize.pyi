@@ -1,9 +1,10 @@
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+Array: TypeAlias = NDArray[np.float64]
 
 class OptimizeResult:
     x: Array

@@ -132,7 +132,9 @@ def _combined(node: ast.BinOp, left: object, right: object) -> object:
             return None
 
 
-def _calculated(node: ast.BinOp, a: Any, b: Any) -> int | float | Fraction:
+def _calculated(
+    node: ast.BinOp, a: int | float | Fraction, b: int | float | Fraction
+) -> int | float | Fraction:
     """Return what two numbers come to: exactly, but for a root and for what has an unknown.
 
     Raises:

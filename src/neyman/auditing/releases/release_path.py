@@ -8,13 +8,13 @@ the claimed curve (the method of Casacuberta and others 2026, arXiv 2602.17454, 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from neyman.auditing.rate_limits import checked_confidence, error_rates
 from neyman.auditing.releases.small_data import neighbors, refuse_unknown_parts
 from neyman.ledger.throwaway import throwaway
 from neyman.noise import SecureBits
+from neyman.noise.bits import Bits
 from neyman.numerics import check
 from neyman.numerics.rounding import below
 from neyman.publishing.plan.document import PLAIN_SOURCE
@@ -35,6 +36,8 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.release import add_noise
 from neyman.publishing.release import run as release_run
 from neyman.publishing.release.add_noise import Exact, noisy_part
+from neyman.publishing.release.folder import Staging
+from neyman.publishing.release.receipt_format import TablePart
 from neyman.publishing.release.table_files import parts
 from neyman.publishing.tables.forms import Form
 
@@ -48,6 +51,16 @@ COARSE, FINE = 1e-6, 1e-12  # by which the chance of a cell may be off
 
 
 _Draw = tuple[str, Fraction, Integers]
+
+
+class Noise(Protocol):
+    """A sampler of noise."""
+
+    def __call__(
+        self, sigma_squared: Fraction, size: int, bits: Bits, out: Integers | None = None
+    ) -> Integers:
+        """Return independent draws."""
+        ...
 
 
 @dataclass
@@ -156,13 +169,15 @@ def recording(record: Record) -> Generator[None]:
         add_noise.rounded_gaussian,
     )
 
-    def noted_write(stage: Any, tables: Any, exact: Exact, done: Any) -> Any:
+    def noted_write(
+        stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
+    ) -> list[TablePart]:
         record.forms, record.exact = tuple(tables), exact
         return write(stage, tables, exact, done)
 
-    def noted(name: str, draw: Any) -> Any:
+    def noted(name: str, draw: Noise) -> Noise:
         def draw_and_note(
-            sigma_squared: Fraction, size: int, bits: Any, out: Any = None
+            sigma_squared: Fraction, size: int, bits: Bits, out: Integers | None = None
         ) -> Integers:
             noise = draw(sigma_squared, size, bits, out)
             record.draws.append((name, sigma_squared, noise.copy()))
