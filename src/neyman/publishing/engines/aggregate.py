@@ -28,7 +28,6 @@ that does not use that dimension.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence

@@ -5,7 +5,6 @@ Each expression has one answer on all engines. The expressions that are the same
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import base64

@@ -15,7 +15,6 @@ nowhere else, and no digest is published.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

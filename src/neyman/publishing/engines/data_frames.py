@@ -5,7 +5,6 @@ once, into memory; only an Arrow Dataset is read where it lies.
 """
 
 # pyright: reportMissingTypeStubs=false
-
 from __future__ import annotations
 
 import os

@@ -1,7 +1,6 @@
 """Whether the schema of the data fits a plan, before any row is read."""
 
 # pyright: reportMissingTypeStubs=false
-
 from __future__ import annotations
 
 import re

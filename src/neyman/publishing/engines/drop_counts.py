@@ -6,7 +6,6 @@ after that step can differ.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections import Counter

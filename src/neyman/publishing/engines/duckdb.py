@@ -1,7 +1,6 @@
 """A DuckDB of our own: embedded, in memory, and on disk in a private folder where it must."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import os

@@ -1,7 +1,6 @@
 """Rows as whole numbers: the code of each key, the bin and the value that each query takes."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -19,7 +19,6 @@ fails on text that is not UTF-8). Spark writes a decimal without an exponent onl
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import re

@@ -8,7 +8,6 @@ custodian. A run reads by the marks that the plan declares, whatever the texts a
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import re

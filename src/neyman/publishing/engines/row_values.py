@@ -15,7 +15,6 @@ Each step has one answer on DuckDB, on Spark, and in plain Python:
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import operator

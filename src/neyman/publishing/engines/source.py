@@ -6,7 +6,6 @@ folder that only this user can read and that is removed with it.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import os

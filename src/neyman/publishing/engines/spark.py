@@ -15,7 +15,6 @@ which is before any row is read, the error repeats the last of it.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import os

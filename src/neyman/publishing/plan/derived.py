@@ -385,26 +385,9 @@ def _field(part: DerivePart | LookupPart) -> str:
 def _of_part(
     name: str, part: DerivePart, types: Mapping[str, ColumnType], errors: list[str]
 ) -> Derived | None:
-    given = [rule for rule in _RULES if getattr(part, rule) is not None]
-    needs = {"expression": ["range"], "cut": ["edges", "labels", "unknown"]}
-    needs |= {"map": ["to", "unknown"], "case": ["unknown"]}
-    if len(given) != 1:
-        errors.append(": give exactly one of expression, cut, map, or case")
-        return None
-    (rule,) = given
-    extra = [
-        name
-        for name in ("range", "edges", "labels", "to", "unknown")
-        if getattr(part, name) is not None and name not in needs[rule]
-    ]
-    if extra:
-        errors.append(f".{extra[0]}: does not go with {rule}; leave it out")
-        return None
-    if part.measurement_unit is not None and part.range is None:
-        errors.append(
-            f".measurement_unit = {show(part.measurement_unit)}: is for a column to sum; give its "
-            "range, or leave it out"
-        )
+    misfit = _misfit(part)
+    if misfit is not None:
+        errors.append(misfit)
         return None
     unknown = None if part.unknown == "drop" else part.unknown
     if part.expression is not None:
@@ -426,6 +409,31 @@ def _of_part(
         errors.append(".case: list at least one [condition, label]")
     _check_labels([label for *_, label in cases], errors)
     return Derived(name, "case", "", None, cases=cases, unknown=unknown)
+
+
+_FIELDS_OF_RULES = {
+    "expression": ["range"],
+    "cut": ["edges", "labels", "unknown"],
+    "map": ["to", "unknown"],
+    "case": ["unknown"],
+}
+
+
+def _misfit(part: DerivePart) -> str | None:
+    """What is wrong with the fields that are given."""
+    given = [rule for rule in _RULES if getattr(part, rule) is not None]
+    if len(given) != 1:
+        return ": give exactly one of expression, cut, map, or case"
+    (rule,) = given
+    for name in ("range", "edges", "labels", "to", "unknown"):
+        if getattr(part, name) is not None and name not in _FIELDS_OF_RULES[rule]:
+            return f".{name}: does not go with {rule}; leave it out"
+    if part.measurement_unit is not None and part.range is None:
+        return (
+            f".measurement_unit = {show(part.measurement_unit)}: is for a column to sum; give its "
+            "range, or leave it out"
+        )
+    return None
 
 
 def _of_expression(

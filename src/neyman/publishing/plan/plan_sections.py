@@ -70,9 +70,14 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     data["query"] = _relative(
         [dict(q) if check.is_mapping(q) else q for q in cast("Iterable[object]", queries)]
     )
+    return data | _summed_columns(data)
+
+
+def _summed_columns(data: Section) -> Section:
+    """The section of columns, with those to sum that it does not declare."""
     sections = [data.get(name, {}) for name in ("columns", "derive", "lookup")]
     if not all(isinstance(section, dict) for section in sections):
-        return data  # the plan's own check says what is right
+        return {}  # the plan's own check says what is right
     columns = dict(sections[0])
     calculated = {name for section in sections for name in section}
     for query in data["query"]:
@@ -82,7 +87,7 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
         for column in (query.get("column"), query.get("over")):
             if isinstance(column, str) and column not in calculated:
                 columns[column] = {"integer": True}
-    return data | {"columns": columns}
+    return {"columns": columns}
 
 
 def _relative(queries: Sequence[Any]) -> list[Any]:

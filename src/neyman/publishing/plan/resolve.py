@@ -285,25 +285,29 @@ def _hierarchy(
         except HierarchyError as error:
             problems.append(f"{where}.keys: {error}")
             return None
-        if part.unknown == "drop":
-            return hierarchy
-        unknown, levels = part.unknown, len(part.levels)
-        length, wanted = (1, (unknown,)) if isinstance(unknown, str) else (levels, unknown)
-        rows = [i for i, row in enumerate(hierarchy.rows) if row[-length:] == wanted]
-        if len(rows) == 1:
-            return replace(hierarchy, unknown=rows[0])
-        level = part.levels[-1]
-        reason = (
-            f"names {len(rows)} places; give its path, a list with a name for each level"
-            if rows
-            else f"must be 'drop' or a place of the level {level!r}; "
-            + suggest(
-                (wanted or ("",))[-1], ["drop", *dict.fromkeys(row[-1] for row in hierarchy.rows)]
-            )
-        )
-        problems.append(f"{where}.unknown = {show(part.unknown)}: {reason}")
-        return hierarchy
+        return _with_unknown(where, hierarchy, part.unknown, problems)
     return None
+
+
+def _with_unknown(
+    where: str, hierarchy: Hierarchy, unknown: str | tuple[str, ...], problems: list[str]
+) -> Hierarchy:
+    """The hierarchy with the place that rows of unlisted places count as."""
+    if unknown == "drop":
+        return hierarchy
+    length = 1 if isinstance(unknown, str) else len(hierarchy.levels)
+    wanted = (unknown,) if isinstance(unknown, str) else unknown
+    rows = [i for i, row in enumerate(hierarchy.rows) if row[-length:] == wanted]
+    if len(rows) == 1:
+        return replace(hierarchy, unknown=rows[0])
+    if rows:
+        reason = f"names {len(rows)} places; give its path, a list with a name for each level"
+    else:
+        known = ["drop", *dict.fromkeys(row[-1] for row in hierarchy.rows)]
+        reason = f"must be 'drop' or a place of the level {hierarchy.levels[-1]!r}; "
+        reason += suggest((wanted or ("",))[-1], known)
+    problems.append(f"{where}.unknown = {show(unknown)}: {reason}")
+    return hierarchy
 
 
 def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:

@@ -533,32 +533,34 @@ class _Reader:
         if name in ("column", "date"):
             return self.of_text(tree, name)
         if name in _PARTS_OF_DATE and len(tree.args) == 1:
-            part = self.value(tree.args[0])
-            if part.type != "date":
-                raise self.refuse(tree, f"{name} takes a date, and this is {_NAMES[part.type]}")
-            if part.op != "column":
-                raise self.refuse(tree, f"{name} takes a column; make its date a derived column")
-            low, high, steps = _PARTS_OF_DATE[name]
-            return Node(name, "number", (part,), None, low, high, 0, steps)
-        if name == "hour" and len(tree.args) == 1:
-            return self.hour(tree)
+            return self.part_of_date(tree, name)
         if name in TEXT_CHANGES and len(tree.args) == 1:
             return self.changed_text(tree, name)
-        if name == "period" and len(tree.args) == 2:
-            return self.period(tree)
-        if name == "clip" and len(tree.args) == 3:
-            return self.clip(tree)
-        if name == "starts" and len(tree.args) == 2:
-            part, start = self.value(tree.args[0]), self.value(tree.args[1])
-            if part.type != "text" or start.type != "text" or start.op != "literal":
-                raise self.refuse(tree, "starts takes a text column and a text, as 'J'")
-            return Node(name, "boolean", (part,), start.value, weight=3 + part.weight)
+        forms = {("hour", 1): self.hour, ("period", 2): self.period, ("starts", 2): self.starts}
+        forms["clip", 3] = self.clip
+        if (name, len(tree.args)) in forms:
+            return forms[name, len(tree.args)](tree)
         raise self.refuse(
             tree,
             "is no function; there are clip(x, low, high), starts(text, 'J'), lower(text), "
             "upper(text), strip(text), normalize(text), date('2024-12-31'), year(d), quarter(d), "
             "month(d), day(d), weekday(d), period(d, 'month'), hour(d), and column('name')",
         )
+
+    def part_of_date(self, tree: ast.Call, name: str) -> Node:
+        part = self.value(tree.args[0])
+        if part.type != "date":
+            raise self.refuse(tree, f"{name} takes a date, and this is {_NAMES[part.type]}")
+        if part.op != "column":
+            raise self.refuse(tree, f"{name} takes a column; make its date a derived column")
+        low, high, steps = _PARTS_OF_DATE[name]
+        return Node(name, "number", (part,), None, low, high, 0, steps)
+
+    def starts(self, tree: ast.Call) -> Node:
+        part, start = self.value(tree.args[0]), self.value(tree.args[1])
+        if part.type != "text" or start.type != "text" or start.op != "literal":
+            raise self.refuse(tree, "starts takes a text column and a text, as 'J'")
+        return Node("starts", "boolean", (part,), start.value, weight=3 + part.weight)
 
     def hour(self, tree: ast.Call) -> Node:
         part = self.value(tree.args[0])

@@ -159,24 +159,9 @@ def _shifts(plan: PlanModel, entry: Entry, change: _Change) -> Shifts | None:
     if entry.public is not None:
         return None
     query = plan.query(entry.query)
-    at = plan.hierarchy.depth(entry.level) if plan.hierarchy and entry.level != ALL else None
-    free = [plan.column(name) for name in query.by if name in change.columns]
-    moves = any(len(column.keys) > 1 or column.discover for column in free)
-    vanishes = any(column.unknown is None for column in free)
-    if plan.hierarchy and at is not None and change.below is not None:
-        moves |= at > change.below and _several(plan.hierarchy, at, change.below)
-        vanishes |= change.below < 0 and plan.hierarchy.unknown is None
-    column, _ = query.measured(entry.measure)
-    moves |= (
-        column in change.columns and len(query.bins or ()) > 2 and not query.inverse_sensitivity
-    )
-    # Another value may be the only one of its kind in the cell, or the cell may lose its last one.
-    vanishes |= entry.measure == "distinct" and column in change.columns
-    # A row that loses its number takes no part: it leaves the count of a mean as well [UN-10].
-    vanishes |= not change.columns.isdisjoint(query.required(entry.measure))
-    vanishes |= not _filter_columns(plan, query).isdisjoint(change.columns)
+    moves, vanishes = _moves(plan, query, entry, change), _vanishes(plan, query, entry, change)
     low, high = range_of(query, entry.measure)
-    varies = low < high and column in change.columns
+    varies = low < high and query.measured(entry.measure)[0] in change.columns
     if not (moves or vanishes or varies):
         return None
     if plan.rows_of(query) > 1:
@@ -185,6 +170,36 @@ def _shifts(plan: PlanModel, entry: Entry, change: _Change) -> Shifts | None:
     possible = (((most, most), moves), ((most,), vanishes), ((high - low,), varies))
     vectors = maximal(vector for vector, happens in possible if happens)
     return Shifts(vectors, max(sum(x * x for x in vector) for vector in vectors))
+
+
+def _moves(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> bool:
+    """Return True if the cell of a record can become another."""
+    free = [plan.column(name) for name in query.by if name in change.columns]
+    if any(len(column.keys) > 1 or column.discover for column in free):
+        return True
+    several_bins = len(query.bins or ()) > 2 and not query.inverse_sensitivity
+    if several_bins and query.measured(entry.measure)[0] in change.columns:
+        return True
+    if plan.hierarchy is None or entry.level == ALL or change.below is None:
+        return False
+    at = plan.hierarchy.depth(entry.level)
+    return at > change.below and _several(plan.hierarchy, at, change.below)
+
+
+def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> bool:
+    """Return True if the cell of a record can become none."""
+    if any(plan.column(name).unknown is None for name in query.by if name in change.columns):
+        return True
+    # Another value may be the only one of its kind in the cell, or the cell may lose its last one.
+    if entry.measure == "distinct" and query.measured(entry.measure)[0] in change.columns:
+        return True
+    # A row that loses its number takes no part: it leaves the count of a mean as well [UN-10].
+    deciding = {*query.required(entry.measure), *_filter_columns(plan, query)}
+    if not change.columns.isdisjoint(deciding):
+        return True
+    if plan.hierarchy is None or entry.level == ALL or change.below is None:
+        return False
+    return change.below < 0 and plan.hierarchy.unknown is None
 
 
 def _several(hierarchy: Hierarchy | None, lower: int, upper: int) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neyman.publishing.plan.derived import Rows
-from neyman.publishing.plan.document import PlanDocument, UnitPart, show, suggest
+from neyman.publishing.plan.document import PlanDocument, TablePart, UnitPart, show, suggest
 from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.query import Duplicates, Query
 
@@ -88,8 +88,7 @@ def _problems(document: PlanDocument) -> Iterator[str]:
             f"table = {document.table!r}: no query reads it; name a table there that a query reads"
         )
     folded: dict[str, str] = {document.table.casefold(): document.table}
-    columns: dict[str, str] = {}
-    calculated = {*document.derive, *document.lookup}
+    joined: set[str] = set()
     for name, part in document.tables.items():
         where = f"tables.{name}"
         if not name.strip():
@@ -105,17 +104,25 @@ def _problems(document: PlanDocument) -> Iterator[str]:
             )
         if not part.join and name not in queried:
             yield f"{where}: no query reads it, and no column is joined; leave it out, or use it"
-        if part.id in calculated:
-            yield f"{where}.id = {part.id!r}: is a derived column; name a column of the data"
-        for position, column in enumerate(part.join):
-            spot = f"{where}.join[{position}] = {show(column)}"
-            if column in calculated:
-                yield f"{spot}: is a derived column; join the columns that it is computed from"
-            elif column == document.unit.id:
-                yield f"{spot}: is unit.id, which the plan's table has; leave it out"
-            elif column in columns:
-                yield f"{spot}: is joined twice; rename it in one of the tables, or leave it out"
-            columns[column] = name
+        yield from _column_problems(where, part, document, joined)
+
+
+def _column_problems(
+    where: str, part: TablePart, document: PlanDocument, joined: set[str]
+) -> Iterator[str]:
+    """Report names of columns that a table cannot have; add those that it joins to ``joined``."""
+    calculated = {*document.derive, *document.lookup}
+    if part.id in calculated:
+        yield f"{where}.id = {part.id!r}: is a derived column; name a column of the data"
+    for position, column in enumerate(part.join):
+        spot = f"{where}.join[{position}] = {show(column)}"
+        if column in calculated:
+            yield f"{spot}: is a derived column; join the columns that it is computed from"
+        elif column == document.unit.id:
+            yield f"{spot}: is unit.id, which the plan's table has; leave it out"
+        elif column in joined:
+            yield f"{spot}: is joined twice; rename it in one of the tables, or leave it out"
+        joined.add(column)
 
 
 def read_by_queries(

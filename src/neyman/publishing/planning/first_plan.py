@@ -197,6 +197,19 @@ def _lines(
     protects: str,
     neighboring: Neighboring,
 ) -> Iterator[str]:
+    yield from _sections(name, schema, unit, protects, neighboring)
+    if any(kind is None for _, kind in schema.columns):
+        yield _UNTYPED
+    yield from _columns(schema, unit)
+    yield _CLOSING
+    numbers = [c for c, kind in schema.columns if kind is not None and _numeric(kind) and c != unit]
+    keyed = [c for c, _ in schema.columns if c != unit and c not in numbers]
+    yield from _more_queries(keyed[0] if keyed else "column", numbers[0] if numbers else "column")
+
+
+def _sections(
+    name: str, schema: Schema, unit: str | None, protects: str, neighboring: Neighboring
+) -> Iterator[str]:
     yield _OPENING
     yield "schema = 2"
     yield f"name = {_text(name)}"
@@ -221,8 +234,9 @@ def _lines(
         yield f"id = {_text(unit)}"
         yield "rows = 1                    # the most rows of each that count"
     yield ""
-    if any(kind is None for _, kind in schema.columns):
-        yield _UNTYPED
+
+
+def _columns(schema: Schema, unit: str | None) -> Iterator[str]:
     twice = Counter(column.casefold() for column, _ in schema.columns)
     for column, kind in schema.columns:
         if column == unit:
@@ -234,21 +248,21 @@ def _lines(
         else:
             yield from _column(column, kind)
         yield ""
-    yield _CLOSING
+
+
+def _more_queries(keyed: str, number: str) -> Iterator[str]:
     yield "# Rows without a number take no part in a mean and add nothing to a sum, as in SQL."
     yield "# unknown = 40 in a column replaces a missing number by 40."
-    numbers = [c for c, kind in schema.columns if kind is not None and _numeric(kind) and c != unit]
-    keyed = [c for c, _ in schema.columns if c != unit and c not in numbers]
     yield "# More queries; see the plan's reference for every measure:"
     yield "# [[query]]"
     yield '# name = "by key"'
     yield '# measure = "count"'
-    yield f"# by = [{_text(keyed[0] if keyed else 'column')}]      # a column with keys"
+    yield f"# by = [{_text(keyed)}]      # a column with keys"
     yield '# share = "1/2"'
     yield "# [[query]]"
     yield '# name = "average"'
     yield '# measure = "mean"'
-    yield f"# column = {_text(numbers[0] if numbers else 'column')}"
+    yield f"# column = {_text(number)}"
     yield "# clip = [0, 100]            # values outside count as the nearer end"
     yield '# share = "1/4"'
 

@@ -6,7 +6,6 @@ type alone says how a column is read, and a value of another kind is missing.
 """
 
 # pyright: reportMissingTypeStubs=false
-
 from __future__ import annotations
 
 import os

@@ -15,7 +15,6 @@ type can give it casts that run their code with the rights of the reader.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import secrets

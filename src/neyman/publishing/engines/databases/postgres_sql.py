@@ -12,7 +12,6 @@ Where the two differ, and what is written instead:
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 from typing import Any

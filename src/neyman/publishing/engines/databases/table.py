@@ -1,7 +1,6 @@
 """What a table in a database is to the engines: a server's tables are counted where they lie."""
 
 # pyright: reportMissingTypeStubs=false
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

@@ -9,7 +9,6 @@ A timestamp whose day is outside the years 1 to 9999 is missing.
 """
 
 # pyright: reportMissingTypeStubs=false
-
 from __future__ import annotations
 
 from bisect import bisect_left

@@ -15,7 +15,6 @@ Texts of ASCII or of common letters alone, which are most, take a shorter way.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import unicodedata

@@ -1,7 +1,6 @@
 """How many rows a join reads and drops, for the custodian alone."""
 
 # pyright: reportMissingTypeStubs=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping
