@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import neyman as ny
+from neyman.curves.tradeoff import queries
 from neyman.numerics.roots import falls_to
 
 TIGHT = 2e-12
@@ -48,6 +49,14 @@ def test_a_delta_goes_back_to_the_epsilon_that_it_came_from(name, epsilon):
     delta = curve.delta(epsilon=epsilon).upper
     if 0 < delta < 1:
         assert curve.epsilon(delta=delta).upper <= epsilon * (1 + TIGHT)
+
+
+def test_an_engine_that_remembers_nothing_searches_once(monkeypatch):
+    searches = []
+    search = queries._searched
+    monkeypatch.setattr(queries, "_searched", lambda *a: searches.append(a) or search(*a))
+    ny.RandomizedResponse(1, 4).shuffle(users=50).tradeoff().epsilon(delta=1e-3)
+    assert len(searches) == 1
 
 
 @pytest.mark.parametrize("root", [1e-8, 0.3, 7.0, 4e5])

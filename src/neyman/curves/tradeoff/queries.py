@@ -63,7 +63,9 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
     if profile.engine == Engine.CLOSED_FORM or not 0 < ends[1] < above(supremum):
         return ends
     with fresh_engines():
-        profile.log_delta(ends[1])
+        meets = profile.log_delta(ends[1])[1] + slack <= target
+        if meets and profile.log_delta(ends[1] * (1 - TIGHT))[1] + slack > target:
+            return ends  # what this engine would find, too
         return _searched(profile, target, slack, supremum, ends[1])
 
 
