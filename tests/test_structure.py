@@ -11,7 +11,7 @@ from pathlib import Path
 import neyman
 
 PACKAGE = Path(neyman.__file__).parent
-MOST_DELAYED = 10  # outside the command line, which delays imports to answer --help quickly
+MOST_DELAYED = 12  # outside the command line, which delays imports to answer --help quickly
 IMPORTS_BY_STRING = {
     "__init__.py": "a public name is imported at its first use; the stub types it",
     "former_modules.py": "a former path is a string by its nature",
@@ -20,7 +20,7 @@ IMPORTS_BY_STRING = {
 }
 OTHERS = {
     "CHECK", "PLDAccountant", "TRY_CAST", "True", "calibrate_dp_mechanism", "enable_progress_bar",
-    "eps_error", "font", "load_checkpoint", "pg_catalog", "size", "zoneinfo",
+    "eps_error", "font", "load_checkpoint", "ny", "pg_catalog", "size", "zoneinfo",
 }  # fmt: skip
 """Names of Python, SQL, and other libraries that docstrings put into backticks."""
 MOST_REPEATED = 4  # file names: two files of one name are one idea, as the two stores of a ledger

@@ -52,9 +52,12 @@ _WINGS = {
 FORMER_MODULES: dict[str, str] = {
     f"neyman.{name}": f"neyman.{wing}.{name}" for wing, names in _WINGS.items() for name in names
 } | {
-    f"neyman.profiles.{name}": f"neyman.curves.profiles.{family}.{name}"
-    for family, names in _PROFILE_FAMILIES.items()
-    for name in names
+    "neyman.estimators.namespace": "neyman.estimate",
+    **{
+        f"neyman.profiles.{name}": f"neyman.curves.profiles.{family}.{name}"
+        for family, names in _PROFILE_FAMILIES.items()
+        for name in names
+    },
 }
 """The new path of each package or file that moved; what lies below a package moved with it."""
 
