@@ -25,6 +25,7 @@ Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
 MOST_BYTES = 128 << 20  # of all results together
 LEAST = 512  # bytes of an entry beside what it holds
+NUMBER_BYTES = 32  # of a number in a tuple
 CELL = 8.0  # operations for each byte of a result
 
 
@@ -129,6 +130,8 @@ def _bytes(value: object, identities: set[int]) -> int:
         parts: Iterable[object] = cast("dict[object, object]", value).values()
     elif isinstance(value, tuple | list):
         parts = cast("Iterable[object]", value)
+        if value and isinstance(value[0], float | int):  # of numbers alone
+            return sys.getsizeof(cast("object", value)) + NUMBER_BYTES * len(value)
     elif type(value).__module__.startswith("neyman"):
         parts = vars(value).values() if hasattr(value, "__dict__") else ()
     else:

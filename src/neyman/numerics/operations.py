@@ -23,6 +23,7 @@ from neyman.numerics.bound import Bound
 
 __all__ = [
     "CALL",
+    "MOST_BATCHES",
     "Meter",
     "OperationLimit",
     "apart",

@@ -17,7 +17,7 @@ __all__ = [
     "unified",
 ]
 
-Neighboring = Literal["add-remove", "replace-one"]
+Neighboring = Literal["replace-one", "add-remove"]
 
 Relation = Literal["any", "add-remove", "replace-one"]
 """ "any" where a shift or a curve is all that is known."""

@@ -40,6 +40,7 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
+from neyman.numerics.operations import MOST_BATCHES, question_meter
 from neyman.numerics.rounding import exp_down, exp_up, log_of
 
 __all__ = [
@@ -174,9 +175,10 @@ def posterior_ratios(
         raise ValueError(f"counterfactual = {counterfactual!r} must be one of {known}")
     exact = [_exact_epsilon(e) for e in check.several("epsilons", epsilons)]
     f = _removal(guarantee) if counterfactual == "no-record" else _replacement(guarantee)
-    if attacker == "arbitrary-prior" and counterfactual != "predicted-record":
-        return two_factors(lambda at: _predicted(f, at, attacker), exact, _largest(f))
-    return _predicted(f.group(2) if counterfactual == "no-record" else f, exact, attacker)
+    with question_meter(MOST_BATCHES):  # one question: its searches share their engines
+        if attacker == "arbitrary-prior" and counterfactual != "predicted-record":
+            return two_factors(lambda at: _predicted(f, at, attacker), exact, _largest(f))
+        return _predicted(f.group(2) if counterfactual == "no-record" else f, exact, attacker)
 
 
 def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bound]:

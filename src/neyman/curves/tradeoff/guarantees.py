@@ -40,9 +40,16 @@ def _single(loss: Part) -> Tradeoff:
 
 
 def _defined(curve: Tradeoff, **numbers: Fraction) -> Tradeoff:
-    """A curve that nothing else has, with the exact numbers by name that it was made from."""
+    """Give a curve that nothing else has the exact numbers by name that it was made from."""
     object.__setattr__(curve, "definition", tuple(numbers.items()))
     return curve
+
+
+def _decimal(name: str, value: float | Fraction | str) -> Fraction:
+    """Return a number as a plan writes it: exact as a decimal of 17 digits, else its float."""
+    exact = check.exact(name, value)
+    near = float(exact)
+    return exact if exact == Fraction(f"{near:.17g}") else Fraction(repr(near))
 
 
 def perfect() -> Tradeoff:
@@ -102,7 +109,7 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
     loss = FiniteLoss(Fraction(1), (0,), (math.log1p(-share),), share, share)
     if exact:
         loss = response_loss(exact, failure=share)
-    return _defined(_single(loss), epsilon=exact, delta=check.exact("delta", delta))
+    return _defined(_single(loss), epsilon=exact, delta=_decimal("delta", delta))
 
 
 def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
@@ -167,7 +174,7 @@ def gdp(mu: float) -> Tradeoff:
         raise ValueError(f"mu = {mu!r} must be 0, or between 1e-150 and 1e150")
     if not mu * mu > 0:
         return perfect()
-    return _defined(_single(GaussianLoss(mu * mu)), gdp=check.exact("mu", given))
+    return _defined(_single(GaussianLoss(mu * mu)), gdp=_decimal("mu", given))
 
 
 def gdp_of_square(squared: Fraction) -> Tradeoff:
@@ -196,7 +203,7 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
     """
     exact = _rate("rho", rho)
     bare = _single(RenyiBound(exact)) if exact else perfect()
-    beside = {"delta": check.exact("delta", delta)} if delta else {}
+    beside = {"delta": _decimal("delta", delta)} if delta else {}
     return _defined(bare @ approximate(0, delta), zcdp=exact, **beside)
 
 
