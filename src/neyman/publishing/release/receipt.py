@@ -21,6 +21,7 @@ from neyman.curves.tradeoff.guarantees import zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
+from neyman.numerics.operations import MOST_BATCHES, question_meter
 from neyman.numerics.roots import bisect
 from neyman.publishing.plan.measurement import Entry, listed
 from neyman.publishing.plan.plan import Plan
@@ -173,20 +174,21 @@ class _Answers(NamedTuple):
 @lru_cache(maxsize=16)
 def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
     """Compute the numbers once for a run and a verification of one release."""
-    curve = mechanism.tradeoff()
-    # Dense at both ends, as the curve is steep.
-    levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
-    powers = dict(zip(asked := [*LEVELS, *NEAR, *levels], curve.powers(asked), strict=True))
-    return _Answers(
-        _points((level, powers[level]) for level in levels),
-        tuple(curve.epsilon(delta=d) for d in DELTAS),
-        curve.gdp(),
-        curve.zcdp(),
-        curve.advantage(),
-        tuple(powers[level] for level in LEVELS),
-        _posterior(curve) if replaced else (),
-        _points((level, powers[level]) for level in NEAR),
-    )
+    with question_meter(MOST_BATCHES):  # one question: its parts share their engines
+        curve = mechanism.tradeoff()
+        # Dense at both ends, as the curve is steep.
+        levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
+        powers = dict(zip(asked := [*LEVELS, *NEAR, *levels], curve.powers(asked), strict=True))
+        return _Answers(
+            _points((level, powers[level]) for level in levels),
+            tuple(curve.epsilon(delta=d) for d in DELTAS),
+            curve.gdp(),
+            curve.zcdp(),
+            curve.advantage(),
+            tuple(powers[level] for level in LEVELS),
+            _posterior(curve) if replaced else (),
+            _points((level, powers[level]) for level in NEAR),
+        )
 
 
 def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[PowerPoint, ...]:
@@ -231,15 +233,16 @@ def _about(plan: Plan, attributes: Sequence[str], within: str | None) -> dict[st
 
 @lru_cache(maxsize=64)  # where units have ids, most attributes move the same tables
 def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
-    curve = mechanism.tradeoff()
-    levels = (*LEVELS, *NEAR)
-    points = _points(zip(levels, curve.powers(levels), strict=True))
-    return {
-        "rho": Ends(**_ends(curve.zcdp())),
-        "power": points[: len(LEVELS)],
-        "curve": points[len(LEVELS) :],
-        "posterior": _posterior(curve),
-    }
+    with question_meter(MOST_BATCHES):
+        curve = mechanism.tradeoff()
+        levels = (*LEVELS, *NEAR)
+        points = _points(zip(levels, curve.powers(levels), strict=True))
+        return {
+            "rho": Ends(**_ends(curve.zcdp())),
+            "power": points[: len(LEVELS)],
+            "curve": points[len(LEVELS) :],
+            "posterior": _posterior(curve),
+        }
 
 
 def _posterior(curve: Tradeoff) -> tuple[PosteriorPoint, ...]:
