@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from fractions import Fraction
 from functools import wraps
 from threading import Lock
 from typing import NamedTuple, TypeVar, TypeVarTuple, cast
@@ -26,6 +27,7 @@ R = TypeVar("R")
 MOST_BYTES = 128 << 20  # of all results together
 LEAST = 512  # bytes of an entry beside what it holds
 NUMBER_BYTES = 32  # of a number in a tuple
+NUMBERS: set[type] = {bool, float, int, Fraction, type(None)}
 CELL = 8.0  # operations for each byte of a result
 
 
@@ -129,9 +131,12 @@ def _bytes(value: object, identities: set[int]) -> int:
     if isinstance(value, dict):
         parts: Iterable[object] = cast("dict[object, object]", value).values()
     elif isinstance(value, tuple | list):
-        parts = cast("Iterable[object]", value)
-        if value and isinstance(value[0], float | int):  # of numbers alone
-            return sys.getsizeof(cast("object", value)) + NUMBER_BYTES * len(value)
+        parts = row = cast("tuple[object, ...]", value)
+        kinds = {*map(type, row)}
+        if kinds <= NUMBERS:
+            return sys.getsizeof(row) + NUMBER_BYTES * len(row)
+        if kinds == {tuple}:  # rows of a table, which are alike
+            return sys.getsizeof(row) + len(row) * _bytes(row[0], set())
     elif type(value).__module__.startswith("neyman"):
         parts = vars(value).values() if hasattr(value, "__dict__") else ()
     else:

@@ -32,7 +32,13 @@ def order_key(value: object) -> tuple[Any, ...]:
     if isinstance(value, str):
         return 2, value
     if isinstance(value, tuple):
-        return 3, *map(order_key, cast("tuple[object, ...]", value))
+        entries = cast("tuple[object, ...]", value)
+        return 3, *[
+            (1, *map(str, entry.as_integer_ratio()))
+            if isinstance(entry, float) and entry - entry == 0  # finite: most entries are
+            else order_key(entry)
+            for entry in entries
+        ]
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"{value!r} has no canonical order: make its class a frozen dataclass")
     names = [field.name for field in fields(value) if field.compare]
