@@ -45,11 +45,10 @@ def _defined(curve: Tradeoff, **numbers: Fraction) -> Tradeoff:
     return curve
 
 
-def _decimal(name: str, value: float | Fraction | str) -> Fraction:
-    """Return a number as a plan writes it: exact as a decimal of 17 digits, else its float."""
-    exact = check.exact(name, value)
-    near = float(exact)
-    return exact if exact == Fraction(f"{near:.17g}") else Fraction(repr(near))
+def _decimal(value: float) -> Fraction:
+    """Return the shortest decimal of at most 17 digits that a bound is rounded up to a float from."""
+    texts = (f"{value:.{digits}g}" for digits in range(1, 18))
+    return next(Fraction(text) for text in texts if value in (float(text), above(Fraction(text))))
 
 
 def perfect() -> Tradeoff:
@@ -109,7 +108,7 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
     loss = FiniteLoss(Fraction(1), (0,), (math.log1p(-share),), share, share)
     if exact:
         loss = response_loss(exact, failure=share)
-    return _defined(_single(loss), epsilon=exact, delta=_decimal("delta", delta))
+    return _defined(_single(loss), epsilon=exact, delta=_decimal(share))
 
 
 def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
@@ -169,12 +168,12 @@ def gdp(mu: float) -> Tradeoff:
 
     Source: Dong, Roth and Su 2022, definition 2.6.
     """
-    given, mu = mu, check.non_negative("mu", mu)
+    mu = check.non_negative("mu", mu)
     if mu and not 1e-150 < mu < 1e150:
         raise ValueError(f"mu = {mu!r} must be 0, or between 1e-150 and 1e150")
     if not mu * mu > 0:
         return perfect()
-    return _defined(_single(GaussianLoss(mu * mu)), gdp=_decimal("mu", given))
+    return _defined(_single(GaussianLoss(mu * mu)), gdp=Fraction(repr(mu)))
 
 
 def gdp_of_square(squared: Fraction) -> Tradeoff:
@@ -203,7 +202,7 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
     """
     exact = _rate("rho", rho)
     bare = _single(RenyiBound(exact)) if exact else perfect()
-    beside = {"delta": _decimal("delta", delta)} if delta else {}
+    beside = {"delta": _decimal(_above("delta", delta))} if delta else {}
     return _defined(bare @ approximate(0, delta), zcdp=exact, **beside)
 
 
