@@ -46,7 +46,7 @@ def _defined(curve: Tradeoff, **numbers: Fraction) -> Tradeoff:
 
 
 def _decimal(value: float) -> Fraction:
-    """Return the shortest decimal of at most 17 digits that a bound is rounded up to a float from."""
+    """Return the shortest decimal, of at most 17 digits, that is rounded up to a float."""
     texts = (f"{value:.{digits}g}" for digits in range(1, 18))
     return next(Fraction(text) for text in texts if value in (float(text), above(Fraction(text))))
 
