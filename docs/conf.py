@@ -39,7 +39,6 @@ napoleon_custom_sections = [("Source", "notes_style"), ("Sources", "notes_style"
 napoleon_use_rtype = False  # "The release: what it has" names no type
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
-autodoc_preserve_defaults = True
 
 html_theme = "furo"
 html_static_path = ["site/static"]
