@@ -71,8 +71,32 @@ def test_a_stored_result_takes_the_operations_of_a_new_one():
             with engine_limit():
                 costly(3)
                 with pytest.raises(OperationLimit):
-                    costly(3)
+                    costly(4)
         assert meter.count == 120
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_question_pays_for_a_result_once_also_if_the_cache_loses_it(lost):
+    @array_cache
+    def inner(at: int) -> np.ndarray:
+        charge(5)
+        return np.zeros(at)
+
+    @array_cache
+    def outer(at: int) -> np.ndarray:
+        charge(60)
+        return inner(at)
+
+    counts: list[float] = []
+    for _ in range(2):
+        with question_meter() as meter:
+            inner(3)
+            for _ in range(3):
+                outer(3)
+                if lost:
+                    CACHE.clear()
+        counts.append(meter.count)
+    assert counts == [70, 70]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import mpmath
 
 import neyman
+from neyman.numerics.array_cache import CACHE
 
 SOURCE = Path(neyman.__file__).parent
 CORE = (
@@ -85,7 +86,11 @@ def without(*dropped: Slack) -> Iterator[None]:
             for statement in ast.parse(b"".join(lines)).body:
                 if inside & set(range(statement.lineno, (statement.end_lineno or 0) + 1)):
                     stack.enter_context(_replaced(file, statement))
-        yield
+        CACHE.clear()  # of results with the slacks, and then of those without them
+        try:
+            yield
+        finally:
+            CACHE.clear()
 
 
 @contextmanager

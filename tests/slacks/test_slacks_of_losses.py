@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from neyman.curves.losses import likelihood_ratio, piecewise_analytic
+from neyman.curves.losses import likelihood_ratio
 from neyman.curves.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
@@ -379,7 +379,6 @@ def test_a_ratio_of_a_sampled_step_keeps_its_digits_at_every_rate() -> None:
     but=(0, 3, 4),
 )
 def test_the_mass_of_the_largest_loss_that_is_sampled() -> Iterator[bool]:
-    piecewise_analytic._law.cache_clear()
     worst = [
         (133.07276379811202, 7.576525293626624e-71),
         (537.3106612216287, 0.0014104925824820634),

@@ -12,13 +12,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from fractions import Fraction
 from functools import wraps
+from itertools import chain
 from threading import Lock
 from typing import NamedTuple, TypeVar, TypeVarTuple, cast
 
 import numpy as np
 
 from neyman.numerics.arrays import Array
-from neyman.numerics.operations import CALL, charge, question_meter
+from neyman.numerics.operations import CALL, apart, charge, question_meter
 
 __all__ = ["CACHE", "array_cache", "counted"]
 
@@ -91,19 +92,28 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
         key = (function, args)
         known = CACHE.get(key)
         with question_meter() as meter:
+            if known is not None and key in meter.paid:
+                return cast("R", known.result)
             # What would stop on the way is computed again, and stops where it did.
             if known is not None and (
                 not meter.strict or meter.fits(known.operations, known.cells)
             ):
                 meter.add(known.operations, known.cells)
+                meter.paid.add(key)
                 return cast("R", known.result)
+            if key in meter.paid:  # the cache lost it meanwhile: it is not counted again
+                with apart():
+                    return function(*args)
             before, most_cells = meter.count + meter.spared, meter.most_cells
-            meter.most_cells = 0.0
+            # Within it all is counted, so that its operations do not depend on the question.
+            paid, meter.paid, meter.most_cells = meter.paid, set(), 0.0
             try:
                 result = function(*args)
             finally:
                 cells, meter.most_cells = meter.most_cells, max(most_cells, meter.most_cells)
+                meter.paid = paid
             operations = meter.count + meter.spared - before
+            meter.paid.add(key)
         if known is None:
             size = LEAST + _bytes((args, result), set())
             CACHE.put(key, _Entry(result, size, operations, cells))
@@ -135,7 +145,7 @@ def _bytes(value: object, identities: set[int]) -> int:
         kinds = {*map(type, row)}
         if kinds <= NUMBERS:
             return sys.getsizeof(row) + NUMBER_BYTES * len(row)
-        if kinds == {tuple}:  # rows of a table, which are alike
+        if kinds == {tuple} and _is_table(cast("tuple[tuple[object, ...], ...]", row)):
             return sys.getsizeof(row) + len(row) * _bytes(row[0], set())
     elif type(value).__module__.startswith("neyman"):
         parts = vars(value).values() if hasattr(value, "__dict__") else ()
@@ -143,3 +153,8 @@ def _bytes(value: object, identities: set[int]) -> int:
         return sys.getsizeof(value)
     own = sys.getsizeof(cast("object", value))
     return own + sum(_bytes(part, identities) for part in parts)
+
+
+def _is_table(rows: tuple[tuple[object, ...], ...]) -> bool:
+    """Return True if the rows are numbers, and equally many in each."""
+    return len({*map(len, rows)}) == 1 and {*map(type, chain(*rows))} <= NUMBERS

@@ -71,6 +71,7 @@ class Meter:
         starts: the count at which each owner of a share began.
         most_cells: those of the largest array.
         work: what the engines of the question have computed so far.
+        paid: keys of the results in the cache whose operations are counted.
     """
 
     most: float
@@ -83,6 +84,7 @@ class Meter:
     starts: dict[object, float] = field(default_factory=dict[object, float])
     most_cells: float = 0.0
     work: dict[object, object] = field(default_factory=dict[object, object])
+    paid: set[object] = field(default_factory=set[object])
 
     def add(self, count: float, cells: float) -> None:
         """Count operations, and refuse those beyond the most and arrays that are too large."""
