@@ -91,7 +91,7 @@ clean:  ## Remove what these commands have built.
 
 # Torch and Opacus take 6 GB: an environment of their own. CI runs the cases of a minute.
 TORCH ?= .venv-torch
-TORCH_TESTS ?= tests/with_torch tests/training
+TORCH_TESTS ?= tests/with_torch tests/analysis/training
 $(TORCH)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/$(INSTALL) '.[release,opacus]' $(TEST_PACKAGES) scikit-learn
