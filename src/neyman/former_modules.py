@@ -32,7 +32,7 @@ _PROFILE_FAMILIES = {
         "step_nodes",
     ),
 }
-_WINGS = {
+_SUBPACKAGES = {
     "accounting": ("integrations", "optimality", "semantics"),
     "analysis": ("estimators", "hypothesis_tests", "training"),
     "cli": ("demo",),
@@ -50,7 +50,9 @@ _WINGS = {
     ),
 }
 FORMER_MODULES: dict[str, str] = {
-    f"neyman.{name}": f"neyman.{wing}.{name}" for wing, names in _WINGS.items() for name in names
+    f"neyman.{name}": f"neyman.{package}.{name}"
+    for package, names in _SUBPACKAGES.items()
+    for name in names
 } | {
     "neyman.estimators.namespace": "neyman.estimate",
     **{

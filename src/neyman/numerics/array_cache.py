@@ -1,8 +1,9 @@
 """The one cache of the library: results that hold arrays, up to a limit in bytes.
 
 A function whose result is decided by its arguments, all of them values, is marked `array_cache`.
-All such functions share the limit, and the results that were used last are kept. A result counts
-its operations at every call, as when it was computed, so what was asked before decides no answer.
+All such functions share the limit, and the results that were used last are kept. A question counts
+the operations of a result once, whether it is stored or not, so what was asked before decides no
+answer.
 """
 
 from __future__ import annotations
