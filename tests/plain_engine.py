@@ -15,7 +15,7 @@ import pyarrow as pa
 from neyman.publishing.engines.aggregate import keys_of, rehearse, tables_of
 from neyman.publishing.engines.data_schema import check_schema, columns_needed
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.query import key_text
+from neyman.publishing.plan.column import key_text
 
 KEY = bytes(range(18))
 NUMBER = re.compile(r"-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?")

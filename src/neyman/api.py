@@ -10,13 +10,13 @@ from neyman import notebook
 from neyman.display.report.report import page
 from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
+from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.release.charged_call import Payer, opened
 from neyman.publishing.release.folder import Release, check_folder, resolved
 from neyman.publishing.release.private_key_files import check_key_files
 from neyman.publishing.release.run import (
     WAIT,
-    DataError,
     FirstRun,
     Pages,
     Progress,
@@ -24,8 +24,6 @@ from neyman.publishing.release.run import (
     check_key,
     copy_published,
 )
-
-__all__ = ["run"]
 
 _log = logging.getLogger("neyman")
 _BEFORE = "published before: nothing was charged, and the data were not read"

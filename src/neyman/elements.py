@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias, Union, cast
 
-__all__ = ["UNSEEN", "Element", "Node", "element", "joined"]
-
 Node: TypeAlias = Union["Element", str, Sequence["Node"]]
 """An element, a text, or a sequence of both."""
 

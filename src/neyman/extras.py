@@ -7,8 +7,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-__all__ = ["EXTRAS", "advice", "library_warnings", "require"]
-
 EXTRAS = {
     "anywidget": "notebook",
     "apsw": "release",

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from importlib.abc import Loader
 
-__all__ = ["FORMER_MODULES", "add_former_modules", "current_module"]
-
 _PROFILE_FAMILIES = {
     "closed_forms": ("bounded_range_releases", "closed_form"),
     "contour": ("complement_line", "continuous_parts", "contour"),

@@ -10,8 +10,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-__all__ = ["FORMER_NAMES", "current_value", "former_arguments"]
-
 _T = TypeVar("_T")
 _MODULES = {
     "accounting.dp_accounting.accountant": ("NeymanAccountant",),

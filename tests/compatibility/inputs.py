@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from neyman.accounting.dp_accounting.dp_events import Neighboring
+from neyman.numerics.relation import Neighboring
 
 __all__ = ["DATA", "DP_EVENTS", "MORE_MECHANISMS", "PLANS", "RELEASED", "table", "write_plans"]
 

@@ -22,8 +22,6 @@ from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import up
 
-__all__ = ["Option", "Options", "alike"]
-
 Problem = Literal["mean", "median", "histogram"]
 
 STEPS = 1000  # of an interval, on which values are rounded for integer noise

@@ -15,8 +15,6 @@ from neyman.former_names import former_arguments
 from neyman.numerics import check
 from neyman.numerics.roots import bisect, bisect_integers, zero
 
-__all__ = ["Budget", "calibrate", "calibrate_exact"]
-
 WIDEST = 1e15
 TOLERANCE = 2e-10  # relative
 FAR = 1e3  # an excess beyond which no one looks

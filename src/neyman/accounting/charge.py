@@ -20,8 +20,6 @@ from neyman.curves.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics.rounding import up
 
-__all__ = ["charge"]
-
 
 @runtime_checkable
 class Revealing(Protocol):

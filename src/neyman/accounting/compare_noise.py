@@ -25,8 +25,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 
-__all__ = ["TAILS", "Alike", "Comparison", "Kind", "alike", "error_of"]
-
 Kind = Gaussian | Laplace | DiscreteGaussian | DiscreteLaplace | RoundedGaussian | CanonicalNoise
 
 TAILS = (0.05, 0.001, 1e-9)

@@ -18,16 +18,6 @@ from neyman.numerics import check
 if TYPE_CHECKING:
     from neyman.curves.tradeoff.tradeoff import Tradeoff
 
-__all__ = [
-    "Costs",
-    "Currency",
-    "Families",
-    "GdpMuSquared",
-    "PureEpsilon",
-    "RenyiEpsilon",
-    "ZcdpRho",
-]
-
 Amount = Fraction | float
 """Never below the truth; inf where no finite amount pays."""
 

@@ -29,8 +29,6 @@ from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.rounding import above
 
-__all__ = ["Filter", "Odometer"]
-
 Amount = Fraction | float | str
 Cost = Mechanism | Amount | tuple[Amount, Amount]
 

@@ -25,8 +25,6 @@ from neyman.noise.bits import Bits
 from neyman.noise.parameters import source
 from neyman.numerics import check
 
-__all__ = ["PersonalFilter"]
-
 LARGEST = 1 << 20  # of a number in a vector
 WIDEST = 1 << 22  # of the numbers in a vector: their squares add up to at most 2^62
 MOST_USED = 1 << 62

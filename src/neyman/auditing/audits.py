@@ -20,8 +20,6 @@ from neyman.numerics import check
 from neyman.numerics.relation import Relation, relation_of
 from neyman.numerics.rounding import below
 
-__all__ = ["counts", "one_run", "scores", "search"]
-
 T = TypeVar("T")
 MOST = 10**9  # runs or canaries
 MIXED_UP = 6  # standard deviations below one half

@@ -28,8 +28,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import below
 
-__all__ = ["SearchEvidence", "searched"]
-
 T = TypeVar("T")
 LEAST_RUNS, MOST_RUNS = 40, 10**7
 

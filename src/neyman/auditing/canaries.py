@@ -17,8 +17,6 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.relation import Neighboring, neighboring_of
 
-__all__ = ["Canaries", "canaries"]
-
 MOST = 10**5  # canaries, or silent parameters
 LEAST = 1e-300  # below the mean square of any noise
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from neyman.numerics.arrays import Array
 
-__all__ = ["key_of"]
-
 Key = tuple[Any, ...]
 """What can be looked up: the name of a kind, and what is alike in equal canaries."""
 EXACT = 2.0**53  # whole numbers below it are floats

@@ -30,8 +30,6 @@ from neyman.numerics.rounding import below
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Evidence", "ManyRuns", "OneRun", "claimed_curve"]
-
 SPECIAL = 64 * UNIT  # relative error of SciPy's ndtri, with room
 
 

@@ -21,8 +21,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_binomial
 from neyman.numerics.roots import bisect
 
-__all__ = ["Guesses", "approximate_level", "gaussian_level", "polygon_level"]
-
 Level = Callable[[float], float]
 """A bound from below on the least level at which a test has a power."""
 

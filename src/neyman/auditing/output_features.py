@@ -12,8 +12,6 @@ import numpy as np
 
 from neyman.numerics.arrays import Array
 
-__all__ = ["Features", "Learner", "Score", "check_learner", "features_of", "scores_by_name"]
-
 MOST_NUMBERS = 32  # of an output that are looked at one by one
 MOST_PAIRED = 8  # of which all differences are looked at too
 BINS = 24

@@ -18,16 +18,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_binomial
 from neyman.numerics.roots import bisect
 
-__all__ = [
-    "all_counts",
-    "anytime_limit",
-    "checked_confidence",
-    "clopper_pearson",
-    "error_rates",
-    "proposed_limits",
-    "tail_above",
-]
-
 TERMS = 4096  # of a tail that are added at once
 LEAST = 1e-300  # what is below it counts as this
 MOST_EXACT = 2000  # trials, of which each count has a limit

@@ -19,8 +19,6 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import below
 
-__all__ = ["best_threshold", "checked_scores", "error_limits", "likelihood_ratio", "lira"]
-
 MIXED_UP = -6.0  # standard deviations of the rank sum; chance finds it once in a billion audits
 LEAST_DEVIATION = 1e-12
 MOST_SCORE = 1e100  # so that squares stay within floats

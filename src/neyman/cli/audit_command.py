@@ -12,8 +12,6 @@ from neyman.cli.terminal import Json, answer, failing, out, working
 if TYPE_CHECKING:
     from neyman.auditing.releases.release_path import ReleaseAudit
 
-__all__ = ["audit"]
-
 
 def audit(
     plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],

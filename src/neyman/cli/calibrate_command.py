@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.planning.accuracy import TableError
 
-__all__ = ["Calibration", "at_error", "at_promise", "figure"]
-
 FACTORS = tuple(4.0**k for k in (-3, -2, -1, 0, 1, 2, 3))  # of 1/rho: errors of 1/8 to 8
 MIDDLE = 1000  # rows in a cell, at which a ratio's error is told
 

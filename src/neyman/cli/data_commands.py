@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.release.data_check import DataCheck
 
-__all__ = ["data_app", "reading_rule"]
-
 USE = (
     "Correct the data with it. Do not choose keys, clips, or bounds by it: a plan is published, "
     "and what it was chosen by is not protected."

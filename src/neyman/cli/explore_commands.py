@@ -11,8 +11,6 @@ import typer
 
 from neyman.cli.terminal import failing, out, working
 
-__all__ = ["explore"]
-
 
 def explore(
     file: Annotated[

@@ -15,8 +15,6 @@ from neyman.mechanisms.optimal_marginals import MarginalStrategy
 from neyman.mechanisms.registry import COMBINATORS, MODULES
 from neyman.numerics import check
 
-__all__ = ["MECHANISMS", "mechanism_from"]
-
 OTHERS = ("optimal_marginals", "select_best", "Runs")
 """Public functions that return a mechanism under another name, and what they take."""
 

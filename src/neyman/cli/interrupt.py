@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["end"]
-
 _MESSAGE = "before anything was done"
 _DOCUMENT = f'{{"error": "{_MESSAGE}", "exit_code": 4, "meaning": "interrupted"}}\n'
 

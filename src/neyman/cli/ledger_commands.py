@@ -17,8 +17,6 @@ from neyman.cli.terminal import Json, answer, check_suffix, failing, out, workin
 if TYPE_CHECKING:
     from neyman.ledger.ledger import Ledger
 
-__all__ = ["ledger_app"]
-
 ledger_app = typer.Typer(help="Manage and audit privacy budgets.", no_args_is_help=True)
 
 Place = Annotated[str, typer.Argument(help="The ledger: a path, or postgresql://...")]

@@ -16,8 +16,6 @@ from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, Entry
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field
 
-__all__ = ["account_dict", "entry_dict", "history", "history_list", "standing", "standing_dict"]
-
 _MOST_ENTRIES, _MOST_LISTS = 20_000, 60
 # The fields that a history shows of each kind of event, by their type.
 _NUMBERED = {"finish": ("published", "entry")}

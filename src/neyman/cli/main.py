@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from neyman.accounting.calibrate import Budget
     from neyman.publishing.release.folder import Release
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     help="Measure, calibrate, publish, and verify differential privacy.",
     no_args_is_help=True,

@@ -14,8 +14,6 @@ try:
 except ImportError:  # Windows
     resource = None
 
-__all__ = ["at_most"]
-
 _STATUS = Path("/proc/self/status")
 
 

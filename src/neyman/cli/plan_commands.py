@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from neyman.publishing.planning.accuracy import TableError
     from neyman.publishing.release.receipt_format import Scenario
 
-__all__ = ["calibrate_plan", "plan_app"]
-
 LEAST_SAVED = 0.05  # of the squared error: less is not worth a word
 MOST_CELLS, MOST_TABLES = 100_000, 30
 

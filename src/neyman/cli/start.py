@@ -6,8 +6,6 @@ import signal
 
 from neyman.cli.interrupt import end
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Load the command line, run it, and exit with its code."""

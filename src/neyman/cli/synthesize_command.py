@@ -12,8 +12,6 @@ from neyman.cli.terminal import Json, answer, check_suffix, columns, failing, ou
 if TYPE_CHECKING:
     from neyman.publishing.synthetic.rows_from_tables import SyntheticRows
 
-__all__ = ["synthesize"]
-
 
 def synthesize(
     folder: Annotated[Path, typer.Argument(help="The folder of a release.")],

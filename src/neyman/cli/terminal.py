@@ -25,26 +25,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = [
-    "CHARGED",
-    "CODES",
-    "Json",
-    "answer",
-    "bound_tables",
-    "check_suffix",
-    "columns",
-    "ends",
-    "failed",
-    "failing",
-    "out",
-    "progress",
-    "standard_streams",
-    "text_cell",
-    "warn",
-    "working",
-    "writing",
-]
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 CODES = {

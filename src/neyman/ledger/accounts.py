@@ -13,16 +13,6 @@ from neyman.ledger.units import DELTA, UNIT, units_up
 from neyman.ledger.validation import names, replacement
 from neyman.numerics.relation import Neighboring
 
-__all__ = [
-    "Purse",
-    "Situation",
-    "Terms",
-    "account_of",
-    "admit",
-    "registered",
-    "situation",
-]
-
 
 class Terms(NamedTuple):
     """What a dataset version is registered with."""

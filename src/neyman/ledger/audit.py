@@ -26,8 +26,6 @@ from neyman.ledger.rows import (
 from neyman.ledger.units import DELTA, units_down, units_up
 from neyman.numerics.canonical_order import order_key
 
-__all__ = ["Audit", "audit", "behind"]
-
 _MOST_PROBLEMS = 50
 _Pair = tuple[str, str]
 _Purse = tuple[str, str, str]

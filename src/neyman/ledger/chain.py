@@ -25,18 +25,6 @@ from neyman.ledger.records import LedgerError
 from neyman.storage.locks import lock
 from neyman.storage.reading import read_file
 
-__all__ = [
-    "KINDS",
-    "START",
-    "Checkpoint",
-    "digest",
-    "line_around",
-    "line_between",
-    "line_of",
-    "now_utc",
-    "write_checkpoint",
-]
-
 KINDS = ("ledger", "location", "account", "allocation", "reserve", "begin", "void", "finish")
 START = "0" * 64
 _MOST = 400  # bytes of a checkpoint's file

@@ -47,8 +47,6 @@ from neyman.ledger.records import LedgerError
 from neyman.ledger.units import MOST
 from neyman.numerics.relation import Neighboring
 
-__all__ = ["MOST_ROWS", "TABLES", "VERSION", "Reservation", "Store", "Transaction", "unlike"]
-
 VERSION = 2
 """Of the tables and rules here; a store refuses a newer one and brings an older one up to date."""
 

@@ -17,8 +17,6 @@ from neyman.ledger.rows import (
     typed_rows,
 )
 
-__all__ = ["entries_of", "entry_of", "hashes_of", "meant", "publisher_of"]
-
 _QUERY = (
     "SELECT e.id, e.dataset, e.key, e.state, e.holder, e.part, r.line, f.line FROM entry e"
     " JOIN event r ON r.number = e.event LEFT JOIN event f ON f.number = e.ended"

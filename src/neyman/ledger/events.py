@@ -13,8 +13,6 @@ from neyman.ledger.published_files import digest_of
 from neyman.ledger.records import LedgerError
 from neyman.ledger.rows import Damage, fields, one_row, typed, typed_field, typed_rows
 
-__all__ = ["Writer", "checkpoint_of", "ledger_id", "lines", "paged", "settle"]
-
 _LAST = "SELECT number, hash FROM event ORDER BY number DESC LIMIT 1"
 _FIRST = "SELECT line FROM event WHERE number = 1"
 

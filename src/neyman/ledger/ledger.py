@@ -40,8 +40,6 @@ from neyman.ledger.validation import (
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
 
-__all__ = ["Ledger"]
-
 _PAGE = 1000  # events read in one transaction
 
 

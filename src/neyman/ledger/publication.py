@@ -16,8 +16,6 @@ from neyman.ledger.published_files import check_files, pieces
 from neyman.ledger.records import Entry, LedgerError
 from neyman.ledger.rows import typed_rows
 
-__all__ = ["count_steps", "publish", "steps_of"]
-
 _STEPS = "steps"  # the attempt and the path of an empty piece whose number is that of the steps
 _BATCH = 8  # pieces stored in one transaction, so that other writers get their turn
 

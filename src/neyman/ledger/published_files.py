@@ -17,8 +17,6 @@ from neyman.storage.reading import open_file
 if TYPE_CHECKING:
     from neyman.ledger.database import Store, Transaction
 
-__all__ = ["PIECE", "StoredFiles", "check_files", "digest_of", "inside", "pieces", "stored"]
-
 PIECE = 1 << 20
 
 

@@ -11,17 +11,6 @@ from neyman.accounting.currency import Currency
 from neyman.accounting.semantics.digits import many, plain, plain_decimal
 from neyman.numerics.relation import Neighboring
 
-__all__ = [
-    "Account",
-    "BudgetRefused",
-    "ChargedError",
-    "Entry",
-    "LedgerError",
-    "Part",
-    "State",
-    "describe_unit",
-]
-
 _DELTA_CAP = (
     "The cap is the --delta-cap with which `neyman ledger create` or `neyman ledger allocate` "
     "registered it (delta_cap= in Python), and it does not change."

@@ -16,21 +16,6 @@ from typing import Any, cast
 from neyman.ledger.database import MOST_ROWS, Transaction
 from neyman.ledger.records import LedgerError
 
-__all__ = [
-    "Damage",
-    "damaged",
-    "fields",
-    "fraction",
-    "hashes",
-    "json_value",
-    "one_row",
-    "rational",
-    "texts",
-    "typed",
-    "typed_field",
-    "typed_rows",
-]
-
 Kind = type | UnionType
 _RATIO = re.compile(r"-?[0-9]{1,1300}/[0-9]{1,1300}")
 

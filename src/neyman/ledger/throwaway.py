@@ -11,8 +11,6 @@ from neyman.ledger.validation import account_terms
 from neyman.numerics.relation import Neighboring
 from neyman.storage.private_folder import private_folder
 
-__all__ = ["NOTICE", "Throwaway", "throwaway"]
-
 NOTICE = (
     "THROWAWAY LEDGER: for trying things. The ledger vanishes with its process, and nothing limits"
     " what all sessions together reveal. Do not publish this."

@@ -16,8 +16,6 @@ from pathlib import Path
 from neyman.ledger.records import LedgerError
 from neyman.storage.locks import lock, names
 
-__all__ = ["file_turn", "waited"]
-
 
 @contextmanager
 def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-__all__ = ["DELTA", "MOST", "MOST_CAP", "UNIT", "units_down", "units_up"]
-
 UNIT = 720_720 * 10**6
 """How many units make 1 of a currency."""
 DELTA = 720_720 * 10**12

@@ -8,8 +8,6 @@ from pathlib import Path
 from neyman.ledger.database import Store
 from neyman.ledger.sqlite.store import SQLiteFile
 
-__all__ = ["store_at"]
-
 
 def store_at(url: str | os.PathLike[str], wait: float) -> Store:
     """The store that a url names; nothing is opened.

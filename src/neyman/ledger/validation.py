@@ -18,19 +18,6 @@ from neyman.ledger.units import DELTA, MOST_CAP, UNIT, units_down, units_up
 from neyman.numerics import check
 from neyman.numerics.relation import NEIGHBORING, Neighboring
 
-__all__ = [
-    "account_terms",
-    "allocation_terms",
-    "amount",
-    "names",
-    "ratio",
-    "replacement",
-    "reservation_terms",
-    "same_terms",
-    "text",
-    "unit_of",
-]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST_PARTS = 10_000

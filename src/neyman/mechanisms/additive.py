@@ -32,14 +32,6 @@ from neyman.mechanisms.description import (
 from neyman.numerics import check
 from neyman.numerics.whitening import Matrix, whitened_norm
 
-__all__ = [
-    "DiscreteGaussian",
-    "DiscreteLaplace",
-    "Gaussian",
-    "Laplace",
-    "shifts_or_norm",
-]
-
 MOST_SHIFT = 100_000
 MOST_MOVE = 10**12
 

@@ -29,7 +29,6 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.relation import NEIGHBORING, Neighboring, Relation, relation_of
 
-__all__ = ["Composed", "Mechanism", "StandIn", "bracketed"]
 # Fields whose text is no number.
 NAMES = ("type", "neighboring", "relation", "noise", "sampling", "protects", "against")
 # Names of arguments that mean one thing, here and in other libraries.

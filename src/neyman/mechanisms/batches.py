@@ -14,8 +14,6 @@ from neyman.noise.rejection import uniform
 from neyman.noise.row_draws import coins, order, subset
 from neyman.numerics import check
 
-__all__ = ["Batches", "Sampled", "draws", "pieces"]
-
 Rows = NDArray[np.int64]
 
 

@@ -20,8 +20,6 @@ from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.relation import Relation
 
-__all__ = ["Choice"]
-
 Parts = tuple[tuple[float, Mechanism], ...]
 
 

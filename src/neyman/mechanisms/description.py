@@ -12,29 +12,6 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 from neyman.curves.losses.finite import LEAST_EPSILON, MOST_EPSILON
 from neyman.numerics import check
 
-__all__ = [
-    "COUNT",
-    "EPSILON",
-    "EXACT_POSITIVE",
-    "LEAST_SHARE",
-    "MOST_COUNT",
-    "NON_NEGATIVE",
-    "NUMBER",
-    "POSITIVE",
-    "PROBABILITY",
-    "TRUTH",
-    "UNLESS_NORM",
-    "Description",
-    "exact_variance",
-    "form",
-    "from_json_number",
-    "integer",
-    "probability",
-    "pure_epsilon",
-    "rational",
-    "to_json",
-]
-
 MOST_COUNT = 10**18  # of releases, and of records
 LEAST_SHARE = 1e-300  # below, what is derived from it leaves the floats
 Keep = Callable[[str, object], object]

@@ -14,8 +14,6 @@ from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES, Neighboring
 
-__all__ = ["DPSGD", "SAMPLINGS"]
-
 RELATION: dict[str, Neighboring] = {
     "poisson": "add-remove",
     "allocated": "add-remove",

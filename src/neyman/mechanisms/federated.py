@@ -15,8 +15,6 @@ from neyman.mechanisms.description import COUNT, POSITIVE, PROBABILITY, TRUTH, i
 from neyman.numerics.relation import Neighboring
 from neyman.numerics.rounding import below
 
-__all__ = ["Federated"]
-
 PROTECTS = ("record", "client")
 AGAINST = ("server", "clients", "public")
 

@@ -13,8 +13,6 @@ from neyman.mechanisms.base import MOST_COUNT, Mechanism
 from neyman.mechanisms.description import PROBABILITY, integer, rational
 from neyman.numerics.relation import RELATIONS, Relation
 
-__all__ = ["NonPrivate", "RandomSubset"]
-
 
 @dataclass(frozen=True)
 class NonPrivate(Mechanism):

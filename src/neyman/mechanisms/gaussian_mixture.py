@@ -15,8 +15,6 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import probability, rational
 from neyman.numerics import check
 
-__all__ = ["GaussianMixture", "check_sum"]
-
 SUM_SLACK = 1e-9  # by which probabilities that were given as floats may miss one
 MOST_DISTANCE = 1e3  # beyond it nothing is hidden anyway
 

@@ -15,8 +15,6 @@ from neyman.mechanisms.additive import shifts_or_norm
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import EXACT_POSITIVE, UNLESS_NORM, integer, pure_epsilon
 
-__all__ = ["InverseSensitivity"]
-
 
 @dataclass(frozen=True, init=False)
 class InverseSensitivity(Mechanism):

@@ -27,13 +27,6 @@ from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
 from neyman.numerics import check
 from neyman.numerics.rounding import below, down, up
 
-__all__ = [
-    "NoisyCyclicGradientDescent",
-    "NoisyGradientDescent",
-    "NoisyStochasticGradientDescent",
-    "contraction",
-]
-
 DIGITS = 60
 NEAR_ONE = Decimal("1e-20")  # of 1 - c: below it is 0, lest the digits of 1 - c^t be lost
 LEAST_GAP = 1e-140  # of what is forgotten: less would leave the floats

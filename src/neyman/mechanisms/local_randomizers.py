@@ -26,8 +26,6 @@ from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 
-__all__ = ["CategoryResponse", "Encoding", "HadamardResponse", "UnaryEncoding"]
-
 WORD = 1 << 64
 MOST_CATEGORIES = 1 << 20
 MOST_EPSILON = 40  # beyond it 64 bits do not tell a lie from none

@@ -44,8 +44,6 @@ from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring, neighboring_of, size_known
 
-__all__ = ["MOST_PARTS", "Estimate", "Marginals", "checked_sizes", "ordered", "share"]
-
 MOST_ATTRIBUTES = 64
 MOST_PARTS = 1 << 17
 FINE = 20  # bits of the least variance: with less, whole numbers cost more than 3e-6 in mu

@@ -29,17 +29,6 @@ from numpy.typing import NDArray
 
 from neyman.numerics.relation import Neighboring
 
-__all__ = [
-    "Part",
-    "few_changes",
-    "isomorphic",
-    "largest",
-    "largest_shift",
-    "shift_squared",
-    "subsets",
-    "worst_change",
-]
-
 Part = tuple[str, ...]
 """Attributes by name, in the order in which their sizes were given."""
 

@@ -51,8 +51,6 @@ from neyman.mechanisms.marginals_sensitivity import (
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES, Neighboring, neighboring_of, size_known
 
-__all__ = ["Compared", "MarginalStrategy", "optimal_marginals"]
-
 Floats = NDArray[np.float64]
 
 TOLERANCE = 1e-4

@@ -21,8 +21,6 @@ from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
 from neyman.numerics.rounding import below
 
-__all__ = ["PersonalBudgets"]
-
 MOST_BUDGETS = 1000
 
 

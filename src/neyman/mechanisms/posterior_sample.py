@@ -23,8 +23,6 @@ from neyman.numerics import check
 from neyman.numerics.relation import MOVES, Neighboring, neighboring_of
 from neyman.numerics.rounding import above, up
 
-__all__ = ["PosteriorSample"]
-
 SLACK = 1e-9  # relative, above the errors of ndtr and ndtri at |x| < 40 [PS-2]
 MOST_RATIO, MOST_MOVE = Fraction(10) ** 300, 10**150
 

@@ -22,8 +22,6 @@ from neyman.mechanisms.description import (
     rational,
 )
 
-__all__ = ["ExponentialMechanism", "ReportNoisyMax", "SparseVector"]
-
 NOISES = ("laplace", "gumbel", "exponential")
 MOST_ANSWERS = 10**9
 

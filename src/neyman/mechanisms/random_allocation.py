@@ -13,8 +13,6 @@ from neyman.mechanisms.base import Mechanism, bracketed
 from neyman.mechanisms.description import form, integer
 from neyman.numerics.rounding import below
 
-__all__ = ["RandomAllocation"]
-
 MOST_BATCHES = 10**9
 
 

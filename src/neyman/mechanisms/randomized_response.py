@@ -11,8 +11,6 @@ from neyman.curves.losses.zcdp_parameters import pure_rho, response_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import EPSILON, integer, rational
 
-__all__ = ["LocalRandomizer", "RandomizedResponse"]
-
 MOST_CATEGORIES = 10**15
 
 

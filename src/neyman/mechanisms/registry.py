@@ -9,8 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Literal, TypeVar
 
-__all__ = ["COMBINATORS", "MODULES", "combined", "load_type"]
-
 T = TypeVar("T")
 
 MODULES = {

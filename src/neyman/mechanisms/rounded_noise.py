@@ -12,8 +12,6 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import UNLESS_NORM, exact_variance
 from neyman.numerics import check
 
-__all__ = ["RoundedGaussian"]
-
 LEAST, MOST = Fraction(1, 10**4), Fraction(10) ** 30  # of sigma^2, as for the discrete Gaussian
 MOST_SHIFT = 10**13  # one unit may move a cell of a plan by 10^12
 MOST_MU_SQUARED = 10**12

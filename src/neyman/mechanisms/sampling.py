@@ -33,8 +33,6 @@ from neyman.mechanisms.description import PROBABILITY, form, integer, probabilit
 from neyman.mechanisms.full_disclosure import RandomSubset
 from neyman.numerics.relation import Neighboring
 
-__all__ = ["FixedSize", "ShuffledBatches", "Subsampled", "product"]
-
 
 @dataclass(frozen=True, repr=False)
 class Subsampled(Mechanism):

@@ -16,8 +16,6 @@ from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import down, up
 
-__all__ = ["Staircase"]
-
 Cost = Literal["absolute", "squared"]
 DIGITS = 60
 MOST_EPSILON = 700  # beyond it a step is below every float

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from neyman.numerics import check
 
-__all__ = ["Bits", "SecureBits"]
-
 CHUNK = 1 << 16  # words under one key: half a MiB, which stays in the processor's cache
 
 

@@ -30,16 +30,6 @@ from neyman.noise.bits import Bits
 from neyman.noise.parameters import positive_rational, room
 from neyman.noise.weights import RoundedWeights, Weights
 
-__all__ = [
-    "LARGEST_SCALE",
-    "LARGEST_SIGMA_SQUARED",
-    "Law",
-    "Table",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "rounded_gaussian",
-]
-
 LARGEST_SCALE = 10**5
 LARGEST_SIGMA_SQUARED = LARGEST_SCALE**2
 BEYOND = "the table would be large; neyman.noise then draws by rejection"

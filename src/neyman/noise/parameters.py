@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from neyman.noise.bits import Bits
 from neyman.numerics import check
 
-__all__ = ["positive_rational", "room", "source"]
-
 
 def positive_rational(name: str, value: object, most: int, beyond: str) -> Fraction:
     """``value`` as a fraction in ``(0, most]``.

@@ -25,8 +25,6 @@ from neyman.noise.bits import Bits
 from neyman.noise.rejection import uniform
 from neyman.noise.weighted_choice import Ring, ringed_choice, weighted_choice
 
-__all__ = ["draw_quantile", "draw_sorted_quantile", "runs"]
-
 Lanes = NDArray[np.int64]
 FIRST_BITS = 48  # what lies beyond the first ring has a weight below 2^-48
 WIDER = 4  # times as many ranks in the next ring

@@ -23,18 +23,6 @@ from numpy.typing import NDArray
 from neyman.noise.bits import Bits
 from neyman.noise.parameters import positive_rational, room
 
-__all__ = [
-    "BEYOND",
-    "LARGEST_SCALE",
-    "LARGEST_SIGMA_SQUARED",
-    "below",
-    "bernoulli_exp",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "one_sided",
-    "uniform",
-]
-
 # Up to here |noise| reaches 2^63 with probability below e^-1022, and the draw then raises.
 LARGEST_SCALE = 2**53
 LARGEST_SIGMA_SQUARED = (2**53 - 1) ** 2

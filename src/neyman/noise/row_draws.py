@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from neyman.noise.bits import Bits
 from neyman.noise.rejection import below, uniform
 
-__all__ = ["coins", "order", "subset"]
-
 LANE = 16  # first bits of a coin
 BATCH = 1 << 20  # coins thrown at a time
 

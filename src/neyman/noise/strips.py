@@ -32,8 +32,6 @@ from neyman.noise.rejection import one_sided
 from neyman.noise.weights import exponential
 from neyman.numerics.roots import bisect_integers
 
-__all__ = ["LEAST_SIGMA_SQUARED", "Strips", "strips"]
-
 LEAST_SIGMA_SQUARED = 128**2
 """From here on a strip is at least two wide."""
 

@@ -16,8 +16,6 @@ from neyman.noise.bits import Bits
 from neyman.noise.weights import exponential
 from neyman.numerics.roots import bisect_integers
 
-__all__ = ["Ring", "ringed_choice", "weighted_choice"]
-
 GUARD = 32  # bits of a weight beyond those of the uniform real
 
 

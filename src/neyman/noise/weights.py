@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 
 from neyman.numerics.roots import bisect_integers
 
-__all__ = ["RoundedWeights", "Weights", "exponential"]
-
 Words = NDArray[np.uint64]
 
 BLOCK = 1 << 14  # weights worked on at a time

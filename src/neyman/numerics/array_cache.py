@@ -22,8 +22,6 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, apart, charge, question_meter
 
-__all__ = ["CACHE", "array_cache", "counted"]
-
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
 MOST_BYTES = 128 << 20  # of all results together

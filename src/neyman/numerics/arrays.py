@@ -6,6 +6,4 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-__all__ = ["Array"]
-
 Array = NDArray[Any]

@@ -17,8 +17,6 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, cells, charge
 
-__all__ = ["Atoms", "common_step", "compose", "convolve"]
-
 UNIT = 2.0**-53
 DIRECT_WORK = 3e7  # multiplications up to which a direct convolution is used
 

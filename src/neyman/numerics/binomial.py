@@ -11,8 +11,6 @@ from scipy.special import gammaln
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["log_between", "log_binomial", "log_half"]
-
 SMALL = 16  # below it Stirling's series is not used
 MIDDLE, FAR = 0.6, 0.9  # |j - (c - j)| / c between two forms of a deviance, and where it errs less
 

@@ -12,8 +12,6 @@ from typing import Any, Literal, SupportsFloat, overload
 
 from neyman import notebook
 
-__all__ = ["Bound", "directed"]
-
 TEXT_ONLY = re.compile(r"(?:(?s:.)?[<>^])?(?:[1-9]\d*)?")  # a format of alignment and width alone
 NUMBER = re.compile(r"(?s:.*?)(?:\.(?P<precision>\d+))?(?P<kind>[eEfFgGn%])?")
 LEAST_NORMAL = Decimal("2.3e-308")  # below it a float holds fewer digits

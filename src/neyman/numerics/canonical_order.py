@@ -7,8 +7,6 @@ from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from typing import Any, cast
 
-__all__ = ["order_key"]
-
 
 def order_key(value: object) -> tuple[Any, ...]:
     """Return what a value sorts by: its kind's name, then its exact fields in order.

@@ -10,8 +10,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, charge
 
-__all__ = ["even_series", "evenly", "log1p", "rounding", "series", "wave_sum", "wave_sums"]
-
 BLOCK = 1 << 19  # complex numbers held at a time
 LARGEST_BLOCK = 1 << 22  # the same of waves that are multiplied
 EVEN_BLOCK = 1 << 13  # angles of one chirp

@@ -10,21 +10,6 @@ from fractions import Fraction
 from numbers import Integral, Rational, Real
 from typing import Any, TypeGuard, cast
 
-__all__ = [
-    "between",
-    "described",
-    "exact",
-    "finite",
-    "integer",
-    "log_probability",
-    "non_negative",
-    "number",
-    "positive",
-    "probability",
-    "several",
-]
-
-
 MOST_EXPONENT = 300  # of what is read exactly: about as far as floats reach
 _MOST = 10**MOST_EXPONENT
 _FOR_SEVERAL = {

@@ -15,8 +15,6 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, charge
 
-__all__ = ["by_cells", "by_moments", "by_pieces"]
-
 KNEE = 2.5
 MOST_EDGES = 120  # for which cells are made; others share those of the next one below
 FAR = 1e150

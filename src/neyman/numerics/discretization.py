@@ -24,8 +24,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.operations import CALL, cells, charge
 
-__all__ = ["Discretization", "contract", "contract_dense", "spread"]
-
 ATOM = 100.0  # operations for each atom that is moved
 ROUNDING = 64 * UNIT  # of the few operations on each atom [DI-3]
 FEW = 8  # terms of a sum whose rounding is among them

@@ -21,25 +21,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from neyman.numerics.bound import Bound
 
-__all__ = [
-    "CALL",
-    "MOST_BATCHES",
-    "Meter",
-    "OperationLimit",
-    "apart",
-    "cells",
-    "charge",
-    "engine_limit",
-    "fresh_engines",
-    "in_question",
-    "limit",
-    "method_note",
-    "overhead",
-    "question",
-    "question_meter",
-    "reserve",
-]
-
 MOST_OPERATIONS = 2.3e10  # of a question: some seven seconds of one core
 RESERVE = 0.1  # of these, for bounds from what is there when they are used up
 BATCH = 8  # questions asked at once that one question's operations are for

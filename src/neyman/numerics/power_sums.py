@@ -23,8 +23,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import charge
 
-__all__ = ["added", "power_sums", "ways"]
-
 ALL_SUMS = 2000  # copies of a loss with two values up to which all sums are kept
 REACH = 9.5  # standard deviations kept of more: what is left out is about 1e-20
 TINY = 1e-300  # weights below it are left out: floats there lose their digits

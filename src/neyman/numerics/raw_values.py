@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring, Relation, size_known
 
-__all__ = ["as_floats", "in_order", "one_per_record", "vectors"]
-
 Floats = NDArray[np.float64]
 
 

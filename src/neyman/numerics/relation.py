@@ -5,18 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-__all__ = [
-    "MOVES",
-    "NEIGHBORING",
-    "RELATIONS",
-    "Neighboring",
-    "Relation",
-    "neighboring_of",
-    "relation_of",
-    "size_known",
-    "unified",
-]
-
 Neighboring = Literal["replace-one", "add-remove"]
 
 Relation = Literal["any", "add-remove", "replace-one"]

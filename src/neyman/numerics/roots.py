@@ -10,8 +10,6 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeVar
 
-__all__ = ["bisect", "bisect_integers", "falls_to", "least", "zero"]
-
 GOLDEN = 0.5 * (5**0.5 - 1)
 
 Real = TypeVar("Real", float, Fraction)

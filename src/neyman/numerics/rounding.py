@@ -7,18 +7,6 @@ from fractions import Fraction
 
 from neyman.numerics.atoms import UNIT
 
-__all__ = [
-    "above",
-    "below",
-    "down",
-    "exp_down",
-    "exp_up",
-    "log_add",
-    "log_complement",
-    "log_of",
-    "up",
-]
-
 
 def above(value: Fraction | float) -> float:
     """The float at or just above an exact number."""

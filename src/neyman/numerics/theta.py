@@ -22,8 +22,6 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["log_mgf", "rounding"]
-
 DROP = 50.0
 NARROW = 0.5  # sigma^2 below which the sum over x is the shorter one
 BLOCK = 1 << 18

@@ -13,8 +13,6 @@ from neyman.numerics import check
 from neyman.numerics.roots import bisect_integers
 from neyman.numerics.rounding import above
 
-__all__ = ["Matrix", "whitened_norm"]
-
 Row = Sequence[float | Fraction | str]
 Matrix = Sequence[Row] | NDArray[np.floating | np.integer]
 

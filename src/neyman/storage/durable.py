@@ -7,8 +7,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["make_folder", "replace_file", "sync_folder"]
-
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file in place of the one of that name, in one step, durably, for its owner alone.

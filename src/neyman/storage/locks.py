@@ -6,8 +6,6 @@ import os
 import random
 import time
 
-__all__ = ["lock", "names"]
-
 _PAUSE = 0.02  # seconds
 
 

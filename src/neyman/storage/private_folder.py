@@ -19,8 +19,6 @@ from pathlib import Path
 
 from neyman.storage.locks import lock, names
 
-__all__ = ["PrivateFolder", "private_folder", "sweep"]
-
 _NAME = re.compile("neyman-(spill|answer|throwaway)-[a-z0-9_]{8}")
 _MARK = "neyman-spill"
 _TRIES = 100

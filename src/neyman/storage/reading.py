@@ -7,8 +7,6 @@ import os
 import stat
 from io import BufferedReader
 
-__all__ = ["MOST_BYTES", "open_file", "read_file"]
-
 MOST_BYTES = 2**28
 """The most bytes of a plan, a page, or another text that is read into memory."""
 

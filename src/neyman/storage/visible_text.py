@@ -10,8 +10,6 @@ import re
 
 from neyman.elements import UNSEEN
 
-__all__ = ["escaped", "visible"]
-
 # A page keeps the three marks of text that runs from right to left; a terminal need not.
 _CONTROLS = rf"{UNSEEN}\u061c\u200e\u200f"
 _CONTROL = re.compile(f"[{_CONTROLS}]")

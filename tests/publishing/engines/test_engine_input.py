@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_engine import small_plan
 
-from neyman.publishing.engines import source, spark
+from neyman.publishing.engines import spark
 from neyman.publishing.engines.aggregate import rehearse
 from neyman.publishing.engines.backends import fetched
 from neyman.publishing.engines.csv_reader import DataError
@@ -212,4 +212,3 @@ def test_closing_a_table_twice_or_one_of_the_caller_does_no_harm(tmp_path, monke
     close_table(ours)
     gc.collect()
     assert not list(tmp_path.iterdir())
-    assert source.DataError is DataError

@@ -13,8 +13,9 @@ import neyman as ny
 from neyman.publishing.engines.aggregate import aggregate
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
+from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.listed_keys import MOST_RANGE, period, range_keys
-from neyman.publishing.plan.plan import Plan, PlanError
+from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.public_keys import key_lists
 from neyman.publishing.plan.row_expression import PERIODS
 from neyman.publishing.planning.allocation import best_split

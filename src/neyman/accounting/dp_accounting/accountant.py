@@ -22,8 +22,6 @@ try:
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
-__all__ = ["NeymanAccountant"]
-
 RELATIONS: dict[NeighboringRelation, Neighboring] = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "add-remove",
     NeighboringRelation.REPLACE_ONE: "replace-one",

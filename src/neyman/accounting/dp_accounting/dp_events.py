@@ -23,8 +23,6 @@ from neyman.mechanisms.tuning.winner import select_best
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES, Neighboring
 
-__all__ = ["READERS", "Neighboring", "UnsupportedEvent", "described"]
-
 Reader = Callable[[Any, Neighboring], Mechanism]
 
 SLACK = 1e-9  # of binomial tails, which are computed to 1e-12; counted for the worse case

@@ -27,15 +27,6 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.roots import bisect
 
-__all__ = [
-    "Estimate",
-    "Expansion",
-    "central_limit",
-    "edgeworth",
-    "normal",
-    "sampled_gaussian",
-]
-
 FAR = 40.0  # standard deviations
 MOST_STEPS = 4096
 NAMES = ("central limit theorem", *(f"Edgeworth expansion of order {k}" for k in (1, 2, 3)))

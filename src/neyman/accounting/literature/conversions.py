@@ -17,16 +17,6 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above, below
 
-__all__ = [
-    "bun_steinke",
-    "canonne_kamath_steinke",
-    "canonne_kamath_steinke_zcdp",
-    "mean_concentrated",
-    "mironov",
-    "optimal",
-    "subgaussian_loss",
-]
-
 Number = float | Fraction | str
 FARTHEST = 1e15  # as far as the best order is looked for, above 1
 NEAREST = 1e-15

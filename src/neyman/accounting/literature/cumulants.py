@@ -17,8 +17,6 @@ from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["cumulants", "fourth_moment", "normal_band"]
-
 MOST = 5  # cumulants
 POINTS = 32  # on the circle
 GROWTH = 3.0  # the largest K on the outer circle, four times as wide

@@ -23,8 +23,6 @@ from neyman.curves.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["expansion_band"]
-
 Terms = tuple[tuple[int, float], ...]
 
 KERNEL = 1.0253  # above 2 pi u |Prawitz's kernel at u| for 0 < u <= 1 [EE-1]

@@ -20,8 +20,6 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import up
 
-__all__ = ["SLACK", "Guarantee"]
-
 SLACK = 1e-9  # relative, more than the rounding of each bound on this page
 FARTHEST_MU = 8.0  # beyond it an affinity is below 4e-4 and counts as 0
 STEP = 0.1  # of the trapezoid rule for the affinity of two normal laws [OP-2]

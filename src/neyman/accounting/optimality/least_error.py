@@ -27,8 +27,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 from neyman.numerics.relation import Neighboring
 
-__all__ = ["PROBLEMS", "least_error"]
-
 MOST_RECORDS = 10**12
 MOST_PARTS = 10**6  # dimensions or categories
 LEAST_WIDTH, MOST_WIDTH = 1e-100, 1e100  # so that squares stay within floats

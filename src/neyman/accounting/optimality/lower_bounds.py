@@ -46,19 +46,6 @@ from neyman.accounting.optimality.guarantee import SLACK, Guarantee
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = [
-    "ball_packing",
-    "bayes_risk",
-    "best_pair",
-    "category_risk",
-    "cosine_risk",
-    "data_pair",
-    "information_of_a_bit",
-    "mean_information",
-    "moved_error",
-    "priors",
-]
-
 BLOCKS, MANY_BLOCKS = 40, 400  # of numbers of changed records
 DISTANCES = 48
 REACH = 9.0  # standard deviations of the number of changed records that count

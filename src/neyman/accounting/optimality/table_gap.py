@@ -10,8 +10,6 @@ from neyman.accounting.optimality.guarantee import SLACK
 from neyman.accounting.optimality.lower_bounds import moved_error, priors
 from neyman.numerics.relation import Neighboring
 
-__all__ = ["GAP", "cell_gap", "mean_gap"]
-
 GAP = (
     "The error is at most {} times the smallest error that any release with the same privacy "
     "guarantee could have."

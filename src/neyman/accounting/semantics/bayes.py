@@ -43,15 +43,6 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.operations import MOST_BATCHES, question_meter
 from neyman.numerics.rounding import exp_down, exp_up, log_of
 
-__all__ = [
-    "ATTACKERS",
-    "Attacker",
-    "posterior_chance",
-    "posterior_ratio",
-    "posterior_ratios",
-    "tails",
-]
-
 Attacker = Literal["knows-the-rest", "true-record", "arbitrary-prior"]
 ATTACKERS = get_args(Attacker)
 """Who is asking: see `posterior_ratio`."""

@@ -15,8 +15,6 @@ from neyman.mechanisms.description import rational
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics import check
 
-__all__ = ["BestTest", "Experiment", "best_test", "experiment"]
-
 DIGITS = 60  # of what is no fraction, an e^x
 FORGOTTEN = 120  # e-folds below the largest mass, beyond which outcomes are not separated
 MOST_OUTCOMES = 10_000

@@ -29,18 +29,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import above, below
 
-__all__ = [
-    "Approximate",
-    "AtMost",
-    "Gdp",
-    "PlanBudget",
-    "Zcdp",
-    "at_most",
-    "budget_from",
-    "budget_of",
-    "within_limit",
-]
-
 LEAST_LEVEL = 1e-12
 SLACK = 1.01
 LINES = 400

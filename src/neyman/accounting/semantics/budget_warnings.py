@@ -9,8 +9,6 @@ from scipy.special import ndtr, ndtri
 from neyman.accounting.semantics.budget import PlanBudget
 from neyman.accounting.semantics.digits import plain
 
-__all__ = ["budget_warnings"]
-
 LEVEL, POWER = 0.05, 0.95
 """From this power at this level on, a release protects almost nothing."""
 

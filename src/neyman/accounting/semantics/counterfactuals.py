@@ -19,8 +19,6 @@ from typing import Literal, get_args
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import below, exp_up, up
 
-__all__ = ["COUNTERFACTUALS", "Counterfactual", "two_factors"]
-
 Counterfactual = Literal["predicted-record", "default-record", "no-record"]
 COUNTERFACTUALS = get_args(Counterfactual)
 """What is put in place of the record: see `posterior_ratio`."""

@@ -19,30 +19,6 @@ from typing import TypeAlias
 
 from neyman.numerics import check
 
-__all__ = [
-    "Numeric",
-    "article",
-    "cases",
-    "chance",
-    "delta",
-    "exact_text",
-    "factor_of",
-    "given_level",
-    "many",
-    "number",
-    "out_of",
-    "percent",
-    "plain",
-    "plain_decimal",
-    "plural",
-    "proportion",
-    "shares",
-    "short_text",
-    "size_for_level",
-    "size_for_power",
-    "value",
-]
-
 Numeric: TypeAlias = float | int | str | Fraction | Decimal
 
 _THOUSANDS = {6: "a million", 9: "a billion", 12: "a trillion"}

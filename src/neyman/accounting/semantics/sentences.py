@@ -19,7 +19,6 @@ from neyman.accounting.semantics.digits import (
     article,
     cases,
     chance,
-    delta,
     factor_of,
     given_level,
     number,
@@ -27,46 +26,12 @@ from neyman.accounting.semantics.digits import (
     percent,
     plural,
     proportion,
-    shares,
     size_for_level,
     size_for_power,
     value,
 )
 from neyman.numerics import check
 from neyman.numerics.relation import Relation
-
-__all__ = [
-    "PRIORS",
-    "approximate",
-    "belief",
-    "belief_sentence",
-    "budget",
-    "chance",
-    "change",
-    "claim",
-    "concerning",
-    "delta",
-    "epsilon",
-    "finding",
-    "finding_right",
-    "gdp",
-    "group",
-    "membership",
-    "number",
-    "odds",
-    "pbdp",
-    "percent",
-    "plural",
-    "posterior",
-    "power",
-    "renyi",
-    "shares",
-    "tcdp",
-    "total_variation",
-    "training",
-    "value",
-    "zcdp",
-]
 
 PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
 """The priors that a reader is shown: a long shot, a suspicion, even odds."""

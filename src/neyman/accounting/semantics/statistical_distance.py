@@ -20,8 +20,6 @@ from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import below, up
 
-__all__ = ["posterior_distance"]
-
 HEIGHTS: list[float] = np.geomspace(1e-3, 30, 12).tolist()
 """Losses that count as small; every one gives an upper bound."""
 

@@ -8,8 +8,6 @@ from typing import TypeVar, overload
 
 from neyman.numerics import check
 
-__all__ = ["likelihood_ratio", "positive_predictive_value", "posterior_odds"]
-
 # Floats in, a float out; fractions in, the exact fraction out (which `words` rounds by itself).
 Number = TypeVar("Number", float, Fraction)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ROW_WORDS", "dataset_names", "disjoint_parts", "one_row_each", "rows_not_stated"]
-
 ROW_WORDS = frozenset({"entry", "line", "observation", "record", "row"})
 """Privacy units that are rows of a table by their name: nothing is assumed about these."""
 

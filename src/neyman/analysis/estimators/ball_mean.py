@@ -30,8 +30,6 @@ from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
-__all__ = ["clipped_total", "mean"]
-
 GRID = 1 << 24  # units in the radius
 PIECE = 1 << 17  # numbers clipped at a time, which fit in a cache
 MOST_DIMENSION = 10**6

@@ -21,8 +21,6 @@ from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
 from neyman.publishing.tables.estimates import standard_error
 
-__all__ = ["histogram"]
-
 MOST_BINS = 10**6
 SLACK = 1e-9
 Floats = NDArray[np.float64]

@@ -21,8 +21,6 @@ from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 
-__all__ = ["About", "Estimate", "Limits", "Number", "fixed", "shaped"]
-
 LEAST_MISS = Fraction(1, 10**300)  # so that floats hold its logarithm
 Number = float | NDArray[np.float64]
 About = Literal["population", "data"]

@@ -25,8 +25,6 @@ from neyman.numerics.raw_values import one_per_record
 from neyman.numerics.relation import Neighboring
 from neyman.numerics.roots import bisect_integers
 
-__all__ = ["quantile"]
-
 Level = float | Fraction | str
 Places = list[list[int | None]]
 

@@ -17,19 +17,6 @@ from scipy.special import chdtri, stdtrit
 from neyman.analysis.training.clipping import grid_rows
 from neyman.numerics.relation import MOVES, Neighboring
 
-__all__ = [
-    "CLEAR",
-    "GRID",
-    "Fit",
-    "data_region",
-    "model_rows",
-    "moment_shift",
-    "moments",
-    "noise_norm",
-    "population_width",
-    "solve",
-]
-
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 

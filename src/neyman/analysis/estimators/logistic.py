@@ -44,8 +44,6 @@ from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
-__all__ = ["logistic"]
-
 MOST_RECORDS = 10**9
 PART = 10  # the squared mu of the fit over that of its curvature
 MOST_FEATURES = 2000

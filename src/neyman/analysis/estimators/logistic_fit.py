@@ -18,22 +18,6 @@ from scipy.special import expit
 
 from neyman.analysis.training.clipping import grid_rows
 
-__all__ = [
-    "BEND",
-    "COARSE",
-    "WEIGHT",
-    "Accuracy",
-    "NotConverged",
-    "accuracy",
-    "curvature",
-    "curvature_shift",
-    "fit",
-    "gradient_width",
-    "largest_move",
-    "most_length",
-    "signed_rows",
-]
-
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 

@@ -27,8 +27,6 @@ from neyman.publishing.release.receipt_format import (
     TestReceipt,
 )
 
-__all__ = ["Statistic"]
-
 CONDITIONS = (
     "Each person has at most one record.",
     "All arguments but the records are chosen without the private data, or are paid for.",

@@ -15,15 +15,6 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 
-__all__ = [
-    "MOST_SIGMA_SQUARED",
-    "TooMuchNoise",
-    "bounded_half_width",
-    "least_noise",
-    "normal_half_width",
-    "symmetric_noise",
-]
-
 SLACK = 1e-9  # relative, more than the rounding of each formula here
 MOST_TRIES = 40
 MOST_SIGMA_SQUARED = Fraction(10) ** 30

@@ -32,8 +32,6 @@ from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
-__all__ = ["regression"]
-
 MOST_RECORDS = 1 << 32  # their second moments stay below 2^62
 MOST_FEATURES = 2000
 Lanes = NDArray[np.int64]

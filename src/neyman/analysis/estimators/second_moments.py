@@ -33,8 +33,6 @@ from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, vectors
 
-__all__ = ["covariance", "moments"]
-
 GRIDS = (1 << 20, 1 << 16, 1 << 12)  # units in the radius, the finest that fits
 MOST_DIMENSION = 1024
 MOST_SUM = 1 << 61  # of squares

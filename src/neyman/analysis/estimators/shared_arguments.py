@@ -12,8 +12,6 @@ from neyman.numerics import check
 from neyman.numerics.relation import NEIGHBORING, Neighboring
 from neyman.publishing.release.charged_call import Payment
 
-__all__ = ["Shared", "radius_of", "relation_of", "shares_arguments"]
-
 LEAST_RADIUS, MOST_RADIUS = Fraction(1, 10**100), Fraction(10**100)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

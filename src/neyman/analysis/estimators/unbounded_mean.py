@@ -23,8 +23,6 @@ from neyman.noise.quantile_draw import draw_sorted_quantile
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
 
-__all__ = ["normal_mean"]
-
 GRID = 1 << 24  # units in the clipping bound
 REACH = 1 << 50  # sigmas on each side of 0; a double has no more than 2^53
 POINTS = 2 * REACH + 1

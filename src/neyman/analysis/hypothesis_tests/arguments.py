@@ -15,20 +15,6 @@ from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.mechanisms.canonical.polygon_noise import polygons
 from neyman.numerics import check
 
-__all__ = [
-    "ALTERNATIVES",
-    "MOST_RECORDS",
-    "Alternative",
-    "alternative_of",
-    "clipped_count",
-    "inside",
-    "noise_of",
-    "records",
-    "released_integer",
-    "released_number",
-    "tested_level",
-]
-
 Alternative = Literal["greater", "less", "two-sided"]
 ALTERNATIVES = ("greater", "less", "two-sided")
 MOST_RECORDS = 10**9

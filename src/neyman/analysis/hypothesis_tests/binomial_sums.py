@@ -14,8 +14,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_between, log_binomial
 
-__all__ = ["Count", "Interval", "count", "tail"]
-
 Interval = tuple[float, float]
 SPREAD, MARGIN = 10.0, 60  # standard deviations, and records, around the mean
 SUM_SLACK = 256 * UNIT  # of a sum of products in pairs [PT-6]

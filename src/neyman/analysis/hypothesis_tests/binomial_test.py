@@ -31,8 +31,6 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.roots import bisect, bisect_integers
 from neyman.publishing.release.charged_call import Payment
 
-__all__ = ["PARTS", "BinomialTest", "NoisyCount"]
-
 PARTS = 1 << 32  # grid points per record: a p-value steps by at most 2^-32
 STEP = Fraction(1, PARTS)
 SURE = 1 + 1e-9, 1e-10  # relative and absolute: more than the width of a p-value [PT-6]

@@ -29,8 +29,6 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.raw_values import in_order
 from neyman.publishing.release.charged_call import Payment
 
-__all__ = ["GoodnessOfFitTest"]
-
 Lanes = NDArray[np.int64]
 MOST_CATEGORIES = 10_000
 MOST_SIMULATIONS = 10**6

@@ -30,8 +30,6 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.raw_values import as_floats, one_per_record
 from neyman.publishing.release.charged_call import Payment
 
-__all__ = ["MeanTest"]
-
 GRID = 1 << 20  # units in the clipping distance
 SQUARED_NORM = 4 * GRID**2 + 2 * GRID + 1  # of a record's two numbers [PT-11]
 MISS = 1e-4  # chance that the sum of squares lies outside its bounds, each side half

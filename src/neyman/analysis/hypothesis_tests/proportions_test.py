@@ -34,8 +34,6 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.raw_values import in_order
 from neyman.publishing.release.charged_call import Payment
 
-__all__ = ["ProportionsTest"]
-
 Pair = tuple[Fraction, Fraction]
 MISS = 1e-4  # chance that the common proportion lies outside of what is searched [PT-9]
 CELLS = 400

@@ -13,8 +13,6 @@ from neyman.former_names import former_arguments
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
 
-__all__ = ["KIND", "TestResult"]
-
 KIND: tuple[str, Literal["test"]] = ("private-tests", "test")
 """The page of certificates, and the kind of the release."""
 

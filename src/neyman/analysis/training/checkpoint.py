@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from neyman.storage.durable import replace_file
 from neyman.storage.reading import read_file
 
-__all__ = ["CHECKPOINT", "CheckpointError", "State", "load", "save"]
-
 CHECKPOINT = "checkpoint.bin"
 _SCHEMA = "neyman-training-checkpoint/1"
 _MOST = 1 << 40

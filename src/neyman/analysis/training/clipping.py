@@ -12,8 +12,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST_GRID", "MOST_SIZE", "careful_error", "clipped_sum", "grid_rows"]
-
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 

@@ -36,8 +36,6 @@ from neyman.publishing.release.receipt_format import (
 )
 from neyman.storage.reading import read_file
 
-__all__ = ["PARAMETERS", "RECEIPT", "REPORT", "Trained", "draft", "report"]
-
 REPORT, PARAMETERS = "report.md", "parameters.npy"
 _MOST = 1 << 40
 

@@ -21,8 +21,6 @@ from neyman.numerics import check
 from neyman.numerics.relation import MOVES
 from neyman.numerics.rounding import below
 
-__all__ = ["Terms", "key_of", "noise_variance", "price"]
-
 MOST_STEPS = 10**7
 
 

@@ -35,8 +35,6 @@ from neyman.publishing.release.signing import sign as signed
 from neyman.storage.durable import make_folder, replace_file
 from neyman.storage.locks import lock
 
-__all__ = ["MixedRows", "train"]
-
 _log = logging.getLogger(__name__)
 
 WAIT = 60.0  # seconds for another run of the same terms

@@ -41,8 +41,6 @@ from neyman.publishing.release.receipt_format import TablePart
 from neyman.publishing.release.table_files import parts
 from neyman.publishing.tables.forms import Form
 
-__all__ = ["ReleaseAudit", "audit_plan"]
-
 Integers = NDArray[np.int64]
 MOST_MATCHES = 20_000  # ways to fit a difference into a shift vector that are tried
 EXPECTED = 10.0  # draws per cell, about

@@ -10,11 +10,9 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import Column
 from neyman.publishing.plan.row_expression import ColumnType, Node
-
-__all__ = ["neighbors", "refuse_unknown_parts"]
 
 UNITS = 12
 MISSING = 0.05  # of the values that expressions alone read

@@ -16,8 +16,6 @@ from neyman.ledger.ledger import Ledger
 from neyman.publishing.engines.duckdb import OFFLINE
 from neyman.publishing.release.folder import Release
 
-__all__ = ["demonstrate", "edited"]
-
 CAP = "1/2"  # zCDP: what the custodian allows for this dataset
 
 

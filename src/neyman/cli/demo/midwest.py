@@ -17,8 +17,6 @@ import pyarrow as pa
 from neyman.publishing.engines.duckdb import OFFLINE
 from neyman.publishing.engines.progress import followed
 
-__all__ = ["PEOPLE", "PLAN", "RACES", "counted", "write_people", "write_plan"]
-
 PEOPLE = 42_008_942
 RACES = ("white", "black", "american_indian", "asian", "other")
 _COUNTS = files("neyman.cli.demo") / "midwest_1990_county_race.csv"

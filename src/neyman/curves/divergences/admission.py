@@ -24,8 +24,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import log_of, up
 
-__all__ = ["admits_renyi", "as_renyi_bound", "renyi_excess"]
-
 FARTHEST_ORDER = 1e4  # at which a budget without a top is looked at, to steer
 
 

@@ -23,8 +23,6 @@ from neyman.curves.divergences.envelope import Ceiling, below_ceiling
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["Line", "Region", "logs", "one_order"]
-
 FAR = 800.0  # log-odds beyond the level's, where the power counts as 1
 ZOOMS = (0.0, 0.02, 2e-4)  # widths of the orders' ranges, finer and finer
 BACK = (1e-11, 1e-10, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.5)

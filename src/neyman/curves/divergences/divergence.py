@@ -16,9 +16,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above, down, up
 
-__all__ = ["renyi_divergence", "zcdp_above"]
-
-
 MOST_PLACES = 1e5  # terms of K that an order may take
 
 

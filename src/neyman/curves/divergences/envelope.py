@@ -23,8 +23,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above, below
 
-__all__ = ["MOST_PLACES", "Ceiling", "below_ceiling", "loss_moment", "trusted_rho"]
-
 KNOTS = 240  # orders at which known losses are asked
 MOST_PLACES = 1e5  # terms of K that an order may take
 DEEPEST = 44  # times an interval of orders is cut in two

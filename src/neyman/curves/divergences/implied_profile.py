@@ -31,8 +31,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import in_question
 from neyman.numerics.rounding import below
 
-__all__ = ["ImpliedProfile"]
-
 FARTHEST = 1e15  # -log of a level that is looked at
 POINTS = 9  # levels that a search asks at once
 LEVELS = np.linspace(-120.0, 12.0, 6601)  # log-odds at which tangents are drawn

@@ -37,9 +37,6 @@ from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import above
 
-__all__ = ["BoundedRangeLoss", "EnvelopeLoss", "sides"]
-
-
 SHARES = 1 << 10  # of epsilon: on this lattice lie the two-point mechanisms that are looked at
 MIDDLE = SHARES // 2
 NEARLY_ALL = [SHARES - (1 << m) for m in range(6)]

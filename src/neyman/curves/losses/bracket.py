@@ -21,9 +21,6 @@ from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.discretization import Discretization, contract, spread
 
-__all__ = ["ComposedLattice", "LossBracket", "Parts", "ends", "laws", "sides"]
-
-
 GRID_POINTS = 1 << 14
 EXACT_POINTS = 4096  # so few that no convolution goes through a Fourier transform
 

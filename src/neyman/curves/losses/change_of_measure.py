@@ -20,8 +20,6 @@ from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 
-__all__ = ["Base", "Stretch", "law_under_q"]
-
 ROOM = 12.0  # deviations between the tilts under which an unbounded lattice is looked at
 OUTSKIRTS = 60.0  # deviations up to which there are any
 STEEPEST = 100.0  # of a tilt on a lattice, in e-folds a step

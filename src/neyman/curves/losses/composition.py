@@ -21,8 +21,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.operations import CALL, charge, in_question
 
-__all__ = ["Composition"]
-
 DROP = 50.0  # e-folds below which a node counts as nothing but an error
 NOTHING = -1e6  # the K of such a node
 BLOCK = 1 << 16  # numbers of K held at a time

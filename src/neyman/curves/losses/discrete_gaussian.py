@@ -18,9 +18,6 @@ from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import up
 
-__all__ = ["MOST_NUMBERS", "SMOOTH", "DiscreteGaussianLoss", "integer_mu", "root_above"]
-
-
 SMOOTH = 6  # variance of the rounding that makes whole numbers of a Gaussian [MM-1]
 MOST_NUMBERS = 1 << 60  # with noise, in all
 LEAST = Fraction(1, 10**300)

@@ -11,8 +11,6 @@ from neyman.curves.losses.loss import Part
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import up
 
-__all__ = ["ExternalPld"]
-
 
 @dataclass(frozen=True, repr=False)
 class ExternalPld(Part):

@@ -28,16 +28,6 @@ from neyman.numerics.discretization import Discretization
 from neyman.numerics.power_sums import added, power_sums, ways
 from neyman.numerics.rounding import above, up
 
-__all__ = [
-    "FiniteLoss",
-    "OffLatticeLoss",
-    "discrete_laplace_loss",
-    "exact_log",
-    "finite_loss",
-    "response_loss",
-]
-
-
 LEAST_EPSILON = Fraction(1, 10**150)
 MOST_EPSILON = 10**6  # of one release: beyond it nothing is hidden anyway
 

@@ -13,9 +13,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
-__all__ = ["GaussianLoss"]
-
-
 NODE = 150.0  # operations for each node of a discretization
 REACH = 26.0  # standard deviations kept of a tilted Gaussian: what lies beyond is below 1e-147
 

@@ -22,8 +22,6 @@ from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 from neyman.numerics.rounding import above
 
-__all__ = ["LaplaceLoss"]
-
 NODE = 100.0  # operations for each node of a discretization
 
 

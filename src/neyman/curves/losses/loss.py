@@ -23,19 +23,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import Atoms, power
 from neyman.numerics.discretization import Discretization
 
-__all__ = [
-    "MOST_POWERS",
-    "NODES",
-    "NODE_WEIGHTS",
-    "WIDE_NODES",
-    "WIDE_WEIGHTS",
-    "Loss",
-    "NormalRatio",
-    "Order",
-    "Part",
-    "lattice_sum",
-]
-
 MOST_POWERS = 10_000  # atoms of one loss's powers: they are convolved directly
 
 Order = Literal["one", "opposite", "symmetric"]

@@ -27,8 +27,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.discretization import Discretization
 
-__all__ = ["GaussianMixtureLoss", "MixtureLoss"]
-
 NEAR = 600.0  # log of a term up to which R - 1 is a sum of small differences
 MOST_PASSES = 8  # over the range of a sum
 NOTHING = 1e-25  # weight that may be left out: it is counted as a tail

@@ -11,8 +11,6 @@ import numpy as np
 from neyman.curves.losses.loss import Part
 from neyman.numerics.arrays import Array
 
-__all__ = ["NonPrivateLoss"]
-
 
 @dataclass(frozen=True)
 class NonPrivateLoss(Part):

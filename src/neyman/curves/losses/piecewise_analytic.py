@@ -26,8 +26,6 @@ from neyman.numerics.decay import by_cells, by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
-__all__ = ["Law", "Piece", "PiecewiseAnalyticLoss", "PointMasses", "Shares"]
-
 Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
 # Nodes of a panel, and how far the exponent may move on it: with h <= D / 2 the rule errs by less

@@ -27,8 +27,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 
-__all__ = ["MOST_MU", "RandomAllocationLoss", "allocated"]
-
 REACH = 26.0  # standard deviations of x: what lies beyond is below 1e-147
 LOST = 1e-135  # of mass, for each batch: what lies beyond, and products that underflow [RA-4]
 LEAST = 1e-200  # a mass that is not kept

@@ -22,8 +22,6 @@ import numpy as np
 from neyman.curves.losses.loss import Part
 from neyman.numerics.arrays import Array
 
-__all__ = ["RenyiBound", "from_orders", "sum_of_bounds"]
-
 Order = Fraction | float  # exact, or inf
 Corner = tuple[Fraction, Fraction]
 ZERO, ONE = Fraction(0), Fraction(1)

@@ -23,8 +23,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 
-__all__ = ["RoundedGaussianLoss", "rounded_gaussian_loss"]
-
 FARTHEST, LEAST = 37.0, Fraction(1, 10**290)  # P(N >= 37) is below 1e-298, near the last floats
 REACH = 35  # standard deviations: beyond it less than 1e-267 is left
 MOST_MU = 30  # of shift / sigma: beyond, the mass that is not infinite leaves the floats

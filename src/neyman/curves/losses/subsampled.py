@@ -31,15 +31,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.roots import bisect, zero
 
-__all__ = [
-    "FixedSizeLoss",
-    "ReplaceOneSubsampledLoss",
-    "SubsampledGaussianLoss",
-    "SubsampledLoss",
-    "check_distance",
-]
-
-
 MANY = 8  # losses of which one array is faster than one at a time
 NEAR_PEAK = 30.0  # of the terms in y, within which they have few nodes and are floats
 MOST_DISTANCE = 2000.0  # of the two normals, in standard deviations

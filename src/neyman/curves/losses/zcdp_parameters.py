@@ -15,16 +15,6 @@ from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-__all__ = [
-    "bounded_range_rho",
-    "discrete_laplace_rho",
-    "envelope_rho",
-    "laplace_rho",
-    "pure_rho",
-    "response_rho",
-    "three_values_rho",
-]
-
 LEAST = Fraction(1, 10**16)  # below this epsilon the quadratic bound is sharp to 1e-16
 DIGITS = 15  # of a result
 WORKING = 45  # digits at epsilon 1; three more for each digit by which epsilon is smaller [ZC-8]

@@ -24,15 +24,6 @@ from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.operations import OperationLimit, limit
 
-__all__ = [
-    "BracketProfile",
-    "CascadeProfile",
-    "ConvexHullProfile",
-    "ExternalPldProfile",
-    "group_profile",
-    "part_groups",
-]
-
 MOST_UNLIKE = 5000  # parts, beyond which each K takes too long
 FEWER_UNLIKE = 2000  # parts that are left of them, with which it does not
 MANY_GROUPS, FEW_GROUPS = 12, 5  # by the rate, and as many in each by the noise

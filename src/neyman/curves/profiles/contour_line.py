@@ -31,21 +31,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import even_series, series
 from neyman.numerics.roots import bisect, zero
 
-__all__ = [
-    "BELOW",
-    "LEAST_MISS",
-    "Line",
-    "Sum",
-    "least_log_powers",
-    "line_at",
-    "line_for",
-    "log_chernoff",
-    "mgf_below",
-    "rough",
-    "rough_epsilon",
-    "saddle",
-]
-
 DIGITS = 25.0  # aliasing and truncation are kept below e^-25 of delta
 MOST_NODES = 1 << 16
 BLURRED_NODES = 1 << 14  # with a tiny release

@@ -21,8 +21,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import least
 from neyman.numerics.rounding import log_add
 
-__all__ = ["Conjugate", "chord_ratio", "log_power_by_duality", "log_power_near"]
-
 FARTHEST = 1e6  # epsilons beyond which no minimum is sought
 POINTS = 400
 NEAR_POINTS = 17  # about a guess

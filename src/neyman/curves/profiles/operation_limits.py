@@ -35,8 +35,6 @@ from neyman.numerics.operations import (
 )
 from neyman.numerics.rounding import above
 
-__all__ = ["ExponentProfile", "LimitProfile"]
-
 TILTS = 2.0 ** np.arange(-6, 11, 2)
 MOST_TERMS = 1e5  # of K at such a tilt
 AWAY = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)

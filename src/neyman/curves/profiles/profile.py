@@ -18,8 +18,6 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["Engine", "Interval", "Profile", "log_delta_below_zero"]
-
 Interval = tuple[float, float]
 
 

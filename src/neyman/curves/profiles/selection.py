@@ -14,8 +14,6 @@ from neyman.curves.profiles.profile import Profile
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.operations import OperationLimit, apart, engine_limit
 
-__all__ = ["Rule", "profile_of_one", "register", "rules", "select"]
-
 CLOSED_FORMS = 50  # the priority up to which a rule's profiles have few operations
 Build = Callable[[Composition], Profile | None]
 

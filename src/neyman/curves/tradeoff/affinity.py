@@ -16,8 +16,6 @@ from neyman.curves.profiles.profile import Profile
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 
-__all__ = ["affinity"]
-
 PIECES, COSTLY_PIECES = 1500, 24  # fewer where each delta takes a search
 FARTHEST = 1e9  # of t: beyond it 1 - B is at most 4e-18
 SLACK = 1e-12

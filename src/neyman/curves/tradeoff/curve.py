@@ -11,8 +11,6 @@ from neyman.curves.profiles.profile import Profile
 from neyman.numerics.bound import Bound
 from neyman.numerics.relation import Relation
 
-__all__ = ["Curve", "Described"]
-
 
 class Curve(Protocol):
     """A trade-off function by its ordered pairs; `Tradeoff` is the one implementation."""

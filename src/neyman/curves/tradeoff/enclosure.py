@@ -40,8 +40,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import OperationLimit, engine_limit, question_meter
 from neyman.numerics.rounding import up
 
-__all__ = ["corners", "enclosed", "exponential"]
-
 TOLERANCE = 2e-6  # of the power, and of SHARE times delta
 SHARE = 16.0
 FLOOR = 1e-14  # a delta below which the tolerance grows

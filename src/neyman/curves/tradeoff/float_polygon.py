@@ -18,8 +18,6 @@ from neyman.curves.tradeoff.piecewise_linear import LEAST, Corner, Polygon, chor
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["after_rounded", "thinned"]
-
 SMALLEST = float(LEAST)
 MOVE = 12 * UNIT  # relative: more than a result errs [TC-13]
 TINY = 1e-300  # what may be lost to underflow

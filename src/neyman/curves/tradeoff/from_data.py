@@ -36,8 +36,6 @@ from neyman.numerics.arrays import Array
 
 Point = tuple[Fraction, Fraction]
 
-__all__ = ["Distribution", "between", "from_points", "from_profile", "law", "total_variation"]
-
 ROUNDED = Fraction(1, 10**12)  # what sums and curves may miss that came as floats
 CELLS = 2000  # of equal probability under each distribution
 LAST = 40  # decades of its tails that are resolved

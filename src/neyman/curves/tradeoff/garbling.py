@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from neyman.curves.tradeoff.from_data import ROUNDED, law
 from neyman.numerics.rounding import above
 
-__all__ = ["Garbling", "Test", "garbling"]
-
 Law = tuple[Fraction, ...]
 Rows = tuple[Law, ...]
 

@@ -34,8 +34,6 @@ from neyman.curves.tradeoff.symmetry import joint
 from neyman.numerics import check
 from neyman.numerics.rounding import above, up
 
-__all__ = ["group"]
-
 C = TypeVar("C", bound=Curve)
 
 MOST_MU_SQUARED = Fraction(10**12)  # beyond these nothing is hidden

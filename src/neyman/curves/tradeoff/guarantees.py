@@ -20,18 +20,6 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.rounding import above
 
-__all__ = [
-    "approximate",
-    "gdp",
-    "gdp_of_square",
-    "pbdp",
-    "perfect",
-    "pure",
-    "renyi",
-    "tcdp",
-    "zcdp",
-]
-
 LARGEST = 10**12  # of rho, of orders and of their epsilons
 
 

@@ -32,8 +32,6 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.operations import method_note, question
 from neyman.numerics.rounding import down, exp_up, up
 
-__all__ = ["PrivacyLoss"]
-
 CHORDS = np.geomspace(1e-9, 0.25, 18)  # lengths of the chords, in standard deviations up to 1
 FINEST = 1e-12  # a step, relative to the place, below which a lattice is not resolved
 NODES = 6  # multiples of one order at which a variance asks for the moment generating function

@@ -20,8 +20,6 @@ from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.relation import unified
 
-__all__ = ["mixture"]
-
 HIDDEN = "bound: as if it showed which one was drawn"
 
 

@@ -23,8 +23,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 from neyman.numerics.roots import bisect
 
-__all__ = ["NearestGaussian", "nearest_gaussian"]
-
 SLACK = 1e-12  # of levels, lines, and normal quantiles: each is a few units of a number near 1
 CELLS = 48  # at first, even in the normal quantile of the level
 ROUNDS = 12  # of halving the cells that may hold the largest distance

@@ -25,9 +25,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import below, exp_up, log_of
 
-__all__ = ["admits", "at_least", "compare", "excess"]
-
-
 POINTS = 400
 
 

@@ -20,31 +20,6 @@ from neyman.curves.losses.finite import FiniteLoss, OffLatticeLoss, exact_log
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.non_private import NonPrivateLoss
 
-__all__ = [
-    "BETWEEN",
-    "GUESSING",
-    "LEAST",
-    "MOST_CORNERS",
-    "PERFECT",
-    "REVEALED",
-    "Corner",
-    "Line",
-    "Pair",
-    "Polygon",
-    "after",
-    "chords",
-    "composition_between",
-    "envelope",
-    "finite_pair",
-    "hull",
-    "lines_of",
-    "mirrored",
-    "mirrored_line",
-    "rounded",
-    "shortened",
-    "smallest",
-]
-
 Corner = tuple[Fraction, Fraction]  # level, power
 Line = tuple[Fraction, Fraction]  # slope, power at level 0
 Polygon = tuple[Corner, ...]

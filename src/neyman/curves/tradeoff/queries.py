@@ -17,9 +17,6 @@ from neyman.numerics.operations import fresh_engines
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above, exp_down, exp_up, log_of
 
-__all__ = ["epsilon_at", "level_slack", "pbdp_delta", "sampled_mu", "settled", "within"]
-
-
 TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
 STEP = 1e-7  # of a secant, relative
 NEARER = (1e-3, 1e-2, 0.1, 0.5)  # distances from an upper end at which a lower one is looked for

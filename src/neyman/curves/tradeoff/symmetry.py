@@ -25,8 +25,6 @@ from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 
-__all__ = ["composable", "conjugate", "joined_composition", "joint", "mutual"]
-
 C = TypeVar("C", bound=Curve)
 
 

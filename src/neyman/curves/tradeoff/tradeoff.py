@@ -53,8 +53,6 @@ from neyman.numerics.rounding import above, down, exp_down, exp_up, log_of, up
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ConvexHullProfile", "Pair", "Tradeoff", "by_decreasing_mu", "mu_above", "supremum"]
-
 
 SHOWN_LEVELS = (1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.23, 0.32, 0.43, 0.56, 0.7, 0.85)
 """The levels of the small curve in a notebook. Its lines run below a concave curve."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neyman.accounting.semantics import digits
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.budget import PlanBudget, within_limit
 from neyman.curves.losses.composition import Composition
@@ -23,22 +24,6 @@ from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics.bound import Bound
-
-__all__ = [
-    "Desk",
-    "Guarantee",
-    "MarkedCurve",
-    "NamedCurve",
-    "OpenedPlan",
-    "Opening",
-    "Point",
-    "Profile",
-    "Question",
-    "Risk",
-    "Scenarios",
-    "Tables",
-    "number_in",
-]
 
 Task = Literal["opening", "answer", "checks"]
 Json = dict[str, Any] | list[dict[str, Any]]
@@ -226,7 +211,7 @@ class Guarantee:
         nearest = replace(self.tradeoff, alternatives=fresh).nearest_gaussian()
         if not math.isfinite(nearest.mu.upper):
             return []
-        mu, gap = words.number(nearest.mu.upper), words.percent(nearest.distance.upper)
+        mu, gap = digits.number(nearest.mu.upper), digits.percent(nearest.distance.upper)
         return [("Mu of the nearest Gaussian", mu, f"powers differ by at most {gap}")]
 
     def _powers(self, level: float) -> tuple[list[Point], float]:
@@ -329,18 +314,18 @@ class Desk:
         figures = [
             (
                 "True positive rate (at most)",
-                words.percent(power),
-                f"guessing: {words.percent(level, up=False)}",
+                digits.percent(power),
+                f"guessing: {digits.percent(level, up=False)}",
             ),
             (
                 "Correct positive results (at most)",
-                words.percent(right),
-                f"prior: {words.percent(prior, up=False)}",
+                digits.percent(right),
+                f"prior: {digits.percent(prior, up=False)}",
             ),
             (
-                f"Epsilon at delta {words.delta(delta)}",
-                words.number(epsilon),
-                f"at delta 0: {words.number(pure)}" if math.isfinite(pure) else "",
+                f"Epsilon at delta {digits.delta(delta)}",
+                digits.number(epsilon),
+                f"at delta 0: {digits.number(pure)}" if math.isfinite(pure) else "",
             ),
             *guarantee.more,
         ]
@@ -360,11 +345,11 @@ class Desk:
             how=f"{_CERTIFIED} {guarantee.claim}".strip(),
             figures=figures,
             tradeoff=MarkedCurve(
-                curve, level, power, words.percent(level, up=False), words.percent(power)
+                curve, level, power, digits.percent(level, up=False), digits.percent(power)
             ),
             before=self.before(question),
             posterior=MarkedCurve(
-                after, prior, float(right), words.percent(prior, up=False), words.percent(right)
+                after, prior, float(right), digits.percent(prior, up=False), digits.percent(right)
             ),
             python="\n".join(code),
         )
@@ -386,7 +371,11 @@ class Desk:
         for (_, d0), (e, d) in pairwise(points):
             outline_points += [(e, d0), (e, d)] if d == 0 and d0 > 0 else [(e, d)]
         shown = MarkedCurve(
-            outline_points, min(epsilon, 2 * upto), delta, words.number(epsilon), words.delta(delta)
+            outline_points,
+            min(epsilon, 2 * upto),
+            delta,
+            digits.number(epsilon),
+            digits.delta(delta),
         )
         return Profile(shown, min(1e-12, delta / 100))
 
@@ -462,7 +451,7 @@ def _promised(question: Question) -> tuple[Tradeoff, str]:
 def _normal(curve: Tradeoff) -> list[tuple[str, str, str]]:
     """Mu and rho of a curve that has both in closed form."""
     mu, rho = _shortest(curve.gdp()), _shortest(curve.zcdp())
-    return [("Mu (Gaussian)", words.number(mu), f"rho (zCDP): {words.number(rho)}")]
+    return [("Mu (Gaussian)", digits.number(mu), f"rho (zCDP): {digits.number(rho)}")]
 
 
 # ---- numbers and text ---------------------------------------------------------------------------

@@ -16,9 +16,6 @@ from neyman.curves.profiles.profile import Profile
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics.arrays import Array
 
-__all__ = ["outline"]
-
-
 TANGENTS = 129
 STEEPEST = 12.0  # log of the largest slope: e^-12 is less than any level that is drawn
 UNSEEN = 1e-4  # a delta that no drawing shows

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from neyman.display.explorer.widget import ExplorerWidget
     from neyman.publishing.plan.plan import Plan
 
-__all__ = ["explore"]
-
 
 def explore(of: Plan | str | Path | None = None) -> ExplorerWidget:
     """Return the explorer as a widget: move the noise, and read the chosen plan back.

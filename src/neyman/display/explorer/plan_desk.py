@@ -42,8 +42,6 @@ from neyman.publishing.release.folder import MOST_RECEIPT
 from neyman.publishing.release.verify.verification import verify
 from neyman.storage.reading import read_file
 
-__all__ = ["Opened", "PlanDesk", "opened_from"]
-
 FEW = tuple(0.2 * (k / 16) ** 2 for k in range(1, 17))  # of scenarios, up to the level 0.2
 MOST_SCENARIOS = 6  # curves that a small chart can hold
 _TWICE = (

@@ -28,8 +28,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from neyman.display.explorer.worker import ANSWER_SECONDS, Answering
 
-__all__ = ["PORT", "Explorer"]
-
 PORT = 8421
 MOST_BYTES = 64 * 1024
 _TRIED = 20  # ports, from the first one on

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from neyman.display.explorer.worker import Source
     from neyman.publishing.plan.plan import Plan
 
-__all__ = ["ExplorerWidget"]
-
 _SCRIPTS = ("charts", "controls", "notices", "shares", "explore")
 _DARK = "@media (prefers-color-scheme: dark) {\n  :host {"
 _LOCAL = " Nothing leaves this machine."

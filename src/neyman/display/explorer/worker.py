@@ -22,8 +22,6 @@ try:
 except ModuleNotFoundError:  # on Windows
     resource = None
 
-__all__ = ["ANSWER_SECONDS", "Answering", "Source"]
-
 START_SECONDS = 60.0
 _MEMORY = 6 * 2**30
 ANSWER_SECONDS = 6.0

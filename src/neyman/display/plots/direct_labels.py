@@ -20,8 +20,6 @@ from scipy.spatial import KDTree  # pyright: ignore[reportMissingTypeStubs]
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["COLORS", "PALE", "Line", "draw", "fresh", "name_lines", "percent", "readable"]
-
 # Okabe and Ito 2008, the darker ones first: they stay apart for all kinds of color vision.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 PALE = "#6b6b6b"

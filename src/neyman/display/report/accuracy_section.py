@@ -17,8 +17,6 @@ from neyman.display.report.table_accuracy import accuracy as accuracy_of
 from neyman.elements import Node
 from neyman.publishing.release.receipt_format import Receipt, TableName
 
-__all__ = ["TableError", "accuracy", "adding_up", "every_error", "table_errors"]
-
 _MOST_TABLES = 6  # that two printed pages have room for
 _CLOSE = (0.01, 0.05)  # parts of a cell's own value
 

@@ -24,8 +24,6 @@ from neyman.publishing.release.receipt_format import (
 
 Points: TypeAlias = tuple[tuple[float, float], ...]
 
-__all__ = ["belief_sentences", "beliefs", "name", "power_points", "section"]
-
 _MOST = 6  # curves that a small figure can hold
 _LONG = 22  # letters of a label beside it
 _RARE = Fraction(1, 100_000)  # what is rarer has more zeros than anyone counts

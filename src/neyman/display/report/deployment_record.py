@@ -17,8 +17,6 @@ from neyman.accounting.semantics.digits import many
 from neyman.numerics.bound import directed
 from neyman.publishing.release.receipt_format import MechanismPart, Number, Receipt
 
-__all__ = ["SCHEMA_COMMIT", "UNKNOWN", "pyramid", "record", "registry_text"]
-
 SCHEMA_COMMIT = "617ad178d59481c1c04bbe3ef4386fc0e68d6d33"
 UNKNOWN = "NOT IN THE RECEIPT: "
 """How a field begins that the custodian must fill in."""

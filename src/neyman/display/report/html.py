@@ -15,28 +15,6 @@ from urllib.parse import quote
 from neyman.elements import Element, Node, element, joined
 from neyman.ledger.published_files import inside
 
-__all__ = [
-    "Fold",
-    "bar",
-    "below",
-    "blocks",
-    "chart",
-    "code",
-    "document",
-    "facts",
-    "file_link",
-    "key",
-    "lines",
-    "link",
-    "note",
-    "paragraph",
-    "scroll",
-    "section",
-    "strong",
-    "table",
-    "with_last_line",
-]
-
 paragraph, strong = partial(element, "p"), partial(element, "strong")
 note = partial(element, "p", class_="note")  # in small letters
 

@@ -9,8 +9,6 @@ from neyman.accounting.semantics import sentences as words
 from neyman.display.report.receipt_view import unit
 from neyman.publishing.release.receipt_format import Receipt
 
-__all__ = ["declared_columns", "unit_of_values"]
-
 _UNDECLARED = "not declared; values are as the column has them"
 
 

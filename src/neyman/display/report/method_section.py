@@ -15,8 +15,6 @@ from neyman.publishing.plan.expression_words import words as expression_words
 from neyman.publishing.plan.query import ALL
 from neyman.publishing.release.receipt_format import Receipt
 
-__all__ = ["method"]
-
 
 def method(receipt: Receipt) -> markup.Fold:
     """The tables, noise, filters, joins, derived columns, bounds, and neighboring datasets."""

@@ -18,8 +18,6 @@ from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.planning.missing_values import missing_by_sentence
 from neyman.publishing.release.receipt_format import Receipt
 
-__all__ = ["caveats", "contents_line", "opening"]
-
 _MOST_LISTED = 4  # queries, and tables of each, that two printed pages have room for
 _MOST_LETTERS = 160  # of a filter
 

@@ -17,22 +17,6 @@ from neyman.display.report import html as markup
 from neyman.elements import Node
 from neyman.publishing.release.receipt_format import MechanismPart, Receipt
 
-__all__ = [
-    "Entries",
-    "Powers",
-    "Receipt",
-    "chosen",
-    "limit_curve",
-    "listing",
-    "name",
-    "number",
-    "place",
-    "proportion",
-    "size",
-    "tables_of",
-    "unit",
-]
-
 Entries = Sequence[MechanismPart]
 Powers = NDArray[np.float64]
 

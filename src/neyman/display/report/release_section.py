@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics import digits
 from neyman.accounting.semantics.digits import plain
 from neyman.display.report import html as markup
 from neyman.display.report.receipt_view import Entries, name, place, size, tables_of, unit
@@ -13,8 +13,6 @@ from neyman.elements import Element, Node, element, joined
 from neyman.publishing.planning.allocation import Split
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.table_files import MOST_CSV_CELLS
-
-__all__ = ["checking", "footer", "spending"]
 
 
 def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
@@ -30,7 +28,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
     if total == 0:
         text = markup.paragraph("The cost is zero: no table depends on the data.")
     else:
-        printed = words.shares([cost / total for cost in costs])
+        printed = digits.shares([cost / total for cost in costs])
         head = ["Table", "Cells", "", "Share of the budget"]
         rows: list[list[Node]] = [
             [name(entries), size(entries), markup.bar(cost / total), f"{share}%"]
@@ -38,7 +36,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
         ]
         sizes = [entries[0].cells for entries in spent]
         known = [size for size in sizes if size is not None]
-        every = words.number(sum(known)) if known == sizes else "–"
+        every = digits.number(sum(known)) if known == sizes else "–"
         rows.append(["All", every, "", "100%"])
         reasons: Node = ""
         measured = ""
@@ -66,9 +64,9 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
 def checking(receipt: Receipt) -> markup.Fold:
     """What identifies the release, and the command that recomputes its guarantee."""
     ledger = receipt.ledger
-    charged = f"{words.number(ledger.charged)} ({ledger.currency})"
-    if words.value("charged_delta", ledger.charged_delta):
-        charged += f", with delta {words.delta(ledger.charged_delta)}"
+    charged = f"{digits.number(ledger.charged)} ({ledger.currency})"
+    if digits.value("charged_delta", ledger.charged_delta):
+        charged += f", with delta {digits.delta(ledger.charged_delta)}"
     facts = [
         ("Plan", markup.code(receipt.plan_hash)),
         ("Dataset", markup.code(receipt.dataset)),
@@ -111,6 +109,8 @@ def footer(receipt: Receipt) -> Element:
 
 def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
     """What each table cost; nothing where a cost has no finite number."""
-    costs = [[words.value(field, getattr(entry, field)) for entry in entries] for entries in tables]
+    costs = [
+        [digits.value(field, getattr(entry, field)) for entry in entries] for entries in tables
+    ]
     finite = [[cost for cost in each if isinstance(cost, Fraction)] for each in costs]
     return [sum(each, Fraction(0)) for each in finite] if finite == costs else []

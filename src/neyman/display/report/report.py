@@ -24,14 +24,13 @@ from neyman.display.report import html as markup
 from neyman.display.report.attribute_sections import beliefs, section
 from neyman.display.report.table_accuracy import Table
 from neyman.elements import element
-from neyman.publishing.plan.plan import Plan, PlanError
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.allocation import MOMENT, best_split
 from neyman.publishing.release.receipt_format import Receipt
 
 if TYPE_CHECKING:
     from neyman.publishing.release.folder import Release
-
-__all__ = ["page", "page_from"]
 
 
 def page(release: Release, into: Path | None = None) -> str:

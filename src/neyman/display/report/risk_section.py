@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import ndtr
 
+from neyman.accounting.semantics import digits
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.budget import AtMost
 from neyman.accounting.semantics.budget_warnings import budget_warnings
@@ -24,8 +25,6 @@ from neyman.publishing.release.receipt_format import (
     Receipt,
     RoutePart,
 )
-
-__all__ = ["SAME_LINE", "figure", "findings", "headline", "levels", "one_line", "vocabularies"]
 
 SAME_LINE = 0.005
 """Of the figure's width and height: less than the width of its lines."""
@@ -100,17 +99,17 @@ def findings(receipt: Receipt) -> Element:
         rows.append(
             [
                 f"1 in {prior.denominator}" + (" (even odds)" if prior.denominator == 2 else ""),
-                words.number(true),
-                words.number(true * power),
-                words.number((claims - true) * level, up=False),
+                digits.number(true),
+                digits.number(true * power),
+                digits.number((claims - true) * level, up=False),
                 markup.bar(right, mark=prior),
-                f"{words.percent(right)}",
+                f"{digits.percent(right)}",
             ]
         )
     table = markup.table(
         [
             "Prior",
-            f"True claims of {words.number(claims)}",
+            f"True claims of {digits.number(claims)}",
             "True positives (at most)",
             "False positives",
             "",
@@ -122,7 +121,7 @@ def findings(receipt: Receipt) -> Element:
         kind="findings",
     )
     even = words.finding(level, power, Fraction(1, 2))
-    share = words.percent(power)
+    share = digits.percent(power)
     return markup.section(
         "findings",
         "Reading a positive result",
@@ -135,7 +134,7 @@ def findings(receipt: Receipt) -> Element:
         table,
         markup.note(
             "This is for a test with a false positive rate of "
-            f"{words.percent(level, up=False)}. A stricter test confirms fewer claims, but its "
+            f"{digits.percent(level, up=False)}. A stricter test confirms fewer claims, but its "
             "positive results can be correct more often: ",
             markup.link("levels", "see other false positive rates"),
             ".",
@@ -154,7 +153,7 @@ def figure(receipt: Receipt) -> markup.Fold:
     curve = sorted((known | {float(level): float(power)}).items())
     limit, limit_power = limit_curve(budget), budget.power_limit
     priors = [
-        {"text": words.percent(prior), "finding": words.finding_right(prior, "{right}")}
+        {"text": digits.percent(prior), "finding": words.finding_right(prior, "{right}")}
         for prior in _PRIORS
     ]
     keys = [
@@ -216,10 +215,10 @@ def levels(receipt: Receipt) -> markup.Fold:
         power = max(level, proportion(point.upper))
         rows.append(
             [
-                words.percent(level, up=False),
-                words.percent(level, up=False),
-                words.percent(power),
-                words.percent(words.posterior(level, power, Fraction(1, 2))),
+                digits.percent(level, up=False),
+                digits.percent(level, up=False),
+                digits.percent(power),
+                digits.percent(words.posterior(level, power, Fraction(1, 2))),
             ]
         )
     first = chosen(receipt)[0]
@@ -253,7 +252,7 @@ def vocabularies(receipt: Receipt) -> markup.Fold:
         delta = point.delta
         text = words.epsilon(point.upper, delta, change)
         said = text.replace(f", {change}.", ".") if index else text
-        rows.append([f"epsilon, delta {words.delta(delta)}", _value(point), said])
+        rows.append([f"epsilon, delta {digits.delta(delta)}", _value(point), said])
     rows += [
         ["mu (Gaussian)", _value(guarantee.mu), words.gdp(guarantee.mu.upper)],
         ["rho (zCDP)", _value(guarantee.rho), words.zcdp(guarantee.rho.upper)],
@@ -281,34 +280,34 @@ def _outright(failing: OutrightPart | None, subject: str) -> Node:
     if not failing:
         return ""
     return markup.paragraph(
-        f"A discovered key is published if enough {words.plural(subject)} have it. A key that "
+        f"A discovered key is published if enough {digits.plural(subject)} have it. A key that "
         f"only one {subject} has is still published with probability at most "
-        f"{words.chance(failing.delta)}, for all the keys and tables of one {subject} "
+        f"{digits.chance(failing.delta)}, for all the keys and tables of one {subject} "
         "together. That would reveal it outright. All numbers in this report include this "
         "probability. Because of it, no finite rho or mu describes the whole release. Without it, "
-        f"rho is {words.number(failing.rho)}."
+        f"rho is {digits.number(failing.rho)}."
     )
 
 
 def _route(route: RoutePart | None) -> Node:
     if not route:
         return ""
-    ratio = words.value("variance_ratio", route.variance_ratio)
+    ratio = digits.value("variance_ratio", route.variance_ratio)
     if ratio <= 1:
         return ""
     return markup.paragraph(
         "The noise was calibrated to the exact guarantee. Accounting with zCDP alone needs "
-        f"{words.number(ratio, up=False)} times the noise variance for the same guarantee "
+        f"{digits.number(ratio, up=False)} times the noise variance for the same guarantee "
         f"({route.promise})."
     )
 
 
 def _curve_row(level: float, power: float, subject: str, neighboring: Neighboring) -> Element:
     """A row of the numbers behind the curve, with what the page's script says of it."""
-    shown, share = words.percent(level, up=False), words.percent(power)
+    shown, share = digits.percent(level, up=False), digits.percent(power)
     if 0 < level < 1:
         says = words.power(level, power, subject, neighboring)
-        right = [words.percent(words.posterior(level, power, prior)) for prior in _PRIORS]
+        right = [digits.percent(words.posterior(level, power, prior)) for prior in _PRIORS]
     else:
         says = f"At a false positive rate of {shown}, the true positive rate is at most {share}."
         right = []
@@ -319,12 +318,12 @@ def _curve_row(level: float, power: float, subject: str, neighboring: Neighborin
 
 def _value(bound: Ends | EpsilonPoint) -> Node:
     """A bound's upper end; both ends where they differ by more than a hundredth."""
-    lower = words.value("lower", bound.lower)
-    upper = words.value("upper", bound.upper)
-    text = words.number(upper)
+    lower = digits.value("lower", bound.lower)
+    upper = digits.value("upper", bound.upper)
+    text = digits.number(upper)
     if upper == lower or (isinstance(upper, Fraction) and upper - lower <= upper / 100):
         return text
-    return markup.below(text, f"at least {words.number(lower, up=False)}")
+    return markup.below(text, f"at least {digits.number(lower, up=False)}")
 
 
 def one_line(

@@ -18,8 +18,6 @@ try:
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
-__all__ = ["Accuracy", "Table", "accuracy", "median"]
-
 Table: TypeAlias = Any
 """A published `pyarrow.Table`, or its open `ParquetFile` where it is too large for memory. Neither
 has types."""

@@ -20,8 +20,6 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.missing_values import missing_by_sentence
 from neyman.publishing.release.receipt_format import Receipt
 
-__all__ = ["contents", "first_rows"]
-
 _MOST_EDGES = 12  # bin edges that are listed one by one
 _MOST_SHOWN = 200  # tables whose first rows are shown
 _MOST_ROWS, _MOST_LETTERS = 3, 40  # of first rows, and of a cell in them

@@ -27,8 +27,6 @@ except ModuleNotFoundError as missing:
         "a ledger on PostgreSQL needs psycopg: pip install 'neyman[postgres]'", name="psycopg"
     ) from missing
 
-__all__ = ["Address", "Connections", "Lost", "Session", "after", "errors", "in_words", "sql"]
-
 _OLDEST = 130000
 _SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(:\d*)?")

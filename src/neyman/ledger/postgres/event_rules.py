@@ -11,8 +11,6 @@ from neyman.ledger.chain import START
 from neyman.ledger.postgres.statements import function, trigger
 from neyman.ledger.units import DELTA, UNIT
 
-__all__ = ["EVENT_RULES", "LAST_EVENT"]
-
 _MOST_BYTES = 1 << 26  # of an event's line
 _MOST_DEPTH = 400  # of lists in lists; Python reads 1000
 _MOST_DIGITS = 4000  # of a number; Python reads 4300

@@ -13,8 +13,6 @@ from neyman.ledger.postgres.event_rules import EVENT_RULES, LAST_EVENT
 from neyman.ledger.postgres.statements import function, never, refusing, trigger
 from neyman.ledger.published_files import PIECE
 
-__all__ = ["RULES", "rules_of", "schema_of"]
-
 RULES = 3
 """The version of the rules; `postgres_upgrade` replaces those of version 2."""
 

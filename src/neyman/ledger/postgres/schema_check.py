@@ -13,8 +13,6 @@ from neyman.ledger.database import unlike
 from neyman.ledger.postgres.connection import psycopg, sql
 from neyman.ledger.postgres.schema import schema_of
 
-__all__ = ["differences"]
-
 # Kind, name and all that matters of each thing in a schema; "@" stands for the schema.
 _CATALOG = """
 SELECT 'table', c.relname, c.relkind::text FROM pg_class c

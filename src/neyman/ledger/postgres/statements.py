@@ -7,8 +7,6 @@ caller can also change what a backslash means between plain quotation marks.
 
 from __future__ import annotations
 
-__all__ = ["PIN", "function", "never", "refusing", "trigger"]
-
 PIN = "search_path=pg_catalog, pg_temp"
 """The setting that every function of a ledger has, as the server's catalog writes it."""
 

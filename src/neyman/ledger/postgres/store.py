@@ -31,8 +31,6 @@ from neyman.ledger.postgres.upgrade import check_pins
 from neyman.ledger.records import LedgerError
 from neyman.ledger.turn import waited
 
-__all__ = ["PostgreSQL"]
-
 _PAUSE = 0.1  # seconds
 _EVENT = "INSERT INTO event (number, line, hash)"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"

@@ -14,8 +14,6 @@ from neyman.ledger.postgres.schema import rules_of
 from neyman.ledger.postgres.statements import PIN
 from neyman.ledger.records import LedgerError
 
-__all__ = ["check_pins"]
-
 _FUNCTIONS = """SELECT p.proname, p.oid::regprocedure::text, p.prokind::text,
     p.proconfig IS NOT DISTINCT FROM ARRAY[%s], pg_has_role(p.proowner, 'USAGE')
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace

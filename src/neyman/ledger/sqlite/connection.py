@@ -23,20 +23,6 @@ except ModuleNotFoundError as missing:
         "the ledger needs apsw: pip install 'neyman[release]'", name="apsw"
     ) from missing
 
-__all__ = [
-    "FAILURES",
-    "MARK",
-    "OPEN",
-    "SQLiteTransaction",
-    "apsw",
-    "connected",
-    "disconnect",
-    "in_words",
-    "make_durable",
-    "refuse_other",
-    "trust",
-]
-
 _APPLICATION = 0x4E65796D  # "Neym"
 MARK = f"PRAGMA application_id = {_APPLICATION};"
 """What marks a file as a ledger."""

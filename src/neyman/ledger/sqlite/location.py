@@ -28,18 +28,6 @@ from neyman.ledger.rows import Damage, fields, one_row, typed_field
 from neyman.ledger.sqlite.connection import FAILURES, SQLiteTransaction, apsw
 from neyman.ledger.sqlite.schema import SCHEMA
 
-__all__ = [
-    "FILE_SCHEMA",
-    "FILE_VERSION",
-    "Location",
-    "file_problems",
-    "filesystem",
-    "look",
-    "recorded",
-    "refuse_elsewhere",
-    "refuse_mount",
-]
-
 _MOUNTS = Path("/proc/self/mountinfo")
 
 # Locks and shared memory, which WAL stands on, do not hold across machines.

@@ -38,8 +38,6 @@ from neyman.ledger.sqlite.location import (
 )
 from neyman.storage.durable import sync_folder
 
-__all__ = ["relocating"]
-
 _LOGS = ("-wal", "-journal")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from neyman.ledger.chain import KINDS, START
 from neyman.ledger.database import TABLES
 
-__all__ = ["SCHEMA"]
-
 _KEYED_BY_TEXT = ("account", "purse", "above", "publication")
 
 

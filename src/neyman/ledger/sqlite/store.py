@@ -41,8 +41,6 @@ from neyman.ledger.sqlite.relocation import relocating
 from neyman.ledger.turn import file_turn
 from neyman.storage.durable import sync_folder
 
-__all__ = ["SQLiteFile"]
-
 _LAST = """BEGIN IMMEDIATE;
 SELECT number + 1, hash, (SELECT coalesce(max(id), 0) + 1 FROM entry) FROM event
 WHERE EXISTS (SELECT 1 FROM account

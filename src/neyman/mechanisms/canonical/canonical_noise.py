@@ -33,8 +33,6 @@ from neyman.numerics.rounding import up
 if TYPE_CHECKING:
     from neyman.noise import Bits
 
-__all__ = ["CanonicalNoise"]
-
 SIGNIFICANT = 54  # bits of a uniform number that a float can tell
 
 

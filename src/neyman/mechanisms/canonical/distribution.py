@@ -52,8 +52,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import exp_down, exp_up
 
-__all__ = ["CanonicalLaw", "composes_as", "own_loss"]
-
 Arrays = tuple[Array, Array]
 MOST = float(np.finfo(float).max)
 TESTS = 120  # by which a curve that is no law's is held between two polygons ...

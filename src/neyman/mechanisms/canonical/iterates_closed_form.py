@@ -20,8 +20,6 @@ from neyman.curves.profiles.profile import Interval
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["Exponential", "Ladder", "Laplace", "Logistic", "Normal"]
-
 Arrays = tuple[Array, Array]
 BEYOND = -1e300
 

@@ -18,8 +18,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import log_of
 
-__all__ = ["Stepwise"]
-
 Arrays = tuple[Array, Array]
 MOST_STEPS = 100_000  # that are taken one by one
 CLOSE = 1e-13  # of a level's logarithm: with which a step is content

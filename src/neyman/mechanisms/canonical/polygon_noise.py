@@ -24,8 +24,6 @@ from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["LEAST_VARIATION", "PolygonNoise", "polygons"]
-
 LEAST_VARIATION = Fraction(1, 10_000)  # of a curve whose noise is followed unit by unit
 SLACK = 16 * UNIT  # of a step of the tail in floats, relative to the step before [PT-5]
 MOST_KNOWN = 8  # places whose tails are stored

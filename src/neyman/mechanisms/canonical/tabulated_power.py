@@ -19,8 +19,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import bisect
 
-__all__ = ["TabulatedPower"]
-
 Arrays = tuple[Array, Array]
 FIRST = 300  # nodes at which one looks where more are wanted
 NEAREST = 1e-5  # of the farthest: the first of them

@@ -22,8 +22,6 @@ from neyman.mechanisms.matrix_mechanism.participation import pattern
 from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Toeplitz, Triangular, square_root
 from neyman.numerics import check
 
-__all__ = ["optimized_band", "optimized_toeplitz"]
-
 MOST_BAND = 64
 SHARP = 64  # the power of errors whose mean stands for the largest
 CLIMB = 12  # rounds for a bound

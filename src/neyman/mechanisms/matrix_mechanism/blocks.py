@@ -24,8 +24,6 @@ from neyman.mechanisms.matrix_mechanism.strategy import (
 )
 from neyman.noise.bits import Bits
 
-__all__ = ["Binned", "Tree"]
-
 
 @dataclass(frozen=True)
 class Tree(Strategy):

@@ -35,8 +35,6 @@ from neyman.mechanisms.matrix_mechanism.strategy import (
 )
 from neyman.numerics import check
 
-__all__ = ["Factorization", "circulant_bound", "optimized", "prefix_bound"]
-
 MOST_STEPS = 1024
 MOST_BOUND = 1 << 20
 LEAST_ENTRY = 1e-60  # whose powers stay in the floats

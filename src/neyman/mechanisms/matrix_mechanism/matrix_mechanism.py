@@ -25,8 +25,6 @@ from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Strategy, floats
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 
-__all__ = ["MatrixMechanism"]
-
 LEAST_VARIANCE = 1 << 10  # of the integer noise: with less, rounding costs more than 0.3%
 MOST_VARIANCE = 1 << 100
 

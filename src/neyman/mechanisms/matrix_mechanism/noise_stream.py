@@ -20,18 +20,6 @@ from neyman.noise import discrete_gaussian
 from neyman.noise.bits import Bits
 from neyman.numerics.arrays import Array
 
-__all__ = [
-    "Blocks",
-    "Decoder",
-    "Encoder",
-    "RowDecoder",
-    "RowEncoder",
-    "Stream",
-    "TreeDecoder",
-    "TreeEncoder",
-    "Window",
-]
-
 Integers = NDArray[np.int64]
 Real = NDArray[np.float64]
 

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from neyman.numerics import check
 
-__all__ = ["ROOM", "pattern", "pattern_bound"]
-
 ROOM = 1 << 61  # for whole numbers that 64 bits must hold
 
 

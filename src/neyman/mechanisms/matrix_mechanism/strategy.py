@@ -42,8 +42,6 @@ from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["SCALE", "Strategy", "Toeplitz", "Triangular", "square_root"]
-
 SCALE = 1 << 16  # a strategy's unit, as a whole number
 MOST_STEPS = 1 << 20
 MOST_DENSE = 4096  # of which matrices are made

@@ -40,8 +40,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_between, log_binomial, log_half
 from neyman.numerics.operations import CALL, charge
 
-__all__ = ["BinaryShuffleProfile", "BlanketProfile", "ShufflePair", "ShuffleProfile"]
-
 DEPTH = 36.0  # e-folds below the largest term at which terms are left to the bounds on the rest
 RUN = 64  # numbers of others from one place to the next at which a tail is asked for
 FEW = 64  # others of whom every number is looked at

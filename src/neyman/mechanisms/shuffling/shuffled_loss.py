@@ -30,8 +30,6 @@ from neyman.mechanisms.shuffling.dominating_pairs import (
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import above
 
-__all__ = ["ShuffledLoss", "View", "shuffled"]
-
 View = Literal["clones", "third", "blanket", "alike", "forward", "backward", "hidden"]
 
 LOG_2 = math.log(2)

@@ -13,8 +13,6 @@ from neyman.mechanisms.description import integer
 from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
 from neyman.mechanisms.shuffling.shuffled_loss import shuffled
 
-__all__ = ["Shuffled"]
-
 MOST_USERS = 10**10
 MOST_EPSILON = 300  # of a report: beyond it no float tells it from the truth
 

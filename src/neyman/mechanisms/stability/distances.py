@@ -14,8 +14,6 @@ from neyman.mechanisms.stability.order_statistics import OrderStatistic
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES, Neighboring, neighboring_of, size_known
 
-__all__ = ["DistanceToInstability", "Stability", "distance_to_instability"]
-
 Exact = float | Fraction | str
 
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
 
-__all__ = ["Grid", "rank_of", "row_count"]
-
 MOST_STEPS = 2**52  # so that sums of two and floats hold them
 Steps = NDArray[np.int64]
 

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from neyman.numerics.roots import bisect_integers
 
-__all__ = ["OrderStatistic"]
-
 
 @dataclass(frozen=True, eq=False)
 class OrderStatistic:

@@ -31,8 +31,6 @@ from neyman.numerics.relation import Relation
 from neyman.numerics.roots import bisect_integers
 from neyman.numerics.rounding import up
 
-__all__ = ["ProposeTestRelease"]
-
 T = TypeVar("T")
 
 LEAST_DELTA, MOST_DELTA = Fraction(1, 10**100), Fraction(1, 4)

@@ -18,8 +18,6 @@ from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import above, below
 
-__all__ = ["SmoothSensitivities", "SmoothSensitivity", "smooth_sensitivity"]
-
 Exact = float | Fraction | str
 NEAR = 1e-9  # of a logarithm in floats: nearer ones are compared exactly
 

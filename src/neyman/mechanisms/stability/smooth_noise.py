@@ -20,8 +20,6 @@ from neyman.mechanisms.stability.student_pairs import enclosing_polygons, larges
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 
-__all__ = ["SmoothNoise"]
-
 NOISES = ("student",)
 LEAST, MOST = 0.1, 1e3  # degrees; beyond them floats hold too little of the tails
 SMALLEST, LARGEST = 1e-6, 20.0  # smoothness and scale

@@ -25,8 +25,6 @@ from neyman.curves.tradeoff.piecewise_linear import (
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import up
 
-__all__ = ["enclosing_polygons", "largest_loss", "lower_tail"]
-
 SLACK = 1e-11  # of a probability: `lower_tail` errs by less than 1e-13, which a test compares
 RELATIVE = 1e-12  # of a loss: a few roundings of logarithms and square roots
 PLACES = 160  # epsilons at which delta is bounded

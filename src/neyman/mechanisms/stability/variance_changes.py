@@ -16,8 +16,6 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["VarianceChanges"]
-
 
 @dataclass(frozen=True, eq=False)
 class VarianceChanges:

@@ -27,8 +27,6 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.roots import bisect
 
-__all__ = ["Runs"]
-
 LEAST_HALTING = 1e-200
 MOST_MEAN = 10**9
 MOST_SHAPE = 10**6

@@ -30,8 +30,6 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import above
 
-__all__ = ["SelectBest", "divergence", "select_best"]
-
 ORDERS = (1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256)
 LOWEST = 1.01  # an order at which a divergence is finite wherever one is
 ROUNDING = 1e-11  # relative, of sums of a few terms that are bounds themselves

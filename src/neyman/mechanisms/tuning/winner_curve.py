@@ -22,8 +22,6 @@ from neyman.mechanisms.tuning.runs import Runs
 from neyman.numerics.arrays import Array
 from neyman.numerics.roots import bisect
 
-__all__ = ["weights", "winner"]
-
 PIECES = 1 << 14  # into which the logarithm of psi' is cut, along the curve
 PLACES = 600  # epsilons at which delta is bounded
 LEAST = 1e-280  # a mass that is counted as if it had any loss

@@ -31,14 +31,6 @@ from neyman.publishing.tables.estimates import standard_error
 if TYPE_CHECKING:
     from neyman.publishing.plan.plan import Plan
 
-__all__ = [
-    "Consistent",
-    "ConsistentTable",
-    "check_consistency",
-    "consistent_tables",
-    "consistent_variances",
-]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 METHODS = get_args(ConsistencyMethod)

@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from scipy.sparse import sparray  # pyright: ignore[reportMissingTypeStubs]
 
-__all__ = ["Fitted", "least_squares"]
-
 Floats = NDArray[np.float64]
 
 _DENSE = 1_000_000  # entries of a matrix that is decomposed whole

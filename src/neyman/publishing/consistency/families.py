@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.plan.query import Query
 
-__all__ = ["Family", "Member", "Name", "families", "without_part"]
-
 Integers = NDArray[np.int64]
 Name = tuple[str, str]
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from neyman.publishing.consistency.margins import Margins
 
-__all__ = ["rounded_parts", "rounded_tables"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

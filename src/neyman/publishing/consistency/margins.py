@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from neyman.publishing.consistency.tree import Tree
 
-__all__ = ["Margin", "Margins"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Set = frozenset[int]

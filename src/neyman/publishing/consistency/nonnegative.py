@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from neyman.publishing.consistency.margins import Margins
 
-__all__ = ["Nonnegative", "nonnegative"]
-
 Floats = NDArray[np.float64]
 
 _TOLERANCE = 1e-9

@@ -26,8 +26,6 @@ from neyman.publishing.tables.estimates import Estimate
 from neyman.publishing.tables.forms import Form, integers
 from neyman.storage.reading import open_file
 
-__all__ = ["FOLDER", "ConsistentForm", "consistent_forms", "from_published", "members"]
-
 FOLDER = "tables/consistent"
 """Where they lie in a release's folder."""
 

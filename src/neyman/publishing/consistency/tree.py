@@ -14,8 +14,6 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Tree"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

@@ -48,10 +48,9 @@ from neyman.publishing.engines.data_schema import filter_column
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.publishing.engines.expressions import bin_of, total
 from neyman.publishing.engines.progress import Progress, Steps
+from neyman.publishing.plan.column import key_text
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import ALL, Query, center, key_text, measures_of, middle
-
-__all__ = ["aggregate", "aggregate_cells", "discover", "rehearse", "selected"]
+from neyman.publishing.plan.query import ALL, Query, center, measures_of, middle
 
 Key = tuple[str, str, str]
 KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]

@@ -25,21 +25,6 @@ from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.duckdb import Opening
 from neyman.publishing.engines.progress import Progress, Steps, followed
 
-__all__ = [
-    "OWN",
-    "Backend",
-    "Spark",
-    "Value",
-    "backend_of",
-    "fetched",
-    "fresh_key",
-    "held",
-    "hexadecimal",
-    "row_count",
-    "row_sum",
-    "step_function",
-]
-
 Answer = TypeVar("Answer")
 Value: TypeAlias = Any
 """A column or literal of a query. Its class follows from the data's types, so that pyright does not

@@ -25,8 +25,6 @@ import ibis
 from neyman.publishing.engines.backends import Value
 from neyman.publishing.engines.expressions import digest
 
-__all__ = ["first_cells", "first_rows"]
-
 _BITS = 16  # hexadecimal digits of the digest that rows are ordered by
 
 

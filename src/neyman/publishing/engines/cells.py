@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SATURATED", "Cells", "added", "ravelled"]
-
 SATURATED = 2**62
 """What a cell is kept within: moving it there cannot raise what one row changes."""
 

@@ -16,18 +16,6 @@ import pyarrow.compute as pc
 
 from neyman.publishing.engines.csv_reader import DataError, without_empty
 
-__all__ = [
-    "MOST_OF_NANOSECONDS",
-    "PLACEHOLDER",
-    "check_types",
-    "is_plain",
-    "plain",
-    "plain_form",
-    "plain_table",
-    "plain_type",
-    "reads_as_is",
-]
-
 # pyright does not see the functions that Arrow makes on import.
 _compute: Any = pc
 _TEXT = ("string", "large_string", "string_view")

@@ -30,26 +30,6 @@ from numpy.typing import NDArray
 
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
-__all__ = [
-    "LONGEST",
-    "Block",
-    "DataError",
-    "MissingColumn",
-    "blocks",
-    "cause",
-    "check_names",
-    "decoded",
-    "fault",
-    "form_of",
-    "header_of",
-    "opened",
-    "parsed",
-    "patterns",
-    "read_csv",
-    "split",
-    "without_empty",
-]
-
 _CHUNK = 1 << 24
 LONGEST = 1 << 20
 """The most bytes of a line that is read."""

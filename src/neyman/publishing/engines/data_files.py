@@ -17,8 +17,6 @@ from typing import TypeAlias
 
 from neyman.publishing.engines.csv_reader import DataError
 
-__all__ = ["data_files", "matches"]
-
 _Identity = tuple[int, int] | str
 _PARQUET = ".parquet"
 _KINDS = {

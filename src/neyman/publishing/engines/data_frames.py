@@ -29,8 +29,6 @@ from neyman.publishing.engines.csv_reader import DataError, fault
 from neyman.publishing.engines.duckdb import quoted
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
-__all__ = ["Frame", "as_frame", "marked_text"]
-
 _FORMATS = ("parquet", "arrow", "orc")
 
 

@@ -12,24 +12,10 @@ import ibis
 import ibis.expr.datatypes as dt
 
 from neyman.publishing.engines.csv_reader import DataError, MissingColumn
+from neyman.publishing.plan.column import KeyKind, key_text
 from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import KeyKind, key_text
 from neyman.publishing.plan.row_expression import ColumnType, operations
-
-__all__ = [
-    "as_written",
-    "check_schema",
-    "check_unit_type",
-    "check_value_type",
-    "code_column",
-    "columns_needed",
-    "columns_read",
-    "filter_column",
-    "key_kind",
-    "level_columns",
-    "written_column",
-]
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -31,8 +31,6 @@ from neyman.publishing.engines.private_tables import Private
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 
-__all__ = ["QueryRows", "UnitRows", "query_rows", "unit_rows"]
-
 _STEPS = ("taken", "named", "read", "known", "numbered", "groups", "counted")
 _BOUNDED = _STEPS[4:]
 

@@ -31,20 +31,6 @@ from neyman.publishing.engines.csv_reader import DataError, cause, check_names, 
 from neyman.publishing.engines.spill import spill_folder
 from neyman.publishing.plan.document import SourcePart
 
-__all__ = [
-    "OFFLINE",
-    "Opening",
-    "check_memory",
-    "close",
-    "connect",
-    "footer",
-    "parquet",
-    "parquet_names",
-    "parquet_schema",
-    "quoted",
-    "registered",
-]
-
 OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """Settings of each DuckDB that we open: nothing makes it download or load an extension."""
 _WILDCARD = re.compile(r"[*?\[]")

@@ -23,10 +23,9 @@ from neyman.publishing.engines.data_schema import (
     level_columns,
 )
 from neyman.publishing.engines.expressions import bin_of, key_bytes, raw_key, scaled_integer
+from neyman.publishing.plan.column import key_text
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import ALL, Query, key_text
-
-__all__ = ["CodeColumn", "Coding", "Kind", "names_of"]
+from neyman.publishing.plan.query import ALL, Query
 
 
 class Kind(Enum):

@@ -31,27 +31,9 @@ import ibis
 
 from neyman.publishing.engines.backends import Backend, Value, hexadecimal
 from neyman.publishing.engines.cells import SATURATED
+from neyman.publishing.plan.column import KeyKind
 from neyman.publishing.plan.derived import ISO_DATE
 from neyman.publishing.plan.document import SourcePart
-from neyman.publishing.plan.query import KeyKind
-
-__all__ = [
-    "TIME_OF_DAY",
-    "bin_of",
-    "digest",
-    "inside",
-    "integer_of",
-    "key_bytes",
-    "quotient",
-    "remainder",
-    "scaled_integer",
-    "total",
-    "without_empty_text",
-    "written_boolean",
-    "written_date",
-    "written_day",
-    "written_number",
-]
 
 _NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
 _PLAIN = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?\z"

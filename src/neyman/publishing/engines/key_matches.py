@@ -30,25 +30,11 @@ from neyman.publishing.engines.expressions import (
 )
 from neyman.publishing.engines.private_tables import Private
 from neyman.publishing.engines.row_values import read_as, with_plain_texts
-from neyman.publishing.plan.column import unscaled
+from neyman.publishing.plan.column import Column, key_text, unscaled
 from neyman.publishing.plan.derived import ISO_DATE, Derived, Reading, readings_of
 from neyman.publishing.plan.document import SourcePart
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import Column, key_text
 from neyman.publishing.plan.row_expression import ColumnType
-
-__all__ = [
-    "ClipCount",
-    "Frequent",
-    "KeyMatch",
-    "NumberMatch",
-    "TextMatch",
-    "key_matches",
-    "number_matches",
-    "reading_matches",
-    "text_matches",
-    "with_texts",
-]
 
 _REPLACING = ("map", "lookup")
 _NUMBER_MARKS: Sequence[dict[str, str]] = (

@@ -28,8 +28,6 @@ from neyman.publishing.engines.csv_reader import (
 from neyman.publishing.engines.private_tables import Private
 from neyman.publishing.plan.document import SourcePart
 
-__all__ = ["REASONS", "LineFault", "Lines", "Reason", "line_faults"]
-
 Reason = Literal[
     "blank line",
     "too long",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NOTICE", "Private"]
-
 NOTICE = "PRIVATE: this describes private rows. It may not be shared or published."
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-__all__ = ["Progress", "Steps", "followed"]
-
 Answer = TypeVar("Answer")
 Progress = Callable[[float], None]
 

@@ -48,8 +48,6 @@ from neyman.publishing.plan.document import SourcePart
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, DATE, TEXT_CHANGES, ColumnType, Node
 
-__all__ = ["prepared", "read_as", "with_plain_texts"]
-
 _FEW = 16
 """The most texts of a map that are compared one by one; more are looked up by a join."""
 

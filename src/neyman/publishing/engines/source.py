@@ -33,19 +33,6 @@ from neyman.publishing.engines.duckdb import Opening
 from neyman.publishing.engines.expressions import without_empty_text
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
-__all__ = [
-    "DataError",
-    "as_source",
-    "check_engine",
-    "close_table",
-    "column_names",
-    "csv_files",
-    "database_at",
-    "folder_columns",
-    "open_table",
-    "untyped_columns",
-]
-
 _CSV = {".csv", ".txt", ".tsv"}
 
 

@@ -37,8 +37,6 @@ from neyman.publishing.engines.duckdb import Opening, check_memory, quoted
 from neyman.publishing.engines.spill import spill_folder
 from neyman.storage.private_folder import PrivateFolder
 
-__all__ = ["accept", "close", "connect", "installed", "parquet", "registered"]
-
 _OURS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",

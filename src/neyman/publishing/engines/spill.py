@@ -8,8 +8,6 @@ from pathlib import Path
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.storage.private_folder import PrivateFolder, private_folder
 
-__all__ = ["spill_folder"]
-
 
 def spill_folder(above: str | Path | None = None) -> PrivateFolder:
     """Make a folder for private rows; see `private_folder`.

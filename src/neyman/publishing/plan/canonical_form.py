@@ -11,8 +11,6 @@ from neyman.publishing.plan.document import PLAIN_SOURCE
 from neyman.publishing.plan.plan_model import PlanModel
 from neyman.publishing.plan.query_resolution import declared_share
 
-__all__ = ["canonical", "hash_of", "schema_version"]
-
 
 def canonical(plan: PlanModel) -> Section:
     """Return a plan as JSON types: defaults filled in, numbers as text, public keys inline."""

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["MOST_EXPONENT", "ROWS_TABLE", "ClipSearch", "chosen_clip", "edges_of", "top_clip"]
-
 ROWS_TABLE = "unit-rows"
 """The name of the histogram of the number of rows of a unit, and of the bound that follows."""
 

@@ -10,8 +10,6 @@ from neyman.accounting.semantics.digits import exact_text
 from neyman.numerics import check
 from neyman.publishing.plan.hierarchy import KeyFile
 
-__all__ = ["Column", "KeyKind", "Section", "key_text", "scaled", "unscaled"]
-
 Section: TypeAlias = dict[str, object]
 """A section of a canonical plan: JSON types by field."""
 

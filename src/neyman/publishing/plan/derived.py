@@ -32,18 +32,6 @@ from neyman.publishing.plan.row_expression import (
     sources,
 )
 
-__all__ = [
-    "ISO_DATE",
-    "NO_ROWS",
-    "Derived",
-    "Reading",
-    "Rows",
-    "check_columns",
-    "check_marks",
-    "read_rows_of",
-    "readings_of",
-]
-
 Reading = Literal["number", "boolean", "date", "day"]
 """What a text is read as: "day" for the text of a date, which keys are compared with."""
 

@@ -44,32 +44,6 @@ from neyman.publishing.plan.shifts import MOST_ROWS
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = [
-    "KEYS",
-    "MOST_DECIMALS",
-    "MOST_LINE",
-    "MOST_SEARCHED_ROWS",
-    "MOST_WEIGHT",
-    "PARTS",
-    "PLAIN_SOURCE",
-    "BudgetPart",
-    "ConsistencyPart",
-    "DerivePart",
-    "LookupPart",
-    "PlanDocument",
-    "PlanError",
-    "QueryPart",
-    "SourcePart",
-    "Strict",
-    "TablePart",
-    "UnitPart",
-    "as_tuple",
-    "json_schema",
-    "parse",
-    "show",
-    "suggest",
-]
-
 MOST_SEARCHED_ROWS = 512
 """The largest candidate for the rows of a unit."""
 

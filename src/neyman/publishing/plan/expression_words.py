@@ -8,8 +8,6 @@ from typing import Any
 
 from neyman.publishing.plan.row_expression import parsed
 
-__all__ = ["words"]
-
 _SIGNS: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "is",
     ast.NotEq: "is not",

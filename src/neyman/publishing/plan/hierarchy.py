@@ -14,8 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["MOST_BYTES", "Hierarchy", "HierarchyError", "KeyFile", "read_rows"]
-
 MOST_BYTES = 2**28
 """The most bytes of a key file."""
 

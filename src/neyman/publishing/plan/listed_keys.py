@@ -15,8 +15,6 @@ from pathlib import Path
 from neyman.publishing.plan.hierarchy import HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.row_expression import PERIODS
 
-__all__ = ["MOST_RANGE", "Listed", "file_keys", "period", "range_keys"]
-
 MOST_RANGE = 1_000_000
 """The most keys of a range."""
 

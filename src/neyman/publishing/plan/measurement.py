@@ -18,19 +18,6 @@ from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.numerics.relation import Relation
 from neyman.publishing.plan.shifts import MOST_VECTORS, Shifts
 
-__all__ = [
-    "Entry",
-    "at_scale",
-    "calibrates_as_normal",
-    "claims_rho_alone",
-    "failure",
-    "fitting_delta",
-    "listed",
-    "normal_at_scale",
-    "rate_of",
-    "together",
-]
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -40,8 +40,6 @@ from neyman.publishing.plan.shifts import MOST_VECTORS
 if TYPE_CHECKING:
     import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 
-__all__ = ["Entry", "Plan", "PlanError", "hash_of"]
-
 _COPIED = (
     *("name", "dataset", "table", "unit", "part", "most_rows", "source", "noise"),
     "publisher",

@@ -14,13 +14,13 @@ import numpy as np
 from neyman.accounting.semantics.budget import PlanBudget
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.clip_search import ROWS_TABLE
+from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.derived import NO_ROWS, Rows
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart, UnitPart, suggest
 from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.query import (
     ALL,
-    Column,
     ConsistencyMethod,
     NoiseKind,
     Query,
@@ -29,8 +29,6 @@ from neyman.publishing.plan.query import (
 )
 from neyman.publishing.plan.shifts import Shifts, shifts
 from neyman.publishing.plan.tables import PrivateTable, read_by_queries, unit_in
-
-__all__ = ["PlanModel"]
 
 
 @dataclass(frozen=True, init=False, repr=False)

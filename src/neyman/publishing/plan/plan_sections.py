@@ -15,8 +15,6 @@ from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.sections import Section, Unit, listed
 from neyman.storage.reading import read_file
 
-__all__ = ["plan_sections", "read_sections"]
-
 
 def read_sections(path: Path) -> Section:
     """Return the dictionary of a plan's TOML file, with numbers as exact decimals.

@@ -9,8 +9,6 @@ from fractions import Fraction
 
 from neyman.publishing.plan.plan import Plan
 
-__all__ = ["KeyList", "key_lists", "key_warnings"]
-
 NEARLY = Fraction(1, 2)
 """The part of the declared rows from which on the places of a level are nearly as many."""
 

@@ -9,30 +9,7 @@ from typing import ClassVar, Literal
 
 from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.plan.clip_search import ClipSearch
-from neyman.publishing.plan.column import Column, KeyKind, Section, key_text, unscaled
-
-__all__ = [
-    "ALL",
-    "MEASURES",
-    "SYNONYMS",
-    "Column",
-    "ConsistencyMethod",
-    "Duplicates",
-    "Histogram",
-    "KeyKind",
-    "Measure",
-    "NoiseKind",
-    "QuantileMethod",
-    "Query",
-    "UnitRows",
-    "center",
-    "key_text",
-    "measures_of",
-    "middle",
-    "range_in",
-    "range_of",
-    "rank_unit",
-]
+from neyman.publishing.plan.column import Column, Section, unscaled
 
 """How neighboring datasets differ in the records of one unit."""
 

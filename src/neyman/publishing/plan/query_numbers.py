@@ -15,8 +15,6 @@ from neyman.publishing.plan.document import PlanDocument, QueryPart, show, sugge
 from neyman.publishing.plan.measurement import fitting_delta
 from neyman.publishing.plan.query import MEASURES, Mean, Query, Sum, range_in
 
-__all__ = ["MOST_SUM", "ROWS", "SEARCHES", "QueryContext", "clip_search", "numbers_of"]
-
 ROWS = 2**31
 """The most rows that a table has, where a plan does not declare it."""
 

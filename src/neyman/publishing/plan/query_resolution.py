@@ -16,8 +16,6 @@ from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.query import ALL, Histogram, Query, UnitRows
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
 
-__all__ = ["declared_share", "read_queries", "with_histograms"]
-
 MOST_CELLS = 100_000_000
 """The most cells of one table."""
 

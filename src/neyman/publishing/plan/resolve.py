@@ -10,7 +10,7 @@ from pathlib import Path
 
 from neyman.accounting.semantics.budget import budget_of
 from neyman.accounting.semantics.digits import short_text
-from neyman.publishing.plan.column import scaled
+from neyman.publishing.plan.column import Column, key_text, scaled
 from neyman.publishing.plan.derived import (
     Rows,
     check_columns,
@@ -29,11 +29,9 @@ from neyman.publishing.plan.document import (
 )
 from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
-from neyman.publishing.plan.query import Column, Query, key_text
+from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.query_resolution import read_queries, with_histograms
 from neyman.publishing.plan.tables import PrivateTable, read_tables
-
-__all__ = ["resolve"]
 
 
 def resolve(

@@ -25,27 +25,6 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, cast
 
-__all__ = [
-    "COLUMN_LIMIT",
-    "DATE",
-    "MOST_TEXT",
-    "MOST_WEIGHT",
-    "NUMBER_LIMIT",
-    "PERIODS",
-    "TEXT_CHANGES",
-    "ColumnType",
-    "ExpressionError",
-    "Node",
-    "Type",
-    "condition",
-    "hours_read",
-    "mentioned",
-    "operations",
-    "parsed",
-    "read",
-    "sources",
-]
-
 Type = Literal["number", "text", "boolean", "date"]
 """What an expression's value is."""
 

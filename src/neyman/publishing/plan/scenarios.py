@@ -47,8 +47,6 @@ from neyman.publishing.plan.plan_model import PlanModel
 from neyman.publishing.plan.query import ALL, Query, range_of
 from neyman.publishing.plan.shifts import Shifts, maximal
 
-__all__ = ["concerning", "moved", "moved_most", "usual"]
-
 Scenario = tuple[tuple[str, ...], str | None]
 """The attributes that change, and the level that their places stay within."""
 

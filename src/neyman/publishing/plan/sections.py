@@ -12,28 +12,6 @@ from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.listed_keys import MOST_RANGE
 
-__all__ = [
-    "Exact",
-    "QueryOptions",
-    "Section",
-    "Unit",
-    "count",
-    "distinct",
-    "histogram",
-    "keys",
-    "listed",
-    "max",
-    "mean",
-    "median",
-    "min",
-    "quantiles",
-    "ratio",
-    "standard_deviation",
-    "sum",
-    "units",
-    "variance",
-]
-
 Section: TypeAlias = dict[str, Any]
 Exact: TypeAlias = int | float | str | Fraction
 Pair: TypeAlias = Sequence[Exact]

@@ -50,8 +50,6 @@ from itertools import islice
 
 from neyman.numerics.relation import Neighboring
 
-__all__ = ["MOST_ROWS", "MOST_VECTORS", "Shifts", "maximal", "shifts"]
-
 MOST_ROWS = 1000
 """The most rows of a unit."""
 

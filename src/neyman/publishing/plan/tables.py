@@ -16,8 +16,6 @@ from neyman.publishing.plan.document import PlanDocument, TablePart, UnitPart, s
 from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.query import Duplicates, Query
 
-__all__ = ["PrivateTable", "read_by_queries", "read_tables", "unit_in"]
-
 
 @dataclass(frozen=True)
 class PrivateTable:

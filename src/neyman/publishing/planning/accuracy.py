@@ -42,8 +42,6 @@ from neyman.publishing.plan.query import Query, center, middle
 from neyman.publishing.tables.estimates import half_width, rank_error, ratio_range, standard_error
 from neyman.publishing.tables.key_selection import threshold
 
-__all__ = ["ROWS", "TableError", "errors", "promise", "scale_for", "table_named"]
-
 ROWS = (100, 1000, 10_000)
 """The numbers of rows in a cell for which a ratio's error is given."""
 

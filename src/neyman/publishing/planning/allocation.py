@@ -39,8 +39,6 @@ from neyman.publishing.plan.document import MOST_WEIGHT, suggest
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.accuracy import table_named
 
-__all__ = ["MOMENT", "Part", "Split", "best_split"]
-
 Name = tuple[str, str]
 Floats = NDArray[np.float64]
 

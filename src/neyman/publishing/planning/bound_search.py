@@ -8,8 +8,6 @@ from neyman.accounting.semantics.digits import plain
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch
 from neyman.publishing.plan.plan import Plan
 
-__all__ = ["refuse_searched", "search_notes", "searched"]
-
 
 def searched(plan: Plan) -> bool:
     """Return True if some bound follows from a histogram."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.plan.query import Query
 
-__all__ = ["counted_rows"]
-
 _COUNTS = frozenset({"count", "units", "distinct", "histogram"})
 
 

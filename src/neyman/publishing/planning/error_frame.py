@@ -12,8 +12,6 @@ from neyman.numerics.bound import directed
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.accuracy import errors
 
-__all__ = ["error_frame", "error_table"]
-
 _ROWS = 1000
 _MOST = 50  # tables that a notebook lists
 

@@ -19,8 +19,6 @@ from neyman.accounting.semantics.unchecked_claims import rows_not_stated
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.engines.source import close_table, database_at, open_table
 
-__all__ = ["Schema", "first_plan", "schema_at", "schema_of"]
-
 _LONGEST = 1 << 20
 """The most bytes of a header that are read, as of any line."""
 _DELIMITERS = (",", ";", "\t", "|")

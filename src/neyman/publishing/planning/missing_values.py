@@ -7,11 +7,9 @@ of two such sums. This is SQL's rule. A column can state a number that replaces 
 
 from __future__ import annotations
 
-from neyman.publishing.plan.column import unscaled
+from neyman.publishing.plan.column import Column, unscaled
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import Column, Query
-
-__all__ = ["SQL_RULE", "missing_by_sentence", "missing_values"]
+from neyman.publishing.plan.query import Query
 
 SQL_RULE = (
     "Rows without a number take no part in a mean, and add nothing to a sum. A column can state a "

@@ -12,8 +12,6 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import NoiseKind
 from neyman.publishing.tables.estimates import standard_error
 
-__all__ = ["NoiseChoice", "noise_choice"]
-
 MOST_ALTERNATIVES = 8
 """The most combinations of shift vectors for which discrete noise is calibrated to compare it."""
 

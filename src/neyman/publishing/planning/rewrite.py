@@ -14,8 +14,6 @@ from tomlkit.items import InlineTable, Item
 from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.planning.allocation import Split
 
-__all__ = ["rewritten", "toml_text"]
-
 _LONGEST = 2**53  # of the whole numbers that every reader of TOML takes
 
 

@@ -21,8 +21,6 @@ from neyman.publishing.release.table_files import listing, parts, write
 from neyman.publishing.tables.forms import Form
 from neyman.publishing.tables.key_selection import selected, threshold
 
-__all__ = ["Exact", "discovered_table", "noisy_part", "write_tables"]
-
 
 @dataclass(frozen=True)
 class Exact:

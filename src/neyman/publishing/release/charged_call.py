@@ -33,8 +33,6 @@ from neyman.publishing.release.receipt_format import (
     PowerPoint,
 )
 
-__all__ = ["ChargedCall", "Payer", "Payment", "call_guarantee", "opened"]
-
 DELTAS = (1e-5, 1e-6, 1e-9)
 LEVELS = (0.001, 0.01, 0.05, 0.1)
 _log = logging.getLogger("neyman")

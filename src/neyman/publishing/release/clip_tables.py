@@ -15,8 +15,6 @@ from neyman.publishing.release.receipt_format import ClipNoise, ClipPart
 from neyman.publishing.release.table_files import listing
 from neyman.publishing.tables.forms import Form, forms, integers
 
-__all__ = ["Clips", "chosen_clips", "clip_parts", "extreme_forms", "forms_with", "searches"]
-
 Clips = Mapping[str, tuple[int, int]]
 
 

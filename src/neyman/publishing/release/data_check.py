@@ -36,8 +36,6 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.release.private_key_files import check_key_files
 from neyman.publishing.release.run import Source
 
-__all__ = ["DataCheck", "check_data"]
-
 
 @dataclass(frozen=True, repr=False)
 class DataCheck(Private):

@@ -10,8 +10,6 @@ from typing import Any
 
 from neyman.numerics import check
 
-__all__ = ["TINY", "Differs", "intervals", "keys", "number", "ratio", "same", "short"]
-
 TINY = 1e-6
 """Relative difference of bounds that another machine may compute in their last digits."""
 _BETWEEN_VERSIONS = 1e-3

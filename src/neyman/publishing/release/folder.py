@@ -36,19 +36,6 @@ if TYPE_CHECKING:
 
     from neyman.curves.tradeoff.tradeoff import Tradeoff
 
-__all__ = [
-    "MOST_RECEIPT",
-    "Contents",
-    "FolderFiles",
-    "Hashed",
-    "OutputError",
-    "Release",
-    "check_folder",
-    "resolved",
-    "staging",
-    "sweep",
-]
-
 _MARKER = "neyman-staging"
 _PIECE = 1 << 20
 _WAIT = 30.0  # seconds

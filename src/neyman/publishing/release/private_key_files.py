@@ -13,8 +13,6 @@ from neyman.publishing.engines import DataError, matches
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
 
-__all__ = ["check_key_files"]
-
 
 def check_key_files(plan: Plan, data: object) -> None:
     """Refuse a key file that is also data of the run, under whatever name.

@@ -44,20 +44,6 @@ from neyman.publishing.release.receipt_format import (
 from neyman.publishing.tables.estimates import half_width, rank_error, standard_error
 from neyman.publishing.tables.key_selection import threshold
 
-__all__ = [
-    "BELIEVERS",
-    "DELTAS",
-    "EPSILONS",
-    "LEVELS",
-    "NEAR",
-    "composed",
-    "draft",
-    "guarantee",
-    "mechanism_list",
-    "scenario",
-    "versions",
-]
-
 FAR = 1e-12
 DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
 LEVELS = (0.01, 0.05, 0.10)

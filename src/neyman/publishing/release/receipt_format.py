@@ -27,39 +27,6 @@ from neyman.publishing.consistency.adjusted_tables import Consistent
 from neyman.publishing.plan.document import Strict, as_tuple
 from neyman.publishing.plan.query import ConsistencyMethod
 
-__all__ = [
-    "RECEIPT",
-    "SCHEMA",
-    "BaseReceipt",
-    "CallGuarantee",
-    "CallReceipt",
-    "ClipNoise",
-    "ClipPart",
-    "ConsistencyPart",
-    "Ends",
-    "EpsilonPoint",
-    "EstimateReceipt",
-    "FiniteEpsilon",
-    "Guarantee",
-    "LedgerPart",
-    "MechanismPart",
-    "Number",
-    "OutrightPart",
-    "ParametersPart",
-    "PosteriorPoint",
-    "PowerPoint",
-    "Receipt",
-    "RoutePart",
-    "Scenario",
-    "StatisticReceipt",
-    "StepsPart",
-    "TableName",
-    "TablePart",
-    "TestReceipt",
-    "TrainingReceipt",
-    "UnitPart",
-]
-
 RECEIPT = "receipt.json"
 SCHEMA = "neyman-receipt/1"
 

@@ -19,8 +19,8 @@ import ibis  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 
 from neyman.extras import library_warnings
-from neyman.ledger.records import ChargedError, LedgerError
 from neyman.ledger.records import Entry as Spend
+from neyman.ledger.records import LedgerError
 from neyman.numerics import check
 from neyman.publishing.consistency.adjusted_tables import check_consistency
 from neyman.publishing.consistency.published_forms import (
@@ -81,21 +81,6 @@ from neyman.publishing.release.signing import sign as signed
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE, ssh_sign
 from neyman.publishing.release.table_files import listing, parts, write
 from neyman.publishing.tables.forms import Form, forms
-
-__all__ = [
-    "WAIT",
-    "ChargedError",
-    "DataError",
-    "FirstRun",
-    "OutputError",
-    "Pages",
-    "Progress",
-    "Release",
-    "Remedy",
-    "Source",
-    "check_key",
-    "copy_published",
-]
 
 Progress = Callable[[str, float], None]
 Pages = Mapping[str, Callable[[Release], str]]

@@ -38,8 +38,6 @@ from neyman.storage.private_folder import private_folder
 if TYPE_CHECKING:
     from neyman.curves.tradeoff.tradeoff import Tradeoff
 
-__all__ = ["Answer", "Budget", "Sections", "Session"]
-
 _SHOWN = 20  # rows
 
 

@@ -24,18 +24,6 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-__all__ = [
-    "SIGNATURE",
-    "SignatureError",
-    "check_signature",
-    "check_signer",
-    "create_key",
-    "fingerprint",
-    "public_bytes",
-    "sign",
-    "sign_bytes",
-]
-
 SIGNATURE = "receipt.sig"
 _SCHEMA = "neyman-signature/1"
 _MOST = 100_000

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from neyman.publishing.release.signing import SignatureError, check_signer, public_bytes, sign_bytes
 
-__all__ = ["NAMESPACE", "SSH_SIGNATURE", "allowed_signer", "check_ssh_signature", "ssh_sign"]
-
 SSH_SIGNATURE = "receipt.json.sshsig"
 """The file beside the receipt."""
 NAMESPACE = "neyman-receipt"

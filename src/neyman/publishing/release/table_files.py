@@ -24,8 +24,6 @@ from neyman.publishing.release.receipt_format import TablePart
 from neyman.publishing.tables.forms import Form
 from neyman.storage.visible_text import escaped
 
-__all__ = ["CHUNK", "MOST_CSV_CELLS", "csv_form", "formula_free", "listing", "parts", "write"]
-
 Writer = pyarrow.csv.CSVWriter | pyarrow.parquet.ParquetWriter
 
 CHUNK = 1 << 20

@@ -21,8 +21,6 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 from neyman.publishing.release.folder import Release
 
-__all__ = ["STATEMENT", "SyntheticRows", "TableFit", "synthesize"]
-
 STATEMENT = (
     "Confidence intervals and margins of error belong to the released tables, not to these rows. "
     "The rows are computed from the tables alone: they reveal nothing more and charge nothing."

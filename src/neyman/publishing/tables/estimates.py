@@ -33,25 +33,6 @@ from neyman.numerics.arrays import Array
 from neyman.publishing.plan.query import Query, center, middle, rank_unit
 from neyman.publishing.tables.key_selection import threshold
 
-__all__ = [
-    "Estimate",
-    "Noisy",
-    "estimate",
-    "half_width",
-    "mean",
-    "quantile_draws",
-    "quantiles",
-    "rank_error",
-    "ratio",
-    "ratio_range",
-    "rows_of",
-    "shown",
-    "standard_deviation",
-    "standard_error",
-    "variance",
-    "with_margin",
-]
-
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

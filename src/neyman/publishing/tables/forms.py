@@ -22,8 +22,6 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 from neyman.publishing.tables.estimates import Estimate, estimate, ratio_range, rows_of
 
-__all__ = ["Form", "as_published", "columns", "forms", "integers"]
-
 Integers = NDArray[np.int64]
 
 

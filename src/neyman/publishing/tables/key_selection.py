@@ -22,8 +22,6 @@ from neyman.numerics.roots import bisect_integers
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["selected", "tail", "threshold"]
-
 Integers = NDArray[np.int64]
 
 _SUMMED = 1000**2  # sigma squared up to which tails are summed term by term

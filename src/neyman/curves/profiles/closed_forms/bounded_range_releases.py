@@ -24,9 +24,6 @@ from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["BoundedRangeProfile", "EnvelopeProfile"]
-
-
 FEW = 12  # releases, for which more than the middle t is looked at
 ORDERS = np.geomspace(1e-4, 1e7, 160)  # tilts c tried first
 DENSE = 9  # tilts between two of them

@@ -22,16 +22,6 @@ from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = [
-    "GaussianMixtureProfile",
-    "GaussianProfile",
-    "LaplaceProfile",
-    "MixtureProfile",
-    "NonPrivateProfile",
-    "PerfectProfile",
-]
-
-
 LARGEST, SMALLEST = 1e300, 1e-300  # of floats, with room for their sums
 ACCURACY = 64 * UNIT  # relative, of SciPy's erfcx, ndtr and ndtri and the few steps around them
 LEAST = 1e-322  # what numbers below the normal floats may lose

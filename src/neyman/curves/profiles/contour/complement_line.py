@@ -22,8 +22,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import series
 from neyman.numerics.roots import zero
 
-__all__ = ["HIGH", "ComplementLine", "complement_line", "log_type_two_error"]
-
 NEAREST = 1e-7  # to a pole that a line goes
 SHARES = np.array([0.3, 0.6, 0.85, 1.0])  # of the way from the line to a pole, for aliases
 CLOSE = 1e-4  # of a line to its saddle, in the logarithm of its odds

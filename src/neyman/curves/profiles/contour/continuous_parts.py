@@ -41,8 +41,6 @@ from neyman.numerics.operations import in_question
 from neyman.numerics.roots import bisect_integers, falls_to
 from neyman.numerics.rounding import above, log_complement
 
-__all__ = ["ContinuousPartsProfile", "ManyFromDensity"]
-
 ALONE = 150  # parts up to which one lattice holds all of them
 TABLED = 24  # parts up to which the tables of `ContinuousPartsProfile` hold all terms
 LEAST_PLACES, MOST_PLACES = 1 << 14, 1 << 18  # of it

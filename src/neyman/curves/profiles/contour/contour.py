@@ -38,8 +38,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, OperationLimit, charge, in_question, overhead, reserve
 from neyman.numerics.rounding import above, log_complement
 
-__all__ = ["ContourProfile", "contour_profile"]
-
 FEW = 64  # releases, of which a grid holds enough digits
 USELESS = 1e-2  # width of log delta with which a line is left to another engine
 BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side

@@ -25,8 +25,6 @@ from neyman.numerics.operations import CALL, charge
 from neyman.numerics.power_sums import added
 from neyman.numerics.rounding import above
 
-__all__ = ["dots_profile", "exact_profile"]
-
 GRID_POINTS = 1 << 17
 MOST_MOVE = 5.0  # of the exponent within a cell of a coarse grid
 EXACT_POINTS = 1 << 19  # of a common lattice

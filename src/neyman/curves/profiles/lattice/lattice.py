@@ -39,8 +39,6 @@ from neyman.numerics.operations import CALL, OperationLimit, charge, overhead
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import log_complement
 
-__all__ = ["LatticeProfile", "Side"]
-
 SPAN = 600.0  # e-folds that one stretch of running sums covers
 STRETCHES = 256
 ASKED = 10.0  # calls on short arrays of a question to a side

@@ -25,8 +25,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, series
 from neyman.numerics.roots import bisect_integers
 
-__all__ = ["CANCELLATIONS", "DIGITS", "BracketSum", "LinePlan", "Telescope"]
-
 DIGITS = 27.0  # aliasing and truncation are kept below e^-27 of delta
 STRIDE = 4  # of the nodes for a guess at a bracket's transform
 PLACES = 4  # of a line that are tried where the first needs many nodes

@@ -37,8 +37,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import bisect, zero
 
-__all__ = ["FewSteps", "FewStepsProfile"]
-
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 DEPTH = 32.0  # e-folds below the answer at which a tail is cut off
 MOST_PANELS = 300

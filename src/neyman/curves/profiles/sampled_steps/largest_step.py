@@ -49,8 +49,6 @@ from neyman.numerics.operations import in_question
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above
 
-__all__ = ["LargestStepProfile"]
-
 SHARPNESS = (6.0, 12.0, 24.0)  # of windows; the next one where an answer is wide
 RATIO = 8.0  # of a level to the one before, and of epsilon to the first one
 SOFT = 4.0  # losses over a level that its window lets through in part

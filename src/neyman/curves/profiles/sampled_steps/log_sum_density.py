@@ -30,8 +30,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, charge
 
-__all__ = ["Density", "Step", "convolve", "density_of_step", "split"]
-
 VALUE = 80.0  # operations of a value of a table
 DEGREES = 22  # Chebyshev nodes of a panel
 LEBESGUE = 1 + 2 / math.pi * math.log(DEGREES + 1)  # of that many nodes

@@ -34,8 +34,6 @@ from neyman.curves.profiles.selection import profile_of_one, select
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import log_add
 
-__all__ = ["ReplaceOneStepProfile", "SubsampledStepProfile"]
-
 
 class SubsampledStepProfile(Profile):
     """Profile of one step.

@@ -15,8 +15,6 @@ from neyman.curves.profiles.sampled_steps.step_grid import PAD, StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import log_sum
 from neyman.numerics.arrays import Array
 
-__all__ = ["Kernel", "RealSums", "Step", "log_expm1", "log_gain"]
-
 STEERS = 6  # tilts per decade
 SPARSE, WIDEST = 4.0, 0.3  # distance of nodes, over that of certified sums and at most
 CLIFF = 8.0  # ratio of the rises on both sides of a least value beyond which it is no saddle

@@ -20,8 +20,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.operations import CALL, charge
 
-__all__ = ["StepGrid"]
-
 NODE = 150.0  # operations of a node in an array
 WIDTH = 3.0  # standard deviation of the window's normal law, in units of 1 / m
 ANGLE = 1.2  # m times mu times the height of the strip, at most: there Re psi > -GROWTH

@@ -28,8 +28,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import wave_sum
 from neyman.numerics.operations import CALL, charge
 
-__all__ = ["LineSums", "Panels", "StepNodes", "log_sum"]
-
 T = TypeVar("T")
 
 GROWTH = 1.1  # |e^-psi| <= e^GROWTH in the strip [LS-1]

@@ -29,8 +29,6 @@ from neyman.publishing.engines.databases.table import DatabaseTable
 from neyman.publishing.engines.expressions import without_empty_text
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
-__all__ = ["DuckDBTable", "file_table"]
-
 _URL = re.compile(r"(duckdb|sqlite)://([^?#]+)\?(.*)", re.DOTALL)
 _BATCH = 1 << 16
 

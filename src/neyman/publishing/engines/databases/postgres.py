@@ -45,8 +45,6 @@ except ImportError as absent:
         "data on PostgreSQL need psycopg: pip install 'neyman[postgres]'", name="psycopg"
     ) from absent
 
-__all__ = ["PostgresTable"]
-
 _HOW = "postgresql://role@host:5432/database?table=schema.name"
 _SETTINGS = (
     "SET LOCAL search_path = pg_catalog, pg_temp",  # pg_temp would be first if it were left out

@@ -10,8 +10,6 @@ import ibis
 
 from neyman.publishing.engines.csv_reader import DataError
 
-__all__ = ["DatabaseTable", "LostConnection", "on_one_connection"]
-
 
 class LostConnection(DataError):
     """The database went away while it worked. The message holds no value of the data."""

@@ -25,8 +25,6 @@ from neyman.publishing.engines.backends import Backend, Value, backend_of, step_
 from neyman.publishing.engines.expressions import quotient, remainder
 from neyman.publishing.plan.plan import Plan
 
-__all__ = ["hour_column", "local_days", "offsets"]
-
 _DAY = 86_400
 _MILLION = 1_000_000
 _EPOCH = date(1970, 1, 1).toordinal()

@@ -26,8 +26,6 @@ import ibis
 
 from neyman.publishing.engines.backends import Backend, Value
 
-__all__ = ["BLANKS", "CASED", "changed_text", "is_settled"]
-
 CASED = range(0x41, 0x590), range(0x1E00, 0x2000)
 """The code points of the letters that change case: Latin, Greek, Cyrillic, and Armenian."""
 

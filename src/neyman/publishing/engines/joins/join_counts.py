@@ -15,8 +15,6 @@ from neyman.publishing.engines.expressions import key_bytes
 from neyman.publishing.engines.private_tables import Private
 from neyman.publishing.plan.plan import Plan
 
-__all__ = ["JoinRows", "join_rows"]
-
 
 @dataclass(frozen=True, repr=False)
 class JoinRows(Private):

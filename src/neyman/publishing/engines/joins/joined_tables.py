@@ -38,14 +38,6 @@ from neyman.publishing.engines.row_values import prepared, with_plain_texts
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.tables import PrivateTable
 
-__all__ = [
-    "check_tables",
-    "columns_of",
-    "named_errors",
-    "one_row_per_unit",
-    "prepared_tables",
-]
-
 _UNIT = "neyman:unit"
 _PLACE = "neyman:place"
 

@@ -28,8 +28,6 @@ from neyman.publishing.release.table_files import listing
 from neyman.publishing.release.verify.size_limits import MemoryLimit
 from neyman.publishing.tables.forms import Form, forms
 
-__all__ = ["Case"]
-
 
 class Case:
     """A receipt with what follows from its plan, each worked out once."""

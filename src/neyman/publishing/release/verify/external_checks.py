@@ -22,8 +22,6 @@ from neyman.storage.reading import read_file
 if TYPE_CHECKING:
     from neyman.publishing.release.verify.case import Case
 
-__all__ = ["InLedger", "LedgerStands", "Signed"]
-
 Check = Callable[[bytes, bytes, "str | Path | None"], str]
 """Returns who signed a receipt, from its bytes, the bytes of a signature, and a public key."""
 _UNSIGNED = (

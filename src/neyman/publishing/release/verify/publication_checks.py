@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from neyman.accounting.semantics.digits import many
 from neyman.publishing.consistency.published_forms import FOLDER
-from neyman.publishing.plan.query import key_text, measures_of
+from neyman.publishing.plan.column import key_text
+from neyman.publishing.plan.query import measures_of
 from neyman.publishing.release.field_comparison import Differs, same, short
 from neyman.publishing.release.folder import Release
 from neyman.publishing.release.receipt import versions
@@ -43,8 +44,6 @@ from neyman.storage.reading import open_file, read_file
 
 if TYPE_CHECKING:
     from neyman.publishing.release.verify.case import Case
-
-__all__ = ["ConsistentFile", "Files", "Page", "TableFile"]
 
 _REPORT = "report.html"
 _PER_BYTE = 6  # bytes of a table for a byte of CSV

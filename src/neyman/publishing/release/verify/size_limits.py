@@ -22,8 +22,6 @@ import pyarrow.parquet
 from neyman.publishing.release.field_comparison import Differs
 from neyman.storage.reading import open_file
 
-__all__ = ["MEMORY", "MemoryLimit", "codes", "same_texts", "texts_size", "with_texts"]
-
 MEMORY = "4GB"
 """The default limit of what a verification may take."""
 
