@@ -235,10 +235,7 @@ def engines(folder: Path, number: int) -> None:
     many(path, number)
     bounded = of_units(folder)
     free = Plan.from_dict(
-        {
-            **bounded.canonical(),
-            "unit": {"protects": "row", "neighboring": "add-remove", "rows": 1},
-        }
+        {**bounded.canonical(), "unit": {"protects": "row", "neighboring": "add-remove", "rows": 1}}
     )
     results = []
     for engine in ("duckdb", "spark"):

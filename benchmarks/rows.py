@@ -142,11 +142,7 @@ def judge_peer_epsilon(delta: float) -> Callable[[Any, Any], PeerAnswer]:
 
 
 def epsilon_row(
-    words: str,
-    make: Callable[[], ny.Mechanism],
-    peer: Callable[[], Any],
-    delta: float,
-    goal: Goal,
+    words: str, make: Callable[[], ny.Mechanism], peer: Callable[[], Any], delta: float, goal: Goal
 ) -> Row:
     """Epsilon at a delta, both directions."""
 
@@ -308,11 +304,7 @@ ROWS: Mapping[str, Row] = {
         if "poisson" in name
     },
     "300 mechanisms": epsilon_row(
-        "300 mechanisms, no two alike, 1e-6",
-        many,
-        many_by_peer,
-        float(DELTA),
-        Goal(1e-6, 100, 20),
+        "300 mechanisms, no two alike, 1e-6", many, many_by_peer, float(DELTA), Goal(1e-6, 100, 20)
     ),
     "72 discrete Gaussians": epsilon_row(
         "72 discrete Gaussians, no two alike, 1e-6",

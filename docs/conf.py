@@ -49,7 +49,7 @@ html_show_sphinx = False
 html_show_copyright = False
 html_theme_options = {
     # The reader's own fonts: nothing is fetched.
-    "light_css_variables": {"font-stack": "system-ui, -apple-system, 'Segoe UI', sans-serif"},
+    "light_css_variables": {"font-stack": "system-ui, -apple-system, 'Segoe UI', sans-serif"}
 }
 
 

@@ -139,10 +139,7 @@ def training():
     delta = 1e-5
     counts = [round(n) for n in np.geomspace(10, 10_000, 25)]
     rows = many(
-        counts,
-        delta,
-        ny.Gaussian(1).subsample(rate=0.01),
-        {"Renyi": lambda n, f: renyi(f, delta)},
+        counts, delta, ny.Gaussian(1).subsample(rate=0.01), {"Renyi": lambda n, f: renyi(f, delta)}
     )
     picked = [0, 8, 16, 24]
     table(

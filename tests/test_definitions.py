@@ -96,16 +96,10 @@ ARROWS = {
         ny.from_profile({e: f.delta(e).upper for e in (0.0, 0.4, 0.7, 1.5)}),
         lambda g: g.delta(0.7),
     ),
-    "total variation": lambda f: (
-        ny.total_variation(f.advantage().upper),
-        lambda g: g.advantage(),
-    ),
+    "total variation": lambda f: (ny.total_variation(f.advantage().upper), lambda g: g.advantage()),
     "gdp": lambda f: (ny.gdp(f.gdp().upper), lambda g: g.gdp()),
     "zcdp": lambda f: (ny.zcdp(f.zcdp().upper), lambda g: g.zcdp()),
-    "renyi": lambda f: (
-        ny.renyi({a: f.renyi(a).upper for a in (1, 2, 5)}),
-        lambda g: g.renyi(2),
-    ),
+    "renyi": lambda f: (ny.renyi({a: f.renyi(a).upper for a in (1, 2, 5)}), lambda g: g.renyi(2)),
     "pbdp": lambda f: (ny.pbdp(0.7, f.pbdp(0.7).upper), lambda g: g.pbdp(0.7)),
     "points": lambda f: (
         ny.from_points(

@@ -166,12 +166,7 @@ def _attributes(asked: Sequence[Asked]) -> str:
         )
         for a in asked
     ]
-    head = (
-        "a concern about",
-        "queries",
-        "ρ",
-        *(f"level {level:.2f}" for level in census.TESTED),
-    )
+    head = ("a concern about", "queries", "ρ", *(f"level {level:.2f}" for level in census.TESTED))
     far = decade(max(apart(a.powers) for a in asked))
     return f"""\
 ## Attribute by attribute
@@ -192,20 +187,8 @@ Blue: this release, exactly; Gaussian curves would lie on the blue ones. Red: an
 
 
 def _beliefs(asked: Sequence[Asked]) -> str:
-    rows = [
-        (
-            _name(a),
-            *(_chance(bound) for bound in a.ten),
-        )
-        for a in asked
-    ]
-    head = (
-        "a concern about",
-        "the true record: exact",
-        "by ρ",
-        "any statement: exact",
-        "by ρ",
-    )
+    rows = [(_name(a), *(_chance(bound) for bound in a.ten)) for a in asked]
+    head = ("a concern about", "the true record: exact", "by ρ", "any statement: exact", "by ρ")
     return f"""\
 ## What comes to be believed
 

@@ -208,9 +208,7 @@ def accuracy_figure() -> str:
         Line([(power[i], ends[i][0]) for i in order], "bound", None, True),
         Line([(power[i], ends[i][1]) for i in order], "bound", None, True),
         Line(
-            [(power[i], means[i]) for i in order],
-            "exact",
-            Label("ny.train on digits", (0.13, 0.8)),
+            [(power[i], means[i]) for i in order], "exact", Label("ny.train on digits", (0.13, 0.8))
         ),
     )
     panel = Panel("Digits", "95% intervals dashed", lines)

@@ -204,12 +204,7 @@ def _choosing() -> str:
     for what, value, result in asked:
         curve = result.tradeoff()
         rows.append(
-            (
-                what,
-                value,
-                nearest(curve.epsilon(training.DELTA), 4),
-                nearest(curve.power(LEVEL), 4),
-            )
+            (what, value, nearest(curve.epsilon(training.DELTA), 4), nearest(curve.power(LEVEL), 4))
         )
     return f"""\
 ## Choosing
@@ -274,12 +269,7 @@ def _iterates() -> str:
         rows.setdefault(epochs, [epochs]).append(shown)
         assert column in ("composition", "renyi", "f_dp")
     given = iterates.descent(50)
-    head = (
-        "",
-        "every iterate: composition",
-        "last iterate: Renyi",
-        "last iterate: f-DP",
-    )
+    head = ("", "every iterate: composition", "last iterate: Renyi", "last iterate: f-DP")
     right = all(cell.agrees for cell in iterates.cells())
     said = "All nine are the printed figures." if right else "In brackets: what is printed."
     filled = _filled(

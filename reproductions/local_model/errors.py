@@ -33,14 +33,7 @@ from neyman.mechanisms.local_randomizers import (
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 
-__all__ = [
-    "LEVEL",
-    "Compared",
-    "compared",
-    "encodings",
-    "least_share_error",
-    "worst_share_error",
-]
+__all__ = ["LEVEL", "Compared", "compared", "encodings", "least_share_error", "worst_share_error"]
 
 LEVEL = 0.05
 

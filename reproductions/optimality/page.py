@@ -55,12 +55,7 @@ def _rows() -> list[tuple[str, str, str, str, str, str]]:
     encoding = UnaryEncoding(1.0, k, optimised=True)
     reports = math.sqrt(k * encoding.variance(1 / k, n) + (1 - 1 / k) / n)
     entries = [
-        (
-            "share",
-            least_error("share", n=n, budget=budget),
-            "discrete Gaussian noise",
-            share,
-        ),
+        ("share", least_error("share", n=n, budget=budget), "discrete Gaussian noise", share),
         (
             "mean in [0, 1]",
             least_error("bounded-mean", n=n, budget=budget, radius=0.5),

@@ -104,12 +104,7 @@ def _observers() -> str:
         ),
     }
     rows = [
-        (
-            name,
-            observed,
-            f"{f.power(level=0.05).upper:.4f}",
-            f"{f.delta(epsilon=3).upper:.2e}",
-        )
+        (name, observed, f"{f.power(level=0.05).upper:.4f}", f"{f.delta(epsilon=3).upper:.2e}")
         for name, (observed, f) in mechanisms.items()
     ]
     return f"""\
@@ -208,11 +203,7 @@ def _figure() -> str:
             "fourth",
             Label("Langevin,\nall points", (0.16, 0.9)),
         ),
-        line(
-            _noisy().tradeoff(),
-            "bound",
-            Label("a chain\nwith noise", (0.7, 0.66), (0.5, 0.79)),
-        ),
+        line(_noisy().tradeoff(), "bound", Label("a chain\nwith noise", (0.7, 0.66), (0.5, 0.79))),
         line(
             _exact().tradeoff(),
             "exact",
@@ -236,12 +227,7 @@ def _figure() -> str:
         attacks.append(Line(_attack(p, q), kind, label))
     quadrature = (
         guess,
-        line(
-            bound,
-            "bound",
-            Label("the bound,\nand linear", (0.05, 0.84)),
-            dashed=False,
-        ),
+        line(bound, "bound", Label("the bound,\nand linear", (0.05, 0.84)), dashed=False),
         *attacks[1:],
         Line(attacks[0].points, "exact", None, True),
     )

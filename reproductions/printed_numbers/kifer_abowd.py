@@ -10,14 +10,7 @@ import neyman as ny
 from reproductions.census_2020 import printed_figures
 from reproductions.census_2020 import redistricting as census
 from reproductions.facts import ALLOCATION
-from reproductions.printed_numbers.entry import (
-    Entry,
-    formula,
-    given,
-    missing,
-    number,
-    uncomputed,
-)
+from reproductions.printed_numbers.entry import Entry, formula, given, missing, number, uncomputed
 
 __all__ = ["SOURCE", "entries"]
 

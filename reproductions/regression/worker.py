@@ -16,10 +16,7 @@ def main() -> None:
     """Fit the task's model as often as it says."""
     import diffprivlib  # pyright: ignore[reportMissingImports]
     import numpy as np
-    from diffprivlib.models import (  # pyright: ignore[reportMissingImports]
-        LinearRegression,
-        LogisticRegression,
-    )
+    from diffprivlib.models import LinearRegression, LogisticRegression  # pyright: ignore[reportMissingImports]
 
     warnings.filterwarnings("ignore")
     task = np.load(sys.argv[1])

@@ -198,12 +198,7 @@ def _errors() -> str:
         plan = Plan.load(write_plan(Path(folder)))
     result = at_error(plan, "county total", 25)
     rows = [
-        (
-            f"{p.error:.4g}",
-            words.number(p.rho),
-            words.number(p.epsilon),
-            words.percent(p.power),
-        )
+        (f"{p.error:.4g}", words.number(p.rho), words.number(p.epsilon), words.percent(p.power))
         for p in result.curve
     ]
     head = ("standard error", "rho", "epsilon at 1e-6", "power at level 5%")

@@ -37,15 +37,7 @@ _SUBPACKAGES = {
     "curves": ("divergences", "losses", "profiles", "tradeoff"),
     "display": ("explorer", "plots", "report"),
     "mechanisms": ("canonical", "matrix_mechanism", "shuffling", "stability", "tuning"),
-    "publishing": (
-        "consistency",
-        "engines",
-        "plan",
-        "planning",
-        "release",
-        "synthetic",
-        "tables",
-    ),
+    "publishing": ("consistency", "engines", "plan", "planning", "release", "synthetic", "tables"),
 }
 FORMER_MODULES: dict[str, str] = {
     f"neyman.{name}": f"neyman.{package}.{name}"

@@ -13,24 +13,11 @@ from typing import Any, TypeVar, cast
 _T = TypeVar("_T")
 _MODULES = {
     "accounting.dp_accounting.accountant": ("NeymanAccountant",),
-    "accounting.dp_accounting.privacy_loss": (
-        "from_dp_event",
-        "from_pld",
-        "to_pld",
-    ),
-    "accounting.filters": (
-        "Filter",
-        "Odometer",
-    ),
-    "accounting.literature.approximations": (
-        "central_limit",
-        "edgeworth",
-    ),
+    "accounting.dp_accounting.privacy_loss": ("from_dp_event", "from_pld", "to_pld"),
+    "accounting.filters": ("Filter", "Odometer"),
+    "accounting.literature.approximations": ("central_limit", "edgeworth"),
     "accounting.personal_filter": ("PersonalFilter",),
-    "accounting.semantics.bayes": (
-        "posterior_chance",
-        "posterior_ratios",
-    ),
+    "accounting.semantics.bayes": ("posterior_chance", "posterior_ratios"),
     "accounting.semantics.statistical_distance": ("posterior_distance",),
     "analysis.hypothesis_tests.binomial_test": ("BinomialTest",),
     "analysis.hypothesis_tests.goodness_of_fit_test": ("GoodnessOfFitTest",),
@@ -39,10 +26,7 @@ _MODULES = {
     "analysis.hypothesis_tests.released_test": ("TestResult",),
     "analysis.training.result": ("Trained",),
     "audit": ("Evidence",),
-    "curves.tradeoff.garbling": (
-        "Garbling",
-        "garbling",
-    ),
+    "curves.tradeoff.garbling": ("Garbling", "garbling"),
     "curves.tradeoff.loss_variable": ("PrivacyLoss",),
     "curves.tradeoff.nearest_gaussian": ("NearestGaussian",),
     "estimate": ("Estimate",),

@@ -116,11 +116,9 @@ def test_filters_hold_for_random_strategies(currency):
     """Thousands of adaptive, randomized strategies on small spaces never exceed the budget."""
     rng = random.Random(currency)
     kind, _, order = currency.partition(":")
-    price = {
-        "zcdp": rho,
-        "gdp": lambda x: mu(x) ** 2,
-        "renyi": lambda x: renyi(x, float(order)),
-    }[kind]
+    price = {"zcdp": rho, "gdp": lambda x: mu(x) ** 2, "renyi": lambda x: renyi(x, float(order))}[
+        kind
+    ]
     closest = 0.0
     for _ in range(STRATEGIES):
         pairs = [random_pair(rng) for _ in range(3)] + [response(0.5), response(1.0)]
@@ -276,10 +274,7 @@ def test_there_is_no_natural_filter_for_curves():
     """Either second release alone has delta at most .3 at epsilon .5; chosen adaptively .4009."""
     leak = [(0.3, 0.0), (0.0, 0.3), (0.7, 0.7)]
     second = {"RR(1)": response(1.0), "leak": leak}
-    curves = {
-        "RR(1)": ny.pure("1/2") @ ny.pure(1),
-        "leak": ny.pure("1/2") @ ny.approximate(0, 0.3),
-    }
+    curves = {"RR(1)": ny.pure("1/2") @ ny.pure(1), "leak": ny.pure("1/2") @ ny.approximate(0, 0.3)}
 
     def law(after_first, after_second):
         follow = (second[after_first], second[after_second])

@@ -77,9 +77,7 @@ def close(result, wanted, tolerance):
 def test_cumulants_of_responses_and_laplace(epsilon):
     """A loss of two values, and one with atoms and a density."""
     close(
-        cumulants(of(ny.RandomizedResponse(Fraction(epsilon)))),
-        response_cumulants(epsilon),
-        1e-9,
+        cumulants(of(ny.RandomizedResponse(Fraction(epsilon)))), response_cumulants(epsilon), 1e-9
     )
     laplace = ny.Laplace(1 / Fraction(epsilon))
     close(cumulants(of(laplace)), laplace_cumulants(epsilon), 1e-9)

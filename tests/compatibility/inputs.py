@@ -554,14 +554,8 @@ DP_EVENTS: list[tuple[dict[str, Any], Neighboring]] = [
     (_GAUSS, "add-remove"),
     (_GAUSS, "replace-one"),
     ({"type": "LaplaceDpEvent", "noise_multiplier": 2.0}, "replace-one"),
-    (
-        {"type": "RepeatAndSelectDpEvent", "event": _GAUSS, "mean": 3.0, "shape": 1.0},
-        "add-remove",
-    ),
-    (
-        {"type": "DiscreteLaplaceDpEvent", "noise_parameter": 0.5, "sensitivity": 2},
-        "add-remove",
-    ),
+    ({"type": "RepeatAndSelectDpEvent", "event": _GAUSS, "mean": 3.0, "shape": 1.0}, "add-remove"),
+    ({"type": "DiscreteLaplaceDpEvent", "noise_parameter": 0.5, "sensitivity": 2}, "add-remove"),
     (
         {"type": "RandomizedResponseDpEvent", "noise_parameter": 0.25, "num_buckets": 4},
         "replace-one",
@@ -576,11 +570,7 @@ DP_EVENTS: list[tuple[dict[str, Any], Neighboring]] = [
         "add-remove",
     ),
     (
-        {
-            "type": "SingleEpochTreeAggregationDpEvent",
-            "noise_multiplier": 4.0,
-            "step_counts": 8,
-        },
+        {"type": "SingleEpochTreeAggregationDpEvent", "noise_multiplier": 4.0, "step_counts": 8},
         "replace-one",
     ),
     ({"type": "PoissonSampledDpEvent", **_SAMPLED}, "add-remove"),

@@ -89,7 +89,7 @@ OVER_BUDGET = {
     (
         "ny.DiscreteGaussian(sigma=3, sensitivity=[(1, 1), (2, 0)]) * 5 + ny.Laplace(scale=20)",
         "to_pld",
-    ),
+    )
 }
 NAMES = {"ny": ny, "F": F, "square_root": square_root}
 ASKED = [
@@ -99,11 +99,7 @@ ASKED = [
 ]
 
 
-COLUMNS = {
-    "sex": {"keys": ["f", "m"]},
-    "pay": {"integer": True},
-    "age": {"integer": True},
-}
+COLUMNS = {"sex": {"keys": ["f", "m"]}, "pay": {"integer": True}, "age": {"integer": True}}
 QUERIES = {
     "count": {"measure": "count"},
     "sum": {"measure": "sum", "column": "pay", "clip": [0, 5]},

@@ -25,13 +25,7 @@ from attacks import SIZE
 from ledger_entries import NAME, UNIT, confirmed, reserve
 from neyman.ledger import chain
 from neyman.ledger import validation as terms
-from neyman.ledger.chain import (
-    Checkpoint,
-    line_around,
-    line_between,
-    line_of,
-    write_checkpoint,
-)
+from neyman.ledger.chain import Checkpoint, line_around, line_between, line_of, write_checkpoint
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
 from neyman.ledger.sqlite import location
@@ -368,10 +362,7 @@ def test_the_rules_taken_off_are_found(ledger_file: Path, tmp_path: Path):
     assert Ledger(tmp_path / "ledger.db").verify().ok
 
 
-@settings(
-    max_examples=120 * SIZE,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=120 * SIZE, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_change_of_any_value_is_found(ledger_file: Path, tmp_path_factory, attempts, data):
     """Any value of any row changed, any row deleted or repeated: with the rules put back, too."""

@@ -304,12 +304,7 @@ def test_client_sampling_with_noise_that_tells_the_number_would_be_refuted():
     assert best > 100 * claimed.delta(epsilon=1).upper
     with pytest.raises(ValueError, match="drop out"):
         ny.Federated(
-            clients=5,
-            client_rate=q,
-            sigma=1,
-            rounds=1,
-            protects="client",
-            against="public",
+            clients=5, client_rate=q, sigma=1, rounds=1, protects="client", against="public"
         )
 
 

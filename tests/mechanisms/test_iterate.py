@@ -170,11 +170,7 @@ def test_the_contraction_of_a_step():
     assert contraction(2.0, 0.0, 1.0) == 1.0
 
 
-@given(
-    smoothness=st.floats(1e-3, 1e3),
-    share=st.floats(1e-17, 1.0),
-    part=st.floats(0.01, 1.0),
-)
+@given(smoothness=st.floats(1e-3, 1e3), share=st.floats(1e-17, 1.0), part=st.floats(0.01, 1.0))
 def test_a_contraction_is_never_rounded_down(smoothness, share, part):
     """c is at least what the three numbers say as decimals: near 1 a unit moves 1 - c a lot."""
     step, least = part * 2 / smoothness, share * smoothness

@@ -37,8 +37,7 @@ leaves = st.one_of(
         ny.DiscreteGaussian,
         numbers,
         st.one_of(
-            st.integers(0, 3),
-            st.lists(st.lists(st.integers(-3, 3), max_size=3), max_size=3),
+            st.integers(0, 3), st.lists(st.lists(st.integers(-3, 3), max_size=3), max_size=3)
         ),
     ),
 )
@@ -206,10 +205,7 @@ def test_a_shift_spread_over_coordinates_never_beats_one_coordinate_for_the_lapl
             curve(discrete_laplace_loss(scale, s) for s in parts),
             curve([discrete_laplace_loss(scale, sum(parts))]),
         ),
-        (
-            curve(LaplaceLoss(s / scale) for s in parts),
-            curve([LaplaceLoss(sum(parts) / scale)]),
-        ),
+        (curve(LaplaceLoss(s / scale) for s in parts), curve([LaplaceLoss(sum(parts) / scale)])),
     ]
     for spread, one in pairs:
         for epsilon in np.linspace(0, float(sum(parts) / scale), 23)[:-1]:

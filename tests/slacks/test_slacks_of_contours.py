@@ -15,13 +15,7 @@ import numpy as np
 from mpmath import mpf
 
 from neyman.curves.profiles.contour.contour import ContourProfile, _plus
-from neyman.curves.profiles.contour_line import (
-    Line,
-    Sum,
-    least_log_powers,
-    log_chernoff,
-    mgf_below,
-)
+from neyman.curves.profiles.contour_line import Line, Sum, least_log_powers, log_chernoff, mgf_below
 from neyman.curves.profiles.profile import Profile
 from neyman.numerics.arrays import Array
 from slacks import needed, numbers
@@ -164,10 +158,7 @@ def test_the_error_of_k_is_added() -> Iterator[bool]:
         yield most[0] >= -mpf(loss) / 2 + mpmath.log1p(error)
 
 
-@needed(
-    "curves/profiles/contour_line.py:least_log_powers",
-    together=[(0, 2), (1, 2)],
-)
+@needed("curves/profiles/contour_line.py:least_log_powers", together=[(0, 2), (1, 2)])
 def test_a_miss_by_chernoff() -> Iterator[bool]:
     for most, level, a in numbers(11, 200, (-9.0, 0.0), (-20.0, -1e-3), (0.01, 0.99)):
         t = min((x - mpf(level)) / (1 - mpf(b)) for b, x in ((0, mpf(0)), (a, mpf(most))))

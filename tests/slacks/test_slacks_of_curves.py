@@ -19,14 +19,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import OffLatticeLoss
 from neyman.curves.profiles.profile import Interval
 from neyman.curves.tradeoff.curve import Curve
-from neyman.curves.tradeoff.enclosure import (
-    _by_values,
-    _down,
-    _half,
-    _last_corner,
-    _Places,
-    _up,
-)
+from neyman.curves.tradeoff.enclosure import _by_values, _down, _half, _last_corner, _Places, _up
 from neyman.curves.tradeoff.float_polygon import after_rounded
 from neyman.curves.tradeoff.loss_variable import _chords, _complementary, _variance
 from neyman.curves.tradeoff.piecewise_linear import Polygon, after, hull, rounded
@@ -62,10 +55,7 @@ def test_no_epsilon_is_enough_only_if_the_infinite_losses_exceed_delta() -> Iter
         yield (ny.approximate(1, mass) ** count).epsilon(log_delta=target).lower < math.inf
 
 
-@needed(
-    "curves/tradeoff/symmetry.py:conjugate",
-    but=(1, 3),
-)
+@needed("curves/tradeoff/symmetry.py:conjugate", but=(1, 3))
 def test_the_conjugate_of_a_curve() -> Iterator[bool]:
     steep = numbers(4, 40, (-9.0, -1.1), (9.0, 90.0), (1e-3, 3.0))
     for slope, fall, below in (*steep, *numbers(5, 80, (-9.0, -1.1), (0, 1e-9), (1e-3, 9.0))):

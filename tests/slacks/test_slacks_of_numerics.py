@@ -106,11 +106,7 @@ def test_a_sum_of_waves() -> Iterator[bool]:
             yield abs(mpmath.mpc(sums[k]) - exact) <= error[k]
 
 
-@needed(
-    "numerics/characteristic_function.py:even_series",
-    together=[(1, 2)],
-    but=(0,),
-)
+@needed("numerics/characteristic_function.py:even_series", together=[(1, 2)], but=(0,))
 def test_a_series_at_even_angles() -> Iterator[bool]:
     n = 40
     for start, step in numbers(9, 3, (1.0, 900.0), (0.01, 1.0)):
@@ -137,11 +133,7 @@ def test_atoms_of_a_sum() -> Iterator[bool]:
         yield abs(both.weight[0] - exact) <= np.max(both.relative) * exact
 
 
-@needed(
-    "numerics/discretization.py:spread",
-    "numerics/discretization.py:ROUNDING",
-    but=(1,),
-)
+@needed("numerics/discretization.py:spread", "numerics/discretization.py:ROUNDING", but=(1,))
 def test_the_share_of_a_mass_that_moves_up() -> Iterator[bool]:
     step = 0.1
     for k, y in numbers(12, 60, (1, 999), (-30.0, -3.0)):

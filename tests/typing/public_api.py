@@ -134,8 +134,7 @@ def guarantees(f: ny.Tradeoff, g: ny.Tradeoff) -> None:
     assert_type(f >= g, bool)
     assert_type(f <= g, bool)
     assert_type(
-        ny.compare(f, g),
-        Literal["at-least", "at-most", "equal", "incomparable", "undecided"],
+        ny.compare(f, g), Literal["at-least", "at-most", "equal", "incomparable", "undecided"]
     )
 
 

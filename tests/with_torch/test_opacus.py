@@ -108,11 +108,7 @@ def test_states_of_opacus_are_loaded_and_our_epsilon_is_not_above_renyi(own):
 def test_noise_for_small_and_large_epsilons_is_found(target):
     """opacus#604 asks for large targets; PRV fails or takes long there."""
     sigma = get_noise_multiplier(
-        target_epsilon=target,
-        target_delta=DELTA,
-        sample_rate=0.05,
-        steps=100,
-        accountant="neyman",
+        target_epsilon=target, target_delta=DELTA, sample_rate=0.05, steps=100, accountant="neyman"
     )
     curve = (ny.Gaussian(sigma).subsample(rate=0.05) * 100).tradeoff()
     assert target - 0.011 <= curve.epsilon(DELTA).upper <= target

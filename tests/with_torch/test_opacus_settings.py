@@ -11,11 +11,7 @@ import pytest
 import torch
 from opacus import PrivacyEngine
 from opacus.data_loader import CollateFnWithEmpty, DPDataLoader
-from opacus.grad_sample import (
-    GradSampleHooks,
-    GradSampleModule,
-    register_grad_sampler,
-)
+from opacus.grad_sample import GradSampleHooks, GradSampleModule, register_grad_sampler
 from opacus.grad_sample.gsm_base import AbstractGradSampleHooks
 from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
 from opacus.schedulers import ExponentialGradClip, StepNoise

@@ -10,11 +10,7 @@ from neyman.auditing.black_box import SearchEvidence, searched
 from neyman.auditing.equal_canaries import key_of
 from neyman.auditing.evidence import ManyRuns, OneRun
 from neyman.auditing.output_features import Learner
-from neyman.auditing.rate_limits import (
-    anytime_limit,
-    checked_confidence,
-    clopper_pearson,
-)
+from neyman.auditing.rate_limits import anytime_limit, checked_confidence, clopper_pearson
 from neyman.auditing.scores import Threshold, checked_scores, error_limits
 from neyman.numerics import check
 from neyman.numerics.relation import Relation, relation_of

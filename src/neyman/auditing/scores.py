@@ -9,12 +9,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from scipy.special import ndtri
 
-from neyman.auditing.rate_limits import (
-    all_counts,
-    clopper_pearson,
-    error_rates,
-    proposed_limits,
-)
+from neyman.auditing.rate_limits import all_counts, clopper_pearson, error_rates, proposed_limits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import below

@@ -47,8 +47,7 @@ def ledger_create(
         ),
     ] = None,
     plan: Annotated[
-        Path | None,
-        typer.Option(help="Plan that gives the dataset, its unit, and default caps."),
+        Path | None, typer.Option(help="Plan that gives the dataset, its unit, and default caps.")
     ] = None,
     protects: Annotated[
         str | None, typer.Option(help="Who is protected. If not given, person.")
@@ -102,11 +101,7 @@ def ledger_create(
             missing = "DATASET" if dataset is None else "--cap"
             raise ValueError(f"{missing} is missing: give a dataset and its --cap, or a --plan")
         usual: dict[str, Any] = {"protects": "person", "neighboring": "replace-one"}
-        account = book.create(
-            **usual | terms,
-            currency=currency,
-            parts=tuple(part or ()),
-        )
+        account = book.create(**usual | terms, currency=currency, parts=tuple(part or ()))
 
         def show() -> None:
             out.print(repr(account), markup=False)

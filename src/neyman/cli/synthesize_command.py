@@ -49,10 +49,7 @@ def _show(report: SyntheticRows, path: Path) -> None:
     table = columns("table", "columns", "total variation", "expected from noise")
     for one in report.tables:
         table.add_row(
-            one.table,
-            ", ".join(one.columns),
-            f"{one.total_variation:.4f}",
-            f"{one.from_noise:.4f}",
+            one.table, ", ".join(one.columns), f"{one.total_variation:.4f}", f"{one.from_noise:.4f}"
         )
     out.print(table)
     out.print(

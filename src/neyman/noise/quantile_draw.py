@@ -113,11 +113,7 @@ def draw_sorted_quantile(
 
 
 def _rings(
-    values: Lanes,
-    ends: tuple[int, int],
-    level: Fraction,
-    cut: int,
-    cells: list[tuple[int, int]],
+    values: Lanes, ends: tuple[int, int], level: Fraction, cut: int, cells: list[tuple[int, int]]
 ) -> Iterator[Ring]:
     """Yield the runs of the grid with a score up to a cut, then those up to wider ones.
 

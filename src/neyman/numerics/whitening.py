@@ -22,9 +22,7 @@ EXAMPLE = "[[4, 1], [1, 2]]"
 
 
 def whitened_norm(
-    covariance: Matrix,
-    sensitivity: float | Fraction,
-    shifts: Matrix | None = None,
+    covariance: Matrix, sensitivity: float | Fraction, shifts: Matrix | None = None
 ) -> float | Fraction:
     """Return an upper bound on the largest sqrt(d' S^-1 d) over the shifts d.
 

@@ -493,10 +493,7 @@ def test_no_content_of_the_data_raises_an_error(make):
             ),
             "give confidence=None",
         ),
-        (
-            lambda: ny.estimate.covariance(np.ones((1, 1)), radius=1, budget=RHO),
-            "at least 2",
-        ),
+        (lambda: ny.estimate.covariance(np.ones((1, 1)), radius=1, budget=RHO), "at least 2"),
         (lambda: ny.estimate.normal_mean([1] * 9, sigma=1, budget=RHO), "at least"),
         (lambda: ny.estimate.normal_mean([1] * 99, sigma=1, budget=ny.gdp(0.1)), "too few"),
         (lambda: ny.estimate.normal_mean([1] * 99, sigma=0, budget=RHO), "sigma = 0"),

@@ -230,10 +230,7 @@ REFUSED = [
     (lambda: GoodnessOfFitTest([0.5, 0.4], n=9, budget=ny.gdp(1)), "shares"),
     (lambda: GoodnessOfFitTest(["1"], n=9, budget=ny.gdp(1)), "shares"),
     (lambda: GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.pure(1)), "budget"),
-    (
-        lambda: GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.gdp(1), simulations=9),
-        "simulations",
-    ),
+    (lambda: GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.gdp(1), simulations=9), "simulations"),
     (lambda: mean_test(9, clip=0), "clip"),
     (lambda: mean_test(9, null=math.nan), "null"),
     (lambda: mean_test(9).release([1, 2]), "values"),

@@ -717,16 +717,7 @@ def test_a_checkpoint_holds_no_state_of_randomness(tmp_path):
     assert again == state
     assert np.array_equal(values, parameters)
     head = json.loads((tmp_path / CHECKPOINT).read_bytes().split(b"\n")[0])
-    assert sorted(head) == [
-        "begun",
-        "done",
-        "entry",
-        "key",
-        "lost",
-        "schema",
-        "sha256",
-        "shape",
-    ]
+    assert sorted(head) == ["begun", "done", "entry", "key", "lost", "schema", "sha256", "shape"]
 
 
 def test_two_processes_do_not_run_in_one_folder(tmp_path):

@@ -28,8 +28,7 @@ F = Fraction
 # a - 1: near order 1, and so far out that D_a is the largest loss
 GRID = [mp.mpf(10) ** (mp.mpf(j) / 4) for j in range(-80, 54)]
 EPSILONS = st.one_of(
-    st.fractions(F(1, 100), 30, max_denominator=1000),
-    st.integers(-11, 2).map(lambda n: F(10) ** n),
+    st.fractions(F(1, 100), 30, max_denominator=1000), st.integers(-11, 2).map(lambda n: F(10) ** n)
 )
 
 

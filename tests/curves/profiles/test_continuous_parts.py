@@ -130,10 +130,7 @@ def test_the_power_of_two_releases_agrees_with_a_double_integral(
 
 
 @settings(max_examples=examples(24))
-@given(
-    **EQUAL_LOSSES,
-    share=st.floats(-0.9, 0.99),
-)
+@given(**EQUAL_LOSSES, share=st.floats(-0.9, 0.99))
 def test_bounds_meet_those_of_a_grid(
     shape: str, epsilon: float, log_rate: float, count: int, share: float
 ):
@@ -149,10 +146,7 @@ def test_bounds_meet_those_of_a_grid(
 
 
 @settings(max_examples=examples(24))
-@given(
-    **EQUAL_LOSSES,
-    level=st.floats(-20, -0.01),
-)
+@given(**EQUAL_LOSSES, level=st.floats(-20, -0.01))
 def test_a_power_from_the_lattice_meets_the_one_by_duality(
     shape: str, epsilon: float, log_rate: float, count: int, level: float
 ):

@@ -44,8 +44,7 @@ def test_theta_is_a_constant_for_a_large_sigma_within_the_stated_error(sigma_squ
 
         def theta(u, sigma=sigma):
             return 1 + 2 * mp.nsum(
-                lambda k: mp.exp(-2 * (mp.pi * sigma * k) ** 2) * mp.cos(2 * mp.pi * k * u),
-                [1, 8],
+                lambda k: mp.exp(-2 * (mp.pi * sigma * k) ** 2) * mp.cos(2 * mp.pi * k * u), [1, 8]
             )
 
         gaussian = mp.mpmathify(z) * (mp.mpmathify(z) + 1) * 9 / (2 * mp.mpf(sigma_squared))

@@ -26,10 +26,7 @@ CASES = {
             *[ref.response(F("0.3"), 3)] * 2, *[ref.discrete_laplace(F(10, 3), 3)] * 3
         ),
     ),
-    "steep geometric": (
-        ny.DiscreteLaplace(F(1, 10), 2),
-        lambda: ref.discrete_laplace(F(1, 10), 2),
-    ),
+    "steep geometric": (ny.DiscreteLaplace(F(1, 10), 2), lambda: ref.discrete_laplace(F(1, 10), 2)),
     "17 responses": (
         ny.RandomizedResponse(2) * 17,
         lambda: ref.together(*[ref.response(F(2))] * 17),
@@ -188,10 +185,7 @@ def test_gdp_of_a_wide_discrete_gaussian_needs_little_memory():
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-20, 1e-100, 1e-300])
 def test_a_mass_of_infinite_loss_is_inside_its_own_interval(delta):
-    for f in (
-        ny.approximate(1, delta),
-        ny.approximate(1, delta) @ ny.zcdp("0.01"),
-    ):
+    for f in (ny.approximate(1, delta), ny.approximate(1, delta) @ ny.zcdp("0.01")):
         assert ref.holds(f.delta(2000.0), mp.mpf(delta))
         assert ref.holds(f.power(0), mp.mpf(delta))
 

@@ -25,8 +25,7 @@ def test_the_rho_of_a_guarantee_covers_every_pair_that_keeps_it(order):
 
 
 @pytest.mark.parametrize(
-    "budget",
-    [ny.pure("0.588"), ny.approximate(0.3, 0.3), ny.from_profile({0.2: 0.35, 0.588: 0})],
+    "budget", [ny.pure("0.588"), ny.approximate(0.3, 0.3), ny.from_profile({0.2: 0.35, 0.588: 0})]
 )
 def test_one_order_within_a_budget_is_not_both(budget):
     """delta of P against Q says nothing of Q against P: the curve is compared at every slope."""

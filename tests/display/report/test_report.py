@@ -984,10 +984,7 @@ def test_the_first_screen_states_which_rows_count_and_what_happens_to_missing_va
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [
-        ({}, "Every row counts."),
-        ({"where": "cost > 2"}, "Every row that the filter takes counts."),
-    ],
+    [({}, "Every row counts."), ({"where": "cost > 2"}, "Every row that the filter takes counts.")],
 )
 def test_a_release_that_drops_no_row_states_no_loss(change, said):
     """One row per record, and a key for every value."""

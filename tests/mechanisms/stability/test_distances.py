@@ -242,10 +242,7 @@ def test_values_are_rounded_and_clipped_one_by_one_and_never_raise():
             lambda: ny.smooth_sensitivity.quantile([1], 0, lower=0, upper=9, smoothness=1),
             "q = 0 must be",
         ),
-        (
-            lambda: ny.smooth_sensitivity.variance([1], lower=0, upper=9, smoothness=1),
-            "at least 2",
-        ),
+        (lambda: ny.smooth_sensitivity.variance([1], lower=0, upper=9, smoothness=1), "at least 2"),
     ],
 )
 def test_public_arguments_that_make_no_sense_are_refused(call, words):

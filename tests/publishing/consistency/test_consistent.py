@@ -364,8 +364,7 @@ def test_a_plan_that_cannot_add_up_is_refused_before_any_data():
 def test_values_that_no_double_can_count_are_left_as_they_are():
     """Beyond 2^53 a family says so; the others are made."""
     plan = planned(
-        query("total", "1/2"),
-        query("pay", "1/2", measure="sum", column="pay", clip=[0, 9]),
+        query("total", "1/2"), query("pay", "1/2", measure="sum", column="pay", clip=[0, 9])
     )
     noisy = released(plan, people(plan), Seeded(1))
     huge, sigma_squared = noisy["pay", "state", "sum"]

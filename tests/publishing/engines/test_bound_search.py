@@ -320,8 +320,7 @@ def test_a_release_has_its_bounds_and_verifies_and_a_changed_bound_fails(rows, t
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [[], [(None, "f", 5)] * 3, [(1, None, 2**62), (1, "f", -(2**63)), (2, "f", None)]],
+    "rows", [[], [(None, "f", 5)] * 3, [(1, None, 2**62), (1, "f", -(2**63)), (2, "f", None)]]
 )
 def test_no_data_raise(rows, tmp_path):
     """No rows, no values, no ids, and values beyond every candidate; the bounds are candidates."""

@@ -364,10 +364,7 @@ def _decoded(value):
 
 def test_keys_of_types_that_only_a_server_has_are_their_values(server):
     """character(n) without its padding, numeric without a scale as its number."""
-    columns = {
-        "code": {"keys": ["1", "x", "1e0"]},
-        "free": {"keys": [0, 1]},
-    }
+    columns = {"code": {"keys": ["1", "x", "1e0"]}, "free": {"keys": [0, 1]}}
     query = [{"name": n, "measure": "count", "by": [n], "share": "1/3"} for n in columns]
     columns["cents"] = {"decimals": 2}
     query.append(

@@ -38,11 +38,7 @@ QUERIES = [
     {"name": "derived", "measure": "mean", "column": "z", "clip": [-5, 5]},
     {"name": "rows", "measure": "count"},
 ]
-COLUMNS = {
-    "x": {"integer": True},
-    "y": {"decimals": 1},
-    "g": {"keys": ["a", "b"]},
-}
+COLUMNS = {"x": {"integer": True}, "y": {"decimals": 1}, "g": {"keys": ["a", "b"]}}
 SUMMED = [query["name"] for query in QUERIES if query["name"] != "rows"]
 
 

@@ -955,9 +955,7 @@ CODED = {
         "word": {"map": "s", "to": {"a": "A", "b": "B"}},
         "state": {"map": "s", "to": {"a": "IL", "b": "OH"}, "unknown": "IN"},
     },
-    "lookup": {
-        "place": {"column": "s", "keys": [[f"k{i}", "xy"[i % 2]] for i in range(30)]},
-    },
+    "lookup": {"place": {"column": "s", "keys": [[f"k{i}", "xy"[i % 2]] for i in range(30)]}},
     "hierarchy": {"area": {"levels": ["state", "c"], "keys": [["OH", "b"], ["IL", "a"]]}},
     "query": [
         {"name": "1", "measure": "count", "by": ["band", "kind"], "share": "1/6"},

@@ -484,13 +484,7 @@ def test_one_table_says_what_is_missing_in_every_source(tmp_path):
 def decision(source, part: dict[str, Any], **query) -> str:
     """What a run answers to a source before its charge; empty if it would count it."""
     given = {"name": "q", "measure": "count", "share": "1", **query}
-    plan = Plan.from_dict(
-        {
-            **a_plan().canonical(),
-            "columns": {"x": part},
-            "query": [given],
-        }
-    )
+    plan = Plan.from_dict({**a_plan().canonical(), "columns": {"x": part}, "query": [given]})
     try:
         Source.of(plan, source, "duckdb", None, None).rehearse(plan)
     except DataError as error:

@@ -137,11 +137,7 @@ def test_a_range_or_a_file_that_lists_no_keys_is_one_error(text, reason, folder)
     assert len(error.value.problems) == 1 or text == "{}" or "too" in text
 
 
-@given(
-    st.dates(),
-    st.integers(0, 4000),
-    st.sampled_from(PERIODS),
-)
+@given(st.dates(), st.integers(0, 4000), st.sampled_from(PERIODS))
 def test_the_periods_of_a_range_are_those_of_its_days(first, days, unit):
     last = min(dt.date.max.toordinal(), first.toordinal() + days)
     every = [dt.date.fromordinal(day) for day in range(first.toordinal(), last + 1)]

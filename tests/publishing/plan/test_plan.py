@@ -318,10 +318,7 @@ def test_the_canonical_plan_of_many_measures_is_the_same_plan_again():
 
 @pytest.mark.parametrize(
     ("budget", "delta"),
-    [
-        ({"epsilon": 2, "delta": "1e-6"}, "1e-8"),
-        ({"power": "0.25", "level": "0.05"}, "1e-13"),
-    ],
+    [({"epsilon": 2, "delta": "1e-6"}, "1e-8"), ({"power": "0.25", "level": "0.05"}, "1e-13")],
 )
 def test_a_budget_of_several_kinds_is_kept_by_a_plan_with_unknown_keys(budget, delta):
     """With room for the keys: epsilon above their delta, or a power beside chances below 1e-12."""

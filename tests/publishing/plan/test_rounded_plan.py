@@ -175,13 +175,7 @@ def test_noise_of_a_scale_beyond_all_tables_is_drawn():
             "most_rows": 1000,
             "columns": {"pay": {"decimals": 2, "unknown": 0}},
             "query": [
-                {
-                    "name": "pay",
-                    "measure": "sum",
-                    "column": "pay",
-                    "clip": [0, 10**9],
-                    "share": 1,
-                }
+                {"name": "pay", "measure": "sum", "column": "pay", "clip": [0, 10**9], "share": 1}
             ],
         }
     )

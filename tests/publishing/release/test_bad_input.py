@@ -49,10 +49,7 @@ def read(**change: Any) -> Plan:
     return Plan.from_dict({**LOOKUP, **change}, folder=".")
 
 
-@pytest.mark.parametrize(
-    "rows",
-    ["a,North\na,South\n", "a,North\nb,South\na,North\n"],
-)
+@pytest.mark.parametrize("rows", ["a,North\na,South\n", "a,North\nb,South\na,North\n"])
 def test_a_lookup_with_two_rows_for_a_key_is_refused(place, rows):
     """Also where both rows agree: a row of the data must match one row of the list at most."""
     Path("regions.csv").write_text("code,region\n" + rows)

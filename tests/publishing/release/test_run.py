@@ -308,11 +308,7 @@ def test_a_sub_allocation_pays_and_cannot_be_exceeded(place):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [
-        ({"engine": "dask"}, "dask"),
-        ({"master": "local[2]"}, "local"),
-        ({"memory": "lots"}, "lots"),
-    ],
+    [({"engine": "dask"}, "dask"), ({"master": "local[2]"}, "local"), ({"memory": "lots"}, "lots")],
 )
 def test_an_engine_that_will_not_do_is_refused_before_anything_is_spent(place, options, said):
     """The message names the value; nothing is charged, nothing is written."""
@@ -490,12 +486,7 @@ def test_a_declared_total_is_published_as_declared_without_error_or_charge(place
 
 
 @pytest.mark.parametrize(
-    "budget",
-    [
-        "power = 0.25\nlevel = 0.05",
-        "epsilon = 2\ndelta = 1e-6",
-        "gdp = 1",
-    ],
+    "budget", ["power = 0.25\nlevel = 0.05", "epsilon = 2\ndelta = 1e-6", "gdp = 1"]
 )
 def test_every_kind_of_budget_is_met_closely_and_the_route_by_zcdp_needs_more_noise(place, budget):
     counts = PLAN[: PLAN.rindex("[[query]]")].replace('"1/4"', '"1/2"')

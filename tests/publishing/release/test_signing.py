@@ -124,10 +124,7 @@ def test_a_key_with_changed_bytes_is_refused_in_words(key: Path, tmp_path: Path)
     assert refused > 300
 
 
-@settings(
-    max_examples=100 * SIZE,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=100 * SIZE, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_change_is_refused_and_nothing_else_raises(key: Path, attempts, data: st.DataObject):
     """A bit of the receipt or of the signature file changed, or the file cut or made anew."""

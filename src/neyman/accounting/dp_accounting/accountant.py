@@ -14,11 +14,7 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.relation import Neighboring
 
 try:
-    from dp_accounting import (  # pyright: ignore[reportMissingTypeStubs]
-        DpEvent,
-        NeighboringRelation,
-        PrivacyAccountant,
-    )
+    from dp_accounting import DpEvent, NeighboringRelation, PrivacyAccountant  # pyright: ignore[reportMissingTypeStubs]
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 

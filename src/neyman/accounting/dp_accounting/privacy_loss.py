@@ -31,9 +31,7 @@ from neyman.numerics.relation import Neighboring, Relation, neighboring_of, rela
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent  # pyright: ignore[reportMissingTypeStubs]
-    from dp_accounting.pld.privacy_loss_distribution import (  # pyright: ignore[reportMissingTypeStubs]
-        PrivacyLossDistribution,
-    )
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution  # pyright: ignore[reportMissingTypeStubs]
 
     from neyman.accounting.dp_accounting.accountant import NeymanAccountant
 
@@ -58,8 +56,7 @@ def package(module: str = "dp_accounting") -> Any:
         if (missing.name or "dp_accounting").partition(".")[0] != "dp_accounting":
             raise  # something that it needs itself
         raise ModuleNotFoundError(
-            "dp_accounting is not installed: pip install 'neyman[dp-accounting]'",
-            name=missing.name,
+            "dp_accounting is not installed: pip install 'neyman[dp-accounting]'", name=missing.name
         ) from missing
 
 

@@ -105,10 +105,7 @@ COLLATE: Accepted = {
     "rand_on_empty": (False,),
     **_every_value("sample_empty_shapes dtypes first_batch"),
 }
-SAMPLER: Accepted = {
-    "generator": (None,),
-    **_every_value("num_samples sample_rate steps draws"),
-}
+SAMPLER: Accepted = {"generator": (None,), **_every_value("num_samples sample_rate steps draws")}
 OPTIMIZER: Accepted = {
     "loss_reduction": ("mean", "sum"),
     "generator": (None,),

@@ -41,10 +41,7 @@ PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
 
 
 def power(
-    level: Numeric,
-    power: Numeric,
-    subject: str = "person",
-    neighboring: Relation = "replace-one",
+    level: Numeric, power: Numeric, subject: str = "person", neighboring: Relation = "replace-one"
 ) -> str:
     """Return what an attacker gets wrong, what they get right, and what guessing achieves.
 

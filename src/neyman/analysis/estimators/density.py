@@ -29,11 +29,7 @@ Lanes = NDArray[np.int64]
 
 @shares_arguments
 def histogram(
-    values: object,
-    *,
-    edges: Iterable[float],
-    budget: Budget,
-    **paid: Unpack[Shared],
+    values: object, *, edges: Iterable[float], budget: Budget, **paid: Unpack[Shared]
 ) -> Estimate:
     """Estimate a density by a histogram over declared bins.
 
@@ -84,11 +80,7 @@ def histogram(
 
 
 def _of_counts(
-    counts: Lanes,
-    receipt: Mapping[str, Any],
-    noise: RoundedGaussian,
-    widths: Floats,
-    n: int | None,
+    counts: Lanes, receipt: Mapping[str, Any], noise: RoundedGaussian, widths: Floats, n: int | None
 ) -> Estimate:
     """Return the estimate from noisy counts; n is the number of records if it is public."""
     bins = len(widths)

@@ -236,11 +236,7 @@ def _in_order(levels: Sequence[Fraction], values: Sequence[float]) -> NDArray[np
 
 
 def _planned(
-    budget: Budget,
-    levels: Sequence[Fraction],
-    n: int | None,
-    points: int,
-    miss: Fraction | None,
+    budget: Budget, levels: Sequence[Fraction], n: int | None, points: int, miss: Fraction | None
 ) -> tuple[InverseSensitivity, list[tuple[Fraction | None, ...]]]:
     """Return what is released, and the levels of the draws for each quantile.
 

@@ -22,9 +22,7 @@ SPLITS = np.linspace(0.02, 0.98, 49)
 
 
 def least_noise(
-    budget: Budget,
-    squared_norm: int,
-    beside: Mechanism | None = None,
+    budget: Budget, squared_norm: int, beside: Mechanism | None = None
 ) -> RoundedGaussian:
     """Return the least rounded Gaussian noise that meets a budget, certified.
 

@@ -38,11 +38,7 @@ KNOWN_SIZE = (
 
 @shares_arguments
 def normal_mean(
-    values: object,
-    *,
-    sigma: float | Fraction | str,
-    budget: Budget,
-    **paid: Unpack[Shared],
+    values: object, *, sigma: float | Fraction | str, budget: Budget, **paid: Unpack[Shared]
 ) -> Estimate:
     """Estimate the mean of normal records, without a bound on the mean.
 

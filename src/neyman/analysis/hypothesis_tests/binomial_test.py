@@ -212,11 +212,7 @@ class BinomialTest:
     @former_arguments(coverage="confidence")
     @shares_arguments
     def release(
-        self,
-        successes: float,
-        *,
-        confidence: float = 0.95,
-        **paid: Unpack[Payment],
+        self, successes: float, *, confidence: float = 0.95, **paid: Unpack[Payment]
     ) -> TestResult:
         """Release the noisy count, with its p-value and an interval for the probability.
 

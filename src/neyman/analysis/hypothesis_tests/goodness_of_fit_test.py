@@ -147,11 +147,7 @@ class GoodnessOfFitTest:
         return np.sum(rest * rest / (expected + float(self.mechanism.sigma_squared)), axis=1)
 
     @shares_arguments
-    def release(
-        self,
-        counts: Iterable[float],
-        **paid: Unpack[Payment],
-    ) -> TestResult:
+    def release(self, counts: Iterable[float], **paid: Unpack[Payment]) -> TestResult:
         """Release the noisy counts and their p-value.
 
         Args:

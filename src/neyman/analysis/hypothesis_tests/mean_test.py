@@ -148,11 +148,7 @@ class MeanTest:
         return min(min(bound, normal + third) * (1 + SLACK) + MISS, 1.0)
 
     @shares_arguments
-    def release(
-        self,
-        values: object,
-        **paid: Unpack[Payment],
-    ) -> TestResult:
+    def release(self, values: object, **paid: Unpack[Payment]) -> TestResult:
         """Release both noisy sums, with their p-value.
 
         Args:

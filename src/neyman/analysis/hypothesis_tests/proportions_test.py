@@ -156,11 +156,7 @@ class ProportionsTest:
     @former_arguments(coverage="confidence")
     @shares_arguments
     def release(
-        self,
-        successes: Iterable[float],
-        *,
-        confidence: float = 0.95,
-        **paid: Unpack[Payment],
+        self, successes: Iterable[float], *, confidence: float = 0.95, **paid: Unpack[Payment]
     ) -> TestResult:
         """Release both noisy counts, with their p-value and an interval for the difference.
 

@@ -51,11 +51,7 @@ class TestResult:
     @classmethod
     @former_arguments(coverage="confidence")
     def of(
-        cls,
-        receipt: Mapping[str, Any],
-        method: str,
-        confidence: float | None,
-        mechanism: Mechanism,
+        cls, receipt: Mapping[str, Any], method: str, confidence: float | None, mechanism: Mechanism
     ) -> TestResult:
         """Return the result that a receipt states."""
         result = receipt["result"]

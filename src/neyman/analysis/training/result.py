@@ -184,9 +184,7 @@ def draft(
         steps=StepsPart(run=terms.mechanism.steps - lost, lost=lost),
         ledger=ledger,
         parameters=ParametersPart(
-            path=PARAMETERS,
-            sha256=hashlib.sha256(content).hexdigest(),
-            shape=terms.start.shape,
+            path=PARAMETERS, sha256=hashlib.sha256(content).hexdigest(), shape=terms.start.shape
         ),
         seeds=None,
         versions=versions(),

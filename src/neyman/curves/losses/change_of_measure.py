@@ -109,14 +109,7 @@ def law_under_q(inner: Loss, size: float) -> Base:
             if high == math.inf and t < size:  # the largest loss, or more than can be looked at
                 top = min(float(inner.supremum), FAR)
             lost.append((t, math.log(atoms.tail) + atoms.log_scale, bottom, top))
-    return Base(
-        np.concatenate(places),
-        np.concatenate(log_qs),
-        (),
-        tuple(lost),
-        relative,
-        side,
-    )
+    return Base(np.concatenate(places), np.concatenate(log_qs), (), tuple(lost), relative, side)
 
 
 def _log_q(tilt: float, atoms: Atoms, place: Array) -> Array:

@@ -439,13 +439,7 @@ class OffLatticeLoss(Loss):
 
 
 def _multinomial(
-    index: Array,
-    unit: float,
-    log_p: Array,
-    failure: float,
-    count: int,
-    tilt: float,
-    place: float,
+    index: Array, unit: float, log_p: Array, failure: float, count: int, tilt: float, place: float
 ) -> Discretization:
     """The sum of ``count`` losses with the values ``index * unit``, each within ``place``."""
     # The probabilities given that the loss is finite; what they miss of 1 is put back at the end.

@@ -21,13 +21,7 @@ from neyman.curves.losses.loss import NODE_WEIGHTS, NODES, Loss, NormalRatio
 from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.characteristic_function import (
-    evenly,
-    log1p,
-    rounding,
-    wave_sum,
-    wave_sums,
-)
+from neyman.numerics.characteristic_function import evenly, log1p, rounding, wave_sum, wave_sums
 from neyman.numerics.decay import by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge

@@ -174,10 +174,7 @@ class Conjugate:
 
 
 def log_power_near(
-    log_deltas: Callable[[Array], tuple[Array, Array]],
-    log_level: float,
-    guess: float,
-    scale: float,
+    log_deltas: Callable[[Array], tuple[Array, Array]], log_level: float, guess: float, scale: float
 ) -> Interval:
     """Bounds on log power at one level, from deltas about a guess at its threshold.
 

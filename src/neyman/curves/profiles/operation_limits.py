@@ -16,12 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.profiles.contour_line import (
-    BELOW,
-    least_log_powers,
-    log_kernel,
-    mgf_below,
-)
+from neyman.curves.profiles.contour_line import BELOW, least_log_powers, log_kernel, mgf_below
 from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT

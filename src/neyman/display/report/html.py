@@ -148,8 +148,7 @@ class Fold:
         summary = element(
             "summary",
             blocks(
-                element("h2", self.title, id=self.ident),
-                element("span", self.about, class_="note"),
+                element("h2", self.title, id=self.ident), element("span", self.about, class_="note")
             ),
         )
         details = element("details", "\n", blocks(summary, self.body), "\n")

@@ -86,10 +86,7 @@ def _joined(receipt: Receipt) -> Node:
     for name, part in tables.items():
         if "duplicates" not in part:
             continue
-        rule = {
-            "drop": "has none of them",
-            "least": "has the least of them",
-        }[part["duplicates"]]
+        rule = {"drop": "has none of them", "least": "has the least of them"}[part["duplicates"]]
         several = f"A {receipt.unit.protects} with several rows in {name} {rule}."
         names = ", ".join(part.get("join", ()))
         what = f"{names} from {name} to each row of {plan['table']}. " if names else ""

@@ -45,10 +45,7 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
         ),
         ("Privacy unit", f"every {subject} in the data, {each}"),
         ("Noisy tables", listing(noisy, _MOST_LISTED) or "none"),
-        (
-            "Invariants",
-            markup.lines([listing(public, _MOST_LISTED), exact]) if public else "",
-        ),
+        ("Invariants", markup.lines([listing(public, _MOST_LISTED), exact]) if public else ""),
         ("Filter", _filter(receipt)),
         ("Rows that count", _counted(receipt, plan) if noisy else ""),
         ("Missing values", _missing(plan)),
@@ -107,7 +104,7 @@ def caveats(receipt: Receipt) -> Element:
     subject, rows = unit(receipt)
     lines = [
         f"The limits are for this release alone. Each other release about the same {subject} adds "
-        "to the risk.",
+        "to the risk."
     ]
     column = receipt.plan.get("unit", {}).get("id")
     if unchecked.one_row_each(subject, column):

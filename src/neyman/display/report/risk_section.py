@@ -327,9 +327,7 @@ def _value(bound: Ends | EpsilonPoint) -> Node:
 
 
 def one_line(
-    limit: Callable[[Powers], Powers],
-    curve: Sequence[tuple[float, float]],
-    most: float = SAME_LINE,
+    limit: Callable[[Powers], Powers], curve: Sequence[tuple[float, float]], most: float = SAME_LINE
 ) -> bool:
     """Return True if two rising curves are nowhere farther apart than ``most``.
 

@@ -56,8 +56,7 @@ END"""
 
 _RULES = [
     function(
-        "never",
-        "BEGIN RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'check_violation'; END",
+        "never", "BEGIN RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'check_violation'; END"
     ),
     *EVENT_RULES,
     *_in_turn("event", "INSERT"),

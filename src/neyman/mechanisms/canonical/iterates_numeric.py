@@ -35,10 +35,7 @@ class Stepwise(Ladder):
     """
 
     def __init__(
-        self,
-        log_powers: Callable[[Array], Arrays],
-        log_delta_zero: Interval,
-        infinite: float,
+        self, log_powers: Callable[[Array], Arrays], log_delta_zero: Interval, infinite: float
     ) -> None:
         self._ask, self._infinite = log_powers, infinite
         low, high = (math.exp(v) for v in log_delta_zero)

@@ -204,10 +204,7 @@ class PolygonNoise:
         outward, inward = self.tails(offset), self.tails(-offset)
         low, high = np.empty(len(x)), np.empty(len(x))
         right = away >= 0
-        for side, (lows, highs), steps in (
-            (right, outward, away),
-            (~right, inward, -away),
-        ):
+        for side, (lows, highs), steps in ((right, outward, away), (~right, inward, -away)):
             at = steps[side]
             inside = np.minimum(at, len(highs) - 1)
             low[side] = np.where(at < len(lows), lows[inside], 0.0)

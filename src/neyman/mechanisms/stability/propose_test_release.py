@@ -256,10 +256,7 @@ class ProposeTestRelease(Mechanism):
 
 
 def _after_test(
-    polygon: Polygon,
-    first: tuple[Interval, Interval],
-    second: tuple[Interval, Interval],
-    side: int,
+    polygon: Polygon, first: tuple[Interval, Interval], second: tuple[Interval, Interval], side: int
 ) -> list[Corner]:
     """Corners of the pair that passes with different chances, rounded outward [ST-1].
 

@@ -209,12 +209,7 @@ def _distinct(
 
 
 def discover(
-    plan: Plan,
-    query: Query,
-    level: str,
-    table: ibis.Table,
-    *,
-    progress: Progress | None = None,
+    plan: Plan, query: Query, level: str, table: ibis.Table, *, progress: Progress | None = None
 ) -> KeyNumbers:
     """The keys that rows have, with their exact numbers; nothing here is private yet.
 

@@ -110,10 +110,7 @@ def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ..
 
 
 def check_schema(
-    plan: Plan,
-    table: ibis.Table,
-    source: object = None,
-    untyped: Collection[str] | None = None,
+    plan: Plan, table: ibis.Table, source: object = None, untyped: Collection[str] | None = None
 ) -> None:
     """Refuse data whose columns or types cannot fit the plan; no row is read.
 

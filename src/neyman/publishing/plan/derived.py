@@ -303,10 +303,7 @@ def _type_of(part: ColumnPart) -> ColumnType:
 
 
 def _derived(
-    document: PlanDocument,
-    types: dict[str, ColumnType],
-    folder: Path | None,
-    problems: list[str],
+    document: PlanDocument, types: dict[str, ColumnType], folder: Path | None, problems: list[str]
 ) -> list[Derived]:
     """The derived columns, each after those that it reads; ``types`` gets theirs."""
     parts: dict[str, DerivePart | LookupPart] = {**document.derive}

@@ -222,11 +222,7 @@ Key = Annotated[
     PlainValidator(_key),
     WithJsonSchema({"type": ["string", "integer", "boolean"]}),
 ]
-End = Annotated[
-    int | date,
-    PlainValidator(_end),
-    WithJsonSchema({"type": ["integer", "string"]}),
-]
+End = Annotated[int | date, PlainValidator(_end), WithJsonSchema({"type": ["integer", "string"]})]
 Unknown = Annotated[
     str | int | bool | Fraction,
     PlainValidator(_unknown),
@@ -312,10 +308,7 @@ def _kind_of_keys(value: object) -> str:
 
 
 Keys = Annotated[
-    Annotated[
-        Annotated[tuple[Key, ...], BeforeValidator(as_tuple)],
-        Tag("list"),
-    ]
+    Annotated[Annotated[tuple[Key, ...], BeforeValidator(as_tuple)], Tag("list")]
     | Annotated[KeyRangePart, Tag("range")]
     | Annotated[KeyFilePart, Tag("file")],
     Discriminator(_kind_of_keys),
@@ -404,8 +397,7 @@ class ColumnPart(Strict):
         None, description="the unit of a column to sum, such as 'USD', which the report prints"
     )
     type: Literal["text", "whole", "boolean", "date"] | None = Field(
-        None,
-        description="'text', 'whole', 'boolean' or 'date', for a column for expressions alone",
+        None, description="'text', 'whole', 'boolean' or 'date', for a column for expressions alone"
     )
     parse: bool = Field(
         False,

@@ -83,11 +83,7 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Qu
     rows, every = document.unit.search, ((ALL, Fraction(1)),)
     if rows is not None:
         yield UnitRows(
-            name=ROWS_TABLE,
-            bins=edges_of(rows),
-            share=rows.share,
-            split=every,
-            searched=True,
+            name=ROWS_TABLE, bins=edges_of(rows), share=rows.share, split=every, searched=True
         )
     for query in queries:
         search = query.search

@@ -36,13 +36,7 @@ from neyman.publishing.plan.tables import PrivateTable, read_tables
 
 def resolve(
     document: PlanDocument, folder: Path | None
-) -> tuple[
-    tuple[Column, ...],
-    Hierarchy | None,
-    tuple[Query, ...],
-    Rows,
-    tuple[PrivateTable, ...],
-]:
+) -> tuple[tuple[Column, ...], Hierarchy | None, tuple[Query, ...], Rows, tuple[PrivateTable, ...]]:
     """Columns, hierarchy, queries, row expressions, and further tables of a document.
 
     Raises:

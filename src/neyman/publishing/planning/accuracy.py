@@ -280,8 +280,7 @@ def scale_for(
         return _largest(entries[0], lambda scale: _after(plan, scale)[name, level][1] <= wanted)
     measure: Callable[..., float] = half_width if interval else standard_error
     return _largest(
-        entries[0],
-        lambda scale: measure(_noise(entries[0], scale), rounded=plan.rounded) <= wanted,
+        entries[0], lambda scale: measure(_noise(entries[0], scale), rounded=plan.rounded) <= wanted
     )
 
 
@@ -401,11 +400,7 @@ def _ratio(
 
 
 def _ratio_of_sums(
-    plan: Plan,
-    query: Query,
-    noise: Mapping[str, Fraction],
-    unit: float,
-    rows: int,
+    plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
     """The same for a ratio of sums, if the values below average the middle of their clip."""
     below = rows * sum(query.clip_over or (0, 1)) / 2

@@ -189,11 +189,7 @@ def first_plan(
 
 
 def _lines(
-    name: str,
-    schema: Schema,
-    unit: str | None,
-    protects: str,
-    neighboring: Neighboring,
+    name: str, schema: Schema, unit: str | None, protects: str, neighboring: Neighboring
 ) -> Iterator[str]:
     yield from _sections(name, schema, unit, protects, neighboring)
     if any(kind is None for _, kind in schema.columns):

@@ -2,12 +2,4 @@
 
 from neyman.extras import require
 
-require(
-    "releases",
-    "apsw",
-    "cryptography",
-    "duckdb",
-    "ibis",
-    "pyarrow",
-    "pydantic",
-)
+require("releases", "apsw", "cryptography", "duckdb", "ibis", "pyarrow", "pydantic")

@@ -89,10 +89,7 @@ class Payer:
         """Register the dataset with this unit if the ledger is a throwaway one."""
         if isinstance(self.ledger, Throwaway):
             self.ledger.register(
-                self.dataset,
-                protects=self.protects,
-                neighboring=self.neighboring,
-                rows=self.rows,
+                self.dataset, protects=self.protects, neighboring=self.neighboring, rows=self.rows
             )
 
     def check(self, charge: Fraction | int, delta: Fraction | int = 0) -> Account:

@@ -262,10 +262,7 @@ class _Job:
         paid = {"entry": str(entry.id), "date": entry.created[:10]}
         ledger = self.receipt.ledger.model_copy(update=paid)
         tables += write_tables(
-            stage,
-            others,
-            exact,
-            lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part),
+            stage, others, exact, lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part)
         )
         update: dict[str, Any] = {"ledger": ledger}
         if clips:

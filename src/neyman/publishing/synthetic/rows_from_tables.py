@@ -137,9 +137,7 @@ def synthesize(release: Release, people: int | None = None) -> SyntheticRows:
     return SyntheticRows(rows, fits, unused, _apart(measured, list(keys)))
 
 
-def _usable(
-    release: Release,
-) -> tuple[list[_Measured], dict[str, str], dict[str, list[str]]]:
+def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str, list[str]]]:
     """The tables that rows can be fitted to, why others are not, and the keys of each column."""
     plan = release.plan
     keys: dict[str, list[str]] = {}
@@ -223,11 +221,7 @@ def _fitted(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from mbi import (  # pyright: ignore[reportMissingTypeStubs]
-                Domain,
-                LinearMeasurement,
-                estimation,
-            )
+            from mbi import Domain, LinearMeasurement, estimation  # pyright: ignore[reportMissingTypeStubs]
 
             domain = Domain(list(sizes), list(sizes.values()))
             data = [

@@ -23,11 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import (  # pyright: ignore[reportMissingTypeStubs]
-    erfc,
-    log_ndtr,
-    ndtri,
-)
+from scipy.special import erfc, log_ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.numerics.arrays import Array
 from neyman.publishing.plan.query import Query, center, middle, rank_unit
@@ -233,12 +229,7 @@ def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
 
 
 def mean(
-    clip: tuple[int, int],
-    offset: Noisy,
-    count: Noisy,
-    decimals: int = 0,
-    *,
-    rounded: bool = False,
+    clip: tuple[int, int], offset: Noisy, count: Noisy, decimals: int = 0, *, rounded: bool = False
 ) -> Estimate:
     """The mean of clipped values: the middle of the clip, and how far they are above it.
 

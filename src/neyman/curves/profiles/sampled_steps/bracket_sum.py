@@ -214,10 +214,7 @@ class BracketSum:
         return high * tilt, at_high
 
     def plan(
-        self,
-        epsilon: float,
-        log_delta: float,
-        cancellation: float = CANCELLATIONS[0],
+        self, epsilon: float, log_delta: float, cancellation: float = CANCELLATIONS[0]
     ) -> LinePlan | None:
         """Where a line with few nodes goes; none if each has too many.
 

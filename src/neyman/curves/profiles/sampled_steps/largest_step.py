@@ -246,11 +246,7 @@ class LargestStepProfile(ContourProfile):
             yield self._brackets(epsilon, scale / RATIO, times * sharpness, rough)
 
     def _telescope(
-        self,
-        brackets: Sequence[BracketSum],
-        epsilon: float,
-        log_delta: float,
-        cancellation: float,
+        self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float, cancellation: float
     ) -> Telescope | None:
         best = None
         log_delta *= 1 + DOUBT
@@ -266,11 +262,7 @@ class LargestStepProfile(ContourProfile):
         return best
 
     def _planned(
-        self,
-        brackets: Sequence[BracketSum],
-        epsilon: float,
-        log_delta: float,
-        cancellation: float,
+        self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float, cancellation: float
     ) -> Telescope | None:
         plans: list[LinePlan] = []
         rest: list[BracketSum] = []
@@ -332,12 +324,7 @@ class LargestStepProfile(ContourProfile):
         self._bracket_at[key] = brackets
 
     def _new_brackets(
-        self,
-        levels: Sequence[float],
-        scale: float,
-        sharpness: float,
-        rare: bool,
-        depth: float,
+        self, levels: Sequence[float], scale: float, sharpness: float, rare: bool, depth: float
     ) -> list[BracketSum]:
         tilts: list[Array] = []
         for low, high in pairwise(levels):
@@ -607,7 +594,7 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     if not one_order or len(steps) < len(kinds) or not all(map(_suits, steps)):
         return None
     engines: list[tuple[float, Callable[[], Profile]]] = [
-        (0.0, lambda: largest_step_profile(composition)),
+        (0.0, lambda: largest_step_profile(composition))
     ]
     if len(composition.parts) > MOST_UNLIKE:
         return group_profile(composition, FEW_GROUPS)

@@ -70,9 +70,7 @@ def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value
             long = backend.change_case(long, _native(long, change), long.translate(*_cases(change)))
     # The first condition that is true decides, and what follows it is not computed.
     return ibis.cases(
-        (~is_text, data),
-        (is_ascii, backend.encode(short)),
-        else_=backend.encode(long),
+        (~is_text, data), (is_ascii, backend.encode(short)), else_=backend.encode(long)
     )
 
 

@@ -217,8 +217,7 @@ def _check_discovered(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
     if plan.hierarchy and depth:
         paths, first = set(plan.hierarchy.paths(form.level)), np.flatnonzero(new_place)
         places = zip(
-            *([keys[int(r)] for r in ranks[first]] for ranks, keys in columns[:depth]),
-            strict=True,
+            *([keys[int(r)] for r in ranks[first]] for ranks, keys in columns[:depth]), strict=True
         )
         if len(first) > len(paths) or not set(places) <= paths:
             raise Differs("a place is not one of the public ones")
