@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import neyman
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.optimal_marginals import MarginalStrategy
 from neyman.mechanisms.registry import COMBINATORS, MODULES
 from neyman.numerics import check
 
@@ -189,10 +188,14 @@ def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., An
             known: object = vars(cast(type, getattr(neyman, name))).get(attr)
             builds = isinstance(known, (classmethod, staticmethod)) and not attr.startswith("_")
             return getattr(getattr(neyman, name), attr) if builds else None
-        case ast.Attribute(value=inner, attr=attr) if attr in (*COMBINATORS, "mechanism"):
+        case ast.Attribute(value=inner, attr=attr) if attr in COMBINATORS:
             base = _value(inner, unknowns)
-            wanted = Mechanism if attr in COMBINATORS else MarginalStrategy
-            return getattr(base, attr) if isinstance(base, wanted) else None
+            return getattr(base, attr) if isinstance(base, Mechanism) else None
+        case ast.Attribute(value=inner, attr="mechanism"):
+            from neyman.mechanisms.optimal_marginals import MarginalStrategy
+
+            base = _value(inner, unknowns)
+            return base.mechanism if isinstance(base, MarginalStrategy) else None
         case _:
             return None
 

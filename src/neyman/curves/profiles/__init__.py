@@ -3,7 +3,7 @@
 `select` picks the engine of a composition; its docstring is the rule.
 """
 
-from neyman.curves.profiles import combination
+from neyman.curves.profiles import combination, rare_choice
 from neyman.curves.profiles.closed_forms import bounded_range_releases, closed_form
 from neyman.curves.profiles.contour import continuous_parts, contour
 from neyman.curves.profiles.lattice import convolution
@@ -23,6 +23,7 @@ __all__ = [
     "convolution",
     "largest_step",
     "one_subsampled_step",
+    "rare_choice",
     "register",
     "rules",
     "select",

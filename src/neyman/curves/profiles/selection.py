@@ -75,6 +75,7 @@ def select(composition: Composition) -> Profile:
     - 60: a part is a shuffled report: it is held between two finite pairs.
     - 65: very many unlike parts: like ones are held between two of their kind.
     - 70: a part is known between two laws: each side is composed by itself.
+    - 75: each choice drawn in the open falls nearly always on the same loss.
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
     - 90: the losses lie on a lattice that is small enough, or have few enough sums.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.

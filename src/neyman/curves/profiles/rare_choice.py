@@ -1,0 +1,119 @@
+"""Sums in which each choice drawn in the open nearly always falls on the same loss [SA-8].
+
+Everyone sees which losses were drawn, so delta is the mean of the deltas given the draws. All
+choices fall on their likely losses with probability 1 - m, under both distributions. With delta'
+and power' of the likely losses alone,
+
+    (1 - m) delta'(epsilon) <= delta(epsilon) <= delta'(epsilon) + m,
+    (1 - m) power'(level) <= power(level) <= power'(level / (1 - m)) + m.
+
+A batch that is cut down at its largest size is such a choice: nearly none is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.mixture import MixtureLoss
+from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.profiles.selection import register, rules, select
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+
+PRIORITY = 75  # of the rule
+MOST_PROBABILITY = 1e-6  # of another draw, beyond which the bounds are seldom narrow
+MOST_SHARE = 1e-9  # of delta, power, and 1 - power that m may be where the likely losses answer
+LEAST_LOG_LEVEL = -1e300  # below it a level is 0
+
+
+class RareChoiceProfile(Profile):
+    """Bounds on a sum from those of its likely losses.
+
+    Args:
+        likely: the profile of the sum of the likely losses.
+        rare: at least the probability m of any other draw, below 1.
+        whole: builds the profile of the whole sum, which is asked where m is not small.
+    """
+
+    def __init__(self, likely: Profile, rare: float, whole: Callable[[], Profile]) -> None:
+        self.method, self.engine = likely.method, likely.engine
+        self._likely, self._rare, self._build = likely, rare, whole
+
+    @cached_property
+    def _whole(self) -> Profile:
+        return self._build()
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Return bounds on log delta at many epsilons."""
+        ends = self._likely.log_deltas(epsilons)
+        return self._asked(epsilons, *ends, np.exp(ends[0]), lambda p, x: p.log_deltas(x))
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """Return bounds on log delta(epsilon)."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Return bounds on log power at many levels."""
+        levels = np.asarray(log_levels, float)
+        finite = np.maximum(levels, LEAST_LOG_LEVEL)
+        raised = (finite + 2 * self._rare) + 4 * UNIT * (1 + np.abs(finite))
+        raised = np.minimum(np.where(finite > levels, levels, raised), 0.0)
+        low, high = self._likely.log_powers(levels)[0], self._likely.log_powers(raised)[1]
+        least = np.minimum(np.exp(low), -np.expm1(high))
+        return self._asked(levels, low, high, least, lambda p, x: p.log_powers(x))
+
+    def log_power(self, log_level: float) -> Interval:
+        """Return bounds on log power(level)."""
+        low, high = self.log_powers(np.array([log_level]))
+        return float(low[0]), float(high[0])
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """Guess the epsilon that has this log delta: that of the likely losses."""
+        return self._likely.epsilon_near(log_delta)
+
+    def _asked(
+        self,
+        places: Array,
+        low: Array,
+        high: Array,
+        least: Array,
+        ask: Callable[[Profile, Array], tuple[Array, Array]],
+    ) -> tuple[Array, Array]:
+        """Return the bounds of the likely losses, moved, and those of the sum where m is large."""
+        high = np.logaddexp(high, math.log(self._rare))  # errs by 2 units of 1 + its size
+        high = np.minimum(high + 4 * UNIT * (1 + np.abs(high)), 0.0)
+        low = low - 2 * self._rare  # log(1 - m) > -2 m for m < 1/2, with room for the rounding
+        large = self._rare > MOST_SHARE * least
+        if large.any():
+            below, above = ask(self._whole, np.asarray(places)[large])
+            low[large] = np.maximum(low[large], below)
+            high[large] = np.minimum(high[large], above)
+        return np.minimum(low, high), high
+
+
+@register(PRIORITY, "each choice drawn in the open falls nearly always on the same loss")
+def _rare(composition: Composition) -> Profile | None:
+    likely: list[tuple[Part, int]] = []
+    rare: list[float] = []
+    for loss, count in composition.parts:
+        part = loss
+        if isinstance(loss, MixtureLoss):
+            part = max(loss.parts, key=lambda item: item[0])[1]
+            rare.append(count * math.fsum(w for w, x in loss.parts if x is not part))
+        likely.append((part, count))
+    most = math.fsum(rare) * (1 + 8 * UNIT)
+    if not 0 < most <= MOST_PROBABILITY:
+        return None
+
+    def whole() -> Profile:
+        later = (rule for rule in rules() if rule.priority > PRIORITY)
+        return next(found for rule in later if (found := rule.build(composition)) is not None)
+
+    return RareChoiceProfile(select(Composition.of(likely)), most, whole)
