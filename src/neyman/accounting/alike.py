@@ -44,7 +44,6 @@ class Option:
     """One way to release an answer.
 
     Args:
-        name: of the mechanism.
         scale: its least parameter: the scale or sigma of noise, or the rate of a draw.
         error: root mean squared error; sampling included where the answer is about a population.
         times_least: error over the least error of any release that is as private.
@@ -63,7 +62,6 @@ class Options:
     """Ways to release an answer at one guarantee, the smallest error first; `print` shows a table.
 
     Args:
-        problem: what is released.
         least: the least mean squared error of any release that is as private; lower is proven.
         options: those that can meet the guarantee.
     """

@@ -50,10 +50,8 @@ class Alike:
     """One kind of noise, just enough of it, and the error of one answer.
 
     Args:
-        kind: its name.
         scale: the least parameter (scale of a Laplace, sigma of a Gaussian); inf if none is enough.
             Of canonical noise it is the sensitivity: its curve is the budget.
-        variance: of the noise.
         mean_error: E|noise|.
         tails: (p, t): the error exceeds t with probability at most p, and no smaller t will do.
     """
@@ -71,7 +69,6 @@ class Comparison:
     """Several kinds of noise at one budget; `print` shows it as a table, in rounded numbers.
 
     Args:
-        budget: the promise that all of them keep together.
         count: how many releases share it.
         sensitivity: by how much an answer moves.
         kinds: in the order in which they were asked.

@@ -68,7 +68,6 @@ def clopper_pearson(count: int, trials: int, chance: float) -> float:
 
     Args:
         count: number of errors, at most trials.
-        trials: number of independent trials.
         chance: probability that the limit is below the rate, in (0, 1/2).
 
     Source: Clopper and Pearson 1934.
@@ -129,7 +128,6 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
     most twice itself. Many trials take fewer counts, each at an equal share of the chance.
 
     Args:
-        trials: number of independent trials.
         chance: probability that a limit is below its rate, in (0, 1/2).
 
     Returns:

@@ -298,7 +298,6 @@ def calibrate_plan(
         interval: whether the half width of the 90% interval is meant.
         consistent: whether the standard error after least squares is meant.
         into: where to draw the curve.
-        as_json: whether to answer as JSON.
     """
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import exact_text

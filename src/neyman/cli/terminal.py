@@ -231,7 +231,6 @@ def failing(
     """Turn what goes wrong inside into one message and the exit code that it stands for.
 
     Args:
-        as_json: whether to print the message as JSON too.
         interrupted: the message after Ctrl-C or SIGTERM: what the command may have left behind.
     """
     with _terminable():

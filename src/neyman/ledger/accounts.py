@@ -42,7 +42,6 @@ class Situation:
     """All that a reservation depends on, read in one go.
 
     Args:
-        terms: of the dataset.
         purses: those that it would be charged to.
         number: of the last event.
         head: that event's hash.

@@ -115,7 +115,6 @@ class Writer:
         """An entry that is reading is released.
 
         Args:
-            entry: which.
             published: the entry whose files count for its key; this one, or an earlier one.
             hashes: SHA-256 of the published files by path.
             attempt: which has stored them.
@@ -146,7 +145,6 @@ def paged(
     """Rows in the order of the number that they begin with, a page at a time.
 
     Args:
-        db: where to ask.
         kinds: of the values of a row, of which the first is a number (see `typed`).
         query: for the rows above a number, as many as a page has.
         after: the first page is above it.

@@ -76,7 +76,6 @@ class Part:
     """What was spent in one of the disjoint parts that an account was declared with.
 
     Args:
-        name: of the part.
         spent: what was, on this part alone or on all the data, in the currency.
         spent_delta: the same for delta.
         entries: how many entries that was.

@@ -22,8 +22,6 @@ def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
     """Hold the turn of a plan on a ledger in a file: a lock on an empty file beside the ledger.
 
     Args:
-        ledger: the ledger's file.
-        key: the plan, in any text.
         wait: seconds to wait for another process, at most.
 
     Raises:

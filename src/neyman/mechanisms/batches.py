@@ -62,7 +62,6 @@ class Batches(Iterator[Rows]):
         mechanism: the training run, whose privacy is accounted.
         rows: the actual number of rows.
         after: the number of steps that are over.
-        upcoming: the batches that follow.
     """
 
     def __init__(self, mechanism: Sampled, rows: int, after: int, upcoming: Iterator[Rows]) -> None:

@@ -44,7 +44,6 @@ def shift_squared(part: Part, changed: Iterable[str] | None, sizes: Mapping[str,
         part: B.
         changed: the attributes in which the record and its replacement differ; None where it is
             added or removed.
-        sizes: by attribute how many values it has.
     """
     alone = math.prod(sizes[name] * (sizes[name] - 1) for name in part)
     if changed is None:
@@ -67,7 +66,6 @@ def largest(
     """The largest sum of precision * shift^2, and whether some change of a record reaches it.
 
     Args:
-        sizes: by attribute how many values it has.
         precisions: of the parts, exact, at least 0.
         neighboring: "add-remove" or "replace-one".
 
@@ -95,7 +93,6 @@ def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> lis
     """Replacements among which the worst one is, by exchanges alone; None where they are many.
 
     Args:
-        sizes: by attribute how many values it has.
         weights: of the parts; attributes that can be exchanged without changing them are alike.
     """
     classes = isomorphic(sizes, weights)

@@ -65,8 +65,6 @@ class Compared:
     """One marginal's error at rho = 1/2, by four ways to spend it; multiply by 1 / (2 rho).
 
     Args:
-        marginal: its attributes.
-        cells: how many cells it has.
         variance: of each cell, as chosen here.
         independent: with the same noise on each marginal of the workload, and nothing else.
         equal: the same, and then made consistent by least squares.
@@ -89,7 +87,6 @@ class MarginalStrategy:
         sizes: by attribute how many values it has.
         weights: by marginal of the workload how much a cell's variance counts.
         objective: "total" or "largest".
-        neighboring: the relation.
         precisions: by part B a multiple of 1 / s_B^2, exact.
         lower: at rho = 1/2 no unbiased Gaussian mechanism has a smaller objective.
     """

@@ -231,7 +231,6 @@ class Strips:
             count: n.
             taken: what of the exponent the proposal has already.
             x: the place, in units of 2^-fine; where it is real, its first bits.
-            bits: the source of randomness.
         """
         length, point = 64, self.fine
         tail = x >> point >= self.number << self.width

@@ -91,7 +91,6 @@ def best_pair(
 
     Args:
         guarantee: of one replaced record.
-        n: number of records.
         gain: half the distance of the parameters, squared, or a sum of such squares.
         distance: the total variation of two records.
         most: the largest d.

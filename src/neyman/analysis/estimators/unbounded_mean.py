@@ -141,9 +141,6 @@ def _of_sum(
     Args:
         value: the noisy mean.
         deviation: of the noise in it.
-        receipt: of the release.
-        mechanism: what was released.
-        n: number of records.
         scale: sigma.
         unit: of the grid.
     """

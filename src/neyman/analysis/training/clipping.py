@@ -48,7 +48,6 @@ def grid_rows(gradients: Floats, clip: float, grid: int, *, careful: bool = Fals
     A row with an entry that is not finite becomes 0: an error would reveal that there is one.
 
     Args:
-        gradients, clip, grid: as `clipped_sum` has them.
         careful: if True, the margin covers the worst rounding, so that no entry of a clipped row is
             farther than `careful_error` from the real one [EM-2].
     """

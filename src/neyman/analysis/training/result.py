@@ -165,11 +165,8 @@ def draft(
     """Return the receipt of a run.
 
     Args:
-        terms: what was run.
         lost: number of steps that were charged and have no result.
         protects: what one record is about.
-        ledger: the charge.
-        content: the bytes of the file of parameters.
     """
     together = (TOGETHER.format(piece=terms.piece),) if terms.piece > 1 else ()
     return TrainingReceipt(

@@ -189,10 +189,7 @@ class _Run:
     """A run whose charge stands.
 
     Args:
-        terms: what is run.
-        gradient: of the user.
         rows: the actual number of rows.
-        folder: where checkpoints go.
         every: number of steps between checkpoints.
         book: the ledger, which counts the steps that have begun.
     """

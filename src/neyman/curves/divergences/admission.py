@@ -46,7 +46,6 @@ def admits_renyi(
     """Whether losses certainly keep the bounds in every one of these directions.
 
     Args:
-        directions: the losses of the ordered pairs.
         budget: as from `as_renyi_bound`.
         rho: exact, if the mechanism is known to be rho-zCDP.
     """

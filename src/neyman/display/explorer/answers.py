@@ -163,12 +163,9 @@ class Guarantee:
     """A trade-off function with the numbers that a page shows, each computed once.
 
     Args:
-        tradeoff: of what is released.
         met: a budget that it meets, with what that proves.
         python: the code that makes it, as ``curve``.
-        subject: who is protected.
         claim: what a claim is about, in a sentence.
-        more: further figures.
         training: whether it is a training run on random batches of records.
     """
 
@@ -263,7 +260,6 @@ class Desk:
         """Do what the server wants, and return the result in JSON types.
 
         Args:
-            task: what it wants.
             content: the question of "answer"; how to check the receipt for "checks".
         """
         if task == "opening":

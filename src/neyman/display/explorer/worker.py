@@ -51,11 +51,7 @@ class Outdated(Exception):
 
 
 class Worker:
-    """Asks a process that holds one opened file; used by one thread at a time.
-
-    Args:
-        source: path of a plan or receipt, the sections of a plan, or nothing.
-    """
+    """Asks a process that holds one opened file; used by one thread at a time."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -142,7 +138,6 @@ class Answering:
     """Answer pages about one plan, one receipt, or nothing but mechanisms.
 
     Args:
-        source: path of a plan or receipt, the sections of a plan, or nothing.
         witness: how a receipt is checked: ``key``, ``ledger``, ``checkpoint`` as for `verify`.
         seconds: how long an answer may take.
 
@@ -182,7 +177,6 @@ class Answering:
         """Return the answer to a question, why there is none, or that the page asked a newer one.
 
         Args:
-            page: who asks.
             number: larger for each newer question of the page.
             question: as for `Desk.answer`, in JSON types.
         """

@@ -26,7 +26,6 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
     """What was released, by whom and when, who is protected, and which rows count.
 
     Args:
-        receipt: of the release.
         plan: the receipt's; None leaves out which rows count.
     """
     subject, rows = unit(receipt)

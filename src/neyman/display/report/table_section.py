@@ -215,7 +215,6 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
 
     Args:
         name: "query.level".
-        tables: as for `page_from`.
     """
     table: Any = tables.get(name)
     if table is None:

@@ -214,20 +214,12 @@ _BEGINNINGS = [
 
 
 def rules_of(name: str) -> list[str]:
-    """Return the statements that make the functions and triggers of a ledger with its tables.
-
-    Args:
-        name: of the schema.
-    """
+    """Return the statements that make the functions and triggers of a ledger with its tables."""
     return _within(name, [*_RULES, *_BEGINNINGS])
 
 
 def schema_of(name: str) -> list[str]:
-    """Return the statements that make a ledger in a schema that exists.
-
-    Args:
-        name: of the schema.
-    """
+    """Return the statements that make a ledger in a schema that exists."""
     return _within(name, [*map(_table, TABLES), "CREATE TABLE @.turn ()"]) + rules_of(name)
 
 

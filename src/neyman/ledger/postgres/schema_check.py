@@ -52,7 +52,6 @@ def differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:
 
     Args:
         connection: with no transaction open.
-        schema: that the ledger is in.
     """
     with connection.transaction(force_rollback=True):
         for statement in schema_of("pg_temp"):

@@ -29,7 +29,6 @@ def trigger(name: str, when: str, does: str, each: str = "ROW", kind: str = "") 
     """Return the statements that create a trigger which fires in every session.
 
     Args:
-        name: of the trigger.
         when: "BEFORE INSERT ON table", and what else stands before FOR EACH.
         does: the function's name with its arguments.
         each: ROW or STATEMENT, and a condition.

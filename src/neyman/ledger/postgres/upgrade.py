@@ -25,7 +25,6 @@ def check_pins(connection: psycopg.Connection[Any], address: Address, wait: floa
 
     Args:
         connection: with no transaction open.
-        address: of the ledger.
         wait: seconds to wait for other writers before the rules are replaced.
 
     Raises:

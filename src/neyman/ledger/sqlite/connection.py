@@ -61,7 +61,6 @@ def connected(path: Path, wait: float) -> apsw.Connection:
     moved or replaced that may be another file's log.
 
     Args:
-        path: of the file.
         wait: seconds to wait for other connections.
     """
     careful = _holds(f"{path}-wal")

@@ -167,7 +167,6 @@ class Location:
             that of most file systems survives a reboot and is the same in a container.
         folder: the inode of the folder.
         file: the inode of the file, which a copy or a restored backup does not have.
-        name: of the file.
         path: of the file, to show, and to look for what was left there; it may change.
     """
 
@@ -261,7 +260,6 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
 
     Args:
         db: sees one moment of it.
-        path: where it is.
 
     Raises:
         LedgerError: it belongs elsewhere, does not say where, or is of another version.

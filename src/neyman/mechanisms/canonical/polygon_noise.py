@@ -100,7 +100,6 @@ class PolygonNoise:
         """Draw floor(parts N), exact [PT-4].
 
         Args:
-            bits: the source of randomness.
             parts: number of grid points per unit.
         """
         value, length = 0, 0
@@ -190,13 +189,7 @@ class PolygonNoise:
         return self._levels[i] + (tail - self._powers[i]) * self._slopes[i]
 
     def tail_between(self, place: Fraction, first: int, last: int) -> tuple[Array, Array]:
-        """Return bounds on S(place - x) for the whole numbers x from first to last.
-
-        Args:
-            place: any rational number.
-            first: the smallest x.
-            last: the largest x, at least the first.
-        """
+        """Return bounds on S(place - x) for the whole numbers x from first to last."""
         middle = round(place)
         offset = place - middle  # place - x = offset + (middle - x)
         x = np.arange(first, last + 1)

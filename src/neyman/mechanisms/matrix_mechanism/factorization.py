@@ -142,9 +142,6 @@ def optimized(
         objective: "largest" error of a query, or root of the "mean" squared error.
         rounds: at most so many singular value decompositions.
         tolerance: stops at a gap of so little above 1.
-
-    Returns:
-        A `Factorization`.
     """
     queries = queries_of(workload)
     check_objective(objective)

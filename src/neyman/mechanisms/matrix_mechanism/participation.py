@@ -14,7 +14,6 @@ def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]
     """How many steps can really be had, and how far apart they are.
 
     Args:
-        steps: of the stream.
         participations: at most so many, at least 1.
         separation: at least so far apart, at least 1.
     """

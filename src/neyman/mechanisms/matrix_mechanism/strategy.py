@@ -346,7 +346,6 @@ def square_root(steps: int, band: int | None = None) -> Toeplitz:
     """C with C C = A, the prefix sums: what a step counts m steps later is binom(2m, m) / 4^m.
 
     Args:
-        steps: how many.
         band: how many diagonals are kept, all if left out. With a band of at most the separation
             of a record's steps, these do not add up in one number.
 
