@@ -159,14 +159,16 @@ def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
         bare = any(isinstance(loss, RenyiBound) for loss in parts)
         return CanonicalNoise(curve, shift) if parts and not bare else None
     make = KINDS[kind]
+    scale = least_scale(lambda scale: make(scale, shift) * count, budget)
+    return None if scale is None else make(scale, shift)
 
-    def released(scale: float) -> Mechanism:
-        return make(scale, shift) * count
 
+def least_scale(make: Callable[[float], Mechanism], budget: Budget) -> float | None:
+    """The least scale that meets the budget; None where more and more noise does not."""
     try:
-        return make(calibrate(released, budget), shift)
+        return calibrate(make, budget)
     except ValueError:
-        if budget.admits(released(ENOUGH)):
+        if budget.admits(make(ENOUGH)):
             raise
         return None
 

@@ -38,13 +38,12 @@ def audit(
 
 
 def _show(report: ReleaseAudit) -> None:
-    out.print(
+    out.say(
         f"{report.pairs} pairs of neighboring datasets, {report.tables} tables, "
-        f"{report.draws:,} draws of noise.",
-        markup=False,
+        f"{report.draws:,} draws of noise."
     )
     for fault in report.faults:
-        out.print(f"Fault: {fault}", markup=False)
+        out.say(f"Fault: {fault}")
     if not report.faults:
-        out.print("No fault. That is no proof that there is none.", markup=False)
-    out.print(str(report.evidence), markup=False)
+        out.say("No fault. That is no proof that there is none.")
+    out.say(str(report.evidence))

@@ -45,10 +45,10 @@ def explore(
             raise ValueError(f"--port {port} must be from 0 (any free one) to 65535")
         with working("opening"):
             explorer = Explorer(None if file is None else str(file), port=port, witness=witness)
-        out.print(f"Open {explorer.address}", markup=False)
-        out.print("once, in a browser on this machine. Ctrl-C stops it.", markup=False)
+        out.say(f"Open {explorer.address}")
+        out.say("once, in a browser on this machine. Ctrl-C stops it.")
         if not no_browser and not _opened(explorer.address):
-            out.print("No browser could be started: open the address yourself.", markup=False)
+            out.say("No browser could be started: open the address yourself.")
         explorer.serve()
 
 

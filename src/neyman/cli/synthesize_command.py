@@ -45,26 +45,24 @@ def _show(report: SyntheticRows, path: Path) -> None:
     """Print what the rows keep, and what they do not."""
     from neyman.publishing.synthetic.rows_from_tables import STATEMENT
 
-    out.print(f"{path}: {report.rows.num_rows} synthetic rows", markup=False)
+    out.say(f"{path}: {report.rows.num_rows} synthetic rows")
     table = columns("table", "columns", "total variation", "expected from noise")
     for one in report.tables:
         table.add_row(
             one.table, ", ".join(one.columns), f"{one.total_variation:.4f}", f"{one.from_noise:.4f}"
         )
     out.print(table)
-    out.print(
+    out.say(
         "Total variation: half the sum over the cells of the distance between the share of the "
         "rows and the share in the released table. The last column is the distance that the noise "
-        "of the table alone would cause.",
-        markup=False,
+        "of the table alone would cause."
     )
     for name, reason in report.unused.items():
-        out.print(f"Not preserved: {name}: {reason}", markup=False)
+        out.say(f"Not preserved: {name}: {reason}")
     if report.independent:
         pairs = ", ".join(f"{a} x {b}" for a, b in report.independent)
-        out.print(
+        out.say(
             f"Not preserved: relations that no table shows: {pairs}. The rows relate these columns "
-            "only through columns that tables relate to both.",
-            markup=False,
+            "only through columns that tables relate to both."
         )
-    out.print(STATEMENT, markup=False)
+    out.say(STATEMENT)

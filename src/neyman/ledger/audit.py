@@ -37,7 +37,7 @@ class Audit:
     """What was found in a ledger.
 
     Args:
-        head: the hash of the last.
+        head: the hash of the last event.
         problems: what is wrong; nothing, if the ledger stands.
     """
 

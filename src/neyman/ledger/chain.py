@@ -88,7 +88,7 @@ class Checkpoint:
     number, the line with that hash.
 
     Args:
-        head: the hash of the last of them.
+        head: the hash of its last event.
     """
 
     ledger: str

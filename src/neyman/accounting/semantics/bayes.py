@@ -168,7 +168,7 @@ def posterior_ratios(
     f = _removal(guarantee) if counterfactual == "no-record" else _replacement(guarantee)
     with question_meter(MOST_BATCHES):  # one question: its searches share their engines
         if attacker == "arbitrary-prior" and counterfactual != "predicted-record":
-            return two_factors(lambda at: _predicted(f, at, attacker), exact, _largest(f))
+            return two_factors(lambda at: _predicted(f, at, attacker), exact, f.exact_pure())
         return _predicted(f.group(2) if counterfactual == "no-record" else f, exact, attacker)
 
 
@@ -181,22 +181,17 @@ def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bou
     return _predicted(f, epsilons, "arbitrary-prior")
 
 
-def _largest(f: Tradeoff) -> float | Fraction:
-    """The largest loss of all ordered pairs."""
-    return max(math.inf if c.infinite else c.supremum for c in _directions(f))
-
-
 def _predicted(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[Bound]:
     """The answers where the record is replaced by what the rest predicts."""
     if attacker == "true-record":
         # What the record is as a whole has one law; no two directions mix [PO-4].
-        tails = _curve_tails(f, exact, [(c,) for c in _directions(f)])
+        tails = _curve_tails(f, exact, [(c,) for c in f.directions])
         method = f.method
-    elif any(c.infinite for c in _directions(f)) or not _bare(f):
-        tails, method = _curve_tails(f, exact, [_directions(f)]), f.method
+    elif any(c.infinite for c in f.directions) or not _bare(f):
+        tails, method = _curve_tails(f, exact, [f.directions]), f.method
     else:
-        tails, method = _chernoff(_directions(f), exact), "Renyi divergences of every order"
-    top = _largest(f)
+        tails, method = _chernoff(f.directions, exact), "Renyi divergences of every order"
+    top = f.exact_pure()
     tails = [t if top > e else (-math.inf, -math.inf) for t, e in zip(tails, exact, strict=True)]
     if attacker == "knows-the-rest":
         less = [(float(e) * (1 - 2 * UNIT), float(e) * (1 + 2 * UNIT)) for e in exact]
@@ -248,7 +243,7 @@ def posterior_chance(
     slack = Fraction(8 * UNIT) * (1 + near) if q > p else Fraction(0)
     f = _replacement(guarantee)
     ends = [max(near - slack, Fraction(0)), near + slack]
-    (_, high), (low, _) = _curve_tails(f, ends, [_directions(f)])
+    (_, high), (low, _) = _curve_tails(f, ends, [f.directions])
     share = exact_log(p / q)
     size = 8 * UNIT * (1 + abs(share))
     return _probability(f, (low + share - size, high + share + size), f.method)
@@ -277,13 +272,6 @@ def _removal(guarantee: Tradeoff | Described) -> Tradeoff:
             "counterfactual='default-record'"
         )
     return f
-
-
-def _directions(f: Tradeoff) -> tuple[Composition, ...]:
-    """Every ordered pair; the curve of one order (f-DP by its points) bounds all as it is."""
-    if f.ordered:
-        return f.alternatives
-    return tuple(dict.fromkeys(c for a in f.alternatives for c in (a, a.reverse())))
 
 
 def _bare(f: Tradeoff) -> bool:

@@ -129,18 +129,9 @@ class Binned(Strategy):
         """Row norms of A C^-1."""
         return prefix_spread(self.matrix())
 
-    def stream(
-        self, sigma_squared: Fraction, width: int, bits: Bits
-    ) -> tuple[stream.Encoder, stream.Decoder]:
-        """It remembers a sum for each block."""
-
-        def blocks(kind: type) -> stream.Blocks:
-            return stream.Blocks(root_weights(self.steps), self.fine, width, kind)
-
-        return (
-            stream.RowEncoder(blocks(np.int64), sigma_squared, self.room(), width, bits),
-            stream.RowDecoder(blocks(np.float64)),
-        )
+    def memory(self, width: int, kind: type) -> stream.Blocks:
+        """It has a sum for each block."""
+        return stream.Blocks(root_weights(self.steps), self.fine, width, kind)
 
 
 @lru_cache(maxsize=64)

@@ -108,20 +108,6 @@ def record_of(n: int, times: int, apart: int, part: float) -> Array:
     return part * joint @ joint.T + (1 - part) * min(1 / apart, times / n) * np.eye(n)
 
 
-def circulant_bound(steps: int) -> float:
-    """The bound by the singular values of the skew-circulant of ones: for prefix sums, k = 1.
-
-    The sum of 1 / (2 n sin((2j - 1) pi / (2n))) over j up to n, which is (log n + 0.5772 +
-    log(8 / pi)) / pi and what vanishes. It is often quoted, and `prefix_bound` is above it.
-
-    Args:
-        steps: n, from 1 to 2^20.
-    """
-    n = steps_up_to(steps, MOST_BOUND)
-    j = np.arange(1, n + 1)
-    return float(np.sum(0.5 / np.sin((2 * j - 1) * math.pi / (2 * n)))) / n
-
-
 def optimized(
     workload: ArrayLike | int,
     objective: str = "largest",

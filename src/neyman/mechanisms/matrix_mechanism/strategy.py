@@ -100,11 +100,17 @@ class Strategy(Description):
         An array of shape ``(steps,)``, for what `stream` reads.
         """
 
-    @abstractmethod
     def stream(
         self, sigma_squared: Fraction, width: int, bits: Bits
     ) -> tuple[stream.Encoder, stream.Decoder]:
         """The stream's two ends; ``sigma_squared`` is that of the noise on W x."""
+        held, estimated = self.memory(width, np.int64), self.memory(width, np.float64)
+        encoder = stream.RowEncoder(held, sigma_squared, self.room(), width, bits)
+        return encoder, stream.RowDecoder(estimated)
+
+    def memory(self, width: int, kind: type) -> stream.Memory:
+        """What a stream by rows remembers, of ``width`` numbers of this type a step."""
+        raise NotImplementedError
 
     def room(self) -> int:
         """How large a step's entries may be, so that 64 bits hold what is released."""
@@ -229,22 +235,10 @@ class Toeplitz(Strategy):
                 rows = np.cumsum(_inverse(given, self.steps))
             return _or_endless(np.sqrt(np.cumsum(np.square(rows))))
 
-    def stream(
-        self, sigma_squared: Fraction, width: int, bits: Bits
-    ) -> tuple[stream.Encoder, stream.Decoder]:
-        """It remembers band - 1 steps."""
+    def memory(self, width: int, kind: type) -> stream.Window:
+        """It has band - 1 steps."""
         backward = np.array(self.coefficients[::-1], np.int64)
-
-        def row(t: int) -> NDArray[np.int64]:
-            return backward[-(t + 1) :]
-
-        def window(kind: type) -> stream.Window:
-            return stream.Window(row, self.band, width, kind)
-
-        return (
-            stream.RowEncoder(window(np.int64), sigma_squared, self.room(), width, bits),
-            stream.RowDecoder(window(np.float64)),
-        )
+        return stream.Window(lambda t: backward[-(t + 1) :], self.band, width, kind)
 
     def __repr__(self) -> str:
         return f"Toeplitz(steps={self.steps}, band={self.band}, {_digest(self.coefficients)})"
@@ -325,18 +319,9 @@ class Triangular(Strategy):
         """Row norms of A C^-1."""
         return prefix_spread(self.matrix())
 
-    def stream(
-        self, sigma_squared: Fraction, width: int, bits: Bits
-    ) -> tuple[stream.Encoder, stream.Decoder]:
-        """It remembers one step less than the longest row has."""
-
-        def window(kind: type) -> stream.Window:
-            return stream.Window(self.rows.__getitem__, self.band, width, kind)
-
-        return (
-            stream.RowEncoder(window(np.int64), sigma_squared, self.room(), width, bits),
-            stream.RowDecoder(window(np.float64)),
-        )
+    def memory(self, width: int, kind: type) -> stream.Window:
+        """It has one step less than the longest row."""
+        return stream.Window(self.rows.__getitem__, self.band, width, kind)
 
     def __repr__(self) -> str:
         return f"Triangular(steps={self.steps}, band={self.band}, {_digest(self.rows)})"
