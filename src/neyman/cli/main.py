@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from neyman import __version__
-from neyman.cli.audit_command import audit
 from neyman.cli.data_commands import data_app
-from neyman.cli.explore_commands import explore
 from neyman.cli.ledger_commands import ledger_app
 from neyman.cli.plan_commands import calibrate_plan, plan_app
-from neyman.cli.synthesize_command import synthesize
+from neyman.cli.release_commands import audit, explore, synthesize
 from neyman.cli.terminal import (
     CHARGED,
     Json,

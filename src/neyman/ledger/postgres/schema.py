@@ -14,7 +14,7 @@ from neyman.ledger.postgres.statements import function, never, refusing, trigger
 from neyman.ledger.published_files import PIECE
 
 RULES = 3
-"""The version of the rules; `postgres_upgrade` replaces those of version 2."""
+"""The version of the rules; `check_pins` replaces those of version 2."""
 
 # Rows that change with each spend find room beside their old version, and no index is touched.
 _STORED = {"purse": " WITH (fillfactor = 10)"}
