@@ -64,7 +64,6 @@ _INTERRUPTED = 130  # what it gives back after Ctrl-C
 
 
 def _print_version(asked: bool) -> None:
-    """Print the version and end, before anything else is read."""
     if asked:
         typer.echo(f"neyman {__version__}")
         raise typer.Exit
@@ -327,7 +326,6 @@ def run(
 
 
 def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> None:
-    """What a release cost and what it reveals, in a few lines."""
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import many
     from neyman.accounting.semantics.unchecked_claims import disjoint_parts, one_row_each

@@ -409,7 +409,6 @@ def _weight(text: str) -> tuple[str, str]:
 
 
 def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False) -> None:
-    """The errors of a plan's tables, before any data."""
     shares: dict[tuple[str, str], Fraction] = {}
     for entry in plan.entries():
         name = (entry.query, entry.level)
@@ -481,7 +480,6 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 
 def _show_scenario(asked: Scenario, protects: str) -> None:
-    """Print the risk for some attributes, in a table and sentences."""
     from neyman.accounting.semantics import sentences as words
     from neyman.display.report.attribute_sections import belief_sentences, name, power_points
 

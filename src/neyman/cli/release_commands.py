@@ -81,7 +81,6 @@ def synthesize(
 
 
 def _show_rows(report: SyntheticRows, path: Path) -> None:
-    """Print what the rows keep, and what they do not."""
     from neyman.publishing.synthetic.rows_from_tables import STATEMENT
 
     out.say(f"{path}: {report.rows.num_rows} synthetic rows")

@@ -186,6 +186,5 @@ def _other_unit(dataset: str, now: Situation) -> str:
 
 
 def _label(dataset: str, holder: str, part: str = "") -> str:
-    """A purse's name in messages."""
     allocation = f", allocation {holder}" if holder else ""
     return f"{dataset}{allocation}{f', part {part}' if part else ''}"

@@ -222,7 +222,6 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _revealed(rate: float | Fraction, neighboring: Neighboring) -> Mechanism:
-    """All is revealed with this probability."""
     return NonPrivate(rate, "any" if rate in (0, 1) else neighboring)
 
 

@@ -221,7 +221,6 @@ def _bound(name: str, value: Number) -> Fraction:
 
 
 def _log_inverse(delta: Number) -> float:
-    """ln(1/delta)."""
     exact = check.exact("delta", delta)
     if not 0 < exact < 1:
         raise ValueError(f"delta = {delta!r} must be above 0 and below 1")

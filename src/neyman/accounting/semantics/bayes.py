@@ -285,7 +285,6 @@ def _exact_epsilon(epsilon: float | Fraction) -> Fraction:
 
 
 def _probability(f: Tradeoff, logs: Interval, method: str) -> Bound:
-    """A probability from bounds on its logarithm."""
     high = exp_up(logs[1])
     said = [source for source in f.sources if source not in method]
     return Bound(min(exp_down(logs[0]), high), high, "upper", "; ".join([*said, method]))

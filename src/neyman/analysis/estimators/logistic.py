@@ -217,7 +217,6 @@ class _Fitted:
 
 
 def _of_fit(fitted: _Fitted, receipt: Mapping[str, Any], noise: RoundedGaussian) -> Estimate:
-    """Return the estimate from the noisy fit."""
     value, scale, longest = fitted.value, fitted.scale, fitted.longest
     error = np.full(len(value), math.nan) if fitted.error is None else fitted.error
 

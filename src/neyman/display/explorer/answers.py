@@ -212,7 +212,6 @@ class Guarantee:
         return [("Mu of the nearest Gaussian", mu, f"powers differ by at most {gap}")]
 
     def _powers(self, level: float) -> tuple[list[Point], float]:
-        """Upper bounds of power at many levels, and at one level."""
         if self.search:
             powers, power = outline(self.tradeoff, LEVELS, level)
         else:

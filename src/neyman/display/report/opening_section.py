@@ -84,7 +84,6 @@ def _missing(plan: Plan | None) -> Node:
 
 
 def _filter(receipt: Receipt) -> Node:
-    """Which rows take part, in short."""
     texts: list[str] = []
     if receipt.plan.get("where") is not None:
         text = expression_words(str(receipt.plan["where"]))

@@ -62,7 +62,6 @@ def accuracy(table: Table, proportions: tuple[float, ...]) -> Accuracy | None:
 
 
 def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
-    """Values and their margins of error."""
     columns = ["value", "lower", "upper"]
     batches: Iterable[Any]
     if isinstance(table, ParquetFile):

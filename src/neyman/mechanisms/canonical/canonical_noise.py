@@ -171,7 +171,6 @@ class CanonicalNoise(Mechanism):
         return _each("u", u, lambda v: np.where(v <= 0.5, 1.0, -1.0) * self._isf(_beyond(v)) + 0.0)
 
     def _isf(self, log_u: Array) -> Array:
-        """Beyond which u <= 1/2 is left."""
         low, high = self.law.place(log_u)
         middle = np.where(np.isfinite(high), 0.5 * (low + high), low)
         middle = np.where(log_u >= -math.log(2), 0.0, middle)
