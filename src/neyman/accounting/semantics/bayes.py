@@ -1,21 +1,15 @@
 """What an attacker comes to believe: the posterior against the one without the person's record.
 
-The attacker holds a prior over whole datasets, sees the output and updates. His posterior for what
-a person's record is, is compared with the one they would hold had the record been replaced, before
-the release, by a draw from what the rest of the data predicts for it. That counterfactual keeps
-whatever can be learned about the person from others; only what the record itself gave away makes
-the two differ.
+The attacker holds a prior over whole datasets, sees the output, and updates. Their posterior for
+what a person's record is, is compared with the one they would hold had the record been replaced,
+before the release, by a draw from what the rest of the data predicts for it [PO-1]. That keeps
+whatever can be learned about the person from others. With A and B the laws of the output in both
+worlds, the ratio of the posteriors is dA/dB, and
 
-In the world in which the record is what it is, let A be the law of the output and B its law in the
-counterfactual. The ratio of the posteriors is dA/dB, and A and B are mixtures, with the same
-weights, of laws that differ in one record. So A(S) <= e^h B(S) + delta(h) for every event S and
-every h, and with S = {dA/dB > e^eps}, where B(S) <= e^-eps A(S),
+    A(dA/dB > e^eps) <= inf over h < eps of delta(h) / (1 - e^{h - eps}) =: tail(eps) [PO-2].
 
-    A(S) <= inf over h < eps of delta(h) / (1 - e^{h - eps}) =: tail(eps),
-
-the conjugate of which is pbdp: sup { power : power > e^eps level }. Source: Kifer, Abowd et al.
-2022, section 7; that the curve itself bounds the posteriors of an uncertain attacker, so that no
-Renyi order does better, is our own short proof [PO-3, PO-7].
+Source: Kifer, Abowd et al. 2022, section 7; that the curve itself bounds the posteriors of an
+uncertain attacker, so that no Renyi order does better, is our own short proof [PO-3, PO-7].
 """
 
 from __future__ import annotations

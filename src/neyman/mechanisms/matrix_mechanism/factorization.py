@@ -1,15 +1,10 @@
 """Good strategies, and how good any can be.
 
 A workload A is answered as A x + A C^-1 Z from C x + Z. At mu = 1 the error of query i is Delta
-times the norm of row i of B = A C^-1. For nonnegative weights p of queries and v of steps, each
-adding up to 1,
-
-    ||P^1/2 A V^1/2||_tr = ||P^1/2 B C V^1/2||_tr <= ||P^1/2 B||_F ||C V^1/2||_F
-                        <= max row norm of B * max column norm of C,
-
-so that every p and v give a lower bound, and the best is the smallest error there is: the
-gamma-2 norm of A. With equal p it bounds the root of the mean squared error too. `optimized` climbs
-over p and v, and makes the strategy that belongs to them.
+times the norm of row i of B = A C^-1. For all weights p of queries and v of steps, each adding up
+to 1, ||P^1/2 A V^1/2||_tr is a lower bound, and the best is the smallest error there is: the
+gamma-2 norm of A [MM-7]. With equal p it bounds the root of the mean squared error too. `optimized`
+climbs over p and v, and makes the strategy that belongs to them.
 
 Sources: Li and Miklau 2013 (lower bounds); Denisov et al. 2022 (the fixed point); Matousek, Nikolov
 and Talwar 2020 (gamma-2 of prefix sums).

@@ -4,15 +4,9 @@ A strategy is a matrix C with whole numbers W = 65536 C in it: a step has a colu
 number a row. What is released is W x with integer noise, from which sums are read afterwards, so
 that neither rounding C nor reading in floating point can touch the guarantee.
 
-How far a record can move C x: it takes part in at most k steps that are at least b apart, and moves
-each by at most 1: a number, or a vector by its l2 norm. With G = C^T C the square of the shift's
-l2 norm (Frobenius norm for vectors g_i, by Cauchy and Schwarz) is
-
-    sum over i, j of G_ij <g_i, g_j> <= sum over i, j in S of |G_ij|,
-
-S the steps it takes part in. Every `largest` bounds that for all S at once, in whole numbers. Where
-no entry of G is negative, equal contributions reach it: numbers and vectors then have the same
-sensitivity.
+A record takes part in at most k steps that are at least b apart, and moves each by at most 1: a
+number, or a vector by its l2 norm. Every `largest` bounds how far it moves C x, for all sets of
+steps at once, in whole numbers [MM-2].
 
 Sources: Li, Miklau, Hay, McGregor and Rastogi 2015 (the matrix mechanism); Denisov, McMahan, Rush,
 Smith and Thakurta 2022 (streams, chosen adaptively); Choquette-Choo et al. 2023 (bands and
