@@ -126,12 +126,7 @@ class Weights:
         return None
 
     def _enclosed(self, precision: int) -> Iterator[tuple[int, int, int]]:
-        """Bounds of 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and of the rest [NT-4].
-
-        Weights follow from w(j+1) = w(j) r(j) and r(j+1) = r(j) s with r(0) = exp(-a - b) and
-        s = exp(-2 b): products of lower bounds are rounded down, of upper bounds up. Ratios do not
-        rise, so all that follows the last weight w(n) adds up to at most w(n) r(n) / (1 - r(n)).
-        """
+        """Bounds of 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and of the rest [NT-4]."""
         one = 1 << precision
         ratio_low, ratio_high = exponential(self.a + self.b, precision)
         step_low, step_high = exponential(2 * self.b, precision)

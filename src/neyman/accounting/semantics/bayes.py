@@ -352,11 +352,7 @@ def _beneath(
     """Lower bounds on log tail: delta is convex in u = e^{h - eps}, so it lies above its chords
     continued.
 
-    Sought is the largest x with delta(u) >= x (1 - u) for all u < 1. Around the place b of the
-    minimum, a < b < c: left of a and right of c the chords of [a, b] and [b, c] continued are
-    above that line if they are at a and at c and the first falls at least (or delta(a) >= x), the
-    second at most, as fast as it. On [a, b] the chord of [b, c] continued is below delta, and a
-    ratio of two linear functions is least at an end; so on [b, c] [PO-8].
+    The largest x is sought with delta(u) >= x (1 - u) for all u < 1 [PO-8].
     """
     e, b = epsilons[:, None], places[:, None]
     h = np.stack([b - WIDTHS, b + 0 * WIDTHS, np.minimum(b + WIDTHS, (b + e) / 2)])

@@ -52,9 +52,8 @@ class Tree(Strategy):
     def largest(self, participations: int = 1, separation: int = 1) -> int:
         """At each level, as many as fit in a block, in as few blocks as possible [MM-6].
 
-        A block of 2^l steps holds at most c = min(k, ceil(2^l / b)) of the steps; the sum of the
-        squares of counts up to c is largest where all but one are 0 or c. Exact for one step, for
-        b = 1, and where the number of steps and b are powers of 2; else an upper bound.
+        Exact for one step, for b = 1, and where the number of steps and b are powers of 2; else an
+        upper bound.
         """
         times, apart = pattern(self.steps, participations, separation)
         total = 0

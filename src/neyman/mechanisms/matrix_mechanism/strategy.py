@@ -193,11 +193,8 @@ class Toeplitz(Strategy):
     def largest(self, participations: int = 1, separation: int = 1) -> int:
         """Exact for nonnegative falling weights, for one step, and for a band within b [MM-3].
 
-        With w falling and nowhere negative, G_ij = sum over m of w_m w_{m + |i-j|}, m below n -
-        max(i, j), falls in the lag and in the later step. The pattern 0, b, 2b, ... has the least
-        lags and the earliest steps of all, pair by pair: it is the worst. Other weights are below
-        a falling majorant; where it is smaller, `pattern_bound` is taken. Columns that do not
-        overlap are orthogonal, earlier ones larger.
+        Falling weights have the pattern 0, b, 2b, ... as the worst. Other weights are below a
+        falling majorant; where it is smaller, `pattern_bound` is taken.
         """
         times, apart = pattern(self.steps, participations, separation)
         weights = np.array(self.coefficients, np.int64)
