@@ -1,8 +1,8 @@
 """Conversions of Renyi and zCDP guarantees to (epsilon, delta), by name: what each theorem proves.
 
 They stand beside what the library gives anyway, to compare with: `optimal` is the curve, which no
-conversion of the same guarantee undercuts. ``rho`` and ``epsilon`` are at least 0, ``order`` is above
-1, and ``delta`` is in (0, 1). Upper ends are safe.
+conversion of the same guarantee undercuts. ``rho`` and ``epsilon`` are at least 0, ``order`` is
+above 1, and ``delta`` is in (0, 1). Upper ends are safe.
 """
 
 from __future__ import annotations
