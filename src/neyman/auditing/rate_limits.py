@@ -102,11 +102,7 @@ def error_rates(
 
 
 def checked_confidence(value: object) -> Fraction:
-    """Return a confidence as an exact number.
-
-    Raises:
-        ValueError: it is not in (0, 1).
-    """
+    """Return a confidence as an exact number."""
     sure = check.exact("confidence", value)
     if not 0 < sure < 1:
         raise ValueError(f"confidence = {value!r} must be above 0 and below 1")
@@ -194,7 +190,6 @@ def anytime_limit(count: int, trials: int, chance: float) -> float:
     The limit is the p above count / trials at which it is 1 / chance, rounded up.
 
     Args:
-        count, trials: what was seen up to now.
         chance: probability that the limit is ever below the rate, in (0, 1).
 
     Source: Ville 1939; Robbins 1970; Howard, Ramdas, McAuliffe and Sekhon 2021.

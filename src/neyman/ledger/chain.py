@@ -115,11 +115,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """The checkpoint in a file.
-
-        Raises:
-            LedgerError: there is none.
-        """
+        """The checkpoint in a file."""
         try:
             return cls.parse(read_file(path, _MOST).decode("ascii"))
         except FileNotFoundError:

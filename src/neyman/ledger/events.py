@@ -167,11 +167,7 @@ def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[
 
 
 def ledger_id(db: Transaction) -> str:
-    """The ledger's random id, which its first event has.
-
-    Raises:
-        Damage: that event is not there, or has none.
-    """
+    """The ledger's random id, which its first event has."""
     return typed_field(fields(one_row(db, (str,), _FIRST)[0]), "id", str)
 
 

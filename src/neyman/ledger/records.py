@@ -25,11 +25,8 @@ class BudgetRefused(LedgerError):
     """The account does not hold what was asked.
 
     Args:
-        dataset: the account.
         currency: what it is counted in, or "delta" where that is what runs short.
-        requested: what was asked.
         left: what is left; ``difference`` is what is missing, ``requested - left``.
-        cap: what there was at first.
     """
 
     def __init__(

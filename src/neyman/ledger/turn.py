@@ -23,9 +23,6 @@ def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
 
     Args:
         wait: seconds to wait for another process, at most.
-
-    Raises:
-        LedgerError: another process still has the turn.
     """
     path = ledger.with_name(f".{ledger.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.run")
     deadline = time.monotonic() + wait

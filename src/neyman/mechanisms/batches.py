@@ -59,7 +59,6 @@ class Batches(Iterator[Rows]):
     goes on with the next step, and a second pass is refused, because it is a second run.
 
     Args:
-        mechanism: the training run, whose privacy is accounted.
         rows: the actual number of rows.
         after: the number of steps that are over.
     """

@@ -73,7 +73,6 @@ class MarginalStrategy:
     Made by `optimal_marginals`.
 
     Args:
-        sizes: by attribute how many values it has.
         weights: by marginal of the workload how much a cell's variance counts.
         objective: "total" or "largest".
         precisions: by part B a multiple of 1 / s_B^2, exact.

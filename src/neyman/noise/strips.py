@@ -221,7 +221,6 @@ class Strips:
 
         Args:
             value: the first 64 bits of V.
-            count: n.
             taken: what of the exponent the proposal has already.
             x: the place, in units of 2^-fine; where it is real, its first bits.
         """

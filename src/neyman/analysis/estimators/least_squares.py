@@ -80,7 +80,6 @@ def noise_norm(sigma: float, size: int, chance: float = 1e-3) -> float:
 
     Args:
         sigma: standard deviation on the diagonal; sigma / sqrt(2) off it.
-        size: number of rows of the matrix.
         chance: in (0, 1).
     """
     return sigma * (math.sqrt(2 * size) + math.sqrt(2 * math.log(1 / chance)))

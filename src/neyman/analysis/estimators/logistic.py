@@ -202,10 +202,8 @@ class _Fitted:
 
     Args:
         error: of the value about the population; None without its curvature.
-        deviation: of the noise.
         beyond: what rounding and the search add to a distance.
         longest: the largest length of a fit.
-        scale: of each coefficient.
     """
 
     value: Floats

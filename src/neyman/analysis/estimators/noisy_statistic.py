@@ -49,7 +49,6 @@ class Statistic(Generic[Noisy]):
         draw: random bits -> the noisy statistic. It reads the private data.
         published: the noisy statistic -> what of it the receipt has, as JSON types; of the noisy
             statistic alone.
-        proof: the page of certificates.
         kind: of the release. A test has a public n, so its relation is "replace-one".
     """
 

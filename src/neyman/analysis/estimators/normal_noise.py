@@ -92,7 +92,6 @@ def bounded_half_width(half_range: float, records: int, deviation: float, miss: 
 
     Args:
         half_range: each record is in an interval of this half width.
-        records: number of independent records.
         deviation: of the noise in the mean.
         miss: chance of a miss, in (0, 1).
     """

@@ -139,8 +139,6 @@ def _of_sum(
     """Return the estimate from the noisy mean around the location.
 
     Args:
-        value: the noisy mean.
-        deviation: of the noise in it.
         scale: sigma.
         unit: of the grid.
     """

@@ -80,7 +80,6 @@ def careful_error(size: int, grid: int) -> float:
     """Return the most units between an entry of a real clipped row and its whole number [EM-2].
 
     Args:
-        size: entries of a row.
         grid: units in the clipping norm.
     """
     return 2 * _careful_margin(size, grid) + 0.5

@@ -30,11 +30,9 @@ class Terms:
 
     Args:
         name: what the run is called; another model or gradient needs another name.
-        dataset: "name@version" in the ledger.
         clip: the largest l2 norm of a record's gradient, exact.
         grid: number of units in ``clip``.
         step_size: one per step, or one for all.
-        start: the first parameters.
         piece: number of rows that one call of the gradient gets.
     """
 

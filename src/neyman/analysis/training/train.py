@@ -191,7 +191,6 @@ class _Run:
     Args:
         rows: the actual number of rows.
         every: number of steps between checkpoints.
-        book: the ledger, which counts the steps that have begun.
     """
 
     terms: Terms

@@ -105,7 +105,6 @@ class Risk:
     Args:
         exact: False where a closer power is worth asking for.
         before: power against level of the plan as it was opened, where the settings differ.
-        figures: name, value, and note of each number.
     """
 
     exact: bool

@@ -64,7 +64,6 @@ class Worker:
 
         Args:
             task: "opening", "answer" or "checks".
-            content: what belongs to it, in JSON types.
             seconds: how long it may take; the process is ended then. A start counts apart.
 
         Raises:
@@ -140,9 +139,6 @@ class Answering:
     Args:
         witness: how a receipt is checked: ``key``, ``ledger``, ``checkpoint`` as for `verify`.
         seconds: how long an answer may take.
-
-    Raises:
-        ValueError: the source is not valid.
     """
 
     def __init__(
@@ -178,7 +174,6 @@ class Answering:
 
         Args:
             number: larger for each newer question of the page.
-            question: as for `Desk.answer`, in JSON types.
         """
         try:
             return {"answer": self.answer(page, number, question)}

@@ -88,7 +88,6 @@ def table(
         head: "" over a column of bars.
         rows: cells; the first one heads its row.
         key: the column that matters most.
-        left: columns of text.
         here: rows to mark.
         kind: a class of the table's own.
     """
@@ -188,7 +187,6 @@ def chart(kind: str, content: object) -> Node:
 
     Args:
         kind: which: "tradeoff" or "beside".
-        content: what it is drawn from, in JSON types.
     """
     payload = json.dumps(content, ensure_ascii=True, allow_nan=False)
     without = "The figure is drawn by this page’s own script, which is turned off here."

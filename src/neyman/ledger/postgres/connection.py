@@ -169,11 +169,7 @@ class Connections:
         self._local = threading.local()
 
     def get(self) -> Session:
-        """This thread's session.
-
-        Raises:
-            LedgerError: there is no server, or one that a ledger cannot be kept on.
-        """
+        """This thread's session."""
         session: Session | None = getattr(self._local, "session", None)
         if session and session.usable:
             return session

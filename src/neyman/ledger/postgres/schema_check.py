@@ -92,9 +92,6 @@ def check_pins(connection: psycopg.Connection[Any], address: Address, wait: floa
     Args:
         connection: with no transaction open.
         wait: seconds to wait for other writers before the rules are replaced.
-
-    Raises:
-        LedgerError: a function has no pinned search path, and this role may not replace it.
     """
     where, schema = address.shown, address.schema
     rows = connection.execute(_FUNCTIONS, (PIN, schema)).fetchall()

@@ -53,9 +53,6 @@ def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
 
     Yields:
         The transaction, or None where the ledger belongs there already.
-
-    Raises:
-        LedgerError: others use the file, or something of the ledger was left elsewhere.
     """
     look(path)
     refuse_mount(path)
@@ -166,11 +163,7 @@ def _refuse_log(path: Path, log: Path) -> None:
 
 
 def _is_another(db: SQLiteTransaction, path: Path, before: Path) -> bool:
-    """Return True if another ledger is where this one was.
-
-    Raises:
-        LedgerError: it is this file, or the same ledger.
-    """
+    """Return True if another ledger is where this one was."""
     # A link that leads here is no place of its own.
     if not os.path.isfile(before) or os.path.realpath(before) == str(path):
         return False

@@ -78,7 +78,6 @@ class SQLiteFile(Store):
 
     Args:
         path: where the file is, or will be; absolute.
-        wait: seconds to wait for other writers before giving up.
     """
 
     local: ClassVar[bool] = True

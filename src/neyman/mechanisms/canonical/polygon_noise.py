@@ -36,9 +36,6 @@ HALF, ONE = Fraction(1, 2), Fraction(1)
 def polygons(curve: Tradeoff) -> Pair:
     """Return a symmetric polygon below the power of a curve, and one above it [PT-1].
 
-    Args:
-        curve: its own inverse, and not perfect privacy.
-
     Raises:
         ValueError: the curve is not its own inverse, is perfect privacy or nearly so, hides
             nothing, or has no certified polygon.

@@ -136,7 +136,6 @@ class Encoder(ABC):
     Args:
         sigma_squared: of the discrete Gaussian noise on each released number.
         largest: entries of a step beyond it are moved there, which never enlarges a difference.
-        width: how many numbers a step has.
     """
 
     def __init__(self, sigma_squared: Fraction, largest: int, width: int, bits: Bits) -> None:
