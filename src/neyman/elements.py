@@ -52,7 +52,6 @@ def element(name: str, /, *children: Node, **attributes: str | bool) -> Element:
     """Return an element.
 
     Args:
-        name: its tag.
         children: elements and texts inside. "" and empty sequences write nothing.
         attributes: texts, by name, with "_" for "-" and after a word of Python (``class_``).
             ``True`` is an attribute without a text, and ``False`` is none.

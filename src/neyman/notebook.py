@@ -54,9 +54,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = 
     """Return a table.
 
     Args:
-        head: the text over each column.
         rows: values, each shown as its text.
-        caption: the text over the table.
     """
     columns = [element("th", text, scope="col") for text in head]
     body = [element("tr", *(element("td", shortened(str(value))) for value in row)) for row in rows]

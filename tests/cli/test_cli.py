@@ -466,7 +466,7 @@ def test_no_text_of_others_reaches_the_terminal_as_a_command(capsys):
     table = terminal.columns("a", hostile)
     table.add_row(hostile, Text(hostile))
     for write in (
-        lambda: terminal.out.print(hostile, markup=False),
+        lambda: terminal.out.say(hostile),
         lambda: terminal.out.print(table),
         lambda: terminal.warn(hostile),
         lambda: terminal.answer({hostile: hostile}, True, lambda: None),

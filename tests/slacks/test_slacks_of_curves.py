@@ -18,13 +18,13 @@ import neyman as ny
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import OffLatticeLoss
 from neyman.curves.profiles.profile import Interval
-from neyman.curves.tradeoff.curve import Curve
 from neyman.curves.tradeoff.enclosure import _by_values, _down, _half, _last_corner, _Places, _up
 from neyman.curves.tradeoff.float_polygon import after_rounded
 from neyman.curves.tradeoff.loss_variable import _chords, _complementary, _variance
 from neyman.curves.tradeoff.piecewise_linear import Polygon, after, hull, rounded
 from neyman.curves.tradeoff.queries import epsilon_at, pbdp_delta, settled
 from neyman.curves.tradeoff.symmetry import conjugate
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics.arrays import Array
 from slacks import needed, numbers
 
@@ -60,7 +60,7 @@ def test_the_conjugate_of_a_curve() -> Iterator[bool]:
     steep = numbers(4, 40, (-9.0, -1.1), (9.0, 90.0), (1e-3, 3.0))
     for slope, fall, below in (*steep, *numbers(5, 80, (-9.0, -1.1), (0, 1e-9), (1e-3, 9.0))):
         profile = Known(fall * math.log(-slope) - below, fall)
-        answer = conjugate(cast("Curve", SimpleNamespace(profiles=[profile], method="")), slope)
+        answer = conjugate(cast("Tradeoff", SimpleNamespace(profiles=[profile], method="")), slope)
         log_delta = profile.start - fall * mpmath.log(-mpf(slope))
         yield answer.lower <= mpmath.expm1(log_delta) <= answer.upper
 

@@ -10,12 +10,11 @@ from typing import Literal, overload
 import numpy as np
 
 from neyman.accounting import compare_noise
-from neyman.accounting.calibrate import Budget, calibrate
+from neyman.accounting.calibrate import Budget
 from neyman.accounting.compare_noise import TAILS, Comparison, Kind, error_of
 from neyman.accounting.optimality.least_error import least_error
 from neyman.former_names import former_arguments
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
-from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.numerics import check
@@ -26,7 +25,6 @@ Problem = Literal["mean", "median", "histogram"]
 
 STEPS = 1000  # of an interval, on which values are rounded for integer noise
 GRID = 200_001  # points of a median; on a coarse grid a draw can be right by luck
-ENOUGH = 1e12
 EXACT = ("discrete Laplace", "discrete Gaussian", "rounded Gaussian", "inverse sensitivity")
 NAMES: tuple[Problem, ...] = ("mean", "median", "histogram")
 CELLS: dict[str, Callable[[float], Kind]] = {
@@ -44,7 +42,6 @@ class Option:
     """One way to release an answer.
 
     Args:
-        name: of the mechanism.
         scale: its least parameter: the scale or sigma of noise, or the rate of a draw.
         error: root mean squared error; sampling included where the answer is about a population.
         times_least: error over the least error of any release that is as private.
@@ -63,7 +60,6 @@ class Options:
     """Ways to release an answer at one guarantee, the smallest error first; `print` shows a table.
 
     Args:
-        problem: what is released.
         least: the least mean squared error of any release that is as private; lower is proven.
         options: those that can meet the guarantee.
     """
@@ -231,7 +227,7 @@ def _median(
         (k.kind, k.scale * 2 * half / STEPS, k.variance.upper * (2 * half / STEPS) ** 2)
         for k in compare_noise.alike(budget, sensitivity=STEPS).kinds
     ]
-    scale = _scale(lambda s: InverseSensitivity(1 / s), budget)
+    scale = compare_noise.least_scale(lambda s: InverseSensitivity(1 / s), budget)
     if scale is not None:
         grid = np.linspace(-half, half, GRID)
         below = np.searchsorted(x, grid, side="left")
@@ -244,15 +240,5 @@ def _median(
 
 
 def _least_noise(make: Callable[[float], Kind], budget: Budget) -> Kind | None:
-    scale = _scale(make, budget)
+    scale = compare_noise.least_scale(make, budget)
     return None if scale is None else make(scale)
-
-
-def _scale(make: Callable[[float], Mechanism], budget: Budget) -> float | None:
-    """The least scale that meets the budget; None where more and more noise does not."""
-    try:
-        return calibrate(make, budget)
-    except ValueError:
-        if budget.admits(make(ENOUGH)):
-            raise
-        return None

@@ -111,7 +111,6 @@ def calibrate_exact(
 
     Args:
         make: parameter -> mechanism, privacy growing with the parameter.
-        budget: the budget.
         digits: significant decimal digits of the result, at least 2.
         start: where to begin looking; a good guess saves time.
 
@@ -151,9 +150,6 @@ def _searched(
     The budget's excess says where to look; what is returned has been admitted.
 
     Args:
-        budget: the budget.
-        make: parameter -> mechanism.
-        start: where to begin looking.
         tolerance: relative.
         noise: whether privacy must grow with the parameter.
         steered: parameter -> the mechanism whose excess says where to look, if it is another.

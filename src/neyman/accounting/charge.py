@@ -34,7 +34,6 @@ def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
     """The price of a mechanism: the amount in the currency, and the delta beside it, exact.
 
     Args:
-        mechanism: what is released.
         currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:ORDER".
 
     Returns:

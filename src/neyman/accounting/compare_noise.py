@@ -50,10 +50,8 @@ class Alike:
     """One kind of noise, just enough of it, and the error of one answer.
 
     Args:
-        kind: its name.
         scale: the least parameter (scale of a Laplace, sigma of a Gaussian); inf if none is enough.
             Of canonical noise it is the sensitivity: its curve is the budget.
-        variance: of the noise.
         mean_error: E|noise|.
         tails: (p, t): the error exceeds t with probability at most p, and no smaller t will do.
     """
@@ -71,7 +69,6 @@ class Comparison:
     """Several kinds of noise at one budget; `print` shows it as a table, in rounded numbers.
 
     Args:
-        budget: the promise that all of them keep together.
         count: how many releases share it.
         sensitivity: by how much an answer moves.
         kinds: in the order in which they were asked.
@@ -162,14 +159,16 @@ def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
         bare = any(isinstance(loss, RenyiBound) for loss in parts)
         return CanonicalNoise(curve, shift) if parts and not bare else None
     make = KINDS[kind]
+    scale = least_scale(lambda scale: make(scale, shift) * count, budget)
+    return None if scale is None else make(scale, shift)
 
-    def released(scale: float) -> Mechanism:
-        return make(scale, shift) * count
 
+def least_scale(make: Callable[[float], Mechanism], budget: Budget) -> float | None:
+    """The least scale that meets the budget; None where more and more noise does not."""
     try:
-        return make(calibrate(released, budget), shift)
+        return calibrate(make, budget)
     except ValueError:
-        if budget.admits(released(ENOUGH)):
+        if budget.admits(make(ENOUGH)):
             raise
         return None
 

@@ -11,15 +11,8 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import ndtri
 
+from neyman.auditing import output_features
 from neyman.auditing.evidence import ManyRuns, claimed_curve
-from neyman.auditing.output_features import (
-    Features,
-    Learner,
-    Score,
-    check_learner,
-    features_of,
-    scores_by_name,
-)
 from neyman.auditing.rate_limits import error_rates, proposed_limits
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.notebook import progress_line
@@ -59,7 +52,7 @@ def searched(
     confidence: Fraction,
     *,
     neighboring: Relation,
-    learner: Learner | None,
+    learner: output_features.Learner | None,
     seed: int | None,
 ) -> SearchEvidence:
     """Draw outputs in random order; a quarter teaches tests, a quarter chooses, half tests."""
@@ -69,7 +62,7 @@ def searched(
     if number > MOST_RUNS:
         raise ValueError(f"runs = {number} must be at most {MOST_RUNS:,}")
     curve = claimed_curve(claim)
-    check_learner(learner)
+    output_features.check_learner(learner)
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(number) % 2)
     tell = progress_line()
@@ -78,10 +71,10 @@ def searched(
         tell(f"audit: {number} runs", len(outputs) / number)
         outputs.append(run(data if label else neighbor))
     tell(f"audit: {number} runs are done", 1.0)
-    features = features_of(outputs)
+    features = output_features.features_of(outputs)
     order = rng.permutation(number)
     fit, choose, test = np.split(order, [number // 4, number // 2])
-    scores = scores_by_name(features.rows(fit), labels[fit], learner)
+    scores = output_features.scores_by_name(features.rows(fit), labels[fit], learner)
     chance = below((1 - confidence) / 2)
     name, threshold = _chosen(
         scores, features.rows(choose), labels[choose], curve, chance, len(test) // 2
@@ -98,8 +91,8 @@ def searched(
 
 
 def _chosen(
-    scores: dict[str, Score],
-    features: Features,
+    scores: dict[str, output_features.Score],
+    features: output_features.Features,
     labels: Array,
     curve: Tradeoff,
     chance: float,

@@ -193,7 +193,6 @@ class ManyRuns(Evidence):
     Args:
         points: upper limits on the two error rates of one or more tests. With the stated
             confidence all of them hold at once.
-        negatives, positives: numbers of runs.
         errorless: the limits of a test without an error.
     """
 

@@ -116,7 +116,6 @@ def scores_by_name(features: Features, labels: Array, learner: Learner | None) -
     """Return scores by name, each learned from runs with their labels; higher means label 1.
 
     Args:
-        features: of the runs.
         labels: 1 for data, 0 for the neighbor.
         learner: None, or an object with ``fit`` and ``predict_proba``, as in scikit-learn.
     """

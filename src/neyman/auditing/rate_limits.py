@@ -68,7 +68,6 @@ def clopper_pearson(count: int, trials: int, chance: float) -> float:
 
     Args:
         count: number of errors, at most trials.
-        trials: number of independent trials.
         chance: probability that the limit is below the rate, in (0, 1/2).
 
     Source: Clopper and Pearson 1934.
@@ -103,11 +102,7 @@ def error_rates(
 
 
 def checked_confidence(value: object) -> Fraction:
-    """Return a confidence as an exact number.
-
-    Raises:
-        ValueError: it is not in (0, 1).
-    """
+    """Return a confidence as an exact number."""
     sure = check.exact("confidence", value)
     if not 0 < sure < 1:
         raise ValueError(f"confidence = {value!r} must be above 0 and below 1")
@@ -129,7 +124,6 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
     most twice itself. Many trials take fewer counts, each at an equal share of the chance.
 
     Args:
-        trials: number of independent trials.
         chance: probability that a limit is below its rate, in (0, 1/2).
 
     Returns:
@@ -196,7 +190,6 @@ def anytime_limit(count: int, trials: int, chance: float) -> float:
     The limit is the p above count / trials at which it is 1 / chance, rounded up.
 
     Args:
-        count, trials: what was seen up to now.
         chance: probability that the limit is ever below the rate, in (0, 1).
 
     Source: Ville 1939; Robbins 1970; Howard, Ramdas, McAuliffe and Sekhon 2021.

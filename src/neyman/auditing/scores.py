@@ -69,7 +69,6 @@ def error_limits(
         members, others: finite scores.
         threshold: a number that was fixed before, "split", or "all".
         chance: probability that a limit is wrong.
-        seed: of the split.
     """
     refuse_mixed_up(members, others)
     each = below(chance / 2)

@@ -43,8 +43,6 @@ class Calibration:
     Args:
         rho: exact; ``[budget] zcdp`` of it makes the plan spend that.
         point: the promise, and the error of the table that the curve is about.
-        table: that table.
-        errors: of all tables.
         curve: the promise at other errors of that table, from the smallest error on.
         rows: where that table's error depends on how many rows a cell has, at how many; else None.
         delta: where keys are found in the data, what ``[budget]`` needs beside zcdp; else None.

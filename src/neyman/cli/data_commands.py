@@ -103,7 +103,7 @@ def reading_rule(plan: Plan) -> str:
 
 def _show(report: DataCheck, plan: Plan) -> None:
     _head(f"{plan.name}, table {report.table}: {many(report.rows, 'row')}")
-    out.print(USE, markup=False)
+    out.say(USE)
     if report.lines is not None:
         _show_lines(report.lines)
     for keys in report.keys:
@@ -132,7 +132,7 @@ def _head(text: str) -> None:
     from neyman.publishing.engines.private_tables import NOTICE
 
     out.print(f"[bold red]{NOTICE}[/]")
-    out.print(text, markup=False)
+    out.say(text)
 
 
 def _page(text: str) -> None:
@@ -151,14 +151,14 @@ def _show_lines(lines: Lines) -> None:
         table.add_row(reason, f"{number:,}", REASONS[reason])
     out.print(table)
     for file, faults in groupby(lines.listed, lambda fault: fault.file):
-        out.print(file, markup=False)
+        out.say(file)
         table = columns("line", "reason", "column")
         for fault in faults:
             table.add_row(str(fault.line), fault.reason, text_cell(_quoted(fault.column)))
         out.print(table)
     more = sum(lines.reasons.values()) - len(lines.listed)
     if more:
-        out.print(f"and {more:,} more (--most lists more of each reason)", markup=False)
+        out.say(f"and {more:,} more (--most lists more of each reason)")
 
 
 def _show_keys(keys: KeyMatch) -> None:
@@ -169,9 +169,9 @@ def _show_keys(keys: KeyMatch) -> None:
     )
     other = keys.missing + keys.unmatched
     if other and keys.unknown is not None:
-        out.print(f"Rows without a match go to {keys.unknown!r}.", markup=False)
+        out.say(f"Rows without a match go to {keys.unknown!r}.")
     elif other:
-        out.print("Rows without a match are dropped from the tables by these keys.", markup=False)
+        out.say("Rows without a match are dropped from the tables by these keys.")
     if keys.unmatched:
         _show_frequent(keys.frequent, f"{many(keys.values, 'value')} without a key")
 
@@ -184,9 +184,9 @@ def _show_texts(texts: KeyMatch) -> None:
     )
     other = texts.missing + texts.unmatched
     if other and texts.unknown is not None:
-        out.print(f"Rows without a match become {texts.unknown!r}.", markup=False)
+        out.say(f"Rows without a match become {texts.unknown!r}.")
     elif other:
-        out.print("Rows without a match have no value, and are dropped by it.", markup=False)
+        out.say("Rows without a match have no value, and are dropped by it.")
     if texts.unmatched:
         _show_frequent(texts.frequent, f"{many(texts.values, 'text')} not listed")
 
@@ -201,9 +201,9 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
     for sentence, names in missing_by_sentence(plan).items():
         own = [name for name in names if numbers.column in plan.query(name).columns]
         if own:
-            out.print(f"{', '.join(own)}: {sentence}", markup=False)
+            out.say(f"{', '.join(own)}: {sentence}")
     without = numbers.missing + numbers.unmatched
-    out.print(f"{many(without, 'row')} without a number.", markup=False)
+    out.say(f"{many(without, 'row')} without a number.")
     if numbers.unmatched:
         _show_frequent(numbers.frequent, "value that is no number")
     table = columns("queries", "range", "below", "above")
@@ -225,10 +225,9 @@ def _show_readings(texts: TextMatch) -> None:
     )
     for fields in texts.suggestions:
         declared = " and ".join(f"{name} = {_toml(mark)}" for name, mark in fields.items())
-        out.print(
+        out.say(
             f"If {_written(fields)}, declare [source] {declared}. The plan then reads "
-            f"{texts.suggested:,} of {texts.texts:,} values.",
-            markup=False,
+            f"{texts.suggested:,} of {texts.texts:,} values."
         )
     if len(texts.suggestions) > 1:
         out.print("The values do not show which of these is right. Ask who wrote the file.")
@@ -261,11 +260,10 @@ def _show_rows(report: DataCheck) -> None:
     _page("Rows that the queries count")
     unit = report.unit
     if unit is not None:
-        out.print(
+        out.say(
             f"{unit.missing:,} rows have no {unit.column}, and are dropped. "
             f"{many(unit.units, 'unit')} with up to {many(unit.largest, 'row')}; the bound "
-            f"unit.rows = {unit.bound} drops {unit.dropped:,} rows of {many(unit.over, 'unit')}.",
-            markup=False,
+            f"unit.rows = {unit.bound} drops {unit.dropped:,} rows of {many(unit.over, 'unit')}."
         )
     causes = {
         "no id": [query.missing for query in report.queries],
@@ -284,10 +282,9 @@ def _show_rows(report: DataCheck) -> None:
                 text_cell(query.query), text_cell(level), *(f"{number:,}" for number in numbers)
             )
     out.print(table)
-    out.print(
+    out.say(
         'The column "rows" counts the rows that the filters take. A row is lost to the first '
-        "cause, from left to right.",
-        markup=False,
+        "cause, from left to right."
     )
 
 
@@ -300,24 +297,22 @@ def _show_assumed(unit: UnitRows, plan: Plan) -> None:
         if plan.unit.id is None
         else f"The plan counts at most {bound} per {plan.unit.protects}, named by {plan.unit.id}."
     )
-    out.print(
+    out.say(
         f"{says} {unit.over:,} of {many(unit.units, 'value')} of {unit.column} have more than "
         f"{bound}. The largest number is {many(unit.largest, 'row')}. {many(unit.missing, 'row')} "
-        f"{'has' if unit.missing == 1 else 'have'} no {unit.column}.",
-        markup=False,
+        f"{'has' if unit.missing == 1 else 'have'} no {unit.column}."
     )
 
 
 def _show_join(rows: JoinRows, plan: Plan) -> None:
     """A table that has one row per unit."""
     _page(f"Rows of {rows.table}, one per {plan.unit.protects}")
-    out.print(
+    out.say(
         f"{rows.missing:,} rows have no {rows.column}, and are dropped. "
         f"{many(rows.units, 'unit')}, of which {rows.several:,} have several rows: "
         f"{many(rows.dropped, 'row')} of these are dropped. "
         f"{many(rows.matched, 'row')} of {plan.table} have a row in {rows.table}, and "
-        f"{rows.unmatched:,} have none.",
-        markup=False,
+        f"{rows.unmatched:,} have none."
     )
 
 

@@ -154,12 +154,10 @@ def _calculated(
 
 
 def _fraction(top: object, bottom: object = 1) -> Fraction:
-    """Return a fraction as ``repr`` writes it."""
     return check.exact("Fraction", top) / check.exact("Fraction", bottom)
 
 
 def _option(node: ast.expr, unknowns: Mapping[str, float]) -> object:
-    """A keyword argument, which may also be true or false."""
     match node:
         case ast.Constant(value=bool() as value):
             return value

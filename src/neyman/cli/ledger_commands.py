@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,18 +105,17 @@ def ledger_create(
         account = book.create(**usual | terms, currency=currency, parts=tuple(part or ()))
 
         def show() -> None:
-            out.print(repr(account), markup=False)
+            out.say(repr(account))
             subject = account.protects
             if account.parts and account.neighboring == "replace-one":
-                out.print(
+                out.say(
                     f"Each part has the whole cap, because a {subject} and whoever takes their"
-                    " place are in the same part: where that is not so, parts add up.",
-                    markup=False,
+                    " place are in the same part: where that is not so, parts add up."
                 )
             if account.parts:
-                out.print(disjoint_parts(account.dataset, subject), markup=False)
+                out.say(disjoint_parts(account.dataset, subject))
             if len(book.datasets()) > 1:
-                out.print(dataset_names(subject), markup=False)
+                out.say(dataset_names(subject))
 
         answer(account_dict(account), as_json, show)
 
@@ -142,7 +142,7 @@ def ledger_allocate(
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
         allocation = book.allocate(dataset, to, cap=cap, delta_cap=delta_cap, of=of)
-        answer(account_dict(allocation), as_json, lambda: out.print(repr(allocation), markup=False))
+        answer(account_dict(allocation), as_json, lambda: out.say(repr(allocation)))
 
 
 @ledger_app.command("show", epilog="Example: neyman ledger show ledger.db")
@@ -200,7 +200,7 @@ def ledger_void(
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
         voided = book.void(entry, why)
-        answer(entry_dict(voided), as_json, lambda: out.print(repr(voided), markup=False))
+        answer(entry_dict(voided), as_json, lambda: out.say(repr(voided)))
 
 
 @ledger_app.command(
@@ -222,10 +222,9 @@ def ledger_confirm_location(
     with failing(as_json), _opened(ledger, checkpoint) as book:
         with working("verifying the ledger"):
             place = book.confirm_location(why)
-        content = {"ledger": place.ledger, "events": place.events, "head": place.head}
 
         def show() -> None:
-            out.print(f"{book!r} belongs here: {place}", markup=False)
+            out.say(f"{book!r} belongs here: {place}")
             if checkpoint is None:
                 out.print(
                     "If it is a restored backup, it has forgotten what was spent since: compare"
@@ -233,7 +232,7 @@ def ledger_confirm_location(
                     " (neyman ledger verify --checkpoint)."
                 )
 
-        answer(content | {"line": str(place)}, as_json, show)
+        answer({**asdict(place), "line": str(place)}, as_json, show)
 
 
 @ledger_app.command(
@@ -255,10 +254,8 @@ def ledger_checkpoint(
     """
     with failing(as_json), _opened(ledger) as book:
         latest = book.checkpoint() if into is None else book.keep_checkpoint(into)
-        content = {"ledger": latest.ledger, "events": latest.events, "head": latest.head}
-        answer(
-            content | {"line": str(latest)}, as_json, lambda: out.print(str(latest), markup=False)
-        )
+        content = {**asdict(latest), "line": str(latest)}
+        answer(content, as_json, lambda: out.say(str(latest)))
 
 
 @ledger_app.command(
@@ -286,7 +283,7 @@ def ledger_verify(
         def show() -> None:
             for problem in report.problems:
                 out.print("[bold red]FAILED[/] ", end="")
-                out.print(problem, markup=False)
+                out.say(problem)
             if report.ok:
                 out.print("[green]ok[/] ", end="")
                 out.print(
@@ -303,16 +300,7 @@ def ledger_verify(
                     since = report.events - saved.events
                     out.print(f"It was at the checkpoint; events since then: {since}.")
 
-        content: dict[str, Any] = {
-            "ok": report.ok,
-            "ledger": report.ledger,
-            "events": report.events,
-            "head": report.head,
-            "accounts": report.accounts,
-            "entries": report.entries,
-            "problems": list(report.problems),
-        }
-        answer(content, as_json, show)
+        answer({"ok": report.ok, **asdict(report)}, as_json, show)
     if not report.ok:
         raise SystemExit(5)
 
@@ -348,9 +336,7 @@ def ledger_export(
                 into.unlink()  # half an export is none
                 raise
         content = {"file": str(into), "events": count}
-        answer(
-            content, as_json, lambda: out.print(f"{many(count, 'event')} in {into}", markup=False)
-        )
+        answer(content, as_json, lambda: out.say(f"{many(count, 'event')} in {into}"))
 
 
 @ledger_app.command("key", epilog="Example: neyman ledger key custodian")
@@ -380,9 +366,9 @@ def ledger_key(
         }
 
         def show() -> None:
-            out.print(f"{path}: the private key; whoever has it signs in your name", markup=False)
-            out.print(f"{public}: the public key, for whoever verifies; {digits}", markup=False)
-            out.print(f"{signers}: the same key, for ssh-keygen -Y verify", markup=False)
+            out.say(f"{path}: the private key; whoever has it signs in your name")
+            out.say(f"{public}: the public key, for whoever verifies; {digits}")
+            out.say(f"{signers}: the same key, for ssh-keygen -Y verify")
 
         answer(content, as_json, show)
 

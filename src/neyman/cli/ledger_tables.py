@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from typing import Any, cast
 
@@ -36,12 +37,7 @@ def account_dict(account: Account) -> dict[str, Any]:
     amounts = ("cap", "spent", "left", "delta_cap", "spent_delta", "left_delta")
     content = {name: getattr(account, name) for name in names}
     parts = [
-        {
-            "name": part.name,
-            "spent": str(part.spent),
-            "spent_delta": str(part.spent_delta),
-            "entries": part.entries,
-        }
+        asdict(part) | {"spent": str(part.spent), "spent_delta": str(part.spent_delta)}
         for part in account.parts
     ]
     content |= {name: str(getattr(account, name)) for name in amounts}
@@ -112,18 +108,16 @@ def standing(accounts: Iterable[Mapping[str, Any]]) -> None:
             out.print()
         some = True
         rows = f"at most {many(account['rows'], 'row')}"
-        out.print(
+        out.say(
             f"{account['dataset']}: protects each {account['protects']}"
             f" ({account['neighboring']}, {rows}); {account['currency']}:"
             f" spent {_plain(account['spent'])} of {_plain(account['cap'])},"
-            f" left {_plain(account['left'])}",
-            markup=False,
+            f" left {_plain(account['left'])}"
         )
         if Fraction(account["delta_cap"]):
-            out.print(
+            out.say(
                 f"  delta: spent {_plain(account['spent_delta'])} of"
-                f" {_plain(account['delta_cap'])}, left {_plain(account['left_delta'])}",
-                markup=False,
+                f" {_plain(account['delta_cap'])}, left {_plain(account['left_delta'])}"
             )
         _show_composed(account)
         _show_parts(account)
@@ -138,15 +132,14 @@ def _show_composed(account: Mapping[str, Any]) -> None:
     if composed_row is None or composed_row.get("why") == "nothing is spent":
         return
     if "why" in composed_row:
-        out.print(f"  all entries together: {composed_row['why']}", markup=False)
+        out.say(f"  all entries together: {composed_row['why']}")
         return
     where = f" in the part {composed_row['part']}" if composed_row["part"] else ""
     epsilon, power = (number(composed_row[name]["upper"]) for name in ("epsilon", "power"))
-    out.print(
+    out.say(
         f"  all entries together{where}: epsilon {epsilon} at delta {composed_row['delta']:g},"
         f" power {power} at level {composed_row['level']:g}"
-        " (exact only if the plans were fixed in advance)",
-        markup=False,
+        " (exact only if the plans were fixed in advance)"
     )
 
 
@@ -231,14 +224,8 @@ def history(events: Iterable[Mapping[str, Any]]) -> None:
     table = columns("event", "when", "what", "entry", "about")
     for event in events:
         entry = str(event.get("entry", ""))
-        row = (
-            str(event["number"]),
-            _when(event["when"]),
-            event["kind"],
-            entry,
-            Text(_about(event)),
-        )
-        table.add_row(*row)
+        when, about = _when(event["when"]), Text(_about(event))
+        table.add_row(str(event["number"]), when, event["kind"], entry, about)
     out.print(table)
 
 

@@ -12,18 +12,17 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from neyman import __version__
-from neyman.cli.audit_command import audit
 from neyman.cli.data_commands import data_app
-from neyman.cli.explore_commands import explore
 from neyman.cli.ledger_commands import ledger_app
 from neyman.cli.plan_commands import calibrate_plan, plan_app
-from neyman.cli.synthesize_command import synthesize
+from neyman.cli.release_commands import audit, explore, synthesize
 from neyman.cli.terminal import (
     CHARGED,
     Json,
@@ -65,7 +64,6 @@ _INTERRUPTED = 130  # what it gives back after Ctrl-C
 
 
 def _print_version(asked: bool) -> None:
-    """Print the version and end, before anything else is read."""
     if asked:
         typer.echo(f"neyman {__version__}")
         raise typer.Exit
@@ -139,7 +137,7 @@ def account(
                     directed(bound.lower, 9, up=False),
                     directed(bound.upper, 9, up=True),
                 )
-            out.print(repr(described), markup=False)
+            out.say(repr(described))
             out.print(table)
             shown = [(at["level"], bound) for name, at, bound in rows if name == "power"]
             for a, bound in shown[len(shown) // 2 : len(shown) // 2 + 1]:
@@ -230,7 +228,7 @@ def calibrate(
 
         def show() -> None:
             out.print(f"x = {x!r}")
-            out.print(repr(result), markup=False)
+            out.say(repr(result))
 
         answer({"x": x, "mechanism": result.to_dict()}, as_json, show)
 
@@ -328,7 +326,6 @@ def run(
 
 
 def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> None:
-    """What a release cost and what it reveals, in a few lines."""
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import many
     from neyman.accounting.semantics.unchecked_claims import disjoint_parts, one_row_each
@@ -349,27 +346,23 @@ def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> 
         else:
             done, cost = "Released", f"Charged {price} to {where}."
         what = f"{many(cells, 'cell')} of {receipt.dataset}"
-        out.print(f"{done} {what} into {folder}", markup=False)
-        out.print(
-            words.power(at.level, at.upper, receipt.unit.protects, receipt.neighboring),
-            markup=False,
-        )
+        out.say(f"{done} {what} into {folder}")
+        out.say(words.power(at.level, at.upper, receipt.unit.protects, receipt.neighboring))
         unit = receipt.plan.get("unit", {})
         assumed = one_row_each(receipt.unit.protects, unit.get("id"))
         if assumed:
-            out.print(assumed, markup=False)
+            out.say(assumed)
         if large:
             are = "is" if large == 1 else "are"
-            out.print(
-                f"{many(large, 'table')} {are} too large for CSV, and published as Parquet alone.",
-                markup=False,
+            out.say(
+                f"{many(large, 'table')} {are} too large for CSV, and published as Parquet alone."
             )
         if receipt.plan.get("part"):
             subject = receipt.unit.protects
-            out.print(disjoint_parts(receipt.dataset, subject), markup=False)
-        out.print(f"{cost} Read {folder / 'report.html'}", markup=False)
+            out.say(disjoint_parts(receipt.dataset, subject))
+        out.say(f"{cost} Read {folder / 'report.html'}")
         for line in more.get("lines", ()):
-            out.print(line, markup=False)
+            out.say(line)
 
     content = {
         "folder": str(folder),
@@ -426,9 +419,9 @@ def verify(
             for c in checks:
                 mark = "[green]ok[/]    " if c.ok else "[bold red]FAILED[/]"
                 out.print(f"{mark} ", end="")
-                out.print(f"{c.name}: {c.detail}", markup=False)
+                out.say(f"{c.name}: {c.detail}")
 
-        results = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]
+        results = [asdict(c) for c in checks]
         answer({"ok": good, "checks": results}, as_json, show)
     if not good:
         raise SystemExit(5)
@@ -462,7 +455,7 @@ def report(
         text = registry_text(release.receipt) if registry else page(release, path)
         with writing(path):
             path.write_text(text, encoding="utf-8")
-        answer({"report": str(path)}, as_json, lambda: out.print(str(path), markup=False))
+        answer({"report": str(path)}, as_json, lambda: out.say(str(path)))
 
 
 @app.command(epilog="Example: neyman demo --out demo")

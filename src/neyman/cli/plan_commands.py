@@ -102,17 +102,17 @@ def plan_init(
         warning = rows_not_stated(protects, unit, rows_given=False)
 
         def show() -> None:
-            out.print(f"{into}: a plan with {many(len(schema.columns), 'column')}", markup=False)
-            out.print(SQL_RULE, markup=False)
+            out.say(f"{into}: a plan with {many(len(schema.columns), 'column')}")
+            out.say(SQL_RULE)
             if warning:
-                out.print(f"Warning: {warning}", markup=False)
+                out.say(f"Warning: {warning}")
             if not typed:
                 out.print(
                     "A CSV file does not say what its columns hold, and no row was read: each is"
                     " text in the plan until you replace its type. The names are the file's first"
                     " line: check that it holds no person's data."
                 )
-            out.print(f"Read it, then: neyman plan check {into}", markup=False)
+            out.say(f"Read it, then: neyman plan check {into}")
 
         content = {
             "plan": str(into),
@@ -173,29 +173,28 @@ def plan_check(
         warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
 
         def show() -> None:
-            out.print(f"{read.name}: {read.hash}", markup=False)
+            out.say(f"{read.name}: {read.hash}")
             for line in (*_rows(read), *_tables(read)):
-                out.print(line, markup=False)
+                out.say(line)
             for keys in lists:
                 if keys.file is not None:
-                    out.print(keys.text(), markup=False)
+                    out.say(keys.text())
             for warning in warnings:
-                out.print(f"Warning: {warning}", markup=False)
+                out.say(f"Warning: {warning}")
             _show_errors(tables, read, gaps=True)
             if asked is not None:
                 _show_scenario(asked, read.unit.protects)
             elif split is not None:
-                out.print("\n" + " ".join(split.standing()), markup=False)
-                out.print(split.measured(read.unit.protects), markup=False)
+                out.say("\n" + " ".join(split.standing()))
+                out.say(split.measured(read.unit.protects))
             elif (saved := _saved(read)) >= LEAST_SAVED:
-                out.print(
+                out.say(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
-                    f"{100 * saved:.0f}% less: neyman plan split",
-                    markup=False,
+                    f"{100 * saved:.0f}% less: neyman plan split"
                 )
             for text in texts:
-                out.print("\n" + text, markup=False)
-            out.print("\n" + reading_rule(read), markup=False)
+                out.say("\n" + text)
+            out.say("\n" + reading_rule(read))
 
         listed = [error.to_dict() for error in tables]
         content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
@@ -273,9 +272,9 @@ def plan_split(
                 )
             out.print(table)
             for line in split.explained():
-                out.print(line, markup=False)
+                out.say(line)
             if into is not None:
-                out.print(str(into), markup=False)
+                out.say(str(into))
 
         answer(split.to_dict(), as_json, show)
 
@@ -298,7 +297,6 @@ def calibrate_plan(
         interval: whether the half width of the 90% interval is meant.
         consistent: whether the standard error after least squares is meant.
         into: where to draw the curve.
-        as_json: whether to answer as JSON.
     """
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import exact_text
@@ -328,11 +326,10 @@ def calibrate_plan(
             _show_errors(calibrated.errors, plan)
             point = calibrated.point
             also = "" if calibrated.delta is None else f', delta = "{exact_text(calibrated.delta)}"'
-            out.print(f'\n[budget] zcdp = "{exact_text(calibrated.rho)}"{also}', markup=False)
-            out.print(
+            out.say(f'\n[budget] zcdp = "{exact_text(calibrated.rho)}"{also}')
+            out.say(
                 f"epsilon {words.number(point.epsilon)} at delta 1e-6; power "
-                f"{words.percent(point.power)} at level 5%\n",
-                markup=False,
+                f"{words.percent(point.power)} at level 5%\n"
             )
             table = columns(f"error of {calibrated.named}", "rho", "epsilon", "power", "")
             for at in calibrated.curve:
@@ -347,7 +344,7 @@ def calibrate_plan(
                 )
             out.print(table)
             if into is not None:
-                out.print(str(into), markup=False)
+                out.say(str(into))
 
         answer(calibrated.to_dict(), as_json, show)
 
@@ -412,7 +409,6 @@ def _weight(text: str) -> tuple[str, str]:
 
 
 def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False) -> None:
-    """The errors of a plan's tables, before any data."""
     shares: dict[tuple[str, str], Fraction] = {}
     for entry in plan.entries():
         name = (entry.query, entry.level)
@@ -442,15 +438,14 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
     if bounded:
         from neyman.accounting.optimality.table_gap import GAP
 
-        out.print("× least: " + GAP.format("this number of"), markup=False)
+        out.say("× least: " + GAP.format("this number of"))
     for error in tables:
         if error.threshold is not None and error.published_from is not None:
-            out.print(
+            out.say(
                 f"{error.name}: a key is published if its noisy number reaches "
                 f"{many(error.threshold, plan.unit.protects)}."
                 f" With {many(error.published_from, plan.unit.protects)}, a key is published with"
-                " probability 95% or more.",
-                markup=False,
+                " probability 95% or more."
             )
     ratios = [error for error in tables if error.by_rows]
     if not ratios:
@@ -485,7 +480,6 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 
 def _show_scenario(asked: Scenario, protects: str) -> None:
-    """Print the risk for some attributes, in a table and sentences."""
     from neyman.accounting.semantics import sentences as words
     from neyman.display.report.attribute_sections import belief_sentences, name, power_points
 
@@ -493,9 +487,9 @@ def _show_scenario(asked: Scenario, protects: str) -> None:
     for level, power in power_points(asked.power, asked.rho):
         table.add_row(words.percent(level, up=False), words.percent(power))
     tables = ", ".join(asked.tables) or "no table"
-    out.print(f"\nAbout one {protects}’s {name(asked)}, from {tables}:", markup=False)
+    out.say(f"\nAbout one {protects}’s {name(asked)}, from {tables}:")
     out.print(table)
-    out.print(f"rho {words.number(asked.rho.upper)}", markup=False)
+    out.say(f"rho {words.number(asked.rho.upper)}")
     said = words.concerning(
         asked.attributes,
         *power_points(asked.power, asked.rho)[1],
@@ -503,4 +497,4 @@ def _show_scenario(asked: Scenario, protects: str) -> None:
         within=asked.within,
     )
     for text in (said, *belief_sentences(asked, protects)):
-        out.print("\n" + text, markup=False)
+        out.say("\n" + text)

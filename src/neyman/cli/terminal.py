@@ -65,8 +65,12 @@ class _Paper:
         # Text is text: ":b:" in a key or in an address is no picture.
         return Paper(stderr=self._stderr, highlight=False, soft_wrap=True, emoji=False)
 
-    def print(self, *parts: object, end: str = "\n", markup: bool = True) -> None:
-        self.console.print(*parts, end=end, markup=markup)
+    def print(self, *parts: object, end: str = "\n") -> None:
+        self.console.print(*parts, end=end)
+
+    def say(self, text: str) -> None:
+        """Print a text in which nothing is markup."""
+        self.console.print(text, markup=False)
 
 
 out = _Paper()
@@ -152,7 +156,7 @@ def text_cell(text: str) -> Text:
 def warn(text: str) -> None:
     """Print a warning on stderr, before anything is done."""
     _errors.print("[bold yellow]Warning:[/] ", end="")
-    _errors.print(text, markup=False)
+    _errors.say(text)
 
 
 CHARGED = (
@@ -231,7 +235,6 @@ def failing(
     """Turn what goes wrong inside into one message and the exit code that it stands for.
 
     Args:
-        as_json: whether to print the message as JSON too.
         interrupted: the message after Ctrl-C or SIGTERM: what the command may have left behind.
     """
     with _terminable():
@@ -287,7 +290,7 @@ def failed(code: int, message: str, as_json: bool) -> NoReturn:
             _document(failure)
             sys.stdout.flush()
     _errors.print(f"[bold red]{CODES[code]}:[/] ", end="")
-    _errors.print(message, markup=False)
+    _errors.say(message)
     raise SystemExit(code)
 
 

@@ -1,7 +1,8 @@
 """The privacy budget of each dataset, stored durably, and what is refused.
 
 `Ledger` is the one entry point. `database` says what a store must do. `sqlite` and `postgres` are
-stores.
+stores. What a function here refuses, it refuses with a `LedgerError`; the functions of `rows` and
+what reads by them raise `Damage` for what a ledger does not write.
 """
 
 from neyman.extras import require

@@ -42,7 +42,6 @@ class Situation:
     """All that a reservation depends on, read in one go.
 
     Args:
-        terms: of the dataset.
         purses: those that it would be charged to.
         number: of the last event.
         head: that event's hash.
@@ -187,6 +186,5 @@ def _other_unit(dataset: str, now: Situation) -> str:
 
 
 def _label(dataset: str, holder: str, part: str = "") -> str:
-    """A purse's name in messages."""
     allocation = f", allocation {holder}" if holder else ""
     return f"{dataset}{allocation}{f', part {part}' if part else ''}"

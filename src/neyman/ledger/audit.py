@@ -37,11 +37,7 @@ class Audit:
     """What was found in a ledger.
 
     Args:
-        ledger: its id.
-        events: how many there are.
-        head: the hash of the last.
-        accounts: how many dataset versions are registered.
-        entries: how many spends there are.
+        head: the hash of the last event.
         problems: what is wrong; nothing, if the ledger stands.
     """
 

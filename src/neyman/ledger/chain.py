@@ -38,7 +38,6 @@ def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> s
     Args:
         number: its place, from 1.
         previous: the hash of the line before it, or `START`.
-        kind: what happened.
         what: its other fields; may bring its own ``when``.
     """
     event = {
@@ -89,9 +88,7 @@ class Checkpoint:
     number, the line with that hash.
 
     Args:
-        ledger: the ledger's random id.
-        events: how many events there were.
-        head: the hash of the last of them.
+        head: the hash of its last event.
     """
 
     ledger: str
@@ -118,11 +115,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """The checkpoint in a file.
-
-        Raises:
-            LedgerError: there is none.
-        """
+        """The checkpoint in a file."""
         try:
             return cls.parse(read_file(path, _MOST).decode("ascii"))
         except FileNotFoundError:
@@ -142,8 +135,6 @@ def write_checkpoint(
     """Put a checkpoint into a file, whole and durable, unless a later one of the ledger is there.
 
     Args:
-        path: the file.
-        checkpoint: what to write.
         wait: seconds to wait for a process that has locked the file's folder, at most.
 
     Raises:

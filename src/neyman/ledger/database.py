@@ -200,7 +200,6 @@ class Store(ABC):
         It ends with the process, and is no transaction: others read and write meanwhile.
 
         Args:
-            key: the plan, in any text.
             wait: seconds to wait for another process, at most.
 
         Raises:

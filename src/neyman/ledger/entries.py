@@ -36,11 +36,7 @@ def entries_of(db: Transaction, dataset: str, last: int | None = None) -> tuple[
 
 
 def entry_of(db: Transaction, number: int) -> Entry:
-    """One entry.
-
-    Raises:
-        LedgerError: there is none.
-    """
+    """One entry."""
     query = f"{_QUERY} WHERE e.id = ?"
     rows = typed_rows(db, _KINDS, query, number) if number <= MOST_ROWS else []
     if not rows:

@@ -115,7 +115,6 @@ class Writer:
         """An entry that is reading is released.
 
         Args:
-            entry: which.
             published: the entry whose files count for its key; this one, or an earlier one.
             hashes: SHA-256 of the published files by path.
             attempt: which has stored them.
@@ -146,7 +145,6 @@ def paged(
     """Rows in the order of the number that they begin with, a page at a time.
 
     Args:
-        db: where to ask.
         kinds: of the values of a row, of which the first is a number (see `typed`).
         query: for the rows above a number, as many as a page has.
         after: the first page is above it.
@@ -169,11 +167,7 @@ def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[
 
 
 def ledger_id(db: Transaction) -> str:
-    """The ledger's random id, which its first event has.
-
-    Raises:
-        Damage: that event is not there, or has none.
-    """
+    """The ledger's random id, which its first event has."""
     return typed_field(fields(one_row(db, (str,), _FIRST)[0]), "id", str)
 
 

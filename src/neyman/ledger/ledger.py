@@ -18,15 +18,15 @@ from neyman.former_names import former_arguments
 from neyman.ledger.accounts import account_of, admit, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
 from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of, write_checkpoint
-from neyman.ledger.database import VERSION, Reservation, Transaction
+from neyman.ledger.database import VERSION, Reservation, Store, Transaction
 from neyman.ledger.entries import entries_of, entry_of, hashes_of, meant, publisher_of
 from neyman.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
 from neyman.ledger.publication import count_steps, publish, steps_of
 from neyman.ledger.published_files import StoredFiles
 from neyman.ledger.records import Account, Entry, LedgerError
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field, typed_rows
+from neyman.ledger.sqlite.store import SQLiteFile
 from neyman.ledger.units import DELTA, MOST, UNIT
-from neyman.ledger.url import store_at
 from neyman.ledger.validation import (
     account_terms,
     allocation_terms,
@@ -73,7 +73,7 @@ class Ledger:
         wait: float = 30.0,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._store = store_at(url, check.between("wait", wait, 0.0, 86_400.0))
+        self._store = _store_at(url, check.between("wait", wait, 0.0, 86_400.0))
         self._checkpoint_path = None if checkpoint is None else Path(checkpoint).absolute()
 
     def __repr__(self) -> str:
@@ -617,3 +617,27 @@ def _refuse_behind(db: Transaction, checkpoint: Checkpoint, where: str) -> None:
     why = behind(db, checkpoint)
     if why:
         raise LedgerError(f"{why} (checkpoint {where})")
+
+
+def _store_at(url: str | os.PathLike[str], wait: float) -> Store:
+    """The store that a url names; nothing is opened."""
+    path = os.fspath(url)
+    if not isinstance(path, str) or not path or path == ":memory:" or not _encodes(path):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"url = {url!r} must be the path of a file, such as 'ledger.db'")
+    if path.startswith(("postgresql://", "postgres://")):
+        from neyman.ledger.postgres.store import PostgreSQL
+
+        return PostgreSQL(path, wait)
+    if "://" in path:
+        raise ValueError(
+            f"url begins with {path.partition('://')[0]!r}: supported are the path of a SQLite"
+            " file, such as 'ledger.db', and postgresql://..."
+        )
+    return SQLiteFile(Path(os.path.realpath(path)), wait)
+
+
+def _encodes(path: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False

@@ -32,7 +32,6 @@ def publish(
     away by the next.
 
     Args:
-        writing: makes transactions.
         asked: an entry that is reading, or its number.
         files: contents by path, checked here.
     """

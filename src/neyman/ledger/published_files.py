@@ -24,9 +24,6 @@ class StoredFiles(Mapping[str, bytes]):
     """The files of a release, read from the ledger when asked for, checked against their hashes.
 
     Args:
-        store: where they are.
-        entry: whose files.
-        attempt: the one that stored them.
         hashes: SHA-256 of each file by its path, as the chain has it; an attribute, too.
     """
 

@@ -25,11 +25,8 @@ class BudgetRefused(LedgerError):
     """The account does not hold what was asked.
 
     Args:
-        dataset: the account.
         currency: what it is counted in, or "delta" where that is what runs short.
-        requested: what was asked.
         left: what is left; ``difference`` is what is missing, ``requested - left``.
-        cap: what there was at first.
     """
 
     def __init__(
@@ -76,7 +73,6 @@ class Part:
     """What was spent in one of the disjoint parts that an account was declared with.
 
     Args:
-        name: of the part.
         spent: what was, on this part alone or on all the data, in the currency.
         spent_delta: the same for delta.
         entries: how many entries that was.

@@ -1,7 +1,8 @@
 """What is read from a ledger's tables, checked as it is read: only here is damage called damage.
 
 The rest of the ledger may rely on the types of what it gets from here. So an error of another kind
-is one of our own, and is never blamed on the file.
+is one of our own, and is never blamed on the file. Each function raises `Damage` for what a ledger
+does not write. A whole number has at most 62 bits.
 """
 
 from __future__ import annotations
@@ -36,11 +37,7 @@ def typed(row: tuple[Any, ...], kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
     """Return a row whose values are of these kinds.
 
     Args:
-        row: as the database gives it.
-        kinds: of each value: ``int`` (of at most 62 bits), ``str``, ``bytes``, or one ``| None``.
-
-    Raises:
-        Damage: a value is of another kind.
+        kinds: of each value: ``int``, ``str``, ``bytes``, or one ``| None``.
     """
     for place, (value, kind) in enumerate(zip(row, kinds, strict=True), 1):
         if not isinstance(value, kind) or _beyond(value):
@@ -58,11 +55,7 @@ def typed_rows(
 def one_row(
     db: Transaction, kinds: tuple[Kind, ...], query: str, *values: object
 ) -> tuple[Any, ...]:
-    """Return the only row of a query; see `typed`.
-
-    Raises:
-        Damage: there is none, or there are several.
-    """
+    """Return the only row of a query; see `typed`."""
     rows = typed_rows(db, kinds, query, *values)
     if len(rows) != 1:
         raise Damage(f"{len(rows)} rows where a ledger has one")
@@ -70,11 +63,7 @@ def one_row(
 
 
 def fields(line: str) -> dict[str, Any]:
-    """Return the fields of an event's line.
-
-    Raises:
-        Damage: the line is not a JSON object.
-    """
+    """Return the fields of an event's line."""
     content = json_value(line)
     if not isinstance(content, dict):
         raise Damage("an event is not a JSON object")
@@ -85,12 +74,7 @@ def typed_field(event: Mapping[str, Any], name: str, kind: Kind) -> Any:
     """Return a field of an event.
 
     Args:
-        event: from `fields`.
-        name: of the field.
-        kind: ``int`` (of at most 62 bits), ``str``, ``list``, ``dict``, or one ``| None``.
-
-    Raises:
-        Damage: the event does not have it, or it is of another kind.
+        kind: ``int``, ``str``, ``list``, ``dict``, or one ``| None``.
     """
     value = event.get(name)
     # JSON's true is an int to Python.
@@ -101,31 +85,19 @@ def typed_field(event: Mapping[str, Any], name: str, kind: Kind) -> Any:
 
 
 def fraction(event: Mapping[str, Any], name: str) -> Fraction:
-    """Return a field of an event that is a rational number, such as a charge.
-
-    Raises:
-        Damage: it is none.
-    """
+    """Return a field of an event that is a rational number, such as a charge."""
     return rational(typed_field(event, name, str))
 
 
 def rational(text: str) -> Fraction:
-    """Return the rational number that a text such as "1/3" says.
-
-    Raises:
-        Damage: it says none.
-    """
+    """Return the rational number that a text such as "1/3" says."""
     if not _RATIO.fullmatch(text) or not int(text.partition("/")[2]):
         raise Damage(f"an amount is {_shown(text)}")
     return Fraction(text)
 
 
 def texts(value: object) -> list[str]:
-    """Return a list of texts, from JSON text or as it came of it.
-
-    Raises:
-        Damage: it is none.
-    """
+    """Return a list of texts, from JSON text or as it came of it."""
     items = json_value(value) if isinstance(value, str) else value
     if not isinstance(items, list) or not _are_texts(cast(list[object], items)):
         raise Damage("a list of names is none")
@@ -133,11 +105,7 @@ def texts(value: object) -> list[str]:
 
 
 def hashes(event: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hash of each published file by its path, of an event that published them.
-
-    Raises:
-        Damage: it says none.
-    """
+    """Return the hash of each published file by its path, of an event that published them."""
     files = typed_field(event, "files", dict)
     if not _are_texts(files.values()):
         raise Damage("an event has a file whose hash is not a text")
@@ -145,11 +113,7 @@ def hashes(event: Mapping[str, Any]) -> dict[str, str]:
 
 
 def json_value(text: str) -> Any:
-    """Return what a JSON text holds.
-
-    Raises:
-        Damage: it is not JSON.
-    """
+    """Return what a JSON text holds."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

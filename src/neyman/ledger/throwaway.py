@@ -24,14 +24,6 @@ class Throwaway(Ledger):
     Within one process it refuses what is over the cap, as any ledger does. The next process starts
     with the full cap again, so nothing is guaranteed across sessions. Each receipt, answer, and
     report that it pays for says so.
-
-    Args:
-        cap: the largest total charge of each dataset, in the currency.
-        currency: "pure", "zcdp", "gdp", or "renyi:ORDER".
-        delta_cap: the largest total delta of each dataset, in [0, 1).
-
-    Raises:
-        ValueError, TypeError: a cap that no account can have.
     """
 
     throwaway = True

@@ -22,12 +22,7 @@ def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
     """Hold the turn of a plan on a ledger in a file: a lock on an empty file beside the ledger.
 
     Args:
-        ledger: the ledger's file.
-        key: the plan, in any text.
         wait: seconds to wait for another process, at most.
-
-    Raises:
-        LedgerError: another process still has the turn.
     """
     path = ledger.with_name(f".{ledger.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.run")
     deadline = time.monotonic() + wait

@@ -130,9 +130,6 @@ def same_terms(
     """Refuse other terms for what is registered already.
 
     Args:
-        what: the dataset or the allocation.
-        has: its terms.
-        asked: the terms that were asked for.
         unused: True if nothing was ever charged to the dataset, so that another name for the same
             data gives no second budget.
     """

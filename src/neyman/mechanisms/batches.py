@@ -59,10 +59,8 @@ class Batches(Iterator[Rows]):
     goes on with the next step, and a second pass is refused, because it is a second run.
 
     Args:
-        mechanism: the training run, whose privacy is accounted.
         rows: the actual number of rows.
         after: the number of steps that are over.
-        upcoming: the batches that follow.
     """
 
     def __init__(self, mechanism: Sampled, rows: int, after: int, upcoming: Iterator[Rows]) -> None:

@@ -110,7 +110,6 @@ class _Gaussian(LastIterate):
         """The square of mu, to `DIGITS` digits."""
 
     def losses(self) -> tuple[Composition, ...]:
-        """One Gaussian loss."""
         return (Composition.of([(GaussianLoss(float(self._precise())), 1)]),)
 
     def rho(self) -> Fraction:

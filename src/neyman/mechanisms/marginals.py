@@ -7,17 +7,9 @@ matrix of ones, that is the vector of whole numbers
 
     r_B = (tensor over i in B of (n_i I - J)) x_B,        x_B the marginal by B.
 
-How far a record moves r_B is in `neyman.mechanisms.marginals_sensitivity`.
-
-With noise of variance s_B^2 on each number of r_B, (1 / prod n_i) times its projection on vectors
-that sum to 0 along each attribute estimates part B, with variance s_B^2 / prod n_i^2 times
-prod (1 - 1/n_i) in each cell; and the marginal by A is the sum over B within A of part B, spread
-evenly over the cells of A: its parts are independent, and
-
-    variance of a cell of A
-        = sum over B within A of s_B^2 prod_B (n_i - 1) / n_i^3 prod_{A-B} 1 / n_i^2.
-
-Which s_B are best is chosen in `neyman.mechanisms.optimal_marginals`.
+The marginal by A is the sum over B within A of part B, spread evenly over the cells of A, and its
+parts are independent [MA-5]. How far a record moves r_B is in `marginals_sensitivity`, and which
+variances s_B^2 of the noise are best in `optimal_marginals`.
 
 Source: Xiao, He, Zhang, Kifer 2023 (residual planner); the whole numbers are ours.
 """

@@ -1,20 +1,11 @@
-"""How far one record can move the parts of marginals, all of them together.
+"""How far one record can move the parts of marginals, all of them together [MA-1].
 
-One record is a unit vector in a marginal, so in the part of B (`neyman.mechanisms.marginals`) it is
-the tensor over i in B of the vectors n_i e - 1. Their inner products are n_i (n_i - 1) for the same
-value and -n_i for two values. Hence the squared l2 norms of all shifts, in whole numbers:
-prod n_i (n_i - 1) for a record that is added or removed, and for one that is replaced by another
-which differs from it in the attributes D
-
-    2 (prod over B of n_i (n_i - 1)  -  prod over B - D of n_i (n_i - 1), over B and D of -n_i).
-
-Which D moves a weighted sum of parts most is a cut problem: with two values each, and parts of two
-attributes, a part moves just where one of its attributes changes. So nothing simple decides it.
-Tried are all D, but for exchanges of attributes that play the same role. The sum is a polynomial
-with one term for each set of attributes, so its values at all 2^d sets D come from sums over
-subsets, in d 2^d additions of floats; those D that could be the largest in spite of rounding are
-then compared in exact numbers. Only beyond 20 attributes without exchanges, the largest shifts of
-all parts are added up instead.
+Which attributes D of a replaced record move a weighted sum of parts most is a cut problem: with two
+values each, and parts of two attributes, a part moves just where one of its attributes changes. So
+all D are tried, but for exchanges of attributes that play the same role. The sum is a polynomial
+with one term for each set of attributes, so its values at all 2^d sets come in d 2^d additions of
+floats. Those that could be the largest in spite of rounding are compared in exact numbers [MA-3].
+Beyond 20 attributes without exchanges, the largest shifts of all parts are added up instead.
 """
 
 from __future__ import annotations
@@ -44,7 +35,6 @@ def shift_squared(part: Part, changed: Iterable[str] | None, sizes: Mapping[str,
         part: B.
         changed: the attributes in which the record and its replacement differ; None where it is
             added or removed.
-        sizes: by attribute how many values it has.
     """
     alone = math.prod(sizes[name] * (sizes[name] - 1) for name in part)
     if changed is None:
@@ -67,7 +57,6 @@ def largest(
     """The largest sum of precision * shift^2, and whether some change of a record reaches it.
 
     Args:
-        sizes: by attribute how many values it has.
         precisions: of the parts, exact, at least 0.
         neighboring: "add-remove" or "replace-one".
 
@@ -95,7 +84,6 @@ def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> lis
     """Replacements among which the worst one is, by exchanges alone; None where they are many.
 
     Args:
-        sizes: by attribute how many values it has.
         weights: of the parts; attributes that can be exchanged without changing them are alike.
     """
     classes = isomorphic(sizes, weights)

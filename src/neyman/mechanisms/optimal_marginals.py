@@ -1,26 +1,15 @@
 """The noise that marginals need least: chosen for all of them together, with a proof of how near.
 
-Written with a_B = prod n_i^2 / s_B^2, the precision of part B (`neyman.mechanisms.marginals`):
+With a_B = prod n_i^2 / s_B^2, the precision of part B (`neyman.mechanisms.marginals`), the variance
+of a cell of marginal A is the sum of c(A, B) / a_B over B within A. A change D of a record costs
+the sum of p_B(D) a_B, twice its rho. For weights mu of marginals and lambda of changes, each
+summing to 1, v = c^T mu, and q = p^T lambda, the largest variance times the largest cost is at
+least (sum over B of sqrt(v_B q_B))^2 for every unbiased Gaussian mechanism on linear answers. The
+precisions a_B = sqrt(v_B / q_B) make it tight [MA-6].
 
-- the variance of a cell of marginal A is the sum of c(A, B) / a_B over B within A;
-- a change D of a record costs the sum of p_B(D) a_B, twice its rho.
-
-So for weights mu of marginals and lambda of changes, each summing to 1, Cauchy and Schwarz give
-
-    (sum over A of mu_A variance_A) (sum over D of lambda_D cost_D)
-        >= (sum over B of sqrt(v_B q_B))^2,    v = c^T mu, q = p^T lambda,
-
-with equality at a_B = sqrt(v_B / q_B). The left side is at most the largest variance times the
-largest cost: the right side is a lower bound for every choice of noise, and its root is concave in
-mu and lambda. It is raised by multiplying mu_A by variance_A and lambda_D by cost_D, in proportion,
-until both sides agree within a tolerance. For a weighted sum of variances mu is fixed; under
-"add-remove" there is one change, and the first step is the answer.
-
-Nothing is lost by measuring parts: permuting the values of an attribute changes neither the
-workload nor the relation, so averaging over all permutations makes any unbiased Gaussian mechanism
-one whose covariance commutes with them, which is diagonal in the parts, and both the largest and
-the summed variance are convex. The bound therefore holds for every mechanism that adds Gaussian
-noise to linear answers.
+The root of that bound is concave in mu and lambda. It is raised by multiplying mu_A by variance_A
+and lambda_D by cost_D, in proportion, until both sides agree within a tolerance. For a weighted sum
+of variances mu is fixed; under "add-remove" there is one change, and the first step is the answer.
 
 Source: Xiao, He, Zhang, Kifer 2023 (the sum of variances in closed form; optimality).
 """
@@ -65,8 +54,6 @@ class Compared:
     """One marginal's error at rho = 1/2, by four ways to spend it; multiply by 1 / (2 rho).
 
     Args:
-        marginal: its attributes.
-        cells: how many cells it has.
         variance: of each cell, as chosen here.
         independent: with the same noise on each marginal of the workload, and nothing else.
         equal: the same, and then made consistent by least squares.
@@ -86,10 +73,8 @@ class MarginalStrategy:
     Made by `optimal_marginals`.
 
     Args:
-        sizes: by attribute how many values it has.
         weights: by marginal of the workload how much a cell's variance counts.
         objective: "total" or "largest".
-        neighboring: the relation.
         precisions: by part B a multiple of 1 / s_B^2, exact.
         lower: at rho = 1/2 no unbiased Gaussian mechanism has a smaller objective.
     """

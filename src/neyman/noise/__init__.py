@@ -85,18 +85,7 @@ def discrete_laplace(
 
     Args:
         scale: an int or Fraction in (0, 2^53].
-        size: how many draws, at least 0.
-        bits: the source of randomness; `SecureBits()` in a release.
-        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
-
-    Returns:
-        An int64 array of shape ``(size,)``: ``out`` where it was given.
-
-    Raises:
-        TypeError: for a scale that is not exact (a float), bits that are no `Bits`, or an ``out``
-            that is no array of int64.
-        ValueError: for a scale outside its range, a size that is not a whole number of at least 0,
-            or an ``out`` of another shape.
+        size, bits, out: as in `discrete_gaussian`, with the same result and errors.
 
     Source: Canonne, Kamath and Steinke (2020); Ghosh, Roughgarden and Sundararajan (2012).
     """
@@ -116,18 +105,7 @@ def rounded_gaussian(
 
     Args:
         sigma_squared: the variance before rounding, an int or Fraction in (0, (2^53 - 1)^2].
-        size: how many draws, at least 0.
-        bits: the source of randomness; `SecureBits()` in a release.
-        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
-
-    Returns:
-        An int64 array of shape ``(size,)``: ``out`` where it was given.
-
-    Raises:
-        TypeError: for a sigma_squared that is not exact (a float), bits that are no `Bits`, or an
-            ``out`` that is no array of int64.
-        ValueError: for a sigma_squared outside its range, a size that is not a whole number of at
-            least 0, or an ``out`` of another shape.
+        size, bits, out: as in `discrete_gaussian`, with the same result and errors.
 
     Source: inversion [NT-5] for small scales, and rejection [NT-6].
     """

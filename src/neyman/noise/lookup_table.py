@@ -1,19 +1,14 @@
 """Exact discrete Laplace and Gaussian noise of common scales: sixteen bits, one table look-up.
 
 A magnitude is found by inversion: with U a uniform real and F(k) = P(|X| <= k), |X| is the k with
-F(k-1) <= U < F(k). A draw is a function of the bits of U and of one bit for the sign, which are
-drawn only as far as they are needed, in three stages:
+F(k-1) <= U < F(k) [NT-1]. Bits of U, and one for the sign, are drawn in three stages:
 
 1. the sign and the first 15 bits of U. A *guide* has the answer for each of the 2^16 cells that one
    k fills altogether, which at sigma 10 are all but 0.15 percent;
 2. elsewhere the next 49 bits. U is then compared with thresholds that are known to be within a
-   slack of 2^64 F(k), by bisection among those that fall into its cell;
+   slack of 2^64 F(k), by bisection among those that fall into its cell [NT-2];
 3. where U lies within the slack of a threshold, or beyond the last of them (the infinite tail),
-   further bits, with F computed to as many bits as are at hand, until one answer is certain.
-
-Each stage answers only where every U that begins with the bits seen has the same |X|. So the result
-is a function of U and the sign, its law is exact whatever the precision of the tables, and the
-numbers of bits are a matter of speed alone.
+   further bits, with F computed to as many bits as are at hand, until one answer is certain [NT-4].
 """
 
 from __future__ import annotations

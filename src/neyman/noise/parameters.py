@@ -16,8 +16,6 @@ def positive_rational(name: str, value: object, most: int, beyond: str) -> Fract
     """``value`` as a fraction in ``(0, most]``.
 
     Args:
-        name: what the caller's argument is called.
-        value: what was given.
         most: the largest that is accepted.
         beyond: what goes wrong above that, for the message.
 

@@ -73,12 +73,7 @@ def draw_quantile(
     """Draw a point t of the grid with probability proportional to exp(-rate d(t)).
 
     Args:
-        values, counts, ends, level: as `runs` has them.
         rate: for one rank, a rational above 0.
-        bits: the source of randomness; `SecureBits()` in a release.
-
-    Returns:
-        The point, from the first to the last of the grid.
     """
     grid = runs(values, counts, ends, level)
     chosen = weighted_choice(
@@ -98,10 +93,6 @@ def draw_sorted_quantile(
 
     Args:
         values: all rows within ``ends``, rising, with ties.
-        ends, level, rate, bits: as `draw_quantile` has them.
-
-    Returns:
-        The point, from the first to the last of the grid.
     """
     cells: list[tuple[int, int]] = []
     reach = ((ends[1] - ends[0] + 1).bit_length() + FIRST_BITS) * 7 // 10  # above log 2 a bit

@@ -43,16 +43,6 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None =
 
     Args:
         scale: a rational in (0, 2^53].
-        size: how many draws.
-        bits: the source of randomness.
-        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
-
-    Returns:
-        An int64 array of shape ``(size,)``.
-
-    Raises:
-        TypeError: for a scale that is not an int or a Fraction.
-        ValueError: for a scale outside (0, 2^53].
 
     With m = max(1, floor(scale)), a magnitude u + m v splits into u uniform below m and kept with
     probability exp(-u / scale), and v geometric with ratio exp(-m / scale). A fair sign follows,
@@ -77,16 +67,6 @@ def discrete_gaussian(
 
     Args:
         sigma_squared: sigma^2, a rational in (0, (2^53 - 1)^2]. It is not quite the variance.
-        size: how many draws.
-        bits: the source of randomness.
-        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
-
-    Returns:
-        An int64 array of shape ``(size,)``.
-
-    Raises:
-        TypeError: for a sigma_squared that is not an int or a Fraction.
-        ValueError: for a sigma_squared outside its range.
 
     A discrete Laplace y of scale t = floor(sigma) + 1 is kept with probability
     exp(-(|y| - sigma^2 / t)^2 / (2 sigma^2)).
@@ -112,7 +92,6 @@ def one_sided(scale: Fraction, out: Lanes, bits: Bits) -> None:
     Args:
         scale: a rational in (0, 2^53].
         out: a one-dimensional int64 array.
-        bits: the source of randomness.
     """
     _collect(lambda n: _one_sided(scale, n, bits), out)
 
@@ -137,7 +116,6 @@ def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[
         low: lower bounds of 2^32 gamma, at least 0.
         high: upper bounds of it.
         exact: gamma itself, by lane.
-        bits: the source of randomness.
 
     exp(-gamma) = exp(-1)^whole exp(-rest) with whole = floor(low / 2^32) <= gamma: all of the
     first ``whole`` trials succeed exactly where a geometric variable is at least that.

@@ -29,8 +29,6 @@ def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
 
     Args:
         rate: the chance of heads, in [0, 1].
-        rows: number of coins.
-        bits: the source of randomness.
     """
     scaled = rate * (1 << LANE)
     first = math.floor(scaled)
@@ -53,9 +51,7 @@ def subset(rows: int, size: int, bits: Bits) -> Lanes:
     than half of the rows, those that are left out are drawn.
 
     Args:
-        rows: number of rows to draw from.
         size: number of rows to draw, at most ``rows``.
-        bits: the source of randomness.
     """
     if 2 * size > rows:
         mask = np.ones(rows, np.bool_)
@@ -75,10 +71,6 @@ def order(rows: int, bits: Bits) -> Lanes:
 
     Rows are sorted by independent 64-bit keys, which are drawn again if two agree: distinct keys
     have every order with the same chance.
-
-    Args:
-        rows: number of rows.
-        bits: the source of randomness.
     """
     while True:
         keys = bits.words(rows)

@@ -2,19 +2,12 @@
 
 The half line is cut into strips of 2^b, each about a hundredth of sigma wide, and a tail. One of
 2^15 equally probable cells picks a strip, fair bits pick a place x in it, and the place is accepted
-with probability
+with probability C w(x) / n, w(x) = exp(-x^2 / (2 sigma^2)), where n cells pick the strip. So the
+law is exact, whatever C and n are [NT-6]. A place is a whole number for the discrete Gaussian; for
+the rounded one it is a real number, of which bits are drawn only as far as they are needed.
 
-    C w(x) / n,    w(x) = exp(-x^2 / (2 sigma^2)),
-
-where n cells pick the strip, and C w <= n on all of it. So each place is drawn with probability
-proportional to w, exactly, whatever C and n are: they decide how many draws are repeated, about one
-in a hundred [NT-6]. A place is a whole number for the discrete Gaussian; for the rounded one it is
-a real number, of which bits are drawn only as far as they are needed.
-
-A uniform real V below C w(x) / n accepts. Its first 16 bits do for the 98 percent of draws where
-they lie below the least C w / n of the strip. For the others 30 bits are compared with bounds in
-integers, and where V lies between the bounds, more bits of V, of x, and of w, until one answer is
-certain [NT-7]. So the law is exact, and the numbers of bits are a matter of speed alone.
+The first 16 bits of a uniform real decide 98 percent of draws. For the others 30 bits, and then
+more, are compared with bounds in integers until one answer is certain [NT-7].
 """
 
 from __future__ import annotations
@@ -228,10 +221,8 @@ class Strips:
 
         Args:
             value: the first 64 bits of V.
-            count: n.
             taken: what of the exponent the proposal has already.
             x: the place, in units of 2^-fine; where it is real, its first bits.
-            bits: the source of randomness.
         """
         length, point = 64, self.fine
         tail = x >> point >= self.number << self.width

@@ -28,10 +28,6 @@ def weighted_choice(
         scores: whole numbers.
         points: whole numbers of at least 0, not all 0.
         rate: a rational above 0.
-        bits: the source of randomness.
-
-    Returns:
-        The index.
 
     Raises:
         ValueError: no point has a weight.
@@ -83,8 +79,6 @@ def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
 
     Args:
         rings: the last one has no points beyond; the first has a cell with the score 0 and a point.
-        rate: a rational above 0.
-        bits: the source of randomness.
 
     Returns:
         The number of the cell, over all rings.

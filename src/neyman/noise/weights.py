@@ -1,20 +1,14 @@
 """Certified probabilities of integer noise: P(|X| <= k).
 
 The law of `Weights` has P(X = x) proportional to exp(-a |x| - b x^2). With S(k) the sum of
-exp(-a j - b j^2) over j = 0, ..., k, and S without end,
+exp(-a j - b j^2) over j = 0, ..., k, and S without end, F(k) = P(|X| <= k) is
+(2 S(k) - 1) / (2 S - 1). `Weights.thresholds` gives all of them to 64 bits at once [NT-3];
+`Weights.place` compares one of them with a uniform real to as many bits as that takes [NT-4]. Both
+are integer arithmetic with an error that is known.
 
-    F(k) = P(|X| <= k) = (2 S(k) - 1) / (2 S - 1),
-
-because both signs of j > 0 count, and zero counts once. `Weights.thresholds` gives all of them to
-64 bits at once; `Weights.place` compares one of them with a uniform real to as many bits as that
-takes. Both are integer arithmetic with an error that is known.
-
-The law of `RoundedWeights` is that of round(Z), Z ~ N(0, sigma^2). With
-q = (2 k + 1)^2 / (8 sigma^2) it is
-
-    F(k) = erf(sqrt q) = sqrt(4 q / pi) e^-q (1 + 2 q / 3 + (2 q)^2 / (3 5) + ...),
-
-whose terms are all positive, in integers that are rounded down and up [NT-5].
+The law of `RoundedWeights` is that of round(Z), Z ~ N(0, sigma^2): F(k) = erf(sqrt q),
+q = (2 k + 1)^2 / (8 sigma^2), by a series of positive terms, in integers that are rounded down and
+up [NT-5].
 """
 
 from __future__ import annotations
@@ -132,12 +126,7 @@ class Weights:
         return None
 
     def _enclosed(self, precision: int) -> Iterator[tuple[int, int, int]]:
-        """Bounds of 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and of the rest [NT-4].
-
-        Weights follow from w(j+1) = w(j) r(j) and r(j+1) = r(j) s with r(0) = exp(-a - b) and
-        s = exp(-2 b): products of lower bounds are rounded down, of upper bounds up. Ratios do not
-        rise, so all that follows the last weight w(n) adds up to at most w(n) r(n) / (1 - r(n)).
-        """
+        """Bounds of 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and of the rest [NT-4]."""
         one = 1 << precision
         ratio_low, ratio_high = exponential(self.a + self.b, precision)
         step_low, step_high = exponential(2 * self.b, precision)

@@ -15,7 +15,6 @@ def replace_file(path: Path, content: bytes) -> None:
 
     Args:
         path: in an existing folder.
-        content: all of it.
 
     Raises:
         OSError: it cannot be written; the old content stays.

@@ -35,7 +35,6 @@ class PrivateFolder:
     """A folder of one process, and of nobody else.
 
     Args:
-        path: where it is.
         handle: its lock, or None where folders cannot be locked.
         process: the process that made it. A fork of it leaves the folder alone.
     """

@@ -17,7 +17,6 @@ def open_file(path: str | os.PathLike[str], *, links: bool = True) -> BufferedRe
     Opening a named pipe would wait for a writer, and reading a device may never end.
 
     Args:
-        path: where it is.
         links: whether a symbolic link in place of the file is followed.
 
     Raises:
@@ -48,7 +47,6 @@ def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES, *, links: bo
     """Read an ordinary file as a whole.
 
     Args:
-        path: where it is.
         most: the most bytes that it may have.
         links: whether a symbolic link in place of the file is followed.
 

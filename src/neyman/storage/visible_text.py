@@ -31,9 +31,6 @@ def escaped(text: str) -> str:
 
     A backslash before what would look the same is ``\\u005c``. So each ``\\u`` with four digits
     stands for one character, and all else for itself.
-
-    Args:
-        text: of a cell.
     """
     return _CONTROL.sub(_code, _MISTAKABLE.sub(_code, text))
 

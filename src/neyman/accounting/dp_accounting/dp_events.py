@@ -51,21 +51,13 @@ def described(event: Any, neighboring: Neighboring) -> Mechanism:
     raise UnsupportedEvent(event, f"{name} has no certified loss here; {advice}")
 
 
-def _no_op(event: Any, neighboring: Neighboring) -> Mechanism:
-    return Mechanism.nothing()
-
-
-def _non_private(event: Any, neighboring: Neighboring) -> Mechanism:
-    return NonPrivate()
-
-
 def _gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
-    sigma = _noise("noise_multiplier", event.noise_multiplier)
+    sigma = check.non_negative("noise_multiplier", event.noise_multiplier)
     return Gaussian(sigma, MOVES[neighboring]) if sigma else NonPrivate()
 
 
 def _laplace(event: Any, neighboring: Neighboring) -> Mechanism:
-    scale = _noise("noise_multiplier", event.noise_multiplier)
+    scale = check.non_negative("noise_multiplier", event.noise_multiplier)
     return Laplace(scale, MOVES[neighboring]) if scale else NonPrivate()
 
 
@@ -92,10 +84,6 @@ def _discrete_gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
     if event.dimension == 1:
         return DiscreteGaussian(sigma, math.floor(norm))
     return DiscreteGaussian(sigma, squared_norm=math.floor(norm**2))
-
-
-def _exponential(event: Any, neighboring: Neighboring) -> Mechanism:
-    return ExponentialMechanism(check.exact("epsilon", event.epsilon))
 
 
 def _permute_and_flip(event: Any, neighboring: Neighboring) -> Mechanism:
@@ -165,21 +153,13 @@ def _mixture(event: Any, neighboring: Neighboring) -> Mechanism:
             "a mixture of Gaussians is told by its pair with and without the "
             'record; ask with neighboring="add-remove"',
         )
-    sigma = _noise("standard_deviation", event.standard_deviation)
+    sigma = check.non_negative("standard_deviation", event.standard_deviation)
     if sigma:
         return GaussianMixture(sigma, event.sensitivities, event.sampling_probs)
     checked = GaussianMixture(1.0, event.sensitivities, event.sampling_probs)
     pairs = zip(checked.sensitivities, checked.probabilities, strict=True)
     moved = min(math.fsum(float(p) for c, p in pairs if c), 1.0)
     return NonPrivate(moved, "any" if moved in (0.0, 1.0) else neighboring)
-
-
-def _composed(event: Any, neighboring: Neighboring) -> Mechanism:
-    return Composed.of([(described(e, neighboring), 1) for e in event.events])
-
-
-def _self_composed(event: Any, neighboring: Neighboring) -> Mechanism:
-    return described(event.event, neighboring) * check.integer("count", event.count)
 
 
 def _best_of_runs(event: Any, neighboring: Neighboring) -> Mechanism:
@@ -242,7 +222,6 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _revealed(rate: float | Fraction, neighboring: Neighboring) -> Mechanism:
-    """All is revealed with this probability."""
     return NonPrivate(rate, "any" if rate in (0, 1) else neighboring)
 
 
@@ -276,7 +255,7 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
         raise ValueError(f"dataset_size = {n} must be at most {MOST_COUNT:g}")
     rate = float(probability("sampling_probability", event.sampling_probability))
     limit = check.integer("truncated_batch_size", event.truncated_batch_size)
-    sigma = _noise("noise_multiplier", event.noise_multiplier)
+    sigma = check.non_negative("noise_multiplier", event.noise_multiplier)
     if not limit or not rate:
         return Mechanism.nothing()
 
@@ -293,7 +272,7 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
     some = min(_tail(limit, n - 1, rate)[0], full)
     parts = [(1 - full, used(rate, 1)), (full - some, used(rate, 2))]
     if some:
-        mean = _up(limit / n * (_tail(limit + 1, n, rate)[1] / some) * (1 + 1e-15))
+        mean = limit / n * (_tail(limit + 1, n, rate)[1] / some) * (1 + 1e-15) * (1 + 1e-15)
         parts.append((some, used(max(min(mean, rate), LEAST_SHARE), 2)))
     positive = tuple((max(p, LEAST_SHARE), m) for p, m in parts if p > 0)
     return positive[0][1] if len(positive) == 1 else Choice(positive)
@@ -308,10 +287,6 @@ def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
     if not mass > DROWNED:
         return 0.0, 1.0 if math.isnan(mass) else 2 * DROWNED
     return mass * (1 - SLACK), min(mass * (1 + SLACK), 1.0)
-
-
-def _up(x: float) -> float:
-    return x * (1 + 1e-15)
 
 
 def _integer_share(share: float) -> tuple[int, int]:
@@ -337,35 +312,36 @@ def _tree(event: Any, neighboring: Neighboring) -> Mechanism:
     if not steps:
         raise ValueError(f"step_counts = {event.step_counts!r} must have at least one tree")
     depth = max(steps).bit_length()
-    sigma = _noise("noise_multiplier", event.noise_multiplier)
+    sigma = check.non_negative("noise_multiplier", event.noise_multiplier)
     if not depth:
         return Mechanism.nothing()
     return Gaussian(sigma, MOVES[neighboring]) * depth if sigma else NonPrivate()
 
 
-def _noise(name: str, value: object) -> float:
-    """The size of the noise; 0 hides nothing."""
-    return check.non_negative(name, value)
-
-
 READERS: dict[str, Reader] = {
-    "ComposedDpEvent": _composed,
+    "ComposedDpEvent": lambda event, relation: Composed.of(
+        [(described(e, relation), 1) for e in event.events]
+    ),
     "DiscreteGaussianDpEvent": _discrete_gaussian,
     "DiscreteLaplaceDpEvent": _discrete_laplace,
     "EpsilonDeltaDpEvent": _epsilon_delta,
-    "ExponentialMechanismDpEvent": _exponential,
+    "ExponentialMechanismDpEvent": lambda event, _: ExponentialMechanism(
+        check.exact("epsilon", event.epsilon)
+    ),
     "GaussianDpEvent": _gaussian,
     "LaplaceDpEvent": _laplace,
     "MixtureOfGaussiansDpEvent": _mixture,
-    "NoOpDpEvent": _no_op,
-    "NonPrivateDpEvent": _non_private,
+    "NoOpDpEvent": lambda event, relation: Mechanism.nothing(),
+    "NonPrivateDpEvent": lambda event, relation: NonPrivate(),
     "PermuteAndFlipDpEvent": _permute_and_flip,
     "PoissonSampledDpEvent": _poisson,
     "RandomAllocationDpEvent": _allocation,
     "RandomizedResponseDpEvent": _response,
     "RepeatAndSelectDpEvent": _best_of_runs,
     "SampledWithoutReplacementDpEvent": _without_replacement,
-    "SelfComposedDpEvent": _self_composed,
+    "SelfComposedDpEvent": lambda event, relation: (
+        described(event.event, relation) * check.integer("count", event.count)
+    ),
     "SingleEpochTreeAggregationDpEvent": _tree,
     "TruncatedSubsampledGaussianDpEvent": _truncated,
 }

@@ -1,7 +1,8 @@
 """Conversions of Renyi and zCDP guarantees to (epsilon, delta), by name: what each theorem proves.
 
 They stand beside what the library gives anyway, to compare with: `optimal` is the curve, which no
-conversion of the same guarantee undercuts.
+conversion of the same guarantee undercuts. ``rho`` and ``epsilon`` are at least 0, ``order`` is
+above 1, and ``delta`` is in (0, 1). Upper ends are safe.
 """
 
 from __future__ import annotations
@@ -28,13 +29,6 @@ def bun_steinke(rho: Number, delta: Number) -> Bound:
 
     It is also `mironov` with a rho for epsilon, at the best real order a = 1 + sqrt(ln(1/delta) /
     rho).
-
-    Args:
-        rho: at least 0.
-        delta: in (0, 1).
-
-    Returns:
-        epsilon, upper is safe.
 
     Source: Bun and Steinke 2016, proposition 1.3.
     """
@@ -85,14 +79,6 @@ def subgaussian_loss(rho: Number) -> Bound:
 def mironov(order: Number, epsilon: Number, delta: Number) -> Bound:
     """(order, epsilon)-Renyi DP to (epsilon', delta): epsilon' = epsilon + ln(1/delta)/(order - 1).
 
-    Args:
-        order: above 1.
-        epsilon: at least 0.
-        delta: in (0, 1).
-
-    Returns:
-        epsilon', upper is safe.
-
     Source: Mironov 2017, proposition 3.
     """
     a, e, far = _order(order), _bound("epsilon", epsilon), _log_inverse(delta)
@@ -106,14 +92,6 @@ def canonne_kamath_steinke(order: Number, epsilon: Number, delta: Number) -> Bou
     negative: the best that follows from one order in one direction, but for the outcomes that a
     test leaves.
 
-    Args:
-        order: above 1.
-        epsilon: at least 0.
-        delta: in (0, 1).
-
-    Returns:
-        epsilon', upper is safe.
-
     Source: Canonne, Kamath and Steinke 2020, proposition 12.
     """
     a, e, far = _order(order), _bound("epsilon", epsilon), _log_inverse(delta)
@@ -126,13 +104,6 @@ def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
     """Rho-zCDP to (epsilon, delta): `canonne_kamath_steinke` with a rho, at the best real order a.
 
     This is the conversion of the 2020 Census's published privacy-loss certificates.
-
-    Args:
-        rho: at least 0.
-        delta: in (0, 1).
-
-    Returns:
-        epsilon, the least over orders; upper is safe.
 
     Source: Canonne, Kamath and Steinke 2020, corollary 13.
     """
@@ -221,7 +192,6 @@ def _bound(name: str, value: Number) -> Fraction:
 
 
 def _log_inverse(delta: Number) -> float:
-    """ln(1/delta)."""
     exact = check.exact("delta", delta)
     if not 0 < exact < 1:
         raise ValueError(f"delta = {delta!r} must be above 0 and below 1")

@@ -55,7 +55,6 @@ class Guarantee:
         """Return the closed forms of a budget.
 
         Args:
-            budget: a curve, a mechanism, or another budget.
             steps: 2 where replacing one record takes two steps of the budget's relation.
 
         Raises:

@@ -1,36 +1,11 @@
 """Methods that bound an error from below: what a guarantee's closed forms say of an estimator.
 
-**Two points.** An estimator errs that must tell two parameters apart, if f does not let it.
-For laws P and Q of one record, TV apart, a maximal coupling of n records changes K ~ Bin(n, TV) of
-them. The joint laws of sample and output are mixtures over K, and the affinity is jointly concave,
-so parameters that are 2 d apart cost a squared error of at least d^2 E[B(f_K)] [OP-4]. Assouad's
-method adds such bounds over coordinates [OP-5].
-
-**Van Trees' inequality.** A Bayes risk is at least 1 / (mean information + that of the prior).
-The information that a private output has about a parameter is at most n I, and at most
-n^2 (E|s|)^2 chi-square, s the score of one record [OP-9]. The prior on [-B, B] has the density
-cos^2(pi t / 2 B) / B and the information pi^2 / B^2.
-
-**Packing and Fano.** Many datasets are near each other, with answers that are far apart.
-In the ball of radius 1 in d dimensions lie M >= e^d points that are 1/e apart. Records are at 0 but
-for a share t, which is at one of these points. If at most D records differ, then the least of the
-M success probabilities p satisfies (M - 1) level_D(p) + p <= 1, level_D(p) the least level at which
-a test of f_D has power p [OP-11]. Under rho-zCDP Fano's inequality gives
-p <= (D^2 rho + log 2) / log M [OP-12].
-
-**Local reports.** What one report of the local model says about a parameter is bounded.
-A report of a bit is a garbling of the pair that the curve allows, so its information about a mean
-theta in [-1, 1] is at most (1 - B(f)) / (1 - c theta^2), c = tanh^2(eps/2) for a pure epsilon and
-else 1 [OP-15]. A report of one of k categories has at uniform shares an information whose trace is
-at most k V, V the largest variance of k numbers of mean 1 and ratio e^epsilon [OP-16]. The prior of
-the shares is a Dirichlet law.
-
-**One moved record.** The sampling error of a conjugate prior, plus what privacy adds to it.
-Records fall into k categories with a Dirichlet prior, and the output depends on the parameter
-through the data alone. So the Bayes risk is exactly the risk without privacy, plus the error of the
-output as an estimate of the posterior mean m(x) [OP-6]. Relabeling a dataset as the one with a
-record moved from category a to b leaves the law of the output alone, and moves m_a - m_b. Cauchy
-and Schwarz bound the second term by the chi-square divergence of the relabeled joint law [OP-7].
+Two points that f does not let a release tell apart [OP-4], and Assouad's sum of such bounds [OP-5].
+The information of a private output, for van Trees' inequality with the prior on [-B, B] of density
+cos^2(pi t / 2 B) / B and information pi^2 / B^2 [OP-9]. Packing [OP-11] and Fano's inequality
+[OP-12] for many datasets near each other. What one local report says of a parameter [OP-15, OP-16].
+The Bayes risk under a conjugate prior, which is that without privacy plus what one moved record
+adds [OP-6, OP-7].
 """
 
 from __future__ import annotations
@@ -91,7 +66,6 @@ def best_pair(
 
     Args:
         guarantee: of one replaced record.
-        n: number of records.
         gain: half the distance of the parameters, squared, or a sum of such squares.
         distance: the total variation of two records.
         most: the largest d.

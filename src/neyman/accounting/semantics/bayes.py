@@ -1,21 +1,15 @@
 """What an attacker comes to believe: the posterior against the one without the person's record.
 
-The attacker holds a prior over whole datasets, sees the output and updates. His posterior for what
-a person's record is, is compared with the one they would hold had the record been replaced, before
-the release, by a draw from what the rest of the data predicts for it. That counterfactual keeps
-whatever can be learned about the person from others; only what the record itself gave away makes
-the two differ.
+The attacker holds a prior over whole datasets, sees the output, and updates. Their posterior for
+what a person's record is, is compared with the one they would hold had the record been replaced,
+before the release, by a draw from what the rest of the data predicts for it [PO-1]. That keeps
+whatever can be learned about the person from others. With A and B the laws of the output in both
+worlds, the ratio of the posteriors is dA/dB, and
 
-In the world in which the record is what it is, let A be the law of the output and B its law in the
-counterfactual. The ratio of the posteriors is dA/dB, and A and B are mixtures, with the same
-weights, of laws that differ in one record. So A(S) <= e^h B(S) + delta(h) for every event S and
-every h, and with S = {dA/dB > e^eps}, where B(S) <= e^-eps A(S),
+    A(dA/dB > e^eps) <= inf over h < eps of delta(h) / (1 - e^{h - eps}) =: tail(eps) [PO-2].
 
-    A(S) <= inf over h < eps of delta(h) / (1 - e^{h - eps}) =: tail(eps),
-
-the conjugate of which is pbdp: sup { power : power > e^eps level }. Source: Kifer, Abowd et al.
-2022, section 7; that the curve itself bounds the posteriors of an uncertain attacker, so that no
-Renyi order does better, is our own short proof [PO-3, PO-7].
+Source: Kifer, Abowd et al. 2022, section 7; that the curve itself bounds the posteriors of an
+uncertain attacker, so that no Renyi order does better, is our own short proof [PO-3, PO-7].
 """
 
 from __future__ import annotations
@@ -168,7 +162,7 @@ def posterior_ratios(
     f = _removal(guarantee) if counterfactual == "no-record" else _replacement(guarantee)
     with question_meter(MOST_BATCHES):  # one question: its searches share their engines
         if attacker == "arbitrary-prior" and counterfactual != "predicted-record":
-            return two_factors(lambda at: _predicted(f, at, attacker), exact, _largest(f))
+            return two_factors(lambda at: _predicted(f, at, attacker), exact, f.exact_pure())
         return _predicted(f.group(2) if counterfactual == "no-record" else f, exact, attacker)
 
 
@@ -181,22 +175,17 @@ def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bou
     return _predicted(f, epsilons, "arbitrary-prior")
 
 
-def _largest(f: Tradeoff) -> float | Fraction:
-    """The largest loss of all ordered pairs."""
-    return max(math.inf if c.infinite else c.supremum for c in _directions(f))
-
-
 def _predicted(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[Bound]:
     """The answers where the record is replaced by what the rest predicts."""
     if attacker == "true-record":
         # What the record is as a whole has one law; no two directions mix [PO-4].
-        tails = _curve_tails(f, exact, [(c,) for c in _directions(f)])
+        tails = _curve_tails(f, exact, [(c,) for c in f.directions])
         method = f.method
-    elif any(c.infinite for c in _directions(f)) or not _bare(f):
-        tails, method = _curve_tails(f, exact, [_directions(f)]), f.method
+    elif any(c.infinite for c in f.directions) or not _bare(f):
+        tails, method = _curve_tails(f, exact, [f.directions]), f.method
     else:
-        tails, method = _chernoff(_directions(f), exact), "Renyi divergences of every order"
-    top = _largest(f)
+        tails, method = _chernoff(f.directions, exact), "Renyi divergences of every order"
+    top = f.exact_pure()
     tails = [t if top > e else (-math.inf, -math.inf) for t, e in zip(tails, exact, strict=True)]
     if attacker == "knows-the-rest":
         less = [(float(e) * (1 - 2 * UNIT), float(e) * (1 + 2 * UNIT)) for e in exact]
@@ -248,7 +237,7 @@ def posterior_chance(
     slack = Fraction(8 * UNIT) * (1 + near) if q > p else Fraction(0)
     f = _replacement(guarantee)
     ends = [max(near - slack, Fraction(0)), near + slack]
-    (_, high), (low, _) = _curve_tails(f, ends, [_directions(f)])
+    (_, high), (low, _) = _curve_tails(f, ends, [f.directions])
     share = exact_log(p / q)
     size = 8 * UNIT * (1 + abs(share))
     return _probability(f, (low + share - size, high + share + size), f.method)
@@ -279,13 +268,6 @@ def _removal(guarantee: Tradeoff | Described) -> Tradeoff:
     return f
 
 
-def _directions(f: Tradeoff) -> tuple[Composition, ...]:
-    """Every ordered pair; the curve of one order (f-DP by its points) bounds all as it is."""
-    if f.ordered:
-        return f.alternatives
-    return tuple(dict.fromkeys(c for a in f.alternatives for c in (a, a.reverse())))
-
-
 def _bare(f: Tradeoff) -> bool:
     """Whether some of it is known by its divergences alone."""
     return any(isinstance(loss, RenyiBound) for c in f.alternatives for loss, _ in c.parts)
@@ -297,7 +279,6 @@ def _exact_epsilon(epsilon: float | Fraction) -> Fraction:
 
 
 def _probability(f: Tradeoff, logs: Interval, method: str) -> Bound:
-    """A probability from bounds on its logarithm."""
     high = exp_up(logs[1])
     said = [source for source in f.sources if source not in method]
     return Bound(min(exp_down(logs[0]), high), high, "upper", "; ".join([*said, method]))
@@ -371,11 +352,7 @@ def _beneath(
     """Lower bounds on log tail: delta is convex in u = e^{h - eps}, so it lies above its chords
     continued.
 
-    Sought is the largest x with delta(u) >= x (1 - u) for all u < 1. Around the place b of the
-    minimum, a < b < c: left of a and right of c the chords of [a, b] and [b, c] continued are
-    above that line if they are at a and at c and the first falls at least (or delta(a) >= x), the
-    second at most, as fast as it. On [a, b] the chord of [b, c] continued is below delta, and a
-    ratio of two linear functions is least at an end; so on [b, c] [PO-8].
+    The largest x is sought with delta(u) >= x (1 - u) for all u < 1 [PO-8].
     """
     e, b = epsilons[:, None], places[:, None]
     h = np.stack([b - WIDTHS, b + 0 * WIDTHS, np.minimum(b + WIDTHS, (b + e) / 2)])

@@ -536,9 +536,6 @@ def within_limit(
 
     Args:
         budget: one that admits the mechanism; None proves nothing.
-        question: as for `PlanBudget.limit`.
-        bound: of the mechanism.
-        at: as for `PlanBudget.limit`.
     """
     limit = None if budget is None else budget.limit(question, at)
     # Outcomes of infinite loss leave no finite rho.

@@ -1,13 +1,9 @@
 """Which world without the person's record the posterior is compared with.
 
 The predicted record leaves the output's marginal law P_0 as it is. A default record, or no record,
-changes it to P_i. Then the ratio of posteriors has two factors,
-
-    R = (A_r / B_r) (P_i / P_0),
-
-each of them a ratio of mixtures of neighbors with equal weights. R > e^eps needs A_r / B_r > e^h or
-P_i / P_0 > e^{eps - h}, for every h. With the record drawn from the prior that has probability at
-most tail(h) + e^{h - eps} tail(eps - h) [PO-11].
+changes it to P_i. Then the ratio of posteriors has a second factor P_i / P_0, which is a ratio of
+mixtures of neighbors, too: it exceeds e^eps with probability at most
+tail(h) + e^{h - eps} tail(eps - h), for every h [PO-11].
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 No rounded number in them favors the release: the convention, and the numbers themselves, are in
 `digits`, whose functions stand here too, so that a page needs one import.
+
+Arguments mean the same everywhere. ``level`` is a false positive rate: the probability that a test
+confirms a false claim, in (0, 1). ``power`` is an upper bound of the probability that it confirms a
+true one, in [level, 1]. ``prior`` is the probability of the claim before the test, in [0, 1].
+``probability`` and ``delta`` are upper bounds in [0, 1]; ``epsilon`` is one of at least 0.
+``subject`` is whom the claim is about, ``within`` a place that is known, such as "block group", and
+``change`` how neighbors differ, from `change`. A number out of its range raises a ValueError.
 """
 
 from __future__ import annotations
@@ -48,10 +55,6 @@ def power(
     To confirm a claim is to report it as true. Each sentence holds for each claim separately.
 
     Args:
-        level: false positive rate: probability of confirming a false claim, in (0, 1).
-        power: upper bound of the true positive rate: probability of confirming a true claim, in
-            [level, 1].
-        subject: whom the claim is about.
         neighboring: "add-remove" for claims that someone is in the data, else claims about a
             record.
 
@@ -59,9 +62,6 @@ def power(
         For .05 and .25: "An attacker who wrongly confirms a false claim about a person 5% of the
         time can correctly confirm a true claim at most 25% of the time. Guessing would confirm it
         5% of the time." The power is rounded up, by less than a tenth of itself.
-
-    Raises:
-        ValueError: a number is out of its range.
     """
     if neighboring == "add-remove":
         return membership(level, power, subject)
@@ -80,11 +80,7 @@ _power = power  # for where an argument has its name
 def membership(level: Numeric, power: Numeric, subject: str = "person") -> str:
     """Return the same for claims that a given subject is in the data (add-remove neighbors).
 
-    Args:
-        level: probability of reporting an absent subject as present, in (0, 1).
-        power: upper bound of the probability of reporting a present subject, in [level, 1], in
-            both orders of the neighbors, as a trade-off curve bounds it.
-        subject: whom the claim is about.
+    ``power`` bounds both orders of the neighbors, as a trade-off curve does.
     """
     what = _test(
         level,
@@ -100,8 +96,6 @@ def training(level: Numeric, power: Numeric, sees: str = "every training step") 
     """Return the same for membership inference against a training run (add-remove neighbors).
 
     Args:
-        level: probability of flagging a non-member, in (0, 1).
-        power: upper bound of the probability of flagging a training record, in [level, 1].
         sees: what the attacker sees: "every training step" or "only the final model".
     """
     return _test(
@@ -154,9 +148,6 @@ def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = T
     """Return how often a positive result of that test is correct, for a prior.
 
     Args:
-        level: probability that the test confirms a false claim, in (0, 1).
-        power: upper bound of the probability that it confirms a true one, in [level, 1].
-        prior: probability of the claim before the test, in [0, 1].
         capital: begin with a capital letter.
 
     Returns:
@@ -224,12 +215,8 @@ def concerning(
     """Return what an attacker can confirm about certain attributes of one person alone.
 
     Args:
-        attributes: their names, at least one, such as ["race"].
-        level: probability that the test confirms a false claim, in (0, 1).
-        power: upper bound of the probability that it confirms a true one, for the queries that
-            these attributes can change.
-        subject: whom the claim is about.
-        within: a place that is known, such as "block group".
+        attributes: their names, at least one, such as ["race"]; ``power`` is for the queries that
+            they can change.
 
     Returns:
         For ["race"], .05 and .25: "An attacker who wrongly confirms a false claim about a person’s
@@ -254,11 +241,7 @@ def group(size: int, level: Numeric, power: Numeric, subject: str = "person") ->
     """Return what an attacker can confirm about several people together.
 
     Args:
-        size: how many, at least 2.
-        level: probability that the test confirms a false claim, in (0, 1).
-        power: upper bound of the probability that it confirms a true one, of the curve for groups
-            of this size.
-        subject: who they are, in the singular.
+        size: how many, at least 2; ``power`` is of the curve for groups of this size.
     """
     people = f"{check.integer('size', size, 2):,} {plural(subject)}"
     return (
@@ -283,10 +266,7 @@ def belief_sentence(
     Args:
         attacker: "knows-the-rest", "true-record" or "arbitrary-prior".
         epsilon: logarithm of the factor, at least 0 and finite; the factor is rounded up.
-        probability: upper bound of the probability of exceeding it; rounded up.
-        subject: whom it is about.
         about: what of them: "record", or an attribute where the bound is that of a scenario.
-        within: a place that is known, such as "block group".
 
     Returns:
         For "arbitrary-prior", 3 and .004: "With probability at most 0.4%, an attacker’s belief in a
@@ -361,13 +341,7 @@ def belief(prior: Numeric, posterior: Numeric, probability: Numeric) -> str:
 
 
 def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
-    """Return probabilistically bounded DP in one line.
-
-    Args:
-        epsilon: at least 0 and finite.
-        delta: upper bound, from ``Tradeoff.pbdp``, in [0, 1].
-        change: how neighbors differ, from `change`.
-    """
+    """Return probabilistically bounded DP in one line; ``epsilon`` is finite."""
     factor, d = factor_of(_finite("epsilon", epsilon)), proportion("delta", delta)
     what = f"more than {factor} times as likely as {change}"
     if d == 0:
@@ -389,13 +363,7 @@ def _share(x: Fraction) -> str:
 
 
 def epsilon(epsilon: Numeric, delta: Numeric, change: str) -> str:
-    """(epsilon, delta) in one line: the factor e^epsilon, and what is left over.
-
-    Args:
-        epsilon: upper bound, at least 0, possibly infinite.
-        delta: in [0, 1].
-        change: how neighbors differ, from `change`.
-    """
+    """(epsilon, delta) in one line: the factor e^epsilon, and what is left over."""
     e = value("epsilon", epsilon)
     d = proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or d == 1:
@@ -465,11 +433,6 @@ def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> st
 
     By its own curve, a posterior exceeds its counterfactual by more than e^{epsilon + x} with a
     probability of at most delta / (1 - e^-x); x is log 2 here.
-
-    Args:
-        epsilon: upper bound, at least 0, possibly infinite.
-        delta: in [0, 1].
-        subject: whom it is about.
     """
     e, d = value("epsilon", epsilon), proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or 2 * d >= 1:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
-from typing import TypeVar, overload
+from typing import overload
 
 from neyman.numerics import check
 
+
 # Floats in, a float out; fractions in, the exact fraction out (which `words` rounds by itself).
-Number = TypeVar("Number", float, Fraction)
-
-
 @overload
 def positive_predictive_value(power: Fraction, level: Fraction, prior: Fraction) -> Fraction: ...
 @overload
@@ -50,48 +47,3 @@ def positive_predictive_value(
     answer = true / confirmed
     numbers = (power, level, prior)
     return answer if all(isinstance(x, Fraction) for x in numbers) else float(answer)
-
-
-def likelihood_ratio(power: Number, level: Number) -> Number | float:
-    """The factor by which a positive test multiplies the odds of a claim: power / level.
-
-    Args:
-        power: probability that the test confirms a true claim, in [0, 1].
-        level: probability that it confirms a false one, in [0, 1].
-
-    Returns:
-        A ratio of at least 0; infinity at level 0. An upper bound of the power gives an upper
-        bound, the safe side.
-
-    Raises:
-        ValueError: an argument is outside [0, 1], or both are 0.
-    """
-    check.probability("power", power)
-    check.probability("level", level)
-    if level == 0:
-        if power == 0:
-            raise ValueError(
-                "power = 0 and level = 0: such a test never confirms a claim; give a level above 0"
-            )
-        return math.inf
-    return power / level
-
-
-def posterior_odds(power: Number, level: Number, odds: Number) -> Number | float:
-    """The odds of a claim once a test has confirmed it: odds * power / level.
-
-    Args:
-        power: probability that the test confirms a true claim, in [0, 1].
-        level: probability that it confirms a false one, in [0, 1].
-        odds: odds of the claim before the test, prior / (1 - prior), finite and at least 0.
-
-    Returns:
-        Odds, possibly infinite; 0 where ``odds`` is 0. An upper bound of the power gives an upper
-        bound, the safe side.
-
-    Raises:
-        ValueError: an argument is out of range, or ``power`` and ``level`` are both 0.
-    """
-    check.non_negative("odds", odds)
-    ratio = likelihood_ratio(power, level)
-    return odds if odds == 0 else odds * ratio

@@ -10,7 +10,6 @@ def one_row_each(subject: str, column: str | None) -> str:
     """Return the sentence for a guarantee that takes each row to be another unit.
 
     Args:
-        subject: what one privacy unit is, such as "household".
         column: the column that names the unit, or None.
 
     Returns:
@@ -25,7 +24,6 @@ def rows_not_stated(subject: str, column: str | None, *, rows_given: bool) -> st
     """Return the warning for a plan that neither names its unit nor states how many rows one has.
 
     Args:
-        subject, column: as for `one_row_each`.
         rows_given: True if the plan states ``rows``.
 
     Returns:
@@ -42,12 +40,7 @@ def rows_not_stated(subject: str, column: str | None, *, rows_given: bool) -> st
 
 
 def disjoint_parts(dataset: str, subject: str) -> str:
-    """Return the sentence for a dataset with parts.
-
-    Args:
-        dataset: its name.
-        subject: what one privacy unit is, such as "person".
-    """
+    """Return the sentence for a dataset with parts."""
     return (
         f"Nothing checks that the parts of {dataset} are disjoint. If two parts contain the same"
         f" {subject}, the risks of their releases add up. The custodian is responsible for that."
@@ -55,11 +48,7 @@ def disjoint_parts(dataset: str, subject: str) -> str:
 
 
 def dataset_names(subject: str) -> str:
-    """Return the sentence for a ledger or a release with a dataset's name.
-
-    Args:
-        subject: what one privacy unit is, such as "person".
-    """
+    """Return the sentence for a ledger or a release with a dataset's name."""
     return (
         f"Nothing checks that two dataset names hold different data. If they contain the same"
         f" {subject}, the risks of their releases add up. The custodian is responsible for that."

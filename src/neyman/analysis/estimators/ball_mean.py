@@ -142,7 +142,6 @@ def _of_known_size(
     radius: float,
     flat: bool,
 ) -> Estimate:
-    """Return the estimate from the noisy mean of n records."""
     size, unit = np.size(value), radius / GRID
     deviation = noise.sigma * unit / n
     off_grid = careful_error(size, GRID) * unit + unit / n  # of the records; of the noise [EM-3]
@@ -206,7 +205,6 @@ def _of_unknown_size(
     radius: float,
     flat: bool,
 ) -> Estimate:
-    """Return the estimate from the noisy sum and the noisy number of records."""
     size, unit = len(total), radius / GRID
     count = max(records, 1.0)
     value = np.clip(total / count, -radius, radius)

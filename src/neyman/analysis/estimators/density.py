@@ -133,21 +133,18 @@ def _edges(edges: Iterable[float]) -> Floats:
 
 
 def _counts(array: NDArray[Any], cuts: Floats) -> Lanes:
-    """Return the number of records in each bin; each record falls in exactly one."""
     values = np.nan_to_num(as_floats(array), nan=cuts[0], posinf=cuts[-1], neginf=cuts[0])
     places = np.clip(np.searchsorted(cuts, values, "right") - 1, 0, len(cuts) - 2)
     return np.bincount(places, minlength=len(cuts) - 1).astype(np.int64)
 
 
 def _binomial_low(counts: Floats, n: float, tail: float) -> Floats:
-    """Clopper and Pearson's lower limit for n trials."""
     at = np.minimum(counts, n)
     limit = betaincinv(np.maximum(at, 1), np.maximum(n - at + 1, 1), tail)
     return np.where(at > 0, limit * (1 - SLACK), 0.0)
 
 
 def _binomial_high(counts: Floats, n: float, tail: float) -> Floats:
-    """Clopper and Pearson's upper limit for n trials."""
     at = np.clip(counts, 0, n)
     limit = betaincinv(at + 1, np.maximum(n - at, 1), 1 - tail)
     return np.where(at < n, limit * (1 + SLACK), 1.0)

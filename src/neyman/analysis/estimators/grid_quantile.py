@@ -162,7 +162,6 @@ def _end(grid: Grid, place: int | None, side: int) -> float:
 
 
 def _value(grid: Grid, place: int | None) -> float:
-    """Return the value of a point."""
     return float(grid.lower + (place or 0) * grid.step)
 
 
@@ -218,7 +217,6 @@ def _reference(n: int | None, level: Fraction, points: int, rate: Fraction) -> R
 
 
 def _levels(q: Iterable[object]) -> list[Fraction]:
-    """Return the levels of the quantiles, exact, in the order given."""
     levels = [check.exact("q", level) for level in q]
     if not 1 <= len(levels) <= MOST_QUANTILES:
         raise ValueError(f"q has {len(levels)} numbers; it must have from 1 to {MOST_QUANTILES}")

@@ -68,7 +68,6 @@ def moment_shift(intercept: bool, neighboring: Neighboring) -> int:
     A whole norm, so that one coordinate describes the pair; it is larger by less than 1e-9.
 
     Args:
-        intercept: whether rows have a constant.
         neighboring: "replace-one": 2 R^4; "add-remove": R^4, where R^2 is the largest squared norm
             of a row, (2 + intercept) GRID^2.
     """
@@ -81,7 +80,6 @@ def noise_norm(sigma: float, size: int, chance: float = 1e-3) -> float:
 
     Args:
         sigma: standard deviation on the diagonal; sigma / sqrt(2) off it.
-        size: number of rows of the matrix.
         chance: in (0, 1).
     """
     return sigma * (math.sqrt(2 * size) + math.sqrt(2 * math.log(1 / chance)))
@@ -152,7 +150,6 @@ def population_width(fit: Fit, rows: float, miss: float) -> Floats:
     """Return the half widths of intervals about the population's coefficients: approximate [RE-5].
 
     Args:
-        fit: the result of `solve`.
         rows: number of rows, or a noisy number.
         miss: chance of a miss, of each interval.
     """
@@ -167,10 +164,6 @@ def data_region(noisy: Floats, sigma: float, miss: float) -> tuple[Floats, Float
 
     All coordinates together are covered with chance 1 - miss, over the noise alone, for all data.
     Half widths are infinite where the noise may be as large as the second moments.
-
-    Args:
-        noisy, sigma: as `solve` has them.
-        miss: chance of a miss.
     """
     a, c = noisy[:-1, :-1], noisy[:-1, -1]
     size = len(a)

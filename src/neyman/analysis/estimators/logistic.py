@@ -201,12 +201,9 @@ class _Fitted:
     """The noisy fit and its errors, before the scale of each coefficient.
 
     Args:
-        value: the noisy fit.
         error: of the value about the population; None without its curvature.
-        deviation: of the noise.
         beyond: what rounding and the search add to a distance.
         longest: the largest length of a fit.
-        scale: of each coefficient.
     """
 
     value: Floats
@@ -218,7 +215,6 @@ class _Fitted:
 
 
 def _of_fit(fitted: _Fitted, receipt: Mapping[str, Any], noise: RoundedGaussian) -> Estimate:
-    """Return the estimate from the noisy fit."""
     value, scale, longest = fitted.value, fitted.scale, fitted.longest
     error = np.full(len(value), math.nan) if fitted.error is None else fitted.error
 
@@ -257,7 +253,6 @@ def _sampling_variance(
         bent, squares: the noisy sums of `curvature`.
         w: where they were taken.
         sigma: standard deviation of the noise on their diagonals; sigma / sqrt(2) off them.
-        rows, penalty: of the fit.
 
     Returns:
         The diagonal of H^-1 G H^-1 / rows, with a margin for the noise in G. Infinite where the

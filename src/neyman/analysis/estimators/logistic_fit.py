@@ -58,10 +58,8 @@ def signed_rows(x: Floats, labels: Floats, radius: float, intercept: bool) -> Fl
 def gradient_width(reach: float) -> float:
     """Return an upper bound on |s(-v'w) v - s(-u'w) u| over |u|, |v| <= 1 and |w| <= reach.
 
-    s(t) = 1 / (1 + e^-t). The textbook has 2, its limit for large w. The square is
-    h^2 + k^2 + 2 h k cos(a + b), where a is the angle of v to the plane of v'w = 0, and h at most
-    s(|w| sin a), or 0.27847 / (|w| |sin a|) where that is larger. Boxes of (|w|, a, b) are halved
-    until all bounds are within 0.3% of a value that is attained [LO-2].
+    s(t) = 1 / (1 + e^-t). The textbook has 2, its limit for large w. Boxes of |w| and the angles a
+    and b of v and u are halved until all bounds are within 0.3% of a value that is attained [LO-2].
     """
     boxes = np.array([[0.0, reach, -math.pi / 2, math.pi / 2, -math.pi / 2, math.pi / 2]])
     largest = 1.0  # attained at w = 0
@@ -188,12 +186,7 @@ def _mean(rows: Floats, weights: Floats) -> Floats:
 
 
 def _rounding(size: int, length: float, penalty: float, norm: float) -> float:
-    """Return a bound on the norm of the error of a computed gradient at a w of this norm [LO-3].
-
-    A sum of m products errs by at most m u / (1 - m u) times the sum of their sizes, in any order.
-    So v'w errs by that times |v| |w|, the sigmoid by a quarter of it and its own error, a chunk's
-    sum by CHUNK units, and the sum of chunks, the quotient, and the difference by a unit each.
-    """
+    """Return a bound on the norm of the error of a computed gradient at a w of this norm [LO-3]."""
     product = 1.01 * size * UNIT * length * norm
     term = product / 4 + SIGMOID + 1.01 * CHUNK * UNIT + 4 * UNIT
     return 1.01 * (length * term + 4 * UNIT * penalty * norm)

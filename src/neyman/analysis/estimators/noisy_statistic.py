@@ -45,13 +45,10 @@ class Statistic(Generic[Noisy]):
     """A statistic with noise that can be released.
 
     Args:
-        name: of the estimator, or of the test.
         arguments: the public arguments, as JSON types.
-        mechanism: what is released.
         draw: random bits -> the noisy statistic. It reads the private data.
         published: the noisy statistic -> what of it the receipt has, as JSON types; of the noisy
             statistic alone.
-        proof: the page of certificates.
         kind: of the release. A test has a public n, so its relation is "replace-one".
     """
 
@@ -68,9 +65,6 @@ class Statistic(Generic[Noisy]):
 
         Args:
             **paid: who pays, and the relation that the mechanism's shifts are stated for.
-
-        Returns:
-            The noisy statistic, and the receipt.
 
         Raises:
             ValueError: ledger and dataset do not come together, the dataset's relation or number

@@ -27,12 +27,8 @@ def least_noise(
     """Return the least rounded Gaussian noise that meets a budget, certified.
 
     Args:
-        budget: a curve, ``ny.zcdp``, ``ny.approximate``, ``ny.at_most``, or another budget.
         squared_norm: the largest squared l2 norm of a shift, in squared units of the grid.
         beside: what else is released, within the same budget.
-
-    Returns:
-        A mechanism that the budget admits, with everything beside it.
 
     Raises:
         TypeError: the budget is none.
@@ -96,7 +92,6 @@ def bounded_half_width(half_range: float, records: int, deviation: float, miss: 
 
     Args:
         half_range: each record is in an interval of this half width.
-        records: number of independent records.
         deviation: of the noise in the mean.
         miss: chance of a miss, in (0, 1).
     """
@@ -112,11 +107,6 @@ def symmetric_noise(sigma_squared: Fraction, size: int, bits: Bits) -> NDArray[n
 
     Args:
         sigma_squared: the variance, in squared units of the grid.
-        size: rows and columns.
-        bits: where random bits come from.
-
-    Returns:
-        A symmetric matrix of integers.
     """
     noise = np.zeros((size, size), np.int64)
     above = np.triu_indices(size, 1)

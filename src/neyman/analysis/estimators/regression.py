@@ -156,11 +156,8 @@ def _of_moments(
 
     Args:
         released: the moments, in units of the grid.
-        receipt: of the release.
-        noise: what was added.
         n: number of records; None where it is secret.
         ridge: added to the mean squares; None if the release decides.
-        scale: of each coefficient.
     """
     noisy, sigma = released.astype(np.float64), noise.sigma
     rows = max(float(noisy[0, 0]) / GRID**2, 1.0) if n is None else float(n)

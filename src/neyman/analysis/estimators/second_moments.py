@@ -154,7 +154,6 @@ def covariance(
 def _of_known_size(
     sums: Sums, receipt: Mapping[str, Any], plan: _Plan, centered: bool, radius: float
 ) -> Estimate:
-    """Return the estimate from noisy sums over a public number of records."""
     (squares, total, n), size = sums, len(sums[1])
     noise, grid, weight = plan.noise, plan.grid, plan.weight
     unit = radius / grid

@@ -96,13 +96,7 @@ def _described(text: str, names: set[str]) -> str:
 def relation_of(
     paid: Shared, *, valid: tuple[Neighboring, ...] = NEIGHBORING, why: str = ""
 ) -> Neighboring:
-    """Return the relation; refuse one that the estimator has no guarantee for.
-
-    Args:
-        paid: what the caller gave.
-        valid: the relations of the estimator.
-        why: the reason, where only some are valid.
-    """
+    """Return the relation; refuse one that the estimator has no guarantee for."""
     neighboring = paid.get("neighboring", "replace-one")
     if neighboring not in valid:
         also = f". {why}" if why and neighboring in NEIGHBORING else ""

@@ -139,11 +139,6 @@ def _of_sum(
     """Return the estimate from the noisy mean around the location.
 
     Args:
-        value: the noisy mean.
-        deviation: of the noise in it.
-        receipt: of the release.
-        mechanism: what was released.
-        n: number of records.
         scale: sigma.
         unit: of the grid.
     """

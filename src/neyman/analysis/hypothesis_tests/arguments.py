@@ -55,7 +55,6 @@ def noise_of(budget: Described) -> CanonicalNoise:
     does not imply zCDP.
 
     Raises:
-        TypeError: the budget is none.
         ValueError: no canonical noise meets it.
     """
     curve = check.described("budget", budget).tradeoff()

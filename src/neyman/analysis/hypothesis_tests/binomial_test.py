@@ -40,12 +40,7 @@ METHOD = "binomial sums with canonical noise"
 
 @dataclass(frozen=True)
 class NoisyCount:
-    """A count of n records with canonical noise, and what follows from its noisy value.
-
-    Args:
-        n: number of records, public.
-        mechanism: the noise.
-    """
+    """A count of n records with canonical noise, and what follows from its noisy value."""
 
     n: int
     mechanism: CanonicalNoise

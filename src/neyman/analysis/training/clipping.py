@@ -48,7 +48,6 @@ def grid_rows(gradients: Floats, clip: float, grid: int, *, careful: bool = Fals
     A row with an entry that is not finite becomes 0: an error would reveal that there is one.
 
     Args:
-        gradients, clip, grid: as `clipped_sum` has them.
         careful: if True, the margin covers the worst rounding, so that no entry of a clipped row is
             farther than `careful_error` from the real one [EM-2].
     """
@@ -81,7 +80,6 @@ def careful_error(size: int, grid: int) -> float:
     """Return the most units between an entry of a real clipped row and its whole number [EM-2].
 
     Args:
-        size: entries of a row.
         grid: units in the clipping norm.
     """
     return 2 * _careful_margin(size, grid) + 0.5

@@ -23,17 +23,10 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.dp_sgd import DPSGD
+from neyman.publishing.release import receipt_format
 from neyman.publishing.release.charged_call import call_guarantee
 from neyman.publishing.release.field_comparison import Differs, intervals
 from neyman.publishing.release.receipt import versions
-from neyman.publishing.release.receipt_format import (
-    RECEIPT,
-    LedgerPart,
-    ParametersPart,
-    StepsPart,
-    TrainingReceipt,
-    UnitPart,
-)
 from neyman.storage.reading import read_file
 
 REPORT, PARAMETERS = "report.md", "parameters.npy"
@@ -98,10 +91,10 @@ class Trained:
         """
         folder = Path(folder)
         try:
-            receipt = json.loads(read_file(folder / RECEIPT))
+            receipt = json.loads(read_file(folder / receipt_format.RECEIPT))
             text = read_file(folder / REPORT).decode()
             content = read_file(folder / PARAMETERS, _MOST)
-            listed = TrainingReceipt.read(receipt).parameters.sha256
+            listed = receipt_format.TrainingReceipt.read(receipt).parameters.sha256
             parameters = np.load(io.BytesIO(content), allow_pickle=False)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
@@ -131,7 +124,7 @@ class Trained:
         The check needs no data: it computes the guarantee, the noise, and the charge again. It
         cannot show that the run took place as stated.
         """
-        receipt = TrainingReceipt.read(self.receipt)
+        receipt = receipt_format.TrainingReceipt.read(self.receipt)
         mechanism, terms, ledger = self.mechanism, receipt.terms, receipt.ledger
         wrong: list[str] = []
         try:
@@ -160,30 +153,27 @@ class Trained:
 
 
 def draft(
-    terms: Terms, lost: int, protects: str, ledger: LedgerPart, content: bytes
-) -> TrainingReceipt:
+    terms: Terms, lost: int, protects: str, ledger: receipt_format.LedgerPart, content: bytes
+) -> receipt_format.TrainingReceipt:
     """Return the receipt of a run.
 
     Args:
-        terms: what was run.
         lost: number of steps that were charged and have no result.
         protects: what one record is about.
-        ledger: the charge.
-        content: the bytes of the file of parameters.
     """
     together = (TOGETHER.format(piece=terms.piece),) if terms.piece > 1 else ()
-    return TrainingReceipt(
-        schema=TrainingReceipt.SCHEMA,
+    return receipt_format.TrainingReceipt(
+        schema=receipt_format.TrainingReceipt.SCHEMA,
         terms=json.loads(terms.to_json()),
         key=terms.key,
-        unit=UnitPart(protects=protects, rows=1),
+        unit=receipt_format.UnitPart(protects=protects, rows=1),
         neighboring=terms.mechanism.neighboring,
         guarantee=call_guarantee(terms.mechanism),
         proof="TR-1 to TR-4 of docs/certificates/training.md",
         conditions=(*CONDITIONS, *together),
-        steps=StepsPart(run=terms.mechanism.steps - lost, lost=lost),
+        steps=receipt_format.StepsPart(run=terms.mechanism.steps - lost, lost=lost),
         ledger=ledger,
-        parameters=ParametersPart(
+        parameters=receipt_format.ParametersPart(
             path=PARAMETERS, sha256=hashlib.sha256(content).hexdigest(), shape=terms.start.shape
         ),
         seeds=None,
@@ -191,7 +181,7 @@ def draft(
     )
 
 
-def report(receipt: TrainingReceipt) -> str:
+def report(receipt: receipt_format.TrainingReceipt) -> str:
     """Return the report of a run as Markdown, from its receipt."""
     terms, guarantee = receipt.terms, receipt.guarantee
     mechanism = terms["mechanism"]

@@ -30,12 +30,9 @@ class Terms:
 
     Args:
         name: what the run is called; another model or gradient needs another name.
-        dataset: "name@version" in the ledger.
-        mechanism: what is accounted.
         clip: the largest l2 norm of a record's gradient, exact.
         grid: number of units in ``clip``.
         step_size: one per step, or one for all.
-        start: the first parameters.
         piece: number of rows that one call of the gradient gets.
     """
 
@@ -154,7 +151,6 @@ def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, F
     """Return what a run is charged: the amount in the currency, and the delta beside it.
 
     Args:
-        mechanism: the run.
         currency: "pure", "zcdp", "gdp", or "renyi:ORDER".
         delta: the delta of a charge in "pure", above 0: epsilon(delta) is charged beside it.
 

@@ -189,12 +189,8 @@ class _Run:
     """A run whose charge stands.
 
     Args:
-        terms: what is run.
-        gradient: of the user.
         rows: the actual number of rows.
-        folder: where checkpoints go.
         every: number of steps between checkpoints.
-        book: the ledger, which counts the steps that have begun.
     """
 
     terms: Terms
@@ -205,7 +201,6 @@ class _Run:
     book: Ledger
 
     def finish(self, state: State, parameters: Floats) -> tuple[State, Floats]:
-        """Run all steps that have not begun."""
         terms = self.terms
         mechanism = terms.mechanism
         steps, together = mechanism.steps, mechanism.pass_steps
@@ -242,7 +237,6 @@ class _Run:
         return state, parameters
 
     def _sum(self, parameters: Floats, batch: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum of the batch's clipped, rounded gradients."""
         total = np.zeros(parameters.size, np.int64)
         clip = float(self.terms.clip)
         for part in pieces(batch, self.terms.piece) if batch.size else ():
@@ -367,7 +361,6 @@ def _reserved(
 
 
 def _saved(parameters: Floats) -> bytes:
-    """Return the file of the parameters."""
     buffer = io.BytesIO()
     np.save(buffer, parameters, allow_pickle=False)
     return buffer.getvalue()
@@ -380,7 +373,6 @@ def _publish(
     folder: Path,
     sign: str | Path | None,
 ) -> None:
-    """Write the result, and mark the entry as released."""
     files = {RECEIPT: receipt.to_bytes(), REPORT: report(receipt).encode()}
     if sign is not None:
         files[SIGNATURE] = signed(files[RECEIPT], sign)
@@ -391,7 +383,6 @@ def _publish(
 
 
 def _finished(folder: Path, receipt: bytes) -> Trained:
-    """Return the result of a run that the ledger has as finished."""
     path = folder / RECEIPT
     if not path.is_file() or path.read_bytes() != receipt:
         first = TrainingReceipt.read(json.loads(receipt))

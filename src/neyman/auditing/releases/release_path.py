@@ -77,7 +77,6 @@ class ReleaseAudit:
 
     Args:
         pairs, draws, tables: numbers of neighboring pairs, draws of noise, and published tables.
-        faults: a sentence per fault.
         evidence: of the best test between the pair that differs most.
         confidence: at which the random tests accuse.
     """

@@ -50,7 +50,6 @@ class Constants:
 
     Args:
         numbers: scaled whole numbers.
-        texts, dates: as they are.
     """
 
     numbers: set[int] = field(default_factory=set[int])

@@ -40,19 +40,9 @@ def as_renyi_bound(alternatives: Sequence[Composition]) -> tuple[RenyiBound, flo
     return bare, min(rest.infinite, rest.reverse().infinite)
 
 
-def admits_renyi(
-    directions: Sequence[Composition], budget: tuple[RenyiBound, float], rho: Fraction | None = None
-) -> bool:
-    """Whether losses certainly keep the bounds in every one of these directions.
-
-    Args:
-        directions: the losses of the ordered pairs.
-        budget: as from `as_renyi_bound`.
-        rho: exact, if the mechanism is known to be rho-zCDP.
-    """
+def admits_renyi(directions: Sequence[Composition], budget: tuple[RenyiBound, float]) -> bool:
+    """Whether losses certainly keep the bounds, `as_renyi_bound`, in each of these directions."""
     bare, mass = budget
-    if rho is not None and RenyiBound(rho).within(bare):
-        return True
     ceiling = Ceiling.below(bare)
     return all(_satisfies(c, bare, mass, ceiling) for c in directions)
 

@@ -320,7 +320,6 @@ class _Places:
     """Lines and points at increasing epsilons.
 
     Args:
-        profile: of the ordered pair.
         place: epsilons, at least 0, increasing.
     """
 

@@ -39,7 +39,6 @@ class _Coordinates:
         return _Coordinates(np.array([float(x) for x in small]), high)
 
     def at(self, index: NDArray[np.intp] | NDArray[np.bool_] | slice) -> _Coordinates:
-        """Some of them."""
         return _Coordinates(self.value[index], self.high[index])
 
     @property
@@ -67,7 +66,6 @@ def _joined(parts: Sequence[_Coordinates]) -> _Coordinates:
 
 
 def _chosen(first: NDArray[np.bool_], a: _Coordinates, b: _Coordinates) -> _Coordinates:
-    """Those of a where ``first``, else those of b."""
     return _Coordinates(np.where(first, a.value, b.value), np.where(first, a.high, b.high))
 
 

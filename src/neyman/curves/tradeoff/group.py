@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import inf, log1p
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
@@ -18,7 +18,6 @@ from neyman.curves.losses.finite import MOST_EPSILON, FiniteLoss, response_loss
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
-from neyman.curves.tradeoff.curve import Curve
 from neyman.curves.tradeoff.float_polygon import after_rounded, thinned
 from neyman.curves.tradeoff.piecewise_linear import (
     MOST_CORNERS,
@@ -34,7 +33,8 @@ from neyman.curves.tradeoff.symmetry import joint
 from neyman.numerics import check
 from neyman.numerics.rounding import above, up
 
-C = TypeVar("C", bound=Curve)
+if TYPE_CHECKING:
+    from neyman.curves.tradeoff.curve import Curve
 
 MOST_MU_SQUARED = Fraction(10**12)  # beyond these nothing is hidden
 MOST_RHO = 10**12
@@ -42,7 +42,7 @@ FAR = "beyond what is told apart"
 UNKNOWN = LossBracket(PERFECT, NonPrivateLoss(), FAR)
 
 
-def group(f: C, size: int) -> C:
+def group(f: Curve, size: int) -> Curve:
     """See `Tradeoff.group`."""
     size = check.integer("size", size, 1)
     if f.ordered:

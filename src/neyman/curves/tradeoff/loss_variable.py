@@ -297,11 +297,9 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
 def _variance(c: Composition, mean: Bound) -> Interval:
     """Bounds on Var(L) from K at small orders.
 
-    With X = L - m, E[2 cosh(j d X) - 2] = sum over k of 2 (j d)^{2k} E[X^{2k}] / (2k)!. The
-    combination over j = 1 .. n that leaves d^2 E[X^2] and removes the next n - 1 terms has a
-    remainder of one sign, that of (-1)^{n-1}, since its k-th term is a Lagrange extrapolation to 0
-    of t^{k-1} from the nodes j^2. So odd n bound E[X^2] from above, and even n from below [PL-2].
-    Var(L) = E[X^2] - (E[L] - m)^2.
+    With X = L - m, the combination of E[2 cosh(j d X) - 2] over j = 1 .. n that leaves d^2 E[X^2]
+    and removes the next n - 1 terms has a remainder of one sign. So odd n bound E[X^2] from above,
+    and even n from below [PL-2]. Var(L) = E[X^2] - (E[L] - m)^2.
     """
     if not c.parts:
         return 0.0, 0.0

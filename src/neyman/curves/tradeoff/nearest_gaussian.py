@@ -2,10 +2,8 @@
 
 Let p be the power of the best test at each level, the largest over all pairs, and g the power
 Phi(mu + z) of G_mu. As mu grows, the excess sup(p - g) falls and sup(g - p) rises. The nearest mu
-is where they meet [PL-3]. Each pair's power is concave in the level. Between two levels it lies
-above its chord, and below the chords of the neighboring cells continued. So a cell that is cut at
-any place bounds both excesses by their values at its ends and at the cut: there one of the two
-curves is a line and the other is on the side that makes the difference convex [PL-4].
+is where they meet [PL-3]. A cell between two levels that is cut at any place bounds both excesses
+by their values at its ends and at the cut [PL-4].
 """
 
 from __future__ import annotations

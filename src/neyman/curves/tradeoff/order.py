@@ -6,7 +6,7 @@ import math
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -17,13 +17,15 @@ from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
-from neyman.curves.tradeoff.curve import Curve, Described
 from neyman.curves.tradeoff.enclosure import corners
 from neyman.curves.tradeoff.piecewise_linear import hull, lines_of
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import below, exp_up, log_of
+
+if TYPE_CHECKING:
+    from neyman.curves.tradeoff.curve import Curve, Described
 
 POINTS = 400
 

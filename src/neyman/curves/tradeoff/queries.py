@@ -154,7 +154,6 @@ def pbdp_delta(profile: Profile, epsilon: float, known: float = 0.0) -> Interval
     """Bounds on the largest power at which power / level still exceeds e^epsilon.
 
     Args:
-        profile: of an ordered pair.
         epsilon: at least 0.
         known: what another pair has; if this pair has no more, that is the upper end.
     """

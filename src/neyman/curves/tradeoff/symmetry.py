@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from itertools import combinations_with_replacement
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.tradeoff.curve import Curve
 from neyman.curves.tradeoff.enclosure import enclosed
 from neyman.curves.tradeoff.piecewise_linear import (
     Pair,
@@ -25,10 +24,11 @@ from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 
-C = TypeVar("C", bound=Curve)
+if TYPE_CHECKING:
+    from neyman.curves.tradeoff.curve import Curve
 
 
-def mutual(f: C) -> C:
+def mutual(f: Curve) -> Curve:
     """See `Tradeoff.mutual`."""
     if not f.ordered:
         return f

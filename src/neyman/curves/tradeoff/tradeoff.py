@@ -171,13 +171,9 @@ class Tradeoff:
             )
         return Tradeoff(distinct, neighboring=neighboring, ordered=ordered)
 
-    @property
+    @cached_property
     def directions(self) -> tuple[Composition, ...]:
         """Return each ordered pair's composition: both orders per alternative, unless ordered."""
-        return self._directions
-
-    @cached_property
-    def _directions(self) -> tuple[Composition, ...]:
         if self.ordered:
             return self.alternatives
         return tuple(dict.fromkeys(c for a in self.alternatives for c in (a, a.reverse())))
@@ -187,13 +183,9 @@ class Tradeoff:
         """What is asked for the worst: the pairs, or the one profile that they are joined to."""
         return by_decreasing_mu(zip(self.directions, self.profiles, strict=False))
 
-    @property
+    @cached_property
     def profiles(self) -> tuple[Profile, ...]:
         """Return the privacy profile of each ordered pair."""
-        return self._profiles
-
-    @cached_property
-    def _profiles(self) -> tuple[Profile, ...]:
         profiles = tuple(select(c) for c in self.directions)
         return (ConvexHullProfile(profiles),) if self.joined and len(profiles) > 1 else profiles
 
@@ -202,13 +194,9 @@ class Tradeoff:
         """Each ordered pair's loss with its own profile, also where the pairs are joined."""
         return [(c, select(c)) for c in self.directions]
 
-    @property
+    @cached_property
     def sources(self) -> tuple[str, ...]:
         """Return the external statements that this rests on; empty if Neyman certifies all."""
-        return self._sources
-
-    @cached_property
-    def _sources(self) -> tuple[str, ...]:
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
         return tuple(dict.fromkeys(x.source for x in parts if isinstance(x, ExternalPld)))
 

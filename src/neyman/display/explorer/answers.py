@@ -105,7 +105,6 @@ class Risk:
     Args:
         exact: False where a closer power is worth asking for.
         before: power against level of the plan as it was opened, where the settings differ.
-        figures: name, value, and note of each number.
     """
 
     exact: bool
@@ -163,12 +162,9 @@ class Guarantee:
     """A trade-off function with the numbers that a page shows, each computed once.
 
     Args:
-        tradeoff: of what is released.
         met: a budget that it meets, with what that proves.
         python: the code that makes it, as ``curve``.
-        subject: who is protected.
         claim: what a claim is about, in a sentence.
-        more: further figures.
         training: whether it is a training run on random batches of records.
     """
 
@@ -215,7 +211,6 @@ class Guarantee:
         return [("Mu of the nearest Gaussian", mu, f"powers differ by at most {gap}")]
 
     def _powers(self, level: float) -> tuple[list[Point], float]:
-        """Upper bounds of power at many levels, and at one level."""
         if self.search:
             powers, power = outline(self.tradeoff, LEVELS, level)
         else:
@@ -263,7 +258,6 @@ class Desk:
         """Do what the server wants, and return the result in JSON types.
 
         Args:
-            task: what it wants.
             content: the question of "answer"; how to check the receipt for "checks".
         """
         if task == "opening":

@@ -30,7 +30,6 @@ def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[lis
     """Upper bounds of power at many levels, and a closer one at one of them.
 
     Args:
-        curve: what is drawn.
         levels: inside (0, 1).
         level: inside (0, 1): there a few more rounds of tangents leave less than 1e-6.
 

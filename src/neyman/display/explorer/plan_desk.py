@@ -195,7 +195,6 @@ class PlanDesk(Desk):
         return Scenarios(head, rows, named[:MOST_SCENARIOS], FEW[-1])
 
     def _toml(self, question: Question) -> str:
-        """Write the plan with the budget and the shares of the screen."""
         _, scale = self._split(question)
         plan, sections = self._plan, self.opened.sections
         written = copy.deepcopy(dict(sections or {}))
@@ -235,7 +234,6 @@ class PlanDesk(Desk):
 
     @cached_property
     def _own(self) -> Guarantee:
-        """The guarantee of the plan as it was opened."""
         return self._guarantee_of(self._plan, self._plan.scale)
 
     @cached_property

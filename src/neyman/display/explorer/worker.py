@@ -51,11 +51,7 @@ class Outdated(Exception):
 
 
 class Worker:
-    """Asks a process that holds one opened file; used by one thread at a time.
-
-    Args:
-        source: path of a plan or receipt, the sections of a plan, or nothing.
-    """
+    """Asks a process that holds one opened file; used by one thread at a time."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -68,7 +64,6 @@ class Worker:
 
         Args:
             task: "opening", "answer" or "checks".
-            content: what belongs to it, in JSON types.
             seconds: how long it may take; the process is ended then. A start counts apart.
 
         Raises:
@@ -142,12 +137,8 @@ class Answering:
     """Answer pages about one plan, one receipt, or nothing but mechanisms.
 
     Args:
-        source: path of a plan or receipt, the sections of a plan, or nothing.
         witness: how a receipt is checked: ``key``, ``ledger``, ``checkpoint`` as for `verify`.
         seconds: how long an answer may take.
-
-    Raises:
-        ValueError: the source is not valid.
     """
 
     def __init__(
@@ -182,9 +173,7 @@ class Answering:
         """Return the answer to a question, why there is none, or that the page asked a newer one.
 
         Args:
-            page: who asks.
             number: larger for each newer question of the page.
-            question: as for `Desk.answer`, in JSON types.
         """
         try:
             return {"answer": self.answer(page, number, question)}

@@ -285,7 +285,6 @@ def budget(of: Any, *, axes: Axes | None = None) -> Axes:
 
 
 def _curve(of: Any) -> Tradeoff:
-    """The trade-off curve of a mechanism, curve, plan or release."""
     if isinstance(of, Tradeoff):
         return of
     described = _composable(of)

@@ -128,7 +128,6 @@ def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold |
 
 
 def _named(receipt: Receipt, entries: Entries) -> Node:
-    """A table's name, with the declared unit of its values."""
     measured = unit_of_values(receipt, entries[0].query, declared=True)
     return markup.below(name(entries), f"in {measured}" if measured else "")
 

@@ -139,7 +139,6 @@ def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
 
 
 def _often(chance: Fraction) -> str:
-    """A chance in percent, rounded up."""
     return f"under {words.percent(_RARE)}" if 0 < chance < _RARE else words.percent(chance)
 
 

@@ -26,9 +26,6 @@ _DELTA = 1e-6
 def record(receipt: Receipt) -> dict[str, Any]:
     """Return the record, with the names and the nesting of the registry's schema.
 
-    Args:
-        receipt: of the release. Nothing else is read.
-
     Returns:
         JSON types. Numbers of the guarantee are upper ends, rounded up.
     """

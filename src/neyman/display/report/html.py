@@ -87,9 +87,7 @@ def table(
     Args:
         head: "" over a column of bars.
         rows: cells; the first one heads its row.
-        caption: text over the table.
         key: the column that matters most.
-        left: columns of text.
         here: rows to mark.
         kind: a class of the table's own.
     """
@@ -128,14 +126,7 @@ def scroll(label: str, content: Node) -> Element:
 
 @dataclass(frozen=True)
 class Fold:
-    """A section that opens when a reader asks for it. Only an open one is printed.
-
-    Args:
-        ident: the id of its heading.
-        title: of the section.
-        about: what it contains.
-        body: the rest.
-    """
+    """A section that opens when a reader asks for it. Only an open one is printed."""
 
     ident: str
     title: str
@@ -168,7 +159,6 @@ def file_link(path: str, folder: str = "") -> Element:
     """A link to a file of a release; the path alone if it leads out of the release's folder.
 
     Args:
-        path: in the folder.
         folder: of the release, seen from the page, such as "../release/"; "" beside the page.
     """
     text = code(path)
@@ -197,7 +187,6 @@ def chart(kind: str, content: object) -> Node:
 
     Args:
         kind: which: "tradeoff" or "beside".
-        content: what it is drawn from, in JSON types.
     """
     payload = json.dumps(content, ensure_ascii=True, allow_nan=False)
     without = "The figure is drawn by this page’s own script, which is turned off here."

@@ -22,8 +22,6 @@ def unit_of_values(receipt: Receipt, query: str, *, declared: bool = False) -> s
     """The unit of the values that a query publishes, plain text.
 
     Args:
-        receipt: of the release.
-        query: its name.
         declared: give the unit only if the plan declares one; "" if it does not.
     """
     parts = [part for part in receipt.plan.get("query", ()) if part["name"] == query]

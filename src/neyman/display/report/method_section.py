@@ -155,7 +155,6 @@ def _bounds(receipt: Receipt) -> Node:
 
 
 def _searched(receipt: Receipt) -> Node:
-    """The bounds that noisy histograms led to."""
     texts: list[Node] = []
     for part in receipt.clips:
         bound = (

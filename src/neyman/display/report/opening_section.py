@@ -26,7 +26,6 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
     """What was released, by whom and when, who is protected, and which rows count.
 
     Args:
-        receipt: of the release.
         plan: the receipt's; None leaves out which rows count.
     """
     subject, rows = unit(receipt)
@@ -85,7 +84,6 @@ def _missing(plan: Plan | None) -> Node:
 
 
 def _filter(receipt: Receipt) -> Node:
-    """Which rows take part, in short."""
     texts: list[str] = []
     if receipt.plan.get("where") is not None:
         text = expression_words(str(receipt.plan["where"]))

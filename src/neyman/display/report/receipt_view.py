@@ -80,7 +80,6 @@ def listing(tables: Iterable[Entries], most: int | None = None) -> Node:
     """Tables by query, one a line: "total by state (5 cells), by county (437 cells)".
 
     Args:
-        tables: entries of each.
         most: list at most so many queries, and so many tables of each, and count the others.
     """
     queries: dict[str, list[str]] = {}

@@ -19,7 +19,6 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
     """The share of the budget of each table.
 
     Args:
-        receipt: of the release.
         split: of its plan, where that says how much each table's error counts.
     """
     spent = tables_of(receipt)

@@ -18,13 +18,7 @@ from neyman.display.report import html as markup
 from neyman.display.report.receipt_view import Powers, chosen, limit_curve, number, proportion, unit
 from neyman.elements import Element, Node, element
 from neyman.numerics.relation import Neighboring
-from neyman.publishing.release.receipt_format import (
-    Ends,
-    EpsilonPoint,
-    OutrightPart,
-    Receipt,
-    RoutePart,
-)
+from neyman.publishing.release import receipt_format
 
 SAME_LINE = 0.005
 """Of the figure's width and height: less than the width of its lines."""
@@ -38,7 +32,7 @@ _PRIORS = tuple(
 )  # the places of the slider
 
 
-def headline(receipt: Receipt) -> Element:
+def headline(receipt: receipt_format.Receipt) -> Element:
     """The one sentence that matters, and what it is about."""
     subject, rows = unit(receipt)
     level, power = chosen(receipt)
@@ -80,13 +74,13 @@ def _kinds(adds: bool) -> str:
     )
 
 
-def _budget_warnings(receipt: Receipt) -> list[Element]:
+def _budget_warnings(receipt: receipt_format.Receipt) -> list[Element]:
     """A paragraph for each way in which the budget protects almost nothing."""
     warnings = budget_warnings(receipt.budget)
     return [markup.paragraph(warning, class_="warning") for warning in warnings]
 
 
-def findings(receipt: Receipt) -> Element:
+def findings(receipt: receipt_format.Receipt) -> Element:
     """How often a positive result is correct, by how likely the claim was before."""
     level, power = chosen(receipt)
     claims = 10_000
@@ -142,7 +136,7 @@ def findings(receipt: Receipt) -> Element:
     )
 
 
-def figure(receipt: Receipt) -> markup.Fold:
+def figure(receipt: receipt_format.Receipt) -> markup.Fold:
     """True positive rate against false positive rate, with the numbers behind it."""
     level, power = chosen(receipt)
     subject, _ = unit(receipt)
@@ -207,7 +201,7 @@ def _slider(ident: str, label: str) -> tuple[Element, Element]:
     return element("label", label, for_=ident), element("input", id=ident, type="range", **ends)
 
 
-def levels(receipt: Receipt) -> markup.Fold:
+def levels(receipt: receipt_format.Receipt) -> markup.Fold:
     """Power at a few levels."""
     rows: list[list[str]] = []
     for point in receipt.guarantee.power:
@@ -242,7 +236,7 @@ def levels(receipt: Receipt) -> markup.Fold:
     return markup.Fold("levels", title, "Stricter and more lenient tests", body)
 
 
-def vocabularies(receipt: Receipt) -> markup.Fold:
+def vocabularies(receipt: receipt_format.Receipt) -> markup.Fold:
     """The guarantee in experts' terms."""
     guarantee = receipt.guarantee
     subject, rows_each = unit(receipt)
@@ -275,7 +269,7 @@ def vocabularies(receipt: Receipt) -> markup.Fold:
     return markup.Fold("vocabulary", title, "Epsilon and delta, mu, rho, and total variation", body)
 
 
-def _outright(failing: OutrightPart | None, subject: str) -> Node:
+def _outright(failing: receipt_format.OutrightPart | None, subject: str) -> Node:
     """What discovered keys add: a chance that a key reveals its only owner outright."""
     if not failing:
         return ""
@@ -289,7 +283,7 @@ def _outright(failing: OutrightPart | None, subject: str) -> Node:
     )
 
 
-def _route(route: RoutePart | None) -> Node:
+def _route(route: receipt_format.RoutePart | None) -> Node:
     if not route:
         return ""
     ratio = digits.value("variance_ratio", route.variance_ratio)
@@ -316,7 +310,7 @@ def _curve_row(level: float, power: float, subject: str, neighboring: Neighborin
     return element("tr", *cells, **data, data_says=says, data_right=" ".join(right))
 
 
-def _value(bound: Ends | EpsilonPoint) -> Node:
+def _value(bound: receipt_format.Ends | receipt_format.EpsilonPoint) -> Node:
     """A bound's upper end; both ends where they differ by more than a hundredth."""
     lower = digits.value("lower", bound.lower)
     upper = digits.value("upper", bound.upper)

@@ -34,8 +34,6 @@ class Accuracy:
     """What a report says of a table's error.
 
     Args:
-        value: the median of the values.
-        margin: the median margin of error.
         within: for each proportion asked for, in which part of the cells the margin is less than
             that proportion of the cell's own value.
     """
@@ -62,7 +60,6 @@ def accuracy(table: Table, proportions: tuple[float, ...]) -> Accuracy | None:
 
 
 def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
-    """Values and their margins of error."""
     columns = ["value", "lower", "upper"]
     batches: Iterable[Any]
     if isinstance(table, ParquetFile):

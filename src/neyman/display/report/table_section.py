@@ -182,7 +182,6 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
 
 
 def _missing(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
-    """What a missing value of each measured column counts as, from a part of a plan."""
     columns = declared_columns(receipt)
     return [
         [markup.code(name), ": ", _replacement(columns[name]["unknown"])]
@@ -206,7 +205,6 @@ def _replacement(value: object) -> Node:
 
 
 def _values(values: Any) -> list[object]:
-    """The values of a list in a receipt."""
     return list(cast(Sequence[object], values))
 
 
@@ -215,7 +213,6 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
 
     Args:
         name: "query.level".
-        tables: as for `page_from`.
     """
     table: Any = tables.get(name)
     if table is None:

@@ -47,7 +47,6 @@ class Address:
 
     Args:
         shown: the URL without what is secret; all that is ever printed.
-        schema: the PostgreSQL schema that holds the ledger.
         parameters: what libpq is given.
     """
 
@@ -125,7 +124,6 @@ class Session:
     """A connection of one thread of one process, closed when the thread ends.
 
     Args:
-        connection: an open one.
         pid: the server's process for it.
         since: when that was started, by the server's clock: the two name it for good.
     """
@@ -157,7 +155,6 @@ class Connections:
     """One session for each thread of each process, made when first asked for.
 
     Args:
-        address: the server and the schema.
         wait: seconds for which a server that is just starting is asked again.
         inspect: checks the ledger over each new connection, and raises to refuse it.
     """
@@ -172,11 +169,7 @@ class Connections:
         self._local = threading.local()
 
     def get(self) -> Session:
-        """This thread's session.
-
-        Raises:
-            LedgerError: there is no server, or one that a ledger cannot be kept on.
-        """
+        """This thread's session."""
         session: Session | None = getattr(self._local, "session", None)
         if session and session.usable:
             return session
@@ -286,7 +279,6 @@ def after(commit: Callable[[], bool], address: Address) -> Generator[None]:
 
     Args:
         commit: whether the server has been asked to commit.
-        address: of the server.
     """
     try:
         yield

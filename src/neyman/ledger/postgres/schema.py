@@ -14,7 +14,7 @@ from neyman.ledger.postgres.statements import function, never, refusing, trigger
 from neyman.ledger.published_files import PIECE
 
 RULES = 3
-"""The version of the rules; `postgres_upgrade` replaces those of version 2."""
+"""The version of the rules; `check_pins` replaces those of version 2."""
 
 # Rows that change with each spend find room beside their old version, and no index is touched.
 _STORED = {"purse": " WITH (fillfactor = 10)"}
@@ -214,20 +214,12 @@ _BEGINNINGS = [
 
 
 def rules_of(name: str) -> list[str]:
-    """Return the statements that make the functions and triggers of a ledger with its tables.
-
-    Args:
-        name: of the schema.
-    """
+    """Return the statements that make the functions and triggers of a ledger with its tables."""
     return _within(name, [*_RULES, *_BEGINNINGS])
 
 
 def schema_of(name: str) -> list[str]:
-    """Return the statements that make a ledger in a schema that exists.
-
-    Args:
-        name: of the schema.
-    """
+    """Return the statements that make a ledger in a schema that exists."""
     return _within(name, [*map(_table, TABLES), "CREATE TABLE @.turn ()"]) + rules_of(name)
 
 

@@ -17,8 +17,6 @@ def function(name: str, body: str, takes: str = "", gives: str = "trigger", how:
     Args:
         name: in the schema of the ledger.
         body: in PL/pgSQL.
-        takes: the arguments.
-        gives: the type of the result.
         how: further options, such as SECURITY DEFINER.
     """
     head = f"CREATE FUNCTION @.{name}({takes}) RETURNS {gives} LANGUAGE plpgsql {how}"
@@ -29,9 +27,7 @@ def trigger(name: str, when: str, does: str, each: str = "ROW", kind: str = "") 
     """Return the statements that create a trigger which fires in every session.
 
     Args:
-        name: of the trigger.
         when: "BEFORE INSERT ON table", and what else stands before FOR EACH.
-        does: the function's name with its arguments.
         each: ROW or STATEMENT, and a condition.
         kind: "CONSTRAINT" for one that can wait for the commit.
     """

@@ -26,8 +26,7 @@ from neyman.ledger.postgres.connection import (
     sql,
 )
 from neyman.ledger.postgres.schema import RULES, schema_of
-from neyman.ledger.postgres.schema_check import differences
-from neyman.ledger.postgres.upgrade import check_pins
+from neyman.ledger.postgres.schema_check import check_pins, differences
 from neyman.ledger.records import LedgerError
 from neyman.ledger.turn import waited
 

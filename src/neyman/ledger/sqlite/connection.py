@@ -61,7 +61,6 @@ def connected(path: Path, wait: float) -> apsw.Connection:
     moved or replaced that may be another file's log.
 
     Args:
-        path: of the file.
         wait: seconds to wait for other connections.
     """
     careful = _holds(f"{path}-wal")
@@ -85,11 +84,7 @@ def trust(connection: apsw.Connection) -> None:
 
 
 def refuse_other(connection: apsw.Connection, path: Path) -> None:
-    """Refuse a file that is not a ledger.
-
-    Raises:
-        LedgerError: it is none.
-    """
+    """Refuse a file that is not a ledger."""
     if connection.pragma("application_id") != _APPLICATION:
         raise LedgerError(f"{path} is not a Neyman ledger: name another file")
 
@@ -102,11 +97,7 @@ def _holds(path: str) -> bool:
 
 
 def make_durable(connection: apsw.Connection, path: Path) -> None:
-    """Have every commit on the disk when it returns.
-
-    Raises:
-        LedgerError: this SQLite, or the file system, cannot.
-    """
+    """Have every commit on the disk when it returns."""
     if tuple(map(int, apsw.sqlite_lib_version().split("."))) <= (3, 51, 2):
         raise LedgerError(
             f"SQLite {apsw.sqlite_lib_version()} can lose a committed write (up to 3.51.2):"

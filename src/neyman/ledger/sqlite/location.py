@@ -112,9 +112,6 @@ def refuse_mount(path: Path) -> None:
 
     SQLite derives the name of the log from the name of the file. A file that is mounted by itself,
     as ``docker run -v ledger.db:/ledger.db`` does, has another log under each name.
-
-    Raises:
-        LedgerError: it is either.
     """
     kind = filesystem(path)
     if kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE):
@@ -167,7 +164,6 @@ class Location:
             that of most file systems survives a reboot and is the same in a container.
         folder: the inode of the folder.
         file: the inode of the file, which a copy or a restored backup does not have.
-        name: of the file.
         path: of the file, to show, and to look for what was left there; it may change.
     """
 
@@ -184,9 +180,6 @@ class Location:
         Args:
             path: its path, absolute, symbolic links resolved.
             file: where it is now, if it is only about to have that path.
-
-        Raises:
-            LedgerError: it cannot be reached.
         """
         try:
             folder, own = os.stat(path.parent), os.stat(file or path)
@@ -208,11 +201,7 @@ class Location:
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """The location that a text says.
-
-        Raises:
-            Damage: it says none.
-        """
+        """The location that a text says."""
         event = fields(text)
         filesystem, name, path = (
             typed_field(event, word, str) for word in ("filesystem", "name", "path")
@@ -245,11 +234,7 @@ class Location:
 
 
 def recorded(db: Transaction) -> Location:
-    """The location that a ledger says is its own.
-
-    Raises:
-        Damage: it says none.
-    """
+    """The location that a ledger says is its own."""
     place, digest = one_row(db, (str, str), "SELECT place, hash FROM location")
     if _digest(place) != digest:
         raise Damage("its location was changed")
@@ -261,10 +246,6 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
 
     Args:
         db: sees one moment of it.
-        path: where it is.
-
-    Raises:
-        LedgerError: it belongs elsewhere, does not say where, or is of another version.
     """
     version = db.connection.pragma("user_version")
     if version == 2:

@@ -17,6 +17,7 @@ from neyman.ledger.audit import audit
 from neyman.ledger.events import ledger_id
 from neyman.ledger.records import LedgerError
 from neyman.ledger.rows import Damage
+from neyman.ledger.sqlite import location
 from neyman.ledger.sqlite.connection import (
     FAILURES,
     SQLiteTransaction,
@@ -26,15 +27,6 @@ from neyman.ledger.sqlite.connection import (
     make_durable,
     refuse_other,
     trust,
-)
-from neyman.ledger.sqlite.location import (
-    FILE_SCHEMA,
-    FILE_VERSION,
-    Location,
-    file_problems,
-    look,
-    recorded,
-    refuse_mount,
 )
 from neyman.storage.durable import sync_folder
 
@@ -53,23 +45,23 @@ def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
 
     Yields:
         The transaction, or None where the ledger belongs there already.
-
-    Raises:
-        LedgerError: others use the file, or something of the ledger was left elsewhere.
     """
-    look(path)
-    refuse_mount(path)
+    location.look(path)
+    location.refuse_mount(path)
     connection = _alone(path, wait)
     db, version = SQLiteTransaction(connection), connection.pragma("user_version")
     try:
         try:
-            here, belongs = Location.of(path), recorded(db) if version == FILE_VERSION else None
+            here, belongs = (
+                location.Location.of(path),
+                location.recorded(db) if version == location.FILE_VERSION else None,
+            )
             if belongs and belongs.identity == here.identity:
                 yield None
                 return
             _refuse_leftovers(db, path, belongs)
             _update(connection, db, path, version)
-            report = audit(db, file_problems(db, belongs is not None), FAILURES)
+            report = audit(db, location.file_problems(db, belongs is not None), FAILURES)
             if not report.ok:
                 raise LedgerError(
                     f"{path} does not verify, and its location was not confirmed:"
@@ -117,24 +109,24 @@ def _alone(path: Path, wait: float) -> apsw.Connection:
 
 def _update(connection: apsw.Connection, db: SQLiteTransaction, path: Path, version: int) -> None:
     """Bring the tables and rules of an older file up to date."""
-    if version == FILE_VERSION:
+    if version == location.FILE_VERSION:
         return
     if version != 2:
         raise LedgerError(
             f"{path} has ledger schema {version}, and this version of neyman reads"
-            f" {FILE_VERSION}: use the version that made it"
+            f" {location.FILE_VERSION}: use the version that made it"
         )
     for (name,) in db.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
         db.run(f'DROP TRIGGER "{name}"')
     own = apsw.Connection(":memory:")
-    own.execute(FILE_SCHEMA)
+    own.execute(location.FILE_SCHEMA)
     query = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' OR name = 'location'"
     for (statement,) in own.execute(f"{query} ORDER BY type = 'trigger'").fetchall():
         db.run(str(statement))
-    connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
+    connection.execute(f"PRAGMA user_version = {location.FILE_VERSION}")
 
 
-def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: Location | None) -> None:
+def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: location.Location | None) -> None:
     """Refuse while the ledger, or a log of it, is where it was; as far as that can be seen."""
     before = Path(belongs.path) if belongs else path
     if before != path and not _is_another(db, path, before):
@@ -166,11 +158,7 @@ def _refuse_log(path: Path, log: Path) -> None:
 
 
 def _is_another(db: SQLiteTransaction, path: Path, before: Path) -> bool:
-    """Return True if another ledger is where this one was.
-
-    Raises:
-        LedgerError: it is this file, or the same ledger.
-    """
+    """Return True if another ledger is where this one was."""
     # A link that leads here is no place of its own.
     if not os.path.isfile(before) or os.path.realpath(before) == str(path):
         return False

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from neyman.ledger.chain import digest, line_between
 from neyman.ledger.database import Reservation, Store
 from neyman.ledger.records import LedgerError
+from neyman.ledger.sqlite import location
 from neyman.ledger.sqlite.connection import (
     FAILURES,
     MARK,
@@ -27,15 +28,6 @@ from neyman.ledger.sqlite.connection import (
     make_durable,
     refuse_other,
     trust,
-)
-from neyman.ledger.sqlite.location import (
-    FILE_SCHEMA,
-    FILE_VERSION,
-    Location,
-    file_problems,
-    look,
-    refuse_elsewhere,
-    refuse_mount,
 )
 from neyman.ledger.sqlite.relocation import relocating
 from neyman.ledger.turn import file_turn
@@ -78,7 +70,6 @@ class SQLiteFile(Store):
 
     Args:
         path: where the file is, or will be; absolute.
-        wait: seconds to wait for other writers before giving up.
     """
 
     local: ClassVar[bool] = True
@@ -103,7 +94,7 @@ class SQLiteFile(Store):
 
     def create(self, line: str, digest: str) -> None:
         """Make a ledger, with permissions 0600, unless there is one; a kill leaves none."""
-        refuse_mount(self.path)
+        location.refuse_mount(self.path)
         if self.exists():
             return
         # SQLite would replay a log left by a deleted ledger into the new one. The second look at
@@ -131,11 +122,12 @@ class SQLiteFile(Store):
                 connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READWRITE)
                 try:
                     make_durable(connection, self.path)
-                    connection.execute(
-                        f"BEGIN; {FILE_SCHEMA} {MARK} PRAGMA user_version = {FILE_VERSION}"
-                    )
+                    version = f"PRAGMA user_version = {location.FILE_VERSION}"
+                    connection.execute(f"BEGIN; {location.FILE_SCHEMA} {MARK} {version}")
                     connection.execute("INSERT INTO event VALUES (1, ?, ?)", (line, digest))
-                    Location.of(self.path, Path(name)).record(SQLiteTransaction(connection))
+                    location.Location.of(self.path, Path(name)).record(
+                        SQLiteTransaction(connection)
+                    )
                     connection.execute("COMMIT")
                 finally:
                     connection.close()
@@ -195,7 +187,7 @@ class SQLiteFile(Store):
     def problems(self) -> list[str]:
         """Where the file is damaged, or its tables and triggers are not those of this version."""
         with self.reading() as db:
-            return file_problems(db)
+            return location.file_problems(db)
 
     @contextmanager
     def _transaction(self, beginning: str) -> Generator[SQLiteTransaction]:
@@ -225,7 +217,7 @@ class SQLiteFile(Store):
     def _take(self) -> _Open:
         # The file is never opened but by SQLite: closing any other handle on it would drop the
         # locks that this process holds through SQLite.
-        file = look(self.path)
+        file = location.look(self.path)
         while True:
             try:
                 idle = self._idle.pop()
@@ -237,12 +229,12 @@ class SQLiteFile(Store):
 
     def _open(self, file: tuple[int, int]) -> _Open:
         self._refuse_stranded()
-        refuse_mount(self.path)
+        location.refuse_mount(self.path)
         connection = connected(self.path, self.wait)
         opened = _Open(connection, file)
         try:
             refuse_other(connection, self.path)
-            refuse_elsewhere(SQLiteTransaction(connection), self.path)
+            location.refuse_elsewhere(SQLiteTransaction(connection), self.path)
             trust(connection)
             make_durable(connection, self.path)
         except BaseException:

@@ -23,7 +23,7 @@ from neyman.curves.tradeoff.guarantees import approximate
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.canonical.distribution import MOST, CanonicalLaw, composes_as, own_loss
-from neyman.mechanisms.description import POSITIVE, from_json_number, to_json
+from neyman.mechanisms.description import POSITIVE, exact_above_zero, from_json_number, to_json
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -130,7 +130,8 @@ class CanonicalNoise(Mechanism):
         """
 
         def inside(y: Array) -> Array:
-            tail = _middle(*self.law.log_tail(np.abs(y)))
+            low, high = self.law.log_tail(np.abs(y))
+            tail = 0.5 * (np.exp(low) + np.exp(high))
             return np.where(y > 0, 1 - tail, tail)
 
         return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 1.0)))
@@ -170,7 +171,6 @@ class CanonicalNoise(Mechanism):
         return _each("u", u, lambda v: np.where(v <= 0.5, 1.0, -1.0) * self._isf(_beyond(v)) + 0.0)
 
     def _isf(self, log_u: Array) -> Array:
-        """Beyond which u <= 1/2 is left."""
         low, high = self.law.place(log_u)
         middle = np.where(np.isfinite(high), 0.5 * (low + high), low)
         middle = np.where(log_u >= -math.log(2), 0.0, middle)
@@ -185,13 +185,13 @@ class CanonicalNoise(Mechanism):
         """
         variance, scale = self.law.variance(), float(self.sensitivity)
         low, high = variance.lower * scale * scale, variance.upper * scale * scale
-        return Bound(_least(low), _most(high), "upper", variance.method)
+        return _wider(low, high, variance.method)
 
     def standard_deviation(self) -> Bound:
         """Return certified bounds on the standard deviation, in the units of the answer."""
         variance, scale = self.law.variance(), float(self.sensitivity)
         low, high = math.sqrt(variance.lower) * scale, math.sqrt(variance.upper) * scale
-        return Bound(_least(low), _most(high), "upper", variance.method)
+        return _wider(low, high, variance.method)
 
     def sample(self, size: int, bits: Bits | None = None) -> NDArray[np.float64]:
         """Draw independent samples: quantiles of uniform reals from secure random bits.
@@ -273,16 +273,8 @@ def _law(curve: Tradeoff) -> CanonicalLaw:
     return CanonicalLaw(curve)
 
 
-def _middle(low: Array, high: Array) -> Array:
-    return 0.5 * (np.exp(low) + np.exp(high))
-
-
-def _least(value: float) -> float:
-    return min(value * (1 - 1e-15), MOST)
-
-
-def _most(value: float) -> float:
-    return up(value * (1 + 1e-15), 1)
+def _wider(low: float, high: float, method: str) -> Bound:
+    return Bound(min(low * (1 - 1e-15), MOST), up(high * (1 + 1e-15), 1), "upper", method)
 
 
 def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> float | Array:
@@ -380,18 +372,11 @@ def _read(described: Mapping[str, Any]) -> Tradeoff | Mechanism:
         if "gaussian" in part:
             loss: Part = GaussianLoss(check.positive("gaussian", part["gaussian"]))
         elif "laplace" in part:
-            loss = LaplaceLoss(_above_zero("laplace", part["laplace"]))
+            loss = LaplaceLoss(exact_above_zero("laplace", part["laplace"]))
         elif "zcdp" in part:
-            loss = RenyiBound(_above_zero("zcdp", part["zcdp"]))
+            loss = RenyiBound(exact_above_zero("zcdp", part["zcdp"]))
         else:
             epsilon, delta = part["approximate"]
             loss = approximate(epsilon, delta).alternatives[0].parts[0][0]
         parts.append((loss, count))
     return Tradeoff.of([Composition.of(parts)], described["neighboring"])
-
-
-def _above_zero(name: str, value: object) -> Fraction:
-    exact = check.exact(name, value)
-    if exact <= 0:
-        raise ValueError(f"{name} = {value!r} must be above 0")
-    return exact

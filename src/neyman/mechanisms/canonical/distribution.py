@@ -64,9 +64,6 @@ LEAST_LOG_C = -705.0  # up to which c is a float
 class CanonicalLaw:
     """Canonical noise of a curve, at sensitivity 1: certified from both sides.
 
-    Args:
-        curve: its own inverse, and not perfect privacy.
-
     Raises:
         ValueError: if several curves are meant, one that is not its own inverse, one of which
             nothing is hidden, one known between two others only, or perfect privacy.

@@ -36,9 +36,6 @@ HALF, ONE = Fraction(1, 2), Fraction(1)
 def polygons(curve: Tradeoff) -> Pair:
     """Return a symmetric polygon below the power of a curve, and one above it [PT-1].
 
-    Args:
-        curve: its own inverse, and not perfect privacy.
-
     Raises:
         ValueError: the curve is not its own inverse, is perfect privacy or nearly so, hides
             nothing, or has no certified polygon.
@@ -100,7 +97,6 @@ class PolygonNoise:
         """Draw floor(parts N), exact [PT-4].
 
         Args:
-            bits: the source of randomness.
             parts: number of grid points per unit.
         """
         value, length = 0, 0
@@ -190,13 +186,7 @@ class PolygonNoise:
         return self._levels[i] + (tail - self._powers[i]) * self._slopes[i]
 
     def tail_between(self, place: Fraction, first: int, last: int) -> tuple[Array, Array]:
-        """Return bounds on S(place - x) for the whole numbers x from first to last.
-
-        Args:
-            place: any rational number.
-            first: the smallest x.
-            last: the largest x, at least the first.
-        """
+        """Return bounds on S(place - x) for the whole numbers x from first to last."""
         middle = round(place)
         offset = place - middle  # place - x = offset + (middle - x)
         x = np.arange(first, last + 1)

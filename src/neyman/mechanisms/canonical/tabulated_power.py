@@ -52,7 +52,6 @@ class TabulatedPower:
     """The power of a curve that is its own inverse, from a table of its profile.
 
     Args:
-        profile: that of the curve.
         supremum: its largest finite loss, or inf.
         infinite: its mass of infinite loss.
     """

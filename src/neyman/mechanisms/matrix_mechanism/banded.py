@@ -123,9 +123,6 @@ def optimized_toeplitz(
         objective: "largest" error of a prefix sum, or root of the "mean" squared error.
         participations: in how many steps a record takes part at most.
         separation: how far apart these are at least.
-
-    Returns:
-        A `Factorization`; its bound is `prefix_bound`.
     """
     from scipy.optimize import minimize
     from scipy.signal import lfilter

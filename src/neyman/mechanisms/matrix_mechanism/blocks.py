@@ -52,9 +52,8 @@ class Tree(Strategy):
     def largest(self, participations: int = 1, separation: int = 1) -> int:
         """At each level, as many as fit in a block, in as few blocks as possible [MM-6].
 
-        A block of 2^l steps holds at most c = min(k, ceil(2^l / b)) of the steps; the sum of the
-        squares of counts up to c is largest where all but one are 0 or c. Exact for one step, for
-        b = 1, and where the number of steps and b are powers of 2; else an upper bound.
+        Exact for one step, for b = 1, and where the number of steps and b are powers of 2; else an
+        upper bound.
         """
         times, apart = pattern(self.steps, participations, separation)
         total = 0
@@ -129,18 +128,9 @@ class Binned(Strategy):
         """Row norms of A C^-1."""
         return prefix_spread(self.matrix())
 
-    def stream(
-        self, sigma_squared: Fraction, width: int, bits: Bits
-    ) -> tuple[stream.Encoder, stream.Decoder]:
-        """It remembers a sum for each block."""
-
-        def blocks(kind: type) -> stream.Blocks:
-            return stream.Blocks(root_weights(self.steps), self.fine, width, kind)
-
-        return (
-            stream.RowEncoder(blocks(np.int64), sigma_squared, self.room(), width, bits),
-            stream.RowDecoder(blocks(np.float64)),
-        )
+    def memory(self, width: int, kind: type) -> stream.Blocks:
+        """It has a sum for each block."""
+        return stream.Blocks(root_weights(self.steps), self.fine, width, kind)
 
 
 @lru_cache(maxsize=64)

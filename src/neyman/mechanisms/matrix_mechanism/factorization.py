@@ -1,15 +1,10 @@
 """Good strategies, and how good any can be.
 
 A workload A is answered as A x + A C^-1 Z from C x + Z. At mu = 1 the error of query i is Delta
-times the norm of row i of B = A C^-1. For nonnegative weights p of queries and v of steps, each
-adding up to 1,
-
-    ||P^1/2 A V^1/2||_tr = ||P^1/2 B C V^1/2||_tr <= ||P^1/2 B||_F ||C V^1/2||_F
-                        <= max row norm of B * max column norm of C,
-
-so that every p and v give a lower bound, and the best is the smallest error there is: the
-gamma-2 norm of A. With equal p it bounds the root of the mean squared error too. `optimized` climbs
-over p and v, and makes the strategy that belongs to them.
+times the norm of row i of B = A C^-1. For all weights p of queries and v of steps, each adding up
+to 1, ||P^1/2 A V^1/2||_tr is a lower bound, and the best is the smallest error there is: the
+gamma-2 norm of A [MM-7]. With equal p it bounds the root of the mean squared error too. `optimized`
+climbs over p and v, and makes the strategy that belongs to them.
 
 Sources: Li and Miklau 2013 (lower bounds); Denisov et al. 2022 (the fixed point); Matousek, Nikolov
 and Talwar 2020 (gamma-2 of prefix sums).
@@ -108,20 +103,6 @@ def record_of(n: int, times: int, apart: int, part: float) -> Array:
     return part * joint @ joint.T + (1 - part) * min(1 / apart, times / n) * np.eye(n)
 
 
-def circulant_bound(steps: int) -> float:
-    """The bound by the singular values of the skew-circulant of ones: for prefix sums, k = 1.
-
-    The sum of 1 / (2 n sin((2j - 1) pi / (2n))) over j up to n, which is (log n + 0.5772 +
-    log(8 / pi)) / pi and what vanishes. It is often quoted, and `prefix_bound` is above it.
-
-    Args:
-        steps: n, from 1 to 2^20.
-    """
-    n = steps_up_to(steps, MOST_BOUND)
-    j = np.arange(1, n + 1)
-    return float(np.sum(0.5 / np.sin((2 * j - 1) * math.pi / (2 * n)))) / n
-
-
 def optimized(
     workload: ArrayLike | int,
     objective: str = "largest",
@@ -142,9 +123,6 @@ def optimized(
         objective: "largest" error of a query, or root of the "mean" squared error.
         rounds: at most so many singular value decompositions.
         tolerance: stops at a gap of so little above 1.
-
-    Returns:
-        A `Factorization`.
     """
     queries = queries_of(workload)
     check_objective(objective)

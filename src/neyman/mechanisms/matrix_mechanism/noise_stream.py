@@ -48,8 +48,6 @@ class Window(Memory):
     Args:
         row: the weights of step t, those of the steps t - length + 1 to t; the last is above 0.
         band: the length of the longest row.
-        width: how many numbers a step has.
-        kind: the type of the numbers.
     """
 
     def __init__(
@@ -83,8 +81,6 @@ class Blocks(Memory):
     Args:
         weights: what a step counts so many steps later.
         fine: how many blocks of each size are kept apart, at least 1.
-        width: how many numbers a step has.
-        kind: the type of the numbers.
 
     Source: the idea of Andersson and Pagh 2024, "Streaming private continual counting via binning".
     """
@@ -140,8 +136,6 @@ class Encoder(ABC):
     Args:
         sigma_squared: of the discrete Gaussian noise on each released number.
         largest: entries of a step beyond it are moved there, which never enlarges a difference.
-        width: how many numbers a step has.
-        bits: the source of randomness.
     """
 
     def __init__(self, sigma_squared: Fraction, largest: int, width: int, bits: Bits) -> None:
@@ -168,12 +162,7 @@ class Decoder(ABC):
 
 
 class RowEncoder(Encoder):
-    """One number out for each in: a row of a lower triangular matrix.
-
-    Args:
-        memory: the rows.
-        sigma_squared, largest, width, bits: as for `Encoder`.
-    """
+    """One number out for each in: a row of a lower triangular matrix."""
 
     def __init__(
         self, memory: Memory, sigma_squared: Fraction, largest: int, width: int, bits: Bits
@@ -212,9 +201,7 @@ class TreeEncoder(Encoder):
     """The sums of the blocks of 2^l steps that end at this step, for l = 0, 1, ...
 
     Args:
-        steps: how many there will be.
         scale: what each sum is multiplied by.
-        sigma_squared, largest, width, bits: as for `Encoder`.
     """
 
     def __init__(
@@ -237,7 +224,6 @@ class TreeDecoder(Decoder):
     """Adds up the blocks that make the steps so far.
 
     Args:
-        steps: how many there will be.
         scale: what each sum was multiplied by.
         optimal: whether a block is read together with all blocks inside it, weighted by their
             precision: the best unbiased estimate from what is out. Otherwise alone.
@@ -284,7 +270,6 @@ class Stream:
     Args:
         encoder: holds the data.
         decoder: sees what is released.
-        steps: how many there may be.
         width: how many numbers a step has.
     """
 

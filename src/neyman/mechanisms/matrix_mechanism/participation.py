@@ -14,7 +14,6 @@ def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]
     """How many steps can really be had, and how far apart they are.
 
     Args:
-        steps: of the stream.
         participations: at most so many, at least 1.
         separation: at least so far apart, at least 1.
     """
@@ -26,9 +25,7 @@ def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]
 def pattern_bound(gram: NDArray[np.int64], participations: int, separation: int) -> int:
     """An upper bound on the sum over i, j in S of |G_ij|, over all S that are possible [MM-5].
 
-    With h_i the most that row i can add up to in any S with i in it, the sum is at most that of
-    h_i over i in S, and of that the most is taken: two dynamic programs. It is exact for one step
-    a record, and where steps in S have nothing in common.
+    It is exact for one step a record, and where steps in S have nothing in common.
 
     Args:
         gram: G, of shape ``(steps, steps)``, whole numbers.

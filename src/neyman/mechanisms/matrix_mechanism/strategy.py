@@ -4,15 +4,9 @@ A strategy is a matrix C with whole numbers W = 65536 C in it: a step has a colu
 number a row. What is released is W x with integer noise, from which sums are read afterwards, so
 that neither rounding C nor reading in floating point can touch the guarantee.
 
-How far a record can move C x: it takes part in at most k steps that are at least b apart, and moves
-each by at most 1: a number, or a vector by its l2 norm. With G = C^T C the square of the shift's
-l2 norm (Frobenius norm for vectors g_i, by Cauchy and Schwarz) is
-
-    sum over i, j of G_ij <g_i, g_j> <= sum over i, j in S of |G_ij|,
-
-S the steps it takes part in. Every `largest` bounds that for all S at once, in whole numbers. Where
-no entry of G is negative, equal contributions reach it: numbers and vectors then have the same
-sensitivity.
+A record takes part in at most k steps that are at least b apart, and moves each by at most 1: a
+number, or a vector by its l2 norm. Every `largest` bounds how far it moves C x, for all sets of
+steps at once, in whole numbers [MM-2].
 
 Sources: Li, Miklau, Hay, McGregor and Rastogi 2015 (the matrix mechanism); Denisov, McMahan, Rush,
 Smith and Thakurta 2022 (streams, chosen adaptively); Choquette-Choo et al. 2023 (bands and
@@ -100,11 +94,17 @@ class Strategy(Description):
         An array of shape ``(steps,)``, for what `stream` reads.
         """
 
-    @abstractmethod
     def stream(
         self, sigma_squared: Fraction, width: int, bits: Bits
     ) -> tuple[stream.Encoder, stream.Decoder]:
         """The stream's two ends; ``sigma_squared`` is that of the noise on W x."""
+        held, estimated = self.memory(width, np.int64), self.memory(width, np.float64)
+        encoder = stream.RowEncoder(held, sigma_squared, self.room(), width, bits)
+        return encoder, stream.RowDecoder(estimated)
+
+    def memory(self, width: int, kind: type) -> stream.Memory:
+        """What a stream by rows remembers, of ``width`` numbers of this type a step."""
+        raise NotImplementedError
 
     def room(self) -> int:
         """How large a step's entries may be, so that 64 bits hold what is released."""
@@ -193,11 +193,8 @@ class Toeplitz(Strategy):
     def largest(self, participations: int = 1, separation: int = 1) -> int:
         """Exact for nonnegative falling weights, for one step, and for a band within b [MM-3].
 
-        With w falling and nowhere negative, G_ij = sum over m of w_m w_{m + |i-j|}, m below n -
-        max(i, j), falls in the lag and in the later step. The pattern 0, b, 2b, ... has the least
-        lags and the earliest steps of all, pair by pair: it is the worst. Other weights are below
-        a falling majorant; where it is smaller, `pattern_bound` is taken. Columns that do not
-        overlap are orthogonal, earlier ones larger.
+        Falling weights have the pattern 0, b, 2b, ... as the worst. Other weights are below a
+        falling majorant; where it is smaller, `pattern_bound` is taken.
         """
         times, apart = pattern(self.steps, participations, separation)
         weights = np.array(self.coefficients, np.int64)
@@ -229,22 +226,10 @@ class Toeplitz(Strategy):
                 rows = np.cumsum(_inverse(given, self.steps))
             return _or_endless(np.sqrt(np.cumsum(np.square(rows))))
 
-    def stream(
-        self, sigma_squared: Fraction, width: int, bits: Bits
-    ) -> tuple[stream.Encoder, stream.Decoder]:
-        """It remembers band - 1 steps."""
+    def memory(self, width: int, kind: type) -> stream.Window:
+        """It has band - 1 steps."""
         backward = np.array(self.coefficients[::-1], np.int64)
-
-        def row(t: int) -> NDArray[np.int64]:
-            return backward[-(t + 1) :]
-
-        def window(kind: type) -> stream.Window:
-            return stream.Window(row, self.band, width, kind)
-
-        return (
-            stream.RowEncoder(window(np.int64), sigma_squared, self.room(), width, bits),
-            stream.RowDecoder(window(np.float64)),
-        )
+        return stream.Window(lambda t: backward[-(t + 1) :], self.band, width, kind)
 
     def __repr__(self) -> str:
         return f"Toeplitz(steps={self.steps}, band={self.band}, {_digest(self.coefficients)})"
@@ -325,18 +310,9 @@ class Triangular(Strategy):
         """Row norms of A C^-1."""
         return prefix_spread(self.matrix())
 
-    def stream(
-        self, sigma_squared: Fraction, width: int, bits: Bits
-    ) -> tuple[stream.Encoder, stream.Decoder]:
-        """It remembers one step less than the longest row has."""
-
-        def window(kind: type) -> stream.Window:
-            return stream.Window(self.rows.__getitem__, self.band, width, kind)
-
-        return (
-            stream.RowEncoder(window(np.int64), sigma_squared, self.room(), width, bits),
-            stream.RowDecoder(window(np.float64)),
-        )
+    def memory(self, width: int, kind: type) -> stream.Window:
+        """It has one step less than the longest row."""
+        return stream.Window(self.rows.__getitem__, self.band, width, kind)
 
     def __repr__(self) -> str:
         return f"Triangular(steps={self.steps}, band={self.band}, {_digest(self.rows)})"
@@ -346,7 +322,6 @@ def square_root(steps: int, band: int | None = None) -> Toeplitz:
     """C with C C = A, the prefix sums: what a step counts m steps later is binom(2m, m) / 4^m.
 
     Args:
-        steps: how many.
         band: how many diagonals are kept, all if left out. With a band of at most the separation
             of a record's steps, these do not add up in one number.
 

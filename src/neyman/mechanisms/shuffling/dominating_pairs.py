@@ -90,12 +90,10 @@ class _Crowded(Profile):
         raise NotImplementedError
 
     def log_delta(self, epsilon: float) -> Interval:
-        """As `log_deltas` has it."""
         low, high = self.log_deltas(np.array([epsilon], dtype=float))
         return float(low[0]), float(high[0])
 
     def log_power(self, log_level: float) -> Interval:
-        """By duality."""
         low, high = self.log_powers(np.array([log_level], dtype=float))
         return float(low[0]), float(high[0])
 
@@ -127,7 +125,6 @@ class _Crowded(Profile):
         return min(self.epsilon_near(-60.0), self._top() * (1 - 1e-9))
 
     def epsilon_near(self, log_delta: float) -> float:
-        """From the guesses."""
         top = self._top()
         low, high = top * 1e-9, top * (1 - 1e-12)
         for _ in range(4):

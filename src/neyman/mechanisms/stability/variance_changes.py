@@ -49,7 +49,6 @@ class VarianceChanges:
 
     @cached_property
     def _sums(self) -> list[int]:
-        """Sums of the smallest rows."""
         return list(accumulate(self.rows.tolist(), initial=0))
 
     def _one_side(self, k: int) -> int:

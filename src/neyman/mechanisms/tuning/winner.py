@@ -75,12 +75,7 @@ def select_best(mechanism: Mechanism, runs: Runs) -> SelectBest:
 
 @dataclass(frozen=True, repr=False)
 class SelectBest(Mechanism):
-    """The best of a random number of runs; build it with `select_best`.
-
-    Args:
-        mechanism: one run, with its score.
-        runs: the law of the number of runs.
-    """
+    """The best of a random number of runs; build it with `select_best`."""
 
     mechanism: Mechanism
     runs: Runs
