@@ -64,11 +64,8 @@ class Consistent:
     """A release's tables of counts and sums, made to add up.
 
     Args:
-        method: "least-squares", "nonnegative" or "integer".
         tables: by (query, level).
-        families: which tables add up to each other.
         invariants: declared totals, which the guarantee does not cover.
-        left_out: why a table takes no part.
         residual: of the method "nonnegative" (and "integer", before rounding), how far any cell is
             from the conditions of the optimum, in units of a cell; 0 for least squares.
     """
@@ -97,11 +94,9 @@ def consistent_tables(
     each cell of the finest table moved by less than 1 and, at each level, each sum over its places.
 
     Args:
-        plan: which tables there are, and which add up.
         noisy: by (query, level, measure) the noisy integers, flat in declared order, with the exact
             sigma squared of their noise (0 for declared values). More than counts and sums may be
             there.
-        method: "least-squares", "nonnegative" or "integer".
 
     Returns:
         The tables. Standard errors are exact for least squares: noise of variance sigma^2 or less
@@ -179,11 +174,7 @@ def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Na
     """By table the variance of each cell after least squares, an entry for each of its places.
 
     Args:
-        plan: which tables there are, and which add up.
         variances: by (query, level) that of the noise on each cell; 0 for declared values.
-
-    Returns:
-        An entry for every table that takes part.
     """
     by_table: dict[Name, Floats] = {}
     for family in families(plan):

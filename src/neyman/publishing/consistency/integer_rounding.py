@@ -24,7 +24,6 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
     down. No part gets below 0 that is not.
 
     Args:
-        totals: whole numbers of shape (m,).
         parts: of shape (n,), at most 2^53 in size.
         parents: for each part the position of its total, of shape (n,). A total without parts is
             not looked at.

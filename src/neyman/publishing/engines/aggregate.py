@@ -70,11 +70,6 @@ def aggregate_cells(
 ) -> Mapping[Key, Cells]:
     """The exact integer tables of a plan, but for those by keys that are unknown.
 
-    Args:
-        plan: which tables.
-        table: the private rows, whose schema has been checked.
-        progress: called with the part done, in [0, 1].
-
     Returns:
         By (query, level, measure), the measure one of "count", "units", "sum", "offset" and
         "square" (see `Entry`), its cells in declared order: places first, then the keys of each
@@ -213,13 +208,6 @@ def discover(
 ) -> KeyNumbers:
     """The keys that rows have, with their exact numbers; nothing here is private yet.
 
-    Args:
-        plan: the plan of the query.
-        query: one with columns whose keys are unknown.
-        level: which of its levels.
-        table: the private rows, whose schema has been checked.
-        progress: called with the part done, in [0, 1].
-
     Returns:
         The key columns of the table as text (places by their declared names, then ``by``), sorted
         by their bytes, and for each row by measure: "keys", how many distinct units have it, 1 or
@@ -339,12 +327,8 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
     """Run the whole aggregation without a row, so that what can fail fails before the charge.
 
     Args:
-        plan: which tables.
         table: the private table, on the engine that will do the work; only its form is used
             (``open_table(..., rows=False)`` will do).
-
-    Raises:
-        DataError: the tables of the plan cannot be made from a table of this form.
     """
     names = Coding(plan, tuple(table.columns)).names
     empty = (table.select(*names) if names else table).limit(0)
@@ -444,9 +428,6 @@ def coded_rows(
     """Code the rows of each bucket, at most the plan's of each unit.
 
     Args:
-        coding: how the plan sees rows.
-        table: the private rows that a filter takes.
-        wanted: columns of codes and values.
         key: for the choice among a unit's rows, which comes along as a table.
     """
     wanted, unit = list(wanted), coding.plan.unit
@@ -602,13 +583,7 @@ def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
 def known_rows(
     rows: ibis.Table, axes: Sequence[CodeColumn], unknown: Sequence[CodeColumn] = ()
 ) -> ibis.Table:
-    """The rows with a key on every axis, and with a number where an axis has bins.
-
-    Args:
-        rows: rows with codes.
-        axes: their axes.
-        unknown: the columns of keys that are not known.
-    """
+    """The rows with a key on every axis, and with a number where an axis has bins."""
     every: Any = rows
     known = [every[axis.name] < axis.size for axis in axes]
     known += [every[column.name].notnull() for column in unknown]

@@ -110,7 +110,6 @@ class Backend(ABC):
         """Return the whole number of `integer_of`; None if the engine has no function for it.
 
         Args:
-            column: text or decimals.
             decimals: 0 to 9.
             most: the number is brought into +-most.
         """
@@ -139,7 +138,6 @@ class Backend(ABC):
         """Return a text in another case.
 
         Args:
-            text: the text.
             own: what the engine's function for the case gives.
             replaced: the text with each letter of `text_functions` replaced.
         """

@@ -41,13 +41,9 @@ def first_rows(
     Args:
         rows: the bytes ``unit`` (no NULL), and the ``names``.
         names: columns of whole numbers, no NULL, and of bytes, which are all that a row is.
-        most: how many rows to keep, at least 1.
         key: the table of the secret key.
         label: different labels make different choices by one key.
         within: those of the names that make the cell.
-
-    Returns:
-        The rows that are kept, in the same columns.
     """
     counted: Any = rows.group_by(["unit", *names]).aggregate(copies=rows.count())
     single: Any = counted.mutate(copy=ibis.range(0, counted["copies"]).unnest()).drop("copies")
@@ -64,13 +60,7 @@ def first_cells(
     label: int,
     cell: Sequence[str],
 ) -> ibis.Table:
-    """All rows of at most so many cells of each unit.
-
-    Args:
-        rows, names, key, label: as `first_rows` has them.
-        most: how many cells to keep, at least 1.
-        cell: those of the names that make the cell.
-    """
+    """Keep all rows of at most so many cells of each unit; see `first_rows`."""
     if not cell:
         return rows
     numbered = _ranked(rows, key, label, cell)

@@ -19,7 +19,6 @@ class Cells:
     """A flat table of whole numbers, by its cells that are not 0.
 
     Args:
-        size: how many cells the table has.
         index: where something is: rising, in [0, size).
         values: what is there: not 0, within 2^62.
     """

@@ -76,11 +76,7 @@ def reads_as_is(kind: pa.DataType) -> bool:
 
 
 def check_types(schema: pa.Schema, columns: Iterable[str] | None) -> None:
-    """Refuse columns that no plan can use.
-
-    Raises:
-        DataError: with the name and the Arrow type of the first.
-    """
+    """Refuse columns that no plan can use."""
     for name in columns or ():
         kind = schema.field(name).type
         if plain_type(kind) is None:

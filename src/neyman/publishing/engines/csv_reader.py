@@ -65,10 +65,8 @@ class MissingColumn(DataError):
     """Data without a column that the plan uses.
 
     Args:
-        column: its name.
         present: the names that the data have. The message does not print them: in a file without a
             header they are someone's row.
-        data: what lacks it, for errors.
     """
 
     def __init__(self, column: str, present: Sequence[str], data: str = "data") -> None:
@@ -86,8 +84,6 @@ def check_names(present: Sequence[str], columns: Iterable[str], data: str = "dat
 
     Args:
         present: the names that the data have, with repetitions.
-        columns: the columns that are used.
-        data: what has them, for errors.
 
     Raises:
         MissingColumn: a column is not there.
@@ -111,8 +107,6 @@ class Patterns:
     """The regular expressions of one line.
 
     Args:
-        row: a well-formed line.
-        values: each of its values.
         unclosed: a line on which a quoted value begins and does not end.
     """
 
@@ -149,7 +143,6 @@ def read_csv(
     is empty or cannot be decoded is missing.
 
     Args:
-        path: the file.
         columns: the names of those to read; None for all.
         rows: False for no rows. Then only the header is looked at, and a compressed file is
             decompressed to its end, so that a damaged one is refused.
@@ -177,11 +170,7 @@ def read_csv(
 
 
 def header_of(path: str, source: SourcePart = PLAIN_SOURCE) -> list[str]:
-    """The names of the columns of a CSV file.
-
-    Raises:
-        DataError: see `read_csv`.
-    """
+    """The names of the columns of a CSV file."""
     with opened(path, form_of(path, source)) as (_, names):
         return names
 
@@ -204,11 +193,7 @@ def form_of(path: str, source: SourcePart) -> SourcePart:
 
 @contextmanager
 def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]]]:
-    """A CSV file, decompressed, after its header; and the names of its columns.
-
-    Raises:
-        DataError: it cannot be read, here or in what is done with it.
-    """
+    """A CSV file, decompressed, after its header; and the names of its columns."""
     try:
         with open(path, "rb") as raw:
             packed = raw.read(2) == _GZIP
@@ -286,7 +271,6 @@ class Block:
 
     Args:
         text: the lines, each with an LF at its end.
-        starts, ends: where each line starts, and where its LF is.
         rows: the number in the block of the line that each row is from.
         bounds: by column, where the values of the first rows start and end.
         others: the values of the other rows, which have quotes inside quotes.
@@ -320,14 +304,7 @@ class Block:
 
 
 def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Block:
-    """The rows of whole lines.
-
-    Args:
-        text: the lines, each with an LF at its end.
-        width: how many values a row has.
-        picked: the numbers of the columns that are needed.
-        delimiter: what separates the values.
-    """
+    """The rows of whole lines."""
     data = np.frombuffer(text, np.uint8)
     feeds = np.flatnonzero(data == ord("\n"))
     starts = heads = np.append(0, feeds[:-1] + 1)

@@ -90,9 +90,6 @@ def matches(path: str) -> Iterator[str]:
     """The files and folders that a pattern matches.
 
     A part of it that is ``**`` matches folders at any depth, each once, even where links go round.
-
-    Raises:
-        DataError: a link leads out of the part that has no wildcard, or a folder cannot be listed.
     """
     parts = Path(path).parts
     fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
@@ -101,12 +98,7 @@ def matches(path: str) -> Iterator[str]:
 
 
 class _Search:
-    """A walk below a folder, which goes into each folder once, and never out of the first.
-
-    Args:
-        path: the path that was given, for errors.
-        top: the folder.
-    """
+    """A walk below a folder, which goes into each folder once, and never out of the first."""
 
     def __init__(self, path: str, top: str) -> None:
         self._path, self._root = path, os.path.realpath(top)
@@ -152,7 +144,6 @@ class _Search:
         """What is in a folder, by name, without names that begin as leftovers do.
 
         Args:
-            folder: where to look.
             begin: how the wanted names begin; if it is ``_`` or ``.``, these are meant.
         """
         try:

@@ -68,9 +68,6 @@ def as_frame(source: Any) -> Frame | ibis.Table:
 
     Returns:
         A `Frame`; the Ibis table that a narwhals frame holds.
-
-    Raises:
-        DataError: it is none of these, or its schema cannot be had.
     """
     if isinstance(source, (Frame, ibis.Table)):
         return source
@@ -358,13 +355,7 @@ def _text_of(value: object, marks: SourcePart) -> str | None:
 
 @singledispatch
 def marked_text(value: object, text: str, marks: SourcePart) -> str:
-    """The text of a value of a column that also holds texts, with the marks of these texts.
-
-    Args:
-        value: the value.
-        text: its text as programs write it.
-        marks: what the plan declares for texts.
-    """
+    """The text of a value of a column that also holds texts, with the marks of these texts."""
     return text
 
 

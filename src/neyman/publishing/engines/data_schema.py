@@ -25,7 +25,6 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     """The columns that counting reads: levels that are there, keys, values, the id, and filters.
 
     Args:
-        plan: the plan.
         present: the columns of the table that is counted, derived ones too.
 
     Raises:
@@ -46,11 +45,7 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
 
 
 def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the data that the plan reads, for its expressions too.
-
-    Raises:
-        DataError: see `columns_needed`, or the data have a column with the name of a derived one.
-    """
+    """The columns of the data that the plan reads, for its expressions too."""
     rows = plan.rows
     twins = {name.casefold() for name in rows.names}
     for name in present:
@@ -90,11 +85,7 @@ def as_written(table: ibis.Table, name: str) -> Any:
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:
-    """The levels that the data have.
-
-    Raises:
-        DataError: they do not determine the place.
-    """
+    """The levels that the data have."""
     levels = [level for level in hierarchy.levels if level in present]
     absent = [level for level in hierarchy.levels if level not in present]
     at = [hierarchy.depth(level) for level in levels]
@@ -115,8 +106,6 @@ def check_schema(
     """Refuse data whose columns or types cannot fit the plan; no row is read.
 
     Args:
-        plan: what is wanted.
-        table: the private table, or one of its form.
         source: where it comes from: a path is named in errors.
         untyped: the columns whose type the schema does not say, and which are read value by value:
             each column of a CSV file. None if this is not known; then texts may be numbers.
@@ -251,20 +240,12 @@ def _check_days(plan: Plan, name: str) -> None:
 
 
 def check_unit_type(name: str, kind: dt.DataType) -> None:
-    """Refuse a type whose values cannot name units: floats, and what no plan reads.
-
-    Raises:
-        DataError: it is such a type.
-    """
+    """Refuse a type whose values cannot name units: floats, and what no plan reads."""
     _check_key_type(name, kind)
 
 
 def check_value_type(name: str, kind: dt.DataType) -> None:
-    """Refuse a type that no plan reads.
-
-    Raises:
-        DataError: it is neither text, a number, true/false, a date, nor a timestamp.
-    """
+    """Refuse a type that no plan reads."""
     if not kind.is_timestamp():
         _check_type(name, kind)
 

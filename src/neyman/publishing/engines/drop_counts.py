@@ -99,8 +99,6 @@ def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitR
     """Count the rows of each unit; None where each row is a unit.
 
     Args:
-        plan: the plan.
-        table: the private rows, whose schema has been checked.
         column: a column to count by in place of ``unit.id``: how often do its values have more rows
             than the plan takes a unit to have?
     """
@@ -138,7 +136,6 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
 
     Args:
         plan: the plan. A query whose tables are all declared public reads no row and is left out.
-        table: the private rows, whose schema has been checked.
         key: for the choice among a unit's rows; None for a new one.
     """
     key = fresh_key() if key is None else key

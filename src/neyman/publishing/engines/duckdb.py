@@ -56,9 +56,6 @@ def connect(memory: str | None = None) -> Any:
         memory: the most that it holds in memory, such as "4GB"; what does not fit is written to a
             folder that only this user can read, and that is removed with it. None for DuckDB's own
             limit, four fifths of the machine.
-
-    Raises:
-        DataError: no amount of memory.
     """
     settings: dict[str, Any] = dict(OFFLINE)
     if memory is not None:
@@ -80,11 +77,7 @@ def connect(memory: str | None = None) -> Any:
 
 
 def check_memory(memory: str) -> str:
-    """An amount of memory, as engines write it.
-
-    Raises:
-        DataError: it is none.
-    """
+    """An amount of memory, as engines write it."""
     if not isinstance(memory, str) or not _MEMORY.fullmatch(memory):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"memory = {memory!r}: must be an amount such as '4GB' or '500MB'")
     return memory if memory.endswith("B") else f"{memory}B"
@@ -99,11 +92,7 @@ def close(connection: Any) -> None:
 
 
 def registered(data: pa.Table | ds.Dataset, opening: Opening) -> ibis.Table:
-    """An Arrow table or Dataset of plain types as a table on a new DuckDB.
-
-    Raises:
-        DataError: it has types that DuckDB cannot take.
-    """
+    """An Arrow table or Dataset of plain types as a table on a new DuckDB."""
     connection = connect(opening.memory)
     try:
         connection.con.register("people", data)
@@ -118,11 +107,7 @@ def registered(data: pa.Table | ds.Dataset, opening: Opening) -> ibis.Table:
 
 
 def parquet_names(files: Sequence[str]) -> list[list[str]]:
-    """The names of the columns of each Parquet file, with repetitions.
-
-    Raises:
-        DataError: a file that is no Parquet file, or of which the end is missing.
-    """
+    """The names of the columns of each Parquet file, with repetitions."""
     return [list(footer(file).names) for file in files]
 
 
@@ -133,7 +118,6 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
     A column that they read differently has a type that no plan can use.
 
     Args:
-        files: their paths, at least one.
         columns: those that are needed; None for those that each file has once, and in one type.
 
     Raises:
@@ -178,11 +162,7 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
 
 
 def footer(file: str) -> pa.Schema:
-    """The Arrow schema of a Parquet file, from its end.
-
-    Raises:
-        DataError: it is no Parquet file, or its end is missing.
-    """
+    """The Arrow schema of a Parquet file, from its end."""
     try:
         with open(file, "rb") as opened:
             return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").schema_arrow
@@ -241,11 +221,7 @@ def _agreed(kind: pa.DataType, native: Any) -> pa.DataType:
 
 
 def _exact(connection: Any, file: str) -> str:
-    """A pattern that DuckDB expands to this very file: it expands every name that it is given.
-
-    Raises:
-        DataError: there is none.
-    """
+    """A pattern that DuckDB expands to this very file: it expands every name that it is given."""
     path = os.path.abspath(file)
     pattern = _WILDCARD.sub(r"[\g<0>]", path)
     try:
@@ -261,13 +237,7 @@ def _exact(connection: Any, file: str) -> str:
 
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
-    """Parquet files of one form as a table on a new DuckDB.
-
-    Args:
-        files: their paths.
-        schema: the Arrow schema of the columns to read.
-        opening: how the table is wanted.
-    """
+    """Parquet files of one form as a table on a new DuckDB."""
     if not opening.rows:
         return registered(plain_form(schema), opening)
     kinds = {field.name: plain_type(field.type) for field in schema}

@@ -50,8 +50,6 @@ class CodeColumn:
     """A column of coded rows. Its name has a number: names that differ in case are one to engines.
 
     Args:
-        kind: what it holds.
-        index: its number among those of its kind.
         size: of an axis, the number of its keys. A row whose key is unknown, and not declared to go
             to another, has the code ``size``.
     """
@@ -174,8 +172,6 @@ class Coding:
         """Rows with what their keys are looked up by, their bins and values.
 
         Args:
-            table: the private rows.
-            wanted: columns of codes and values that will be needed.
             unit: whether the bytes of the unit come along; rows without a unit are dropped then.
             shown: whether the values that keys are read from come along, texts as their bytes.
         """
@@ -234,11 +230,6 @@ class Coding:
         """Rows, or groups of them, with codes in place of keys: what is wanted, and the rest.
 
         Keys are looked up by joins, so that the rows stay where they are.
-
-        Args:
-            rows: as `read` gives them.
-            wanted: columns of codes and values.
-            keys: the tables of `keys`, on the engine of the rows.
         """
         backend, sources = backend_of(rows), self.sources(rows)
         joined: Any = rows.mutate(

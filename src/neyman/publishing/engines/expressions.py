@@ -56,7 +56,6 @@ def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.T
     """A table where an empty text is missing, as it is in a CSV file.
 
     Args:
-        table: private rows.
         coded: columns of texts that have none.
     """
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
@@ -80,7 +79,6 @@ def key_bytes(column: Value, backend: Backend, kind: KeyKind = "text") -> Value:
 
     Args:
         column: a column of the data, or what `raw_key` makes of it.
-        backend: the engine that it is on.
         kind: "text" for the value's own text. "whole" for the digits of its whole number: 1, 1.0,
             01 and 1e0 are one key, as text and as numbers. "boolean" for true (true, True, TRUE,
             t, T, and the number 1) and false (false, False, FALSE, f, F, and the number 0).
@@ -139,7 +137,6 @@ def scaled_integer(
 
     Args:
         column: text, numbers or truth values.
-        backend: the engine that it is on.
         decimals: 0 to 9.
         low, high: scaled whole numbers, within 2^53.
         unknown: replaces what is no number, clipped as well; None for low - 1.
@@ -155,8 +152,6 @@ def integer_of(column: Value, backend: Backend, decimals: int, most: int = _WIDE
     """The whole number of `scaled_integer` within +-most, NULL for what is no number.
 
     Args:
-        column: text, numbers or truth values.
-        backend: the engine that it is on.
         decimals: 0 to 9.
         most: a multiple of 10^9 from 10^15 to 2^60, or 2^60.
     """
@@ -281,7 +276,6 @@ def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Va
     """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges.
 
     Args:
-        number: the whole number.
         edges: rising whole numbers.
         optional: whether a number below the first edge stands for none (see `scaled_integer`): its
             bin is the number of bins, the code of what is unknown.
@@ -338,9 +332,7 @@ def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
     rows have one encoding.
 
     Args:
-        key: the text of the secret key, a column.
         numbers: columns of whole numbers, without NULL, and of bytes: keys that are not known.
-        unit: the column of the unit's bytes.
     """
     text = key
     for number in numbers:
@@ -361,7 +353,6 @@ def written_number(text: Value, source: SourcePart) -> Value:
     these marks is NULL, also where it would be one by others.
 
     Args:
-        text: a column of texts.
         source: the marks. A blank stands for no-break blanks too, and an apostrophe for a curly
             one.
     """
@@ -390,7 +381,6 @@ def written_date(text: Value, dates: str) -> Value:
     three. What follows after a blank or a T stays as it is. The day may not exist.
 
     Args:
-        text: a column of texts.
         dates: the form, as "%d.%m.%Y".
     """
     iso, pattern = _iso_date(text, dates)

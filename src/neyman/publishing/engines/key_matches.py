@@ -161,13 +161,7 @@ class TextMatch(Private):
 
 
 def key_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
-    """Match the rows against the hierarchy's places and each column's keys.
-
-    Args:
-        plan: the plan.
-        table: the private rows, whose schema has been checked.
-        most: how many values that match no key are listed.
-    """
+    """Match the rows against places and keys; list the ``most`` frequent others."""
     return tuple(_key_matches(plan, table, most))
 
 
@@ -247,13 +241,7 @@ def with_texts(plan: Plan) -> Plan:
 
 
 def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
-    """Match the texts of each map and lookup against those that the plan lists.
-
-    Args:
-        plan: the plan.
-        table: the private rows, `prepared` for the plan `with_texts`.
-        most: how many texts that are not listed are returned.
-    """
+    """Match the texts of maps and lookups in rows that are `prepared` for the plan `with_texts`."""
     matches: list[KeyMatch] = []
     for one in plan.rows.derived:
         if one.rule not in _REPLACING:
@@ -284,13 +272,7 @@ def _text_column(name: str) -> str:
 
 
 def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:
-    """Read the numbers of each column to sum.
-
-    Args:
-        plan: the plan.
-        table: the private rows, whose schema has been checked.
-        most: how many values that are no numbers are listed.
-    """
+    """Read the numbers of each column to sum; list the ``most`` frequent other values."""
     matches: list[NumberMatch] = []
     for column in plan.columns:
         clips = _clips(plan, column)
@@ -346,15 +328,8 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
 def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:
     """Read each text column that the plan reads as numbers or dates.
 
-    All rows are read, since a filter on dates that are not read leaves out every row.
-
-    Args:
-        plan: the plan.
-        table: one of its private tables, as it is opened.
-        most: how many texts that are no numbers or dates are listed.
-
-    Returns:
-        The columns that have such texts.
+    All rows of the table, as it is opened, are read: a filter on dates that are not read leaves out
+    every row.
     """
     readings = readings_of(plan.columns, plan.hierarchy, plan.rows)
     with with_plain_texts(plan, table, shown=True) as plain:

@@ -101,13 +101,7 @@ def line_faults(
     """The lines of CSV files that are not read as rows, and why.
 
     Args:
-        files: their paths.
-        columns: the columns whose values are needed.
-        source: their form.
         most: how many lines of each reason are listed, at least 0.
-
-    Raises:
-        DataError: a file cannot be read.
     """
     read = rows = 0
     reasons: Counter[Reason] = Counter()

@@ -16,7 +16,6 @@ class Steps:
     """Queries one after another, each an equal part of the work.
 
     Args:
-        number: how many there will be.
         tell: called with the part done, in [0, 1], in the caller's thread; None for nobody.
     """
 
@@ -45,7 +44,6 @@ def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> An
     Args:
         connection: the DuckDB connection that the query is on, with ``enable_progress_bar`` set;
             interrupted if this thread is.
-        query: asks it.
         tell: called with the part done, in [0, 1], which never falls, while that is known.
     """
     with ThreadPoolExecutor(1) as thread:

@@ -65,10 +65,6 @@ def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
 
     A derived column whose texts are listed has a `code_column` beside it, because numbers are
     grouped faster.
-
-    Args:
-        plan: whose expressions are meant.
-        table: the private rows, whose schema has been checked.
     """
     rows = plan.rows
     backend = backend_of(table)
@@ -132,8 +128,6 @@ def with_plain_texts(
     number or date by the declared marks is missing, whatever other marks would make of it.
 
     Args:
-        plan: whose marks and readings are meant.
-        table: one of its private tables.
         shown: whether the texts come along as they are written, see `as_written`.
     """
     kinds = table.schema()

@@ -84,16 +84,7 @@ def open_table(
 
 
 def check_engine(engine: str, memory: str | None, master: str | None) -> None:
-    """Refuse an engine that there is not, and a setting that is not its own.
-
-    Args:
-        engine: "duckdb" or "spark".
-        memory: the most memory, such as "4GB", or None.
-        master: where Spark runs, or None.
-
-    Raises:
-        DataError: with the argument and what is valid.
-    """
+    """Refuse an engine that there is not, and a setting that is not its own."""
     if engine not in OWN:
         raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
     if master is not None and not OWN[engine].has_master:
@@ -103,14 +94,7 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
 
 
 def csv_files(source: object) -> list[str]:
-    """List the CSV files that a source names; none if it is something else.
-
-    Args:
-        source: what `as_source` gives.
-
-    Raises:
-        DataError: a path has no regular file.
-    """
+    """List the CSV files that a source names; none if it is something else."""
     files = _files(source)
     return files if {_suffix(file) for file in files} <= _CSV else []
 
@@ -133,13 +117,6 @@ def column_names(source: Paths, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
     """The names of the columns of a source, with repetitions; no row is read.
 
     Columns that no plan can use are among them, and those that not every file has.
-
-    Args:
-        source: what `as_source` gives.
-        csv: the form of CSV files, as the plan declares it.
-
-    Raises:
-        DataError: a file cannot be read, or a database cannot be reached.
     """
     files = data_files(source)
     headers = (
@@ -171,10 +148,6 @@ def untyped_columns(source: Paths, csv: SourcePart = PLAIN_SOURCE) -> frozenset[
 
     A text of such a column may be a number: each column of a CSV file, texts of SQLite, and columns
     of Python objects in pandas. A column of nothing says no type either.
-
-    Args:
-        source: what `as_source` gives.
-        csv: the form of CSV files, as the plan declares it.
     """
     files = data_files(source)
     if _are_parquet(files):
@@ -207,11 +180,7 @@ def _of_nothing(schema: pa.Schema) -> frozenset[str]:
 
 
 def folder_columns(source: object) -> frozenset[str]:
-    """The names that folders of Parquet files have, as ``day`` in ``day=1/x.parquet``.
-
-    Args:
-        source: what `as_source` gives.
-    """
+    """The names that folders of Parquet files have, as ``day`` in ``day=1/x.parquet``."""
     folders = (part for file in _files(source) for part in Path(file).parts[:-1])
     return frozenset(part.partition("=")[0] for part in folders if "=" in part)
 
@@ -224,9 +193,6 @@ def as_source(source: object) -> object:
 
     Returns:
         A path, a list of paths, an Ibis table, a `Frame`, or a `DatabaseTable`.
-
-    Raises:
-        DataError: it is none of these.
     """
     if isinstance(source, (str, Path)):
         return database_at(str(source)) or source
@@ -245,7 +211,6 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
     """The table of a database that a URL names; None for a path.
 
     Raises:
-        DataError: the URL cannot be read.
         ImportError: the client of the database is not installed; the message names the extra.
     """
     if url.startswith(("postgresql://", "postgres://")):
@@ -356,11 +321,7 @@ def _of_files(files: list[str], opening: Opening) -> ibis.Table:
 
 
 def _are_parquet(files: list[str]) -> bool:
-    """Return True for Parquet files, and False for CSV files.
-
-    Raises:
-        DataError: they are neither.
-    """
+    """Return True for Parquet files, and False for CSV files."""
     suffixes = {_suffix(file) for file in files}
     if suffixes != {".parquet"} and not suffixes <= _CSV:
         raise DataError(

@@ -66,11 +66,7 @@ _tables: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def installed() -> None:
-    """Refuse where Spark is not.
-
-    Raises:
-        ImportError: PySpark is not installed.
-    """
+    """Refuse where Spark is not."""
     if find_spec("pyspark") is None:
         raise ImportError(
             "engine = 'spark': PySpark is not installed; pip install 'neyman[spark]', which also "
@@ -85,10 +81,6 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
     Args:
         memory: of the driver, such as "4GB", where Spark is not running yet.
         master: where Spark runs, "local[2]" by default.
-
-    Raises:
-        DataError: Spark cannot be started.
-        ImportError: it is not installed.
     """
     installed()
     from pyspark.sql import SparkSession
@@ -176,11 +168,7 @@ def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
 
 
 def _check_folder(session: Any, folder: PrivateFolder) -> None:
-    """Refuse a Spark of ours that would write private rows elsewhere.
-
-    Raises:
-        DataError: it would, because a file of its installation says so.
-    """
+    """Refuse a Spark of ours that would write private rows elsewhere."""
     context = session.sparkContext
     if getattr(context._gateway, "neyman_folder", None) is not folder:
         return  # the caller started Java, and chose where it writes
@@ -216,11 +204,7 @@ def close(connection: Any) -> None:
 
 
 def accept(table: ibis.Table) -> ibis.Table:
-    """Return a table of a caller's session, whose settings must give the answers of ours.
-
-    Raises:
-        DataError: with the settings.
-    """
+    """Return a table of a caller's session, whose settings must give the answers of ours."""
     session: Any = table.get_backend()._session  # pyright: ignore[reportAttributeAccessIssue]
     wrong = [
         f"{name} = {value}"
@@ -236,11 +220,7 @@ def accept(table: ibis.Table) -> ibis.Table:
 
 
 def registered(data: pa.Table, opening: Opening) -> ibis.Table:
-    """An Arrow table as a table on Spark.
-
-    Raises:
-        DataError: it has types that Spark cannot take.
-    """
+    """An Arrow table as a table on Spark."""
     connection = connect(opening.memory, opening.master)
     try:
         plain = pa.table({name: _plain(data[name]) for name in data.column_names})
@@ -286,11 +266,6 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
     """Parquet files of one form as a table on Spark.
-
-    Args:
-        files: their paths.
-        schema: the Arrow schema of the columns to read.
-        opening: how the table is wanted.
 
     Raises:
         DataError: Spark would skip a file, or take its name for another; or it cannot read a
@@ -369,11 +344,7 @@ def _spark_type(kind: pa.DataType) -> Any:
 
 
 def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
-    """Files as a Spark frame, which has these and no others; no row is read.
-
-    Raises:
-        DataError: Spark finds other files than those named.
-    """
+    """Files as a Spark frame, which has these and no others; no row is read."""
     paths = {
         path: f"file://{_WILDCARD.sub(_ESCAPED, path)}" for path in map(os.path.abspath, files)
     }

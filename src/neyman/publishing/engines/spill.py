@@ -10,14 +10,7 @@ from neyman.storage.private_folder import PrivateFolder, private_folder
 
 
 def spill_folder(above: str | Path | None = None) -> PrivateFolder:
-    """Make a folder for private rows; see `private_folder`.
-
-    Args:
-        above: where to make it; the system's temporary folder if left out.
-
-    Raises:
-        DataError: the folder cannot be made.
-    """
+    """Make a folder for private rows; see `private_folder`."""
     above = Path(tempfile.gettempdir() if above is None else above).absolute()
     try:
         return private_folder("spill", above)

@@ -62,11 +62,6 @@ def chosen_clip(
 
     The least candidate B whose noisy counts outside add up to at most the declared part of all, or
     are within two standard errors of it. Noise alone leads to a small candidate, never to an error.
-
-    Args:
-        search: the terms.
-        counts: of the cells of the histogram, noisy, in order.
-        sigma_squared: of their noise.
     """
     needed = _needed(search)
     allowed = search.above * max(sum(counts), 0)

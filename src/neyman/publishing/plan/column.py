@@ -22,7 +22,6 @@ class Column:
     """A column that queries use: keys to group by, or numbers to sum.
 
     Args:
-        name: its name in the data.
         keys: the public keys; empty for a column to sum and for one whose keys are unknown.
         unknown: the position of the key that unlisted values go to, or the number that replaces a
             missing one in a column to sum, scaled. None drops the row: from the tables by this

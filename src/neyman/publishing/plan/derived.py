@@ -49,17 +49,14 @@ class Derived:
     """A column that is computed from a row.
 
     Args:
-        name: its name.
         rule: "expression", "cut", "map", "case" or "lookup".
         text: the expression of its value, of its number, or of its text; blank for cases.
         value: the same, parsed; None for cases.
         ends: what an expression's number is clipped to.
         edges: of a cut, scaled by the number's decimals.
-        labels: of a cut.
         pairs: each text of a map or a lookup, with its label.
         cases: each condition as written, parsed, and its label.
         unknown: the label of a row that nothing else takes; None for no label.
-        file: where a lookup's pairs come from.
     """
 
     name: str
@@ -222,13 +219,7 @@ NO_ROWS = Rows()
 
 
 def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str]) -> Rows:
-    """Parse a plan's derived columns and filters, and report what is wrong with them.
-
-    Args:
-        document: the plan as written.
-        folder: what a lookup's file is relative to.
-        problems: gets a sentence for each error.
-    """
+    """Parse a plan's derived columns and filters, and report what is wrong with them."""
     types = dict(_declared(document))
     derived = _derived(document, types, folder, problems)
     filters: dict[str, Node] = {}

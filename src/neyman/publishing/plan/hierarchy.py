@@ -27,12 +27,7 @@ class HierarchyError(ValueError):
 
 @dataclass(frozen=True)
 class KeyFile:
-    """The file that a hierarchy's places come from.
-
-    Args:
-        path: its path as the plan has it.
-        device, inode: which file it is, whatever its name.
-    """
+    """The file that a hierarchy's places come from."""
 
     path: str
     device: int
@@ -46,7 +41,6 @@ class Hierarchy:
     A place is known by its path from the top: counties of one name in two states are two places.
 
     Args:
-        name: what the plan calls it.
         levels: level names, top first.
         rows: for each lowest-level place, its name on every level, top first.
         unknown: index of the place that rows with an unlisted path go to; None drops them.
@@ -93,12 +87,7 @@ class Hierarchy:
                 )
 
     def key(self, level: str, name: str) -> str:
-        """Return the text that values of a level are compared with: a number's digits, or the name.
-
-        Args:
-            level: a level.
-            name: the name of one of its places.
-        """
+        """Return the text that values are compared with: a number's digits, or the name."""
         return str(int(name)) if level in self.integer else name
 
     def to_dict(self) -> dict[str, object]:
@@ -142,13 +131,8 @@ def read_rows(
     """Read the rows of a public CSV file (UTF-8, a header, a column for each level).
 
     Args:
-        path: the file, relative to the folder.
-        levels: the columns to read.
         folder: the folder of the plan. The file must be in it or below. A link that leads out of
             the folder is refused, so that a plan can name no other file of the machine.
-
-    Returns:
-        The rows, and which file they are from.
 
     Raises:
         HierarchyError: the file is outside the folder, missing, no regular file (a pipe or a device

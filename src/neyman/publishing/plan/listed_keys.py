@@ -33,11 +33,7 @@ def range_keys(first: int | date, last: int | date, step: int | str | None) -> L
     """Return the keys between two ends, both included.
 
     Args:
-        first, last: whole numbers, or dates.
         step: how far the next number is, 1 if None; of dates one of `PERIODS`, "day" if None.
-
-    Raises:
-        HierarchyError: the range is empty, too long, or of two types.
     """
     if isinstance(first, date) and isinstance(last, date):
         if first > last:
@@ -62,12 +58,7 @@ def _check_size(first: object, last: object, number: int) -> None:
 
 
 def period(day: date, unit: str) -> str:
-    """Return the text of the day, month, quarter, or year of a date: 2024-12-31, 2024-12, 2024-Q4.
-
-    Args:
-        day: the date.
-        unit: one of `PERIODS`.
-    """
+    """Return the text of a date's day, month, quarter, or year: 2024-12-31, 2024-12, 2024-Q4."""
     year = f"{day.year:04}"
     if unit == "year":
         return year
@@ -93,12 +84,6 @@ def _periods(first: date, last: date, step: int | str | None) -> Iterator[str]:
 
 def file_keys(path: str, column: str, folder: Path, *, integer: bool = False) -> Listed:
     """Return the keys that a column of a public CSV file lists.
-
-    Args:
-        path: the file, in the folder or below.
-        column: the file's column.
-        folder: the plan's folder.
-        integer: whether the keys are whole numbers.
 
     Raises:
         HierarchyError: the file cannot be read, lists no key, or has a blank, padded, or repeated

@@ -24,7 +24,6 @@ class Entry:
     """One table of integers to publish: a query at a level, or one of the parts of a measure.
 
     Args:
-        query, level: which table.
         measure: "count" (of rows; of a histogram and of quantiles, by bin), "units", "sum",
             "offset" (how far values are above the middle of their clip, in halves where that is
             one: see `query.middle`), "square" (about the middle, rounded down), or "keys": units by
@@ -84,7 +83,6 @@ class Entry:
         """The mechanism that the table is published by.
 
         Args:
-            sigma_squared: of its noise, exact.
             listed: whether the curve of the listed shifts is claimed; otherwise, and where they
                 are too many to list, only what the largest l2 norm proves: rho-zCDP. Rounded
                 Gaussian noise needs no list [RG-1].

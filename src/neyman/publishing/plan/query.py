@@ -51,11 +51,9 @@ class Query:
     """One measure by columns at some levels, with its exact part of the budget.
 
     Args:
-        name: what its tables are called.
         column: what is summed or put into bins, or whose values are counted.
         clip: [low, high] of a sum, mean or variance, scaled whole numbers.
         by: columns with keys; with unknown keys too where ``delta`` is given.
-        at: levels of the hierarchy.
         share: exact part of the plan's budget.
         split: the part of ``share`` of each level that is measured.
         public: the declared totals of the levels that are not.
@@ -81,7 +79,6 @@ class Query:
         searched: whether it is such a histogram, which the plan's document does not list.
 
     Attributes:
-        measure: the measure's name in a plan.
         synonyms: other words for it, which an error answers with the name.
         parts: the measures of the tables of integers that it is made of.
         takes: the fields that it takes beside those that each query takes.
@@ -168,7 +165,6 @@ class Query:
         """Return the section of a canonical plan.
 
         Args:
-            columns: the plan's columns by name.
             share: its share with those of the histograms that it is bounded by.
         """
         section: Section = {"name": self.name, "measure": self.measure, "table": self.table}

@@ -52,7 +52,6 @@ class QueryContext:
     Args:
         part: the query as written; a clip to discover is that of the largest candidate.
         where: what errors call it, such as "query[0]".
-        document: the plan that it is of.
         columns: the plan's columns that are right, by name.
     """
 
@@ -95,12 +94,7 @@ class QueryContext:
 
 
 def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple[int, ...]] | None:
-    """Return the clips and edges of a query, scaled to whole numbers; None where a field is wrong.
-
-    Args:
-        context: the query.
-        problems: gets a sentence for each field that is wrong.
-    """
+    """Return a query's clips and edges, scaled to whole numbers; None where a field is wrong."""
     part, columns = context.part, context.columns
     errors = [*_fields(context), *_bounds(context), *_discovery(context)]
     numbers: dict[str, tuple[int, ...]] = {}
@@ -119,12 +113,7 @@ def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple
 
 
 def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None:
-    """Return how the clip of a query is searched for; None where it is declared.
-
-    Args:
-        context: the query.
-        problems: gets a sentence for each field that is wrong.
-    """
+    """Return how the clip of a query is searched for; None where it is declared."""
     part, document = context.part, context.document
     given = [f for f in ("clip_share", "clip_above") if getattr(part, f) is not None]
     if part.clip not in SEARCHES:

@@ -34,10 +34,7 @@ def read_queries(
     """Return the queries of a plan that are right.
 
     Args:
-        document: the plan as written.
-        columns: its columns that are right, by name.
         hierarchy: its hierarchy; None if it has none or a wrong one.
-        problems: gets a sentence for each error.
     """
     queries: list[Query] = []
     for index, part in enumerate(document.query):

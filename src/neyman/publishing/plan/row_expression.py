@@ -66,7 +66,6 @@ class ColumnType:
     """How an expression reads a column.
 
     Args:
-        type: of its values.
         scale: digits after the point of a number.
         is_timed: True for a date column of the data, which may have a time of day.
     """
@@ -85,7 +84,6 @@ class Node:
             "subtract", "multiply", "divide", "modulo", "clip", "choose", "year", "quarter",
             "month", "day", "weekday", "period", "hour", "ordinal" (the number of a day, 1 for
             0001-01-01), "starts", "lower", "upper", "strip", or "normalize".
-        type: of its value.
         parts: the steps that it takes values from.
         value: of a literal (a date and a number as a scaled whole number), the name of a column,
             the sign of a comparison, the values of ``member``, the constant of a division, the ends
@@ -107,10 +105,6 @@ class Node:
 
 def read(text: str, types: Mapping[str, ColumnType]) -> Node:
     """Parse an expression and give it a type.
-
-    Args:
-        text: the expression, at most `MOST_TEXT` characters.
-        types: the columns that it may read.
 
     Raises:
         ExpressionError: it is no expression of the language, mixes types, names an unknown column,
@@ -163,11 +157,7 @@ def _line(text: str) -> str:
 
 
 def condition(text: str, types: Mapping[str, ColumnType]) -> Node:
-    """Parse an expression whose value is true or false.
-
-    Raises:
-        ExpressionError: see `read`, or its value is of another type.
-    """
+    """Parse an expression whose value is true or false."""
     node = read(text, types)
     if node.type != "boolean":
         raise ExpressionError(

@@ -69,11 +69,7 @@ def concerning(
     """The part of a plan that a change of these attributes can move: see `Plan.concerning`.
 
     Args:
-        plan, attributes, within: as for `moved`.
         scale: 1/rho of the whole plan, which sets its noise.
-
-    Raises:
-        ValueError: see `moved`.
     """
     noise = {_table(entry): entry for entry in plan.entries()}
     return together(
@@ -115,7 +111,6 @@ def moved(
     """The entries whose tables a change of these attributes can move, with the shifts it can cause.
 
     Args:
-        plan: which tables there are.
         attributes: columns of the plan, levels of its hierarchy, or the hierarchy by its name.
         within: the level whose place stays; all the levels that are named lie below it.
 

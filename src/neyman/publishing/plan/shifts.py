@@ -117,7 +117,6 @@ def shifts(
 
     Args:
         cells: number of cells, at least 1.
-        neighboring: "replace-one" or "add-remove".
         rows: most rows of a unit that are kept, 1 to ``MOST_ROWS``.
         low, high: the range that one row's contribution is clipped to; a count has 0 and 1.
         groups: most cells that rows of one unit are kept in.

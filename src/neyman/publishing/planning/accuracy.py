@@ -56,8 +56,6 @@ class TableError:
     """The error of one table, in the plan's units.
 
     Args:
-        query, level: which table.
-        measure: what is measured.
         cells: how many cells it has; None where keys are found in the data.
         standard_error, half_width: of each cell, the latter of the 90% interval; None for ratios.
         by_rows: for ratios, by number of rows in a cell the most that both are, to first order;
@@ -201,7 +199,6 @@ def table_named(plan: Plan, text: str) -> Name:
     """The table that a text names.
 
     Args:
-        plan: whose tables.
         text: "query.level", as its files are named, or "level query" as one says it; the query
             alone where it has one level. A query "total" at "county" is "total.county" or "county
             total".

@@ -59,8 +59,6 @@ class Part:
     """One table's part of the budget.
 
     Args:
-        query, level: which table.
-        weight: how much its cells' error counts.
         share: of the whole budget, exact.
         before: its share in the plan as it is.
         error: standard error of its cells (root of their mean variance) at rho = 1, over the

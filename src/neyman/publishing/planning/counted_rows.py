@@ -22,7 +22,6 @@ def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
     """Return which rows count, and what it does to the tables that the others do not.
 
     Args:
-        plan: the plan. Filters are no part of the answer: they say what is asked.
         rows: the most rows of one unit that count, where a noisy histogram has set them.
 
     Returns:

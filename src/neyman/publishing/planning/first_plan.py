@@ -64,9 +64,6 @@ class Schema:
 def schema_at(url: str) -> tuple[str, Schema] | None:
     """Read the name of a table in a database, and the names and types of its columns. Read no row.
 
-    Args:
-        url: the address of the table, as a run takes it.
-
     Returns:
         The name and the columns; None for the path of a file.
 
@@ -101,7 +98,6 @@ def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8")
         path: a Parquet file, of which the footer is read, or a CSV file, of which the first line
             is.
         delimiter: of a CSV file; the one that the first line has, if not given.
-        encoding: of a CSV file.
 
     Raises:
         ValueError: it is no such file, or its first line has no column names. The message shows
@@ -171,10 +167,7 @@ def first_plan(
 
     Args:
         name: of the plan, its dataset, and its table.
-        schema: the columns.
         id: the column that names the unit, if a unit has several rows.
-        protects: who is protected.
-        neighboring: "replace-one" or "add-remove".
 
     Raises:
         ValueError: the file has no column of the name ``id``.

@@ -24,8 +24,6 @@ class NoiseChoice:
     """The kind of a plan's noise, and the other one at the same budget.
 
     Args:
-        kind: the plan's own.
-        other: the other one.
         ratio: its standard error over the plan's, the geometric mean over tables of whole numbers;
             None where it is not known.
         reason: why it is not known.

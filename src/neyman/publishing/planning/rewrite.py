@@ -20,10 +20,6 @@ _LONGEST = 2**53  # of the whole numbers that every reader of TOML takes
 def rewritten(text: str, split: Split) -> str:
     """Return a plan's TOML with the shares of a split, and the weights that it was computed for.
 
-    Args:
-        text: the plan, with a ``[[query]]`` section or an inline table for each query.
-        split: of that plan.
-
     Returns:
         The same text except for ``share``, ``split``, and ``weight`` of the queries that are
         measured. Comments stay.
@@ -59,11 +55,7 @@ def rewritten(text: str, split: Split) -> str:
 
 
 def toml_text(sections: Mapping[str, Any]) -> str:
-    """Return the TOML of nested mappings, lists, text, numbers, and truth values, in their order.
-
-    Raises:
-        ValueError: a value has no form in TOML.
-    """
+    """Return the TOML of nested mappings, lists, text, numbers, and truth values, in order."""
     try:
         return tomlkit.dumps(sections)
     except ConvertError as error:

@@ -38,17 +38,7 @@ class Exact:
 def write_tables(
     stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
 ) -> list[TablePart]:
-    """Draw the noise and write every table, a part at a time.
-
-    Args:
-        stage: the folder they go to.
-        tables: their forms.
-        exact: what was counted.
-        done: told what part of all cells is written.
-
-    Returns:
-        What the receipt lists of them.
-    """
+    """Draw the noise and write every table, a part at a time."""
     bits = SecureBits()
     cells, written = sum(form.cells for form in tables), 0
 
@@ -80,10 +70,7 @@ def discovered_table(
     A count or a sum gets noise of its own, and which keys are shown depends on units alone [UN-6].
 
     Args:
-        form: the table, whose keys are found in the data.
-        keys: those that are there.
         exact: by measure their exact numbers; those of units, "keys", are at least 1.
-        bits: where the noise comes from.
     """
     entry, sigma_squared = form.entries[0]
     units = exact[entry.measure] + _noise(entry, sigma_squared, keys.num_rows, bits)
@@ -99,14 +86,7 @@ def discovered_table(
 def noisy_part(
     form: Form, exact: Mapping[tuple[str, str, str], Cells], part: range, bits: Bits
 ) -> dict[str, NDArray[np.int64]]:
-    """By measure, the noisy integers of some cells of a table.
-
-    Args:
-        form: the table.
-        exact: the private integers, by (query, level, measure).
-        part: which cells.
-        bits: where the noise comes from.
-    """
+    """By measure, the noisy integers of some cells of a table."""
     noisy: dict[str, NDArray[np.int64]] = {}
     for entry, sigma_squared in form.entries:
         if entry.public is not None:

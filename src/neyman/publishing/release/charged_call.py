@@ -62,9 +62,7 @@ class Payer:
     """The account that pays, and the privacy unit that it must be registered for.
 
     Args:
-        ledger: what is charged.
         dataset: "name@version".
-        protects, neighboring, rows: the privacy unit.
         account: the allocation of the dataset's account; "" without one.
         part: of the dataset; "" for all of it.
         currency: of the account; "" if it is not known yet.

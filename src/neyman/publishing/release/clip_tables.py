@@ -24,8 +24,6 @@ def chosen_clips(
     """The clip of each query that has one to discover, by its name.
 
     Args:
-        tables: the forms of a plan's tables.
-        folder: where the histograms are published.
         check: called with a histogram's form and file before the file is read.
     """
     clips: dict[str, tuple[int, int]] = {}
@@ -68,12 +66,7 @@ def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
 
 
 def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
-    """What a receipt lists of clips that published histograms led to.
-
-    Args:
-        tables: the forms of the plan's tables.
-        clips: by the name of the query, scaled.
-    """
+    """What a receipt lists of clips that published histograms led to."""
     known = searches(tables)
     later = [form for form in forms_with(tables, clips) if not form.query.searched]
     parts: list[ClipPart] = []

@@ -268,11 +268,7 @@ class _Tables(Mapping[str, pa.Table]):
 
 
 def resolved(out: str | Path) -> Path:
-    """The output folder's own path: symbolic links lead to where the release will be.
-
-    Raises:
-        OutputError: the links go in a circle, or the path cannot be one.
-    """
+    """The output folder's own path: symbolic links lead to where the release will be."""
     try:
         path = Path(out).resolve()
         if path.is_symlink():  # from Python 3.13 on a circle is not an error
@@ -286,11 +282,7 @@ def check_folder(out: Path, files: Contents | None) -> None:
     """Refuse an output folder that the release could not be put in place of.
 
     Args:
-        out: resolved.
         files: of the release, if it is published already; then a folder that holds them will do.
-
-    Raises:
-        OutputError: it holds something, is a file, or cannot be renamed onto.
     """
     try:
         if not out.is_dir():
@@ -320,11 +312,7 @@ def staging(out: Path, wait: float = _WAIT) -> Generator[Staging]:
     else is. While one run has the name ``out``, another is refused.
 
     Args:
-        out: resolved.
         wait: seconds to wait for a process that has locked the folder above, at most.
-
-    Raises:
-        OutputError: nothing can be written there, or another run is about to write there.
     """
     held = None
     missing: list[Path] = []
@@ -377,9 +365,6 @@ class Staging:
     @contextmanager
     def writing(self, path: str) -> Generator[Hashed]:
         """A new file of the release, hashed while it is written, durable afterwards.
-
-        Args:
-            path: in the release's folder, with forward slashes.
 
         Raises:
             OutputError: it leads out of the folder, as a ledger could say that was tampered with.

@@ -20,13 +20,9 @@ def check_key_files(plan: Plan, data: object) -> None:
     Files are compared by device and inode, so that a link or another path to a file is that file.
 
     Args:
-        plan: a plan; its key file was read when it was loaded.
         data: the private data, as `release` takes them: a path, a pattern, a folder (each file in
             it at any depth is data), several of these, or a mapping of names to them. What is not
             a path has no file that could be compared.
-
-    Raises:
-        PlanError: the key file is data.
     """
     lists = [(f"lookup.{one.name}.keys", one.file) for one in plan.rows.derived]
     lists += [(f"columns.{column.name}.keys", column.file) for column in plan.columns]

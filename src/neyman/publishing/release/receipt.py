@@ -61,14 +61,7 @@ def draft(
     *,
     throwaway: bool = False,
 ) -> Receipt:
-    """All of a receipt but its tables and its entry in the ledger: what follows from the plan.
-
-    Args:
-        plan: what is to be released.
-        calibrated: its entries, each with the sigma squared of its noise.
-        currency: of the account that is charged.
-        throwaway: whether the ledger is a temporary one, as the receipt then says.
-    """
+    """All of a receipt but its tables and its entry in the ledger: what follows from the plan."""
     mechanism = plan.mechanism()
     charged, charged_delta = charge(mechanism, currency)
     return Receipt(
@@ -93,7 +86,6 @@ def guarantee(
     """What an observer of the release can learn, each number with both of its bounds.
 
     Args:
-        mechanism: the whole release.
         plan: where its budget admits the mechanism, no number is above the budget's. With a plan
             come ``zcdp_route``, the noise that accounting by zCDP alone would have needed for the
             same promise; ``posterior``, how probably a posterior exceeds its counterfactual (none
@@ -202,9 +194,7 @@ def scenario(
     """A scenario as the receipt keeps it: what it is about, its tables, and what it tells.
 
     Args:
-        plan: the whole plan.
         mechanism: the part of it that the attributes can move.
-        attributes, within: as for `Plan.concerning`.
         known: what is known already of some mechanisms, so that it is not computed again.
     """
     findings = (known or {}).get(mechanism) or _findings(mechanism)

@@ -114,12 +114,7 @@ class FirstRun:
     """The run that makes a release. Later runs of the same plan copy its files.
 
     Args:
-        plan: what is released.
-        source: the private table.
-        payer: who pays.
-        sign: the path of the key that the receipt is signed with, or None.
         pages: further files, made from the release.
-        remedy: what to do after a failure.
         again: if True, charge the plan once more, although an earlier run did not finish.
     """
 
@@ -219,13 +214,8 @@ class _Job:
     """All that makes a release once its charge stands, checked before.
 
     Args:
-        plan: what is released.
-        source: the private table.
         form: the forms of its tables by name, kept so that Spark is started once.
-        tables: the forms of the tables.
         receipt: what is known before anything is counted.
-        sign: the path of the key that the receipt is signed with, or None.
-        pages: further files, made from the release.
     """
 
     plan: Plan
@@ -237,13 +227,7 @@ class _Job:
     pages: Pages
 
     def make(self, stage: Staging, entry: Spend, tell: Progress) -> None:
-        """Read the data, and write every file of the release.
-
-        Args:
-            stage: where they are written.
-            entry: the charge in the ledger.
-            tell: told of each stage as it begins.
-        """
+        """Read the data, and write every file of the release."""
         tell("counting", 0.55)
         tables: list[TablePart] = []
         histograms = [form for form in self.tables if form.query.searched]
@@ -287,13 +271,7 @@ class _Job:
         tables: Sequence[Form],
         done: Callable[[float], None],
     ) -> Exact:
-        """The exact numbers of some of the plan's tables.
-
-        Args:
-            prepared: each private table with the plan of its own queries.
-            tables: their forms, whose plan has the clips that are used.
-            done: told the part that is done.
-        """
+        """The exact numbers of some of the plan's tables."""
         names = {form.query.name for form in tables}
         unknown = [form for form in tables if form.discovered]
         steps = len(prepared) + len(unknown)
@@ -334,10 +312,6 @@ class Source:
 
     Args:
         data: what ``as_source`` recognized: a stream is asked for its schema once.
-        engine: "duckdb" or "spark".
-        memory: the most memory that the engine may take.
-        master: where Spark runs.
-        csv: the form of CSV files.
         others: the plan's further tables by name.
     """
 
@@ -396,11 +370,7 @@ class Source:
         return [one.name for one in data if isinstance(one, DatabaseTable) and one.name]
 
     def columns(self, plan: Plan) -> Mapping[str, tuple[str, ...]]:
-        """The columns of each table that the plan reads. No engine is started.
-
-        Raises:
-            DataError: there are no such files or tables, or they lack a column.
-        """
+        """The columns of each table that the plan reads. No engine is started."""
         sources = {plan.table: self, **self.others}
         names: dict[str, list[str]] = {}
         folders: dict[str, frozenset[str]] = {}
@@ -466,11 +436,7 @@ def _bound_of_several(plan: Plan, name: str, data: object) -> object:
 
 
 def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
-    """The forms of a plan's tables, each of which is known to be one that can be made.
-
-    Raises:
-        PlanError: the noise is too large, or a table cannot be made.
-    """
+    """The forms of a plan's tables, each of which is known to be one that can be made."""
     for entry, sigma_squared in calibrated:
         if entry.public is None and entry.measure != "rank" and sigma_squared < LEAST_NOISE:
             raise PlanError(

@@ -36,14 +36,8 @@ class SignatureError(ValueError):
 def create_key(path: str | Path) -> tuple[Path, str]:
     """Make a private key in a file (PEM, mode 0600) and its public key in ``<path>.pub``.
 
-    Args:
-        path: where there is nothing yet.
-
     Returns:
         The path of the public key, which is to be given to whoever verifies, and its fingerprint.
-
-    Raises:
-        SignatureError: there is something at one of the paths, or they cannot be written.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
@@ -81,10 +75,6 @@ def create_key(path: str | Path) -> tuple[Path, str]:
 def sign(receipt: bytes, key: str | Path) -> bytes:
     """The signature file of a receipt.
 
-    Args:
-        receipt: the bytes of ``receipt.json``.
-        key: path of a private key, as `create_key` makes it.
-
     Raises:
         SignatureError: the file holds no such key, or others may read it.
     """
@@ -99,25 +89,13 @@ def sign(receipt: bytes, key: str | Path) -> bytes:
 
 
 def sign_bytes(message: bytes, key: str | Path) -> tuple[bytes, bytes]:
-    """Return the public key and the Ed25519 signature of a message, 32 and 64 bytes.
-
-    Args:
-        message: what is signed.
-        key: path of a private key, as `create_key` makes it.
-
-    Raises:
-        SignatureError: the file holds no such key, or others may read it.
-    """
+    """Return the public key and the Ed25519 signature of a message, 32 and 64 bytes."""
     private = _private(Path(key))
     return _raw(private.public_key()), private.sign(message)
 
 
 def public_bytes(key: str | Path) -> bytes:
-    """Return the 32 bytes of a public key in a PEM file.
-
-    Raises:
-        SignatureError: the file holds no Ed25519 public key.
-    """
+    """Return the 32 bytes of a public key in a PEM file."""
     return _raw(_public(Path(key)))
 
 
@@ -125,8 +103,6 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
     """What a signature says, if it is the receipt's.
 
     Args:
-        receipt: the bytes of ``receipt.json``.
-        signature: the bytes of its signature file.
         key: path of the public key that it must be by. Without it any key will do, and only
             its fingerprint says whose it is: the release may have brought it along.
 
@@ -150,7 +126,6 @@ def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | N
     Args:
         public: the 32 bytes of the public key that came with the signature.
         mark: the 64 bytes of the signature.
-        message: what was signed.
         key: path of the public key that it must be by. Without it, any key is accepted.
 
     Raises:

@@ -57,9 +57,6 @@ def write(
     """Write the files of one table.
 
     Args:
-        stage: the folder they go to.
-        listed: which, see `listing`.
-        schema: names and types of the columns.
         tables: the rows, a part at a time, in order; each is made when it is to be written.
 
     Returns:
@@ -93,7 +90,6 @@ def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Ta
     """A table as CSV shows it.
 
     Args:
-        table: as in Parquet.
         safe: how a text is shown; `formula_free` in releases of before control characters were
             escaped.
     """

@@ -66,7 +66,6 @@ def estimate(
     """The estimate of a query's rows.
 
     Args:
-        query: what is measured.
         decimals: those of the query's column, less those of ``over``; 0 without a column.
         noisy: by measure ("count", "units", "sum", "offset", "square", "keys") the noisy integers
             of the same cells, flat in declared order: for quantiles whole groups of bins.
@@ -182,7 +181,6 @@ def shown(
 
     Args:
         values: each at least ``least``.
-        sigma_squared: of their noise.
         least: the threshold.
     """
     distinct, back = np.unique(values, return_inverse=True)
@@ -252,8 +250,6 @@ def mean(
     Args:
         clip: [low, high], scaled.
         offset: sums of d x - m, m / d the middle of the clip.
-        count: of the same cells.
-        decimals: of the values.
 
     Source: Fieller 1954, "Some problems in interval estimation".
     """
@@ -341,8 +337,6 @@ def variance(
 
     Args:
         clip: [low, high], scaled; ``decimals`` is of the values, of which a variance has twice.
-        offset: sums of d x - m, m / d the middle of the clip.
-        square, count: of the same cells.
     """
     low, high = clip
     rest, most = float(center(clip) - middle(clip)), (high - low) ** 2 / 4
@@ -398,9 +392,6 @@ def standard_deviation(
     """The standard deviation of clipped values: the root of their `variance`, ends included.
 
     The standard error is to first order, and at most the root of the variance's.
-
-    Args:
-        clip, offset, square, count, decimals: as `variance` has them.
     """
     squared = variance(clip, offset, square, count, rounded=rounded)
     value, lower, upper = (np.sqrt(x) for x in (squared.value, squared.lower, squared.upper))
@@ -430,7 +421,6 @@ def ratio(
     Args:
         clip, clip_over: of what one row adds above and below, the latter at least 0; with 0 where
             a row without a number adds nothing to one of them.
-        above, over: noisy sums of the same cells.
         decimals: of the values above, less those of the values below.
     """
     (sums, above_variance), (sums_over, over_variance) = above, over
@@ -490,7 +480,6 @@ def quantiles(
         bins: n rising edges, scaled whole numbers.
         levels: which quantiles, in (0, 1).
         count: noisy counts, flat, the n - 1 bins of a group together.
-        decimals: of the edges.
 
     Returns:
         For each group, a row for each level: between the edges ``lower`` and ``upper`` of values
@@ -520,8 +509,6 @@ def quantile_draws(
 
     Args:
         points: those that were drawn from, and one more.
-        values: those that were drawn.
-        decimals: of the points.
     """
     low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
     error = (high - low).astype(float) / (2 * _NORMAL)
@@ -534,10 +521,6 @@ def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
     The standard error is sqrt(2) over the rate, that of a Laplace law, which the distance has where
     the values near the quantile are spread evenly. The margin holds for any rows [IS-3]: one point
     has distance 0, so that P(d >= a) <= points exp(-rate a).
-
-    Args:
-        query: whose quantiles.
-        sigma_squared: as the plan's entries have it.
     """
     rank = math.sqrt(sigma_squared) * float(rank_unit(query))
     points = len(query.bins or range(2)) - 1

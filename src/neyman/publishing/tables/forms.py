@@ -34,7 +34,6 @@ class Form:
     a group of bins.
 
     Args:
-        plan: the whole plan.
         entries: what the table is made of, each with the sigma squared of its noise (0 for declared
             values).
     """
@@ -117,12 +116,7 @@ class Form:
         return self.with_keys(self._estimate(noisy), start)
 
     def with_keys(self, estimate: Estimate, start: int = 0) -> pa.Table:
-        """Some rows of the table, those of the cells from ``start`` on, with their errors.
-
-        Args:
-            found: the measured columns.
-            start: the first cell, from 0: where a block begins.
-        """
+        """Some rows of the table, those of the cells from ``start`` on, with their errors."""
         table_columns = columns(estimate)
         first = rows_of(self.query, start)
         keys = {
@@ -131,12 +125,7 @@ class Form:
         return pa.table(keys | table_columns)
 
     def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
-        """The table where keys are found in the data.
-
-        Args:
-            keys: the key columns of the rows that are published.
-            noisy: their noisy numbers of units or rows, or noisy sums.
-        """
+        """The table where keys are found in the data."""
         table_columns = columns(self._estimate({self.shown.measure: noisy}))
         return pa.table({name: keys.column(name) for name in keys.column_names} | table_columns)
 

@@ -55,8 +55,6 @@ def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fracti
     """A lower and an upper bound of P(X >= k), for sigma up to 1000 and k >= 0.
 
     Args:
-        sigma_squared: sigma^2, exact.
-        k: from where on, at least 0.
         precision: bits of each term.
     """
     terms = list(_terms(sigma_squared, precision))
@@ -68,11 +66,6 @@ def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fracti
 
 def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
     """The keys that reach the threshold, sorted by the keys' bytes.
-
-    Args:
-        keys: a text column for each part of a key, a row for each key that is present.
-        noisy: for each row its number of units plus noise.
-        least: the threshold.
 
     Returns:
         The numbers of the rows to publish, in the order of the UTF-8 bytes of their keys, column by

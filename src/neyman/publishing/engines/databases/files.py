@@ -34,14 +34,7 @@ _BATCH = 1 << 16
 
 
 def file_table(url: str) -> Frame | DatabaseTable:
-    """The table that a URL of a file names: ``duckdb://people.db?table=people``.
-
-    Args:
-        url: begins with ``duckdb://`` or ``sqlite://``, then the path of the file.
-
-    Raises:
-        DataError: the URL cannot be read, or there is no such file or table.
-    """
+    """The table that a URL of a file names: ``duckdb://people.db?table=people``."""
     scheme = url.partition(":")[0]
     match = _URL.fullmatch(url)
     given = parse_qsl(match[3], keep_blank_values=True) if match else []
@@ -60,8 +53,6 @@ class DuckDBTable(DatabaseTable):
     """A table of a DuckDB file.
 
     Args:
-        url: what is printed.
-        path: the file.
         table: the table, after its schema and a point if it has one.
     """
 

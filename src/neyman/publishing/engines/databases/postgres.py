@@ -78,11 +78,7 @@ class _Server(Backend):
         self.con, self.shown, self._can_reconnect = connection, shown, False
 
     def check_public(self, table: str) -> None:
-        """Refuse a name without a schema that is not in the schema ``public``.
-
-        Raises:
-            DataError: it is not; the message has the schemas that it is in.
-        """
+        """Refuse a name without a schema that is not in the schema ``public``."""
         rows = self.asked(
             "SELECT nspname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
             " WHERE relname = %s AND relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY nspname",
@@ -166,7 +162,6 @@ class PostgresTable(DatabaseTable):
 
     Args:
         shown: where it is, without what is secret; all that is ever printed.
-        parameters: what libpq is given.
         relation: the schema, if given, and the name of the table.
         query: SQL that gives the rows, in place of a table.
     """
@@ -186,11 +181,7 @@ class PostgresTable(DatabaseTable):
 
     @classmethod
     def at(cls, url: str) -> PostgresTable:
-        """The table that a URL names. No message quotes what may be a part of a password.
-
-        Raises:
-            DataError: the URL cannot be read, or names no table.
-        """
+        """The table that a URL names. No message quotes what may be a part of a password."""
         try:
             parts = urlsplit(url)
             given = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
@@ -300,11 +291,7 @@ def _with_schemas(table: Any, backend: Any) -> Any:
 
 
 def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
-    """A server with its transaction begun.
-
-    Raises:
-        DataError: there is none, it is too old, or its text is not in UTF-8.
-    """
+    """A server with its transaction begun."""
     settings = {"connect_timeout": 10, "application_name": "neyman", "keepalives_idle": 60}
     given = settings | parameters | {"client_encoding": "utf8"}
     try:

@@ -54,8 +54,6 @@ def local_days(
     """The table with a date in place of each timestamp, and the hours that the plan reads.
 
     Args:
-        plan: it names the zones.
-        table: the private rows, whose schema has been checked.
         staged: gives a table whose columns are not computed again where they are used.
     """
     backend, zones = backend_of(table), dict(plan.rows.zones)

@@ -53,9 +53,7 @@ def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value
     """The bytes of a text after some changes.
 
     Args:
-        data: the text's bytes.
         changes: "lower", "upper", "strip" or "normalize", the first to apply first.
-        backend: the engine that it is on.
     """
     text, is_text, is_ascii = backend.decode(data)
     short: Value = text

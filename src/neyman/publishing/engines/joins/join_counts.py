@@ -42,12 +42,7 @@ class JoinRows(Private):
 
 
 def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, ...]:
-    """Count the rows of each table that has one row per unit.
-
-    Args:
-        plan: the plan.
-        tables: the private tables by name, whose schemas have been checked.
-    """
+    """Count the rows of each table that has one row per unit."""
     counts: list[JoinRows] = []
     for table in plan.tables:
         if table.duplicates is None:

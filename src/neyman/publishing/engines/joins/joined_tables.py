@@ -72,16 +72,7 @@ def columns_of(
     present: Mapping[str, Sequence[str]],
     folders: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each table that the plan reads.
-
-    Args:
-        plan: the plan.
-        present: the columns of each table's data, by the table's name.
-        folders: the names that the folders of its files have, for errors.
-
-    Raises:
-        DataError: a column is missing, or the plan's table has one that is joined to it.
-    """
+    """Return the columns of each table that the plan reads."""
     joined = [column for table in plan.tables for column in table.join]
     result: dict[str, tuple[str, ...]] = {}
     folders = folders or {}
@@ -119,8 +110,6 @@ def check_tables(
     """Refuse tables whose columns or types cannot fit the plan; no row is read.
 
     Args:
-        plan: the plan.
-        forms: each table, or one of its form, by its name.
         sources: where each comes from: a path is named in errors.
         untyped: the columns of each whose type its schema does not say; None if not known.
 
@@ -187,8 +176,6 @@ def prepared_tables(
     """Each table of the plan with the plan of its own queries, ready to be counted.
 
     Args:
-        plan: the plan.
-        tables: the private tables by name, whose schemas have been checked.
         widened: what to prepare in place of a table's own plan, such as one with more columns.
         shown: whether texts come along as they are written, see `as_written`.
     """
@@ -228,10 +215,6 @@ def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[
 def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
     """Return at most one row of each unit, chosen from that unit's rows alone [UN-7].
 
-    Args:
-        table: the table, with its rule for duplicates.
-        rows: its rows, with the columns that the plan reads and no others.
-
     Returns:
         Rows with the same columns, each text as its bytes: DuckDB holds no text that is not UTF-8.
     """
@@ -258,10 +241,6 @@ def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
 
 def order_of(table: PrivateTable, columns: Iterable[str]) -> tuple[str, ...]:
     """Return the columns by which rows of one unit compare.
-
-    Args:
-        table: the table.
-        columns: those that the plan reads.
 
     Returns:
         The columns of ``join`` in their order, then the others by name, without the id.

@@ -32,11 +32,7 @@ _UNSIGNED = (
 
 @dataclass(frozen=True)
 class Signed:
-    """The receipt is signed, by a key if one is given.
-
-    Args:
-        key: path of the public key, got from the custodian and not with the release.
-    """
+    """The receipt is signed, by a key if one is given."""
 
     key: str | Path | None
 
@@ -67,12 +63,7 @@ class Signed:
 
 @dataclass(frozen=True)
 class LedgerStands:
-    """The ledger's chain and everything that follows from it hold, and it was at a checkpoint.
-
-    Args:
-        ledger: its path or address.
-        checkpoint: the file of a checkpoint.
-    """
+    """The ledger's chain and everything that follows from it hold, and it was at a checkpoint."""
 
     ledger: str | Path
     checkpoint: str | Path | None = None

@@ -68,11 +68,7 @@ class MemoryLimit:
         """Refuse what takes more memory than there may be.
 
         Args:
-            what: the file, or what is made of it.
             size: an estimate, in bytes.
-
-        Raises:
-            Differs: it takes more.
         """
         if size > self.size:
             raise Differs(
@@ -95,9 +91,7 @@ class MemoryLimit:
         """Open a table's Parquet file, once its footer states what is expected.
 
         Args:
-            path: the file; not a symbolic link.
             schema: names and types of the columns, texts as texts.
-            rows: the number of rows that it must have.
             size: the most rows that are in memory at once.
 
         Returns:
@@ -176,10 +170,6 @@ def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
     """Return True if two key columns hold the same values in the same order.
 
     Texts are compared as numbers in dictionaries, so that no repeated text is written out.
-
-    Args:
-        column: as read from a file.
-        own: as made again.
     """
     if not pa.types.is_dictionary(column.type):
         return column.equals(own.cast(column.type))
