@@ -158,7 +158,6 @@ def _tables_of(
     key: bytes,
     progress: Progress | None,
 ) -> dict[Key, Cells]:
-    """The tables of queries with one filter, from the rows that it takes."""
     plan = coding.plan
     if plan.unit.id is None:
         return dict(_unbounded(coding, table, queries, progress))
@@ -465,7 +464,6 @@ def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, 
 
 
 def _added(value: Value, measure: str, clip: tuple[int, int]) -> Value:
-    """What a value adds to a sum, an offset or a sum of squares."""
     if measure == "offset":
         about = middle(clip)
         return value * about.denominator - about.numerator
@@ -488,7 +486,6 @@ def _tables(
     queries: Sequence[Query],
     steps: Steps,
 ) -> Iterator[tuple[Key, Cells]]:
-    """The tables of queries that are sums over one set of dimensions."""
     table, codes = _grouped(rows, axes, measures, steps)
     for query in queries:
         for level, _ in query.split:
@@ -500,7 +497,6 @@ def _tables(
 def _grouped(
     rows: ibis.Table, axes: Sequence[CodeColumn], measures: Mapping[str, Any], steps: Steps
 ) -> tuple[pa.Table, dict[CodeColumn, NDArray[np.int64]]]:
-    """Measure each group, and return its codes too."""
     grouped = rows.group_by(*names_of(axes)) if axes else rows
     table = fetched(grouped.aggregate(**measures), steps)
     return table, {axis: _integers(table[axis.name]) for axis in axes}

@@ -159,6 +159,5 @@ def _remainder(number: pa.ChunkedArray, k: int) -> pa.ChunkedArray:
 def _between(
     column: pa.ChunkedArray, number: pa.ChunkedArray, least: pa.Scalar, most: pa.Scalar
 ) -> pa.ChunkedArray:
-    """A column without the values whose number is outside a range."""
     inside = _compute.and_(_compute.greater_equal(number, least), _compute.less_equal(number, most))
     return _compute.if_else(inside, column, pa.scalar(None, column.type))

@@ -104,7 +104,6 @@ class _Search:
         self._path, self._root = path, os.path.realpath(top)
 
     def files(self, folder: str) -> Iterator[str]:
-        """The Parquet files below a folder."""
         for below in self._folders(folder, set()):
             for file in self._entries(below):
                 if Path(file).suffix.lower() == _PARQUET and not os.path.isdir(file):
@@ -112,7 +111,6 @@ class _Search:
                     yield file
 
     def matches(self, folder: str, parts: Sequence[str]) -> Iterator[str]:
-        """The names below a folder that match the parts of a pattern."""
         if not parts:
             yield folder
         elif parts[0] == "**":

@@ -190,7 +190,6 @@ def _of_rows(
 
 
 def _with_keys(coding: Coding, table: ibis.Table, rows: ibis.Table, query: Query) -> int:
-    """The number of rows with a key on every axis."""
     sources = coding.sources(rows)
     if not sources:
         return row_count(rows)
@@ -201,7 +200,6 @@ def _with_keys(coding: Coding, table: ibis.Table, rows: ibis.Table, query: Query
 
 
 def _numbered(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
-    """The rows with the numbers that a query needs."""
     if query.delta is not None:
         return rows
     axes = coding.axes(query, coding.lowest(query))

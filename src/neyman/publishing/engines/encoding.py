@@ -208,7 +208,6 @@ class Coding:
         )
 
     def _sources(self, wanted: set[CodeColumn]) -> list[str]:
-        """The columns of the data whose keys are wanted."""
         hierarchy = self.plan.hierarchy
         names: list[str] = []
         if hierarchy and any(column.kind is Kind.PLACE for column in wanted):

@@ -198,7 +198,6 @@ def _integer_of_float(column: Value) -> Value:
 
 
 def _text_of_integer(text: Value) -> Value:
-    """Return the digits of the whole number that a text is, or NULL."""
     plain = text.re_search(r"^(0|-?[1-9][0-9]{0,36})\z")
     digits, rest = _digits(text, 0)
     minus: Value = ibis.literal("-")

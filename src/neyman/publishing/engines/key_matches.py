@@ -222,7 +222,6 @@ def _matched(
 
 
 def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
-    """A column whose values are all keys."""
     source = coding.source(column.name)
     rows: Any = coding.read(table, {source}, unit=False)
     counts = fetched(rows.aggregate(rows=rows.count(), known=rows[source.name].count()))
@@ -395,14 +394,12 @@ def _suggestions(
 
 
 def _with_marks(text: Value, source: SourcePart) -> Value:
-    """A text without the marks that a [source] would declare."""
     return (
         written_number(text, source) if source.dates is None else written_date(text, source.dates)
     )
 
 
 def _declared(fields: Mapping[str, str]) -> int:
-    """How many fields a plan has to declare."""
     return len(fields) - (fields.get("decimal") == ".")
 
 
@@ -421,7 +418,6 @@ def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[st
 
 
 def _frequent(groups: ibis.Table, values: Sequence[str], most: int) -> tuple[Frequent, ...]:
-    """The groups with the most rows."""
     order = [ibis.desc("rows"), *values]
     table: pa.Table = fetched(groups.order_by(order).limit(most))
     texts = [[_shown(value) for value in table[name].to_pylist()] for name in values]

@@ -231,7 +231,6 @@ def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None
 
 
 def _code(one: Derived) -> Callable[[str], Value]:
-    """The number of a text as an expression."""
     return lambda text: ibis.literal(one.texts.index(text), "int32")
 
 
@@ -282,11 +281,9 @@ class _Compiler:
         self.text = backend.bytes_of
 
     def of(self, node: Any) -> Value:
-        """An expression."""
         return _STEPS[node.op](self, node)
 
     def parts(self, node: Node) -> list[Value]:
-        """What it takes values from."""
         return [self.of(part) for part in node.parts]
 
     def literal(self, node: Node) -> Value:
@@ -348,7 +345,6 @@ class _Compiler:
         return year * 365 + leaps + quotient(month * 153 + 2, 5) + day - 306
 
     def day_parts(self, node: Node) -> tuple[Value, Value, Value]:
-        """The year, the month, and the day of a date column."""
         (part,) = node.parts
         column = self.table[part.value] if part.value in self.table.columns else None
         if column is None or not column.type().is_date():

@@ -101,7 +101,6 @@ def csv_files(source: object) -> list[str]:
 
 @singledispatch
 def _files(source: Paths) -> list[str]:
-    """The files that a source names; none if it is something else."""
     return data_files(source)
 
 
@@ -321,7 +320,6 @@ def _of_files(files: list[str], opening: Opening) -> ibis.Table:
 
 
 def _are_parquet(files: list[str]) -> bool:
-    """Return True for Parquet files, and False for CSV files."""
     suffixes = {_suffix(file) for file in files}
     if suffixes != {".parquet"} and not suffixes <= _CSV:
         raise DataError(

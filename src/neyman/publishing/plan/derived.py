@@ -251,7 +251,6 @@ def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str
 
 
 def _zones(document: PlanDocument, problems: list[str]) -> Iterator[tuple[str, str]]:
-    """The time zone of each column that names one."""
     for name, part in document.columns.items():
         if part.zone is None:
             continue
@@ -270,7 +269,6 @@ def _are_texts(keys: tuple[str | int | bool, ...]) -> bool:
 
 
 def _declared(document: PlanDocument) -> Iterator[tuple[str, ColumnType]]:
-    """How expressions read the columns that the plan declares."""
     for part in document.hierarchy.values():
         for level in part.levels:
             yield level, ColumnType("number" if level in part.integer else "text")
@@ -396,7 +394,6 @@ _FIELDS_OF_RULES = {
 
 
 def _misfit(part: DerivePart) -> str | None:
-    """What is wrong with the fields that are given."""
     given = [rule for rule in _RULES if getattr(part, rule) is not None]
     if len(given) != 1:
         return ": give exactly one of expression, cut, map, or case"

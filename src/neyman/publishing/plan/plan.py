@@ -347,7 +347,6 @@ class Plan(PlanModel):
         )
 
     def _budget_text(self) -> str:
-        """The budget as its numbers by name."""
         fields = self.budget_dict()
         return ", ".join(f"{name} {value}" for name, value in fields.items() if name != "kind")
 

@@ -130,7 +130,6 @@ def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None
 
 
 def _search_problems(context: QueryContext, given: Iterable[str]) -> Iterator[str]:
-    """What does not go with a clip to discover."""
     part, document, spot = context.part, context.document, context.given("clip")
     if context.measure not in (Sum, Mean):
         yield f"{spot}: is for a sum or a mean; give {part.measure} clip = [low, high]"
@@ -168,7 +167,6 @@ def _fields(context: QueryContext) -> Iterator[str]:
 
 
 def _missing_numbers(context: QueryContext, needs: str) -> Iterator[str]:
-    """Clips, edges, and quantiles that the measure takes and that are not there."""
     part, taken = context.part, context.taken
     for field in ("clip", "clip_over"):
         if field in taken and getattr(part, field) is None:
@@ -185,7 +183,6 @@ def _missing_numbers(context: QueryContext, needs: str) -> Iterator[str]:
 
 
 def _column(context: QueryContext, field: str, needs: str) -> Iterator[str]:
-    """What is wrong with a column that the query measures."""
     value, declared = getattr(context.part, field), context.document.columns
     numeric = context.measure.kind == Query.kind
     known = [column.name for column in context.columns.values() if column.integer == numeric]
@@ -203,7 +200,6 @@ def _column(context: QueryContext, field: str, needs: str) -> Iterator[str]:
 
 
 def _bounds(context: QueryContext) -> Iterator[str]:
-    """What is wrong with the bounds on the rows of a unit."""
     for field in ("groups", "rows_per_group"):
         if getattr(context.part, field) is not None and context.document.unit.id is None:
             yield (

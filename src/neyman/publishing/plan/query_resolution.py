@@ -145,7 +145,6 @@ def _with_clip(context: QueryContext, clip: tuple[int, int]) -> QueryContext:
 
 
 def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterator[str]:
-    """What is wrong with the columns and levels that the query is by."""
     part = context.part
     keyed = [column.name for column in context.columns.values() if not column.integer]
     levels = hierarchy.levels if hierarchy else ()
@@ -165,7 +164,6 @@ def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterato
 
 
 def _public_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterator[str]:
-    """What is wrong with the declared totals."""
     names, _ = _levels(context.part)
     for level in context.part.public or {}:
         spot, reason = context.spot(f"public.{level}"), _why_not_public(context)
@@ -200,7 +198,6 @@ def _why_not_public(context: QueryContext) -> str:
 
 
 def _share_problems(context: QueryContext) -> Iterator[str]:
-    """What is wrong with the share, its split by level, and the weights."""
     part, (names, measured) = context.part, _levels(context.part)
     for level, value in part.weight.items() if isinstance(part.weight, dict) else ():
         spot = f"{context.spot(f'weight.{level}')} = {show(value)}"
@@ -230,7 +227,6 @@ def _share_problems(context: QueryContext) -> Iterator[str]:
 def _resolved(
     context: QueryContext, numbers: Mapping[str, tuple[int, ...]], search: ClipSearch | None
 ) -> Query:
-    """The query, of which nothing is wrong."""
     part, measure, (names, measured) = context.part, context.measure, _levels(context.part)
     split = part.split or dict.fromkeys(measured, Fraction(1, max(1, len(measured))))
     public, ends = part.public or {}, _ends(numbers, "clip")
@@ -277,7 +273,6 @@ def _one_row_per_cell(context: QueryContext, measured: Sequence[str]) -> bool:
 
 
 def _optional(context: QueryContext) -> tuple[str, ...]:
-    """The measured columns in which a row may lack a number."""
     names = dict.fromkeys((context.part.column, context.part.over))
     columns = [context.columns[name] for name in names if name]
     return tuple(one.name for one in columns if one.integer and one.unknown is None)
@@ -290,7 +285,6 @@ def _ends(numbers: Mapping[str, tuple[int, ...]], field: str) -> tuple[int, int]
 def _size_problems(
     context: QueryContext, query: Query, hierarchy: Hierarchy | None
 ) -> Iterator[str]:
-    """Whether a query has more cells, or points of its grids, than a table can have."""
     cells = math.prod(max(1, len(context.columns[name].keys)) for name in query.by)
     bins = len(query.bins or range(2)) - 1
     cells *= len(query.quantiles) if query.inverse_sensitivity else bins

@@ -228,7 +228,6 @@ class _Reader:
         self.text, self.types = text, types
 
     def refuse(self, tree: ast.AST, reason: str) -> ExpressionError:
-        """An error that names the place in the text."""
         node = cast("ast.expr", tree)
         segment = ast.get_source_segment(self.text, node) or ""
         shown = segment if len(segment) <= 60 else segment[:57] + "..."

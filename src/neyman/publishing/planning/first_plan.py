@@ -293,7 +293,6 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _safe(name: str) -> str:
-    """A name for files and for the ledger."""
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:60]
     return safe or "data"
 

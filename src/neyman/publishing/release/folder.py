@@ -202,7 +202,6 @@ class Release:
 
     @cached_property
     def _listed(self) -> dict[str, str]:
-        """The path of each table's Parquet file by the table's name."""
         paths: dict[str, str] = {}
         for listed in self.receipt.tables:
             path = PurePosixPath(listed.path)
@@ -438,7 +437,6 @@ class Hashed:
 
 
 def _same(these: Contents, those: Contents) -> bool:
-    """Whether two sets of files have the same paths and bytes."""
     if sorted(these) != sorted(those):
         return False
     return all(_digest(these.chunks(path)) == _digest(those.chunks(path)) for path in these)

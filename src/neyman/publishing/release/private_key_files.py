@@ -53,7 +53,6 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _files(data: object) -> Iterator[str]:
-    """Each path that data may be read from."""
     if check.is_mapping(data):
         data = list(data.values())
     if isinstance(data, (list, tuple, set, frozenset)):

@@ -173,7 +173,6 @@ class FirstRun:
         return release
 
     def _failed(self, text: str, at: str, entry: Spend) -> str:
-        """Return the message of a run that failed after its charge, and what to do."""
         then = self.remedy.published if at == _LAST else self.remedy.unpublished
         if text:
             then = f"{text}; {then}"
@@ -227,7 +226,6 @@ class _Job:
     pages: Pages
 
     def make(self, stage: Staging, entry: Spend, tell: Progress) -> None:
-        """Read the data, and write every file of the release."""
         tell("counting", 0.55)
         tables: list[TablePart] = []
         histograms = [form for form in self.tables if form.query.searched]
@@ -271,7 +269,6 @@ class _Job:
         tables: Sequence[Form],
         done: Callable[[float], None],
     ) -> Exact:
-        """The exact numbers of some of the plan's tables."""
         names = {form.query.name for form in tables}
         unknown = [form for form in tables if form.discovered]
         steps = len(prepared) + len(unknown)
@@ -470,7 +467,6 @@ def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) ->
 
 
 def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[TablePart]:
-    """Write the tables that add up; what the receipt lists of them."""
     listed: list[TablePart] = []
     for table in tables:
         form = table.form

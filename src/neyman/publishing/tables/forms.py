@@ -145,7 +145,6 @@ class Form:
         return as_published(self.schema)
 
     def _estimate(self, noisy: Mapping[str, Integers]) -> Estimate:
-        """The measured columns."""
         noise = {entry.measure: sigma_squared for entry, sigma_squared in self.entries}
         both = {measure: (values, noise[measure]) for measure, values in noisy.items()}
         return estimate(self.query, self.decimals, both, rounded=self.plan.rounded)

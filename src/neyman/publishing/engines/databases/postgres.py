@@ -94,12 +94,10 @@ class _Server(Backend):
         )
 
     def asked(self, query: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-        """The rows that a query gives."""
         with _in_words(self.shown):
             return self.con.execute(query, values).fetchall()
 
     def fetched(self, rows: Any) -> pa.Table:
-        """A result as an Arrow table."""
         schema = PyArrowSchema.from_ibis(rows.schema())
         values = list(zip(*self.asked(self.compile(rows)), strict=True)) or [()] * len(schema)
         return pa.table(
@@ -108,7 +106,6 @@ class _Server(Backend):
         )
 
     def listed(self, rows: pa.Table) -> Any:
-        """A table of literals."""
         kinds = [_kind(field.type) for field in rows.schema]
         arrays = ", ".join(
             f"CAST({_literal(column, kind)} AS {kind}[])"
@@ -147,11 +144,9 @@ class _Place:
         self._server: _Server | None = None
 
     def is_same(self, other: _Place) -> bool:
-        """Return True for the same server and login."""
         return self._parameters == other._parameters
 
     def server(self) -> _Server:
-        """The open connection."""
         if self._server is None or self._server.con.closed:
             self._server = _connected(self._shown, self._parameters)
         return self._server
@@ -291,7 +286,6 @@ def _with_schemas(table: Any, backend: Any) -> Any:
 
 
 def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
-    """A server with its transaction begun."""
     settings = {"connect_timeout": 10, "application_name": "neyman", "keepalives_idle": 60}
     given = settings | parameters | {"client_encoding": "utf8"}
     try:

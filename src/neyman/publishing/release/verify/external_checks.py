@@ -37,7 +37,6 @@ class Signed:
     key: str | Path | None
 
     def __call__(self, case: Case) -> str:
-        """What was found, if the signatures are right or none was asked for."""
         text = self._checked(case, SIGNATURE, check_signature)
         ssh = self._checked(case, SSH_SIGNATURE, check_ssh_signature)
         if text and ssh and text != ssh:
@@ -69,7 +68,6 @@ class LedgerStands:
     checkpoint: str | Path | None = None
 
     def __call__(self, case: Case) -> str:
-        """What was found, if it holds."""
         try:
             saved = None if self.checkpoint is None else Checkpoint.load(self.checkpoint)
             with Ledger(self.ledger) as book:
@@ -90,7 +88,6 @@ class InLedger:
     ledger: str | Path
 
     def __call__(self, case: Case) -> str:
-        """What was found, if it is."""
         plan, said = case.plan, case.receipt["ledger"]
         try:
             with Ledger(self.ledger) as book:

@@ -59,7 +59,6 @@ class TableFile:
     ending: str
 
     def __call__(self, case: Case) -> str:
-        """What was found, if the file is right."""
         form = case.form(self.query, self.level)
         rows = case.rows(form)
         size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
@@ -83,7 +82,6 @@ class ConsistentFile:
     ending: str
 
     def __call__(self, case: Case) -> str:
-        """What was found, if the file is right."""
         form = case.consistent[self.query, self.level]
 
         def look(start: int, table: pa.Table) -> None:
@@ -281,7 +279,6 @@ class Files:
     pages: Mapping[str, Any] | None
 
     def __call__(self, case: Case) -> str:
-        """What was found, if nothing else is there."""
         known = {one.path for one in case.files}
         known |= {case.path.name, SIGNATURE, SSH_SIGNATURE, *(self.pages or (_REPORT,))}
         holding = {str(above) for path in known for above in PurePosixPath(path).parents}
@@ -313,7 +310,6 @@ class Page:
     page: Callable[[Release], str]
 
     def __call__(self, case: Case) -> str:
-        """What was found, if the page is right."""
         if read_file(case.folder / self.name, links=False) != self.page(case.release).encode():
             version = case.receipt["versions"]["neyman"]
             now = versions()["neyman"]

@@ -190,7 +190,6 @@ def _schema(case: Case) -> str:
 
 
 def _searches(plan: Mapping[str, Any]) -> bool:
-    """Whether a plan has clips to discover."""
     clips = any(query.get("clip") in SEARCHES for query in plan["query"])
     return clips or plan["unit"].get("rows") == "discover"
 
