@@ -376,11 +376,11 @@ class Receipt(BaseReceipt):
         return (text + "\n").encode()
 
 
-_FIRST = (
+FIRST = (
     *("schema", "plan", "plan_hash", "dataset", "unit", "neighboring", "mechanisms"),
     *("guarantee", "budget", "tables", "ledger", "versions"),
 )
-_PLACES = {name: place for place, name in enumerate(_FIRST)}
+_PLACES = {name: place for place, name in enumerate(FIRST)}
 """Of the fields in the file of a release; further fields follow."""
 
 

@@ -142,7 +142,6 @@ class FirstRun:
             _checked_tables(tables[0].plan, smallest)
         tell("computing the guarantee", 0.3)
         receipt = draft(plan, calibrated, payer.currency, throwaway=payer.ledger.throwaway)
-        job = _Job(plan, self.source, form, tables, receipt, self.sign, self.pages)
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)
             entry = payer.reserve(
@@ -162,7 +161,7 @@ class FirstRun:
                 public_errors=(LedgerError, OutputError, LostConnection),
                 logs_errors=True,
             ) as call:
-                job.make(stage, entry, steps)
+                self._write(stage, entry, steps, form, tables, receipt)
                 steps("keeping a copy in the ledger", 0.92)
                 if first := call.finish(stage.files()):
                     stage.replace(first)
@@ -171,6 +170,51 @@ class FirstRun:
                 release = Release.load(out)
         tell("done", 1.0)
         return release
+
+    def _write(
+        self,
+        stage: Staging,
+        entry: Spend,
+        tell: Progress,
+        form: Mapping[str, ibis.Table],
+        tables: tuple[Form, ...],
+        receipt: Receipt,
+    ) -> None:
+        """Read the data, and write every file; ``form`` is kept so that Spark is started once."""
+        tell("counting", 0.55)
+        files: list[TablePart] = []
+        histograms = [form for form in tables if form.query.searched]
+        opened = self.source.open_tables(self.plan, form)
+        with prepared_tables(self.plan, opened) as prepared:
+            first = _counted(prepared, histograms, lambda part: None)
+            if histograms:
+                files += write_tables(stage, histograms, first, lambda part: None)
+            clips = chosen_clips(tables, stage.folder)
+            others = [f for f in forms_with(tables, clips) if not f.query.searched]
+            exact = _counted(prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part))
+        for table in opened.values():
+            close_table(table)
+        paid = {"entry": str(entry.id), "date": entry.created[:10]}
+        ledger = receipt.ledger.model_copy(update=paid)
+        files += write_tables(
+            stage, others, exact, lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part)
+        )
+        update: dict[str, Any] = {"ledger": ledger}
+        if clips:
+            update["clips"] = clip_parts(tables, clips)
+        if self.plan.consistency is not None:
+            tell("making the tables add up", 0.88)
+            consistent = from_published(self.plan, tables, stage.folder)
+            update["consistency"] = ConsistencyPart.of(consistent)
+            files += _write_consistent(stage, consistent_forms(consistent, tables))
+        update["tables"] = tuple(files)
+        content = receipt.model_copy(update=update).to_bytes()
+        stage.write("receipt.json", content)
+        if self.sign is not None:
+            stage.write(SIGNATURE, signed(content, self.sign))
+            stage.write(SSH_SIGNATURE, ssh_sign(content, self.sign))
+        tell("writing the report", 0.9)
+        _add_pages(stage, self.pages, self.plan)
 
     def _failed(self, text: str, at: str, entry: Spend) -> str:
         then = self.remedy.published if at == _LAST else self.remedy.unpublished
@@ -208,90 +252,34 @@ def copy_published(files: Contents, out: Path) -> None:
     sweep(out)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """All that makes a release once its charge stands, checked before.
+def _counted(
+    prepared: Sequence[tuple[Plan, ibis.Table]],
+    tables: Sequence[Form],
+    done: Callable[[float], None],
+) -> Exact:
+    names = {form.query.name for form in tables}
+    unknown = [form for form in tables if form.discovered]
+    steps = len(prepared) + len(unknown)
+    numbers = iter(range(steps))
 
-    Args:
-        form: the forms of its tables by name, kept so that Spark is started once.
-        receipt: what is known before anything is counted.
-    """
+    def part() -> Callable[[float], None]:
+        number = next(numbers)
+        return lambda fraction: done((number + fraction) / steps)
 
-    plan: Plan
-    source: Source
-    form: Mapping[str, ibis.Table]
-    tables: tuple[Form, ...]
-    receipt: Receipt
-    sign: str | Path | None
-    pages: Pages
-
-    def make(self, stage: Staging, entry: Spend, tell: Progress) -> None:
-        tell("counting", 0.55)
-        tables: list[TablePart] = []
-        histograms = [form for form in self.tables if form.query.searched]
-        opened = self.source.open_tables(self.plan, self.form)
-        with prepared_tables(self.plan, opened) as prepared:
-            first = self._counted(prepared, histograms, lambda part: None)
-            if histograms:
-                tables += write_tables(stage, histograms, first, lambda part: None)
-            clips = chosen_clips(self.tables, stage.folder)
-            others = [f for f in forms_with(self.tables, clips) if not f.query.searched]
-            exact = self._counted(
-                prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part)
-            )
-        for table in opened.values():
-            close_table(table)
-        paid = {"entry": str(entry.id), "date": entry.created[:10]}
-        ledger = self.receipt.ledger.model_copy(update=paid)
-        tables += write_tables(
-            stage, others, exact, lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part)
-        )
-        update: dict[str, Any] = {"ledger": ledger}
-        if clips:
-            update["clips"] = clip_parts(self.tables, clips)
-        if self.plan.consistency is not None:
-            tell("making the tables add up", 0.88)
-            consistent = from_published(self.plan, self.tables, stage.folder)
-            update["consistency"] = ConsistencyPart.of(consistent)
-            tables += _write_consistent(stage, consistent_forms(consistent, self.tables))
-        update["tables"] = tuple(tables)
-        content = self.receipt.model_copy(update=update).to_bytes()
-        stage.write("receipt.json", content)
-        if self.sign is not None:
-            stage.write(SIGNATURE, signed(content, self.sign))
-            stage.write(SSH_SIGNATURE, ssh_sign(content, self.sign))
-        tell("writing the report", 0.9)
-        _add_pages(stage, self.pages, self.plan)
-
-    def _counted(
-        self,
-        prepared: Sequence[tuple[Plan, ibis.Table]],
-        tables: Sequence[Form],
-        done: Callable[[float], None],
-    ) -> Exact:
-        names = {form.query.name for form in tables}
-        unknown = [form for form in tables if form.discovered]
-        steps = len(prepared) + len(unknown)
-        numbers = iter(range(steps))
-
-        def part() -> Callable[[float], None]:
-            number = next(numbers)
-            return lambda fraction: done((number + fraction) / steps)
-
-        cells: dict[Any, Any] = {}
-        discovered: dict[Any, Any] = {}
-        for every, rows in prepared:
-            own = _bounded(every, tables, names) if tables else every
-            if not tables or not own.queries:
-                continue
-            cells |= aggregate_cells(own, rows, progress=part())
-            for form in unknown:
-                if form.query.name in {query.name for query in own.queries}:
-                    query = own.query(form.query.name)
-                    discovered[query.name, form.level] = discover(
-                        own, query, form.level, rows, progress=part()
-                    )
-        return Exact(cells, discovered)
+    cells: dict[Any, Any] = {}
+    discovered: dict[Any, Any] = {}
+    for every, rows in prepared:
+        own = _bounded(every, tables, names) if tables else every
+        if not tables or not own.queries:
+            continue
+        cells |= aggregate_cells(own, rows, progress=part())
+        for form in unknown:
+            if form.query.name in {query.name for query in own.queries}:
+                query = own.query(form.query.name)
+                discovered[query.name, form.level] = discover(
+                    own, query, form.level, rows, progress=part()
+                )
+    return Exact(cells, discovered)
 
 
 def _bounded(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:

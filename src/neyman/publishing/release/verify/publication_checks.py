@@ -10,7 +10,6 @@ import io
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -50,52 +49,33 @@ _PER_BYTE = 6  # bytes of a table for a byte of CSV
 _MEASURED = ("value", "standard_error", "lower", "upper")
 
 
-@dataclass(frozen=True)
-class TableFile:
-    """One file of a table: its bytes are those listed, its content has the form that follows."""
-
-    query: str
-    level: str
-    ending: str
-
-    def __call__(self, case: Case) -> str:
-        form = case.form(self.query, self.level)
-        rows = case.rows(form)
-        size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
-        return _looked_through(
-            case,
-            f"tables/{self.query}.{self.level}",
-            self.ending,
-            form.published,
-            rows,
-            lambda start, table: _check_values(form, start, table, case.memory),
-            max(size, 1),
-        )
+def check_table(case: Case, query: str, level: str, ending: str) -> str:
+    """Check a table's file: its bytes are those listed, its content has the form that follows."""
+    form = case.form(query, level)
+    rows = case.rows(form)
+    size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
+    return _looked_through(
+        case,
+        f"tables/{query}.{level}",
+        ending,
+        form.published,
+        rows,
+        lambda start, table: _check_values(form, start, table, case.memory),
+        max(size, 1),
+    )
 
 
-@dataclass(frozen=True)
-class ConsistentFile:
-    """One file of a table that adds up: it is what the published noisy tables come to."""
+def check_consistent(case: Case, query: str, level: str, ending: str) -> str:
+    """Check a file of a table that adds up: it is what the published noisy tables come to."""
+    form = case.consistent[query, level]
 
-    query: str
-    level: str
-    ending: str
+    def look(start: int, table: pa.Table) -> None:
+        _check_alike(table, form.build(range(start, start + len(table))))
 
-    def __call__(self, case: Case) -> str:
-        form = case.consistent[self.query, self.level]
-
-        def look(start: int, table: pa.Table) -> None:
-            _check_alike(table, form.build(range(start, start + len(table))))
-
-        detail = _looked_through(
-            case,
-            f"{FOLDER}/{self.query}.{self.level}",
-            self.ending,
-            as_published(form.schema),
-            form.form.rows,
-            look,
-        )
-        return detail if self.ending == "csv" else f"{detail}, as they follow from the noisy tables"
+    detail = _looked_through(
+        case, f"{FOLDER}/{query}.{level}", ending, as_published(form.schema), form.form.rows, look
+    )
+    return detail if ending == "csv" else f"{detail}, as they follow from the noisy tables"
 
 
 def _looked_through(
@@ -272,47 +252,36 @@ def _csv(content: bytes, schema: pa.Schema) -> pa.Table:
     ).combine_chunks()
 
 
-@dataclass(frozen=True)
-class Files:
-    """Nothing lies in the folder but what the receipt lists, and pages."""
-
-    pages: Mapping[str, Any] | None
-
-    def __call__(self, case: Case) -> str:
-        known = {one.path for one in case.files}
-        known |= {case.path.name, SIGNATURE, SSH_SIGNATURE, *(self.pages or (_REPORT,))}
-        holding = {str(above) for path in known for above in PurePosixPath(path).parents}
-        there: set[str] = set()
-        for root, folders, files in os.walk(case.folder):
-            for name in (*folders, *files):
-                entry = Path(root) / name
-                path = entry.relative_to(case.folder).as_posix()
-                mode = entry.lstat().st_mode
-                if stat.S_ISLNK(mode):
-                    raise Differs(f"{short(path)} is a symbolic link, and a release has none")
-                if stat.S_ISDIR(mode) and path in holding:
-                    continue
-                if path not in known:
-                    raise Differs(f"{short(path)} is in the folder and is not part of the release")
-                if not stat.S_ISREG(mode):
-                    raise Differs(f"{short(path)} is not an ordinary file")
-                there.add(path)
-        if self.pages is None and _REPORT in there:
-            return f"nothing else lies there; {_REPORT} was not looked at"
-        return "nothing else lies there"
+def check_files(case: Case, pages: Mapping[str, Any] | None) -> str:
+    """Check that nothing lies in the folder but what the receipt lists, and pages."""
+    known = {one.path for one in case.files}
+    known |= {case.path.name, SIGNATURE, SSH_SIGNATURE, *(pages or (_REPORT,))}
+    holding = {str(above) for path in known for above in PurePosixPath(path).parents}
+    there: set[str] = set()
+    for root, folders, files in os.walk(case.folder):
+        for name in (*folders, *files):
+            entry = Path(root) / name
+            path = entry.relative_to(case.folder).as_posix()
+            mode = entry.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                raise Differs(f"{short(path)} is a symbolic link, and a release has none")
+            if stat.S_ISDIR(mode) and path in holding:
+                continue
+            if path not in known:
+                raise Differs(f"{short(path)} is in the folder and is not part of the release")
+            if not stat.S_ISREG(mode):
+                raise Differs(f"{short(path)} is not an ordinary file")
+            there.add(path)
+    if pages is None and _REPORT in there:
+        return f"nothing else lies there; {_REPORT} was not looked at"
+    return "nothing else lies there"
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page is the one that follows from the receipt and the tables."""
-
-    name: str
-    page: Callable[[Release], str]
-
-    def __call__(self, case: Case) -> str:
-        if read_file(case.folder / self.name, links=False) != self.page(case.release).encode():
-            version = case.receipt["versions"]["neyman"]
-            now = versions()["neyman"]
-            other = f" (it was made with {version}, and this is {now})" if version != now else ""
-            raise Differs(f"is not the page that follows from the receipt{other}: make it again")
-        return "follows from the receipt and the tables"
+def check_page(case: Case, name: str, page: Callable[[Release], str]) -> str:
+    """Check that a page is the one that follows from the receipt and the tables."""
+    if read_file(case.folder / name, links=False) != page(case.release).encode():
+        version = case.receipt["versions"]["neyman"]
+        now = versions()["neyman"]
+        other = f" (it was made with {version}, and this is {now})" if version != now else ""
+        raise Differs(f"is not the page that follows from the receipt{other}: make it again")
+    return "follows from the receipt and the tables"
