@@ -18,6 +18,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.publishing.release.field_comparison import Differs
 from neyman.publishing.release.folder import Release
 from neyman.publishing.release.receipt import versions
+from neyman.publishing.release.receipt_format import FIRST
 from neyman.publishing.release.signing import create_key, sign
 from neyman.publishing.release.verify.case import Case
 from neyman.publishing.release.verify.external_checks import (
@@ -26,7 +27,7 @@ from neyman.publishing.release.verify.external_checks import (
     check_signed,
 )
 from neyman.publishing.release.verify.size_limits import MemoryLimit
-from neyman.publishing.release.verify.verification import _FIELDS, _schema, verify
+from neyman.publishing.release.verify.verification import _schema, verify
 from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -460,7 +461,7 @@ def test_a_charge_of_a_looser_proof_still_stands_and_a_smaller_charge_does_not(f
 
 @pytest.mark.parametrize("version", ["<b>", "", "1" * 61, "1\n", 1, None])
 def test_a_version_that_is_no_version_is_refused_by_name(version):
-    receipt = dict.fromkeys(_FIELDS) | {"plan": {"query": [], "unit": {}}, "versions": versions()}
+    receipt = dict.fromkeys(FIRST) | {"plan": {"query": [], "unit": {}}, "versions": versions()}
     assert _schema(SimpleNamespace(receipt=receipt))
     name = next(iter(receipt["versions"]))
     receipt["versions"] = receipt["versions"] | {name: version}
