@@ -1,14 +1,8 @@
 """Tables that add up: made of the noisy ones alone, so that anyone can make them again.
 
-Counts and sums over the same rows are margins of each other: counties add up to states, races to
-totals. Noise breaks that, and least squares mends it by moving each table as little as its noise
-warrants, which also makes every table more accurate. Nothing private comes in, so this costs
-nothing and the guarantee stays what it was.
-
-Which tables must add up follows from the plan alone (`neyman.publishing.consistency.families`).
-
-Declared totals are taken at their word: what adds up to them does so exactly, and the guarantee
-does not cover them.
+Which tables must add up follows from the plan (`families`). Least squares moves each table as
+little as its noise warrants. Declared totals are taken at their word, and the guarantee does not
+cover them.
 """
 
 from __future__ import annotations

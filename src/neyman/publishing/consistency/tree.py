@@ -1,9 +1,6 @@
-"""Least squares on a tree: noisy values at its nodes become ones that add up, in two passes.
+"""Least squares on a tree: noisy values at its nodes become ones that add up, in two passes [CO-1].
 
-Upward, each node joins its own value with the sum of its children, each weighed by the inverse of
-its variance. Downward, what a node then lacks or has too much is shared among its children in
-proportion to their variances. That is generalized least squares, exactly, in time linear in the
-nodes [CO-1].
+It takes time linear in the nodes.
 """
 
 from __future__ import annotations

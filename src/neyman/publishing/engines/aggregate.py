@@ -1,23 +1,14 @@
 """Exact tables from private rows: what each measure of a plan counts or adds, zeros left out.
 
-Without units of several rows, rows are grouped by their keys as they are, in the engine; the public
-keys are looked up for the few groups, which are grouped by their codes once more. One aggregation
-for each largest set of dimensions gives all the tables, which are summed up from it. Where units
-are named, each row gets its codes first, a unit's rows are cut down to what the plan allows, and
-the work goes through buckets of units one after another, so that memory stays bounded.
+Without units of several rows, rows are grouped by their keys as they are; the public keys are
+looked up for the few groups, which are grouped by their codes once more. One aggregation for each
+largest set of dimensions gives all the tables, which are summed up from it. Where units are named,
+each row gets its codes first, a unit's rows are cut down to what the plan allows, and the work goes
+through buckets of units one after another, so that memory stays bounded.
 
-What counts as what (the tests hold the engines to the same rules in plain Python):
-
-- The plan's keys say how a value is read as a key (`expressions.key_bytes`), and the value alone
-  decides which key it is. Text keys compare as bytes, blanks included, whatever collation is set: a
-  text as it is, a whole number (also in a column of decimals) in decimal digits, a truth value as
-  ``true`` or ``false``, a date as ``YYYY-MM-DD``. Whole-number keys compare as numbers, read as a
-  sum reads them: 1, 1.0, 01 and 1e0 are one key, as text and as numbers. Boolean keys are these
-  numbers 1 and 0, and the texts true, True, TRUE, t, T and false, False, FALSE, f, F. NULL,
-  fractions and unlisted values are unknown.
+- `expressions.key_bytes` says how a value is read as a key, and `expressions.scaled_integer` as a
+  number. NULL, fractions of whole-number keys, and unlisted values are unknown.
 - A place is known by its whole path: a row with a known state and an unlisted county is unknown.
-- `expressions.scaled_integer` reads a value, and it is clipped; a histogram's into its first and
-  last bin.
 - A query's filter takes its rows before any bound: `rows` of the unit is a bound on those rows.
 - A unit is the bytes of its id's text. A row without one (NULL) is dropped; without ``unit.id``
   each row is a unit.

@@ -1,21 +1,13 @@
 """The expressions that the engines run: few, and with one answer on DuckDB, Spark and in Python.
 
-The same SQL answers differently on two engines where NaN, rounding, overflow, case, time zones or
-collations come in. So a plan writes no SQL: its expressions (see `row_values`) reach those below,
-each of which the tests run on both engines against plain Python.
+A plan writes no SQL: its expressions (see `row_values`) reach those below.
 
-- NaN is asked for by name, and is NULL from then on: neither comparisons nor groups nor extremes
-  see one.
+- NaN is asked for by name, and is NULL from then on.
 - No value is cast where the cast could fail or round: text is taken apart by patterns, decimals
-  are text, and doubles are clipped and floored first. Nothing is divided but by a positive
-  constant, exactly.
+  are text, and doubles are clipped and floored first.
 - Sums are of whole numbers in `decimal(38, 0)`: 2^63 rows of 2^62 stay below 10^38.
 - Keys and units compare as bytes.
 - No `hash`, `random`, `upper`, nor order but of a window that names all of its columns.
-
-Notes by engine: DuckDB has ``encode`` for the bytes of a text, where Spark casts (its ``encode``
-fails on text that is not UTF-8). Spark writes a decimal without an exponent only with
-``spark.sql.ansi.enabled``, which the session has (see ``spark``).
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false

@@ -1,16 +1,9 @@
 """What noisy integers say: values, standard errors and 90% intervals, for every measure.
 
-Pure functions of noisy integers, of their exact sigma squared and of public numbers. An interval
-holds what the data say (what counts after clipping, dropping and bounding of rows) with probability
-at least 90%, in each row of a table by itself; of a mean, variance or quantile of no rows nothing
-is claimed. It is about noise alone. The arithmetic is in doubles, whose rounding is far below the
-noise; no privacy depends on it.
-
-How close to 90% the coverage is depends on the measure. A count's or a sum's interval is the
-shortest symmetric one. A mean's is held a little more often than that where the noise is wide and
-the count is well above its noise, and up to always elsewhere. A quantile's ends are edges of bins,
-so it is held more often where a bin has many rows. A variance's is wider than needed: three margins
-have to hold at once.
+An interval holds what the data say (what counts after clipping, dropping and bounding of rows) with
+probability at least 90%, in each row of a table by itself; of a mean, variance or quantile of no
+rows nothing is claimed. It is about noise alone. The arithmetic is in doubles, whose rounding is
+far below the noise; no privacy depends on it.
 """
 
 from __future__ import annotations

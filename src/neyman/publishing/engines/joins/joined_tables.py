@@ -1,18 +1,9 @@
-"""A plan's private tables on one engine: one row per unit, and joins by the unit's id.
+"""A plan's private tables on one engine: one row per unit, and joins by the unit's id [UN-7].
 
-A table with a rule for duplicates has at most one row per unit, and which one follows from that
-unit's rows alone, by what they hold and not by their order [UN-7]:
-
-- A row without an id is no unit's.
-- "drop": a unit with several rows has none.
-- "least": a unit has its least row. Rows compare by the columns in `order_of`, one after another. A
-  missing value comes after all others, and NaN before that. Texts compare as bytes, false comes
-  before true, and numbers and dates compare by size. Rows that are equal in these columns are equal
-  in all that the plan reads.
-
-A join gives each row of the plan's table the columns of its unit's row, or missing values if the
-unit has none. It adds and drops no row of the plan's table. Units are compared as everywhere: by
-the bytes of the id's text.
+A row without an id is no unit's. With "drop" a unit with several rows has none, and with "least" it
+has its least row: rows compare by the columns in `order_of`, texts as bytes; a missing value comes
+after all others, and NaN before that. A join gives each row of the plan's table the columns of its
+unit's row, or missing values, and adds and drops no row.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
