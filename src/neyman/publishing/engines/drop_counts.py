@@ -1,4 +1,4 @@
-"""How many rows each query counts, and where the others are dropped.
+"""How many rows each query and each join counts, and where the others are dropped.
 
 The steps, and the functions that take them, are those of `aggregate`. Which rows of a unit are kept
 is drawn anew in each run. So where bounds drop rows, another run can keep others, and the numbers
@@ -9,7 +9,8 @@ after that step can differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +26,16 @@ from neyman.publishing.engines.aggregate import (
     selected,
     with_numbers,
 )
-from neyman.publishing.engines.backends import fetched, fresh_key, held, row_count, row_sum
+from neyman.publishing.engines.backends import (
+    backend_of,
+    fetched,
+    fresh_key,
+    held,
+    row_count,
+    row_sum,
+)
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
+from neyman.publishing.engines.expressions import key_bytes
 from neyman.publishing.engines.private_tables import Private
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
@@ -95,6 +104,31 @@ class QueryRows(Private):
     lost: int
 
 
+@dataclass(frozen=True, repr=False)
+class JoinRows(Private):
+    """The rows of a table that has one row per unit, and of the plan's table that match them.
+
+    Args:
+        table: the table.
+        column: its column that names the unit.
+        missing: its rows without a unit, which are dropped.
+        units: how many units it has.
+        several: how many of these have several rows.
+        dropped: how many rows of these units are dropped.
+        matched: rows of the plan's table whose unit has a row that is left.
+        unmatched: rows of the plan's table whose unit has none.
+    """
+
+    table: str
+    column: str
+    missing: int
+    units: int
+    several: int
+    dropped: int
+    matched: int
+    unmatched: int
+
+
 def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitRows | None:
     """Count the rows of each unit; None where each row is a unit.
 
@@ -129,6 +163,43 @@ def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitR
         counts["over"],
         counts["rows"] - counts["counted"],
     )
+
+
+def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, ...]:
+    """Count the rows of each table that has one row per unit."""
+    counts: list[JoinRows] = []
+    for table in plan.tables:
+        if table.duplicates is None:
+            continue
+        rows: Any = tables[table.name]
+        keyed: Any = rows.select(unit=key_bytes(rows[table.id], backend_of(rows)))
+        keyed = keyed.filter(keyed["unit"].notnull())
+        units: Any = keyed.group_by("unit").aggregate(rows=keyed.count())
+        with held(units) as own, ExitStack() as scope:
+            every: Any = own
+            named = row_sum(every)
+            several: Any = every.filter(every["rows"] > 1)
+            remaining = int(table.duplicates == "least")
+            main: Any = tables[plan.table]
+            left: Any = main.select(unit=key_bytes(main[plan.unit.id or ""], backend_of(main)))
+            left = left.filter(left["unit"].notnull())
+            single = every if remaining else every.filter(every["rows"] == 1)
+            right: Any = scope.enter_context(backend_of(main).import_rows(single))
+            matched = row_count(left.semi_join(right, "unit"))
+            units_of_several = row_count(several)
+            counts.append(
+                JoinRows(
+                    table.name,
+                    table.id,
+                    row_count(rows) - named,
+                    row_count(every),
+                    units_of_several,
+                    row_sum(several) - remaining * units_of_several,
+                    matched,
+                    row_count(left) - matched,
+                )
+            )
+    return tuple(counts)
 
 
 def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple[QueryRows, ...]:

@@ -16,8 +16,14 @@ from neyman.extras import library_warnings
 from neyman.publishing.engines.backends import row_count
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_schema import check_unit_type
-from neyman.publishing.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
-from neyman.publishing.engines.joins.join_counts import JoinRows, join_rows
+from neyman.publishing.engines.drop_counts import (
+    JoinRows,
+    QueryRows,
+    UnitRows,
+    join_rows,
+    query_rows,
+    unit_rows,
+)
 from neyman.publishing.engines.joins.joined_tables import columns_of, prepared_tables
 from neyman.publishing.engines.key_matches import (
     KeyMatch,
