@@ -84,7 +84,7 @@ def test_a_missing_extra_names_itself():
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name: None if name == 'pyspark' else find(name)\n"
         "import pyarrow as pa\n"
-        "from neyman.publishing.engines import open_table\n"
+        "from neyman.publishing.engines.source import open_table\n"
         "open_table(pa.table({'x': [1]}))\n"
         "try: open_table('nowhere.parquet', 'spark', rows=False)\n"
         "except ImportError as error: print(error)\n"
@@ -140,7 +140,8 @@ def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
     java.chmod(0o700)
     code = (
         "import pyarrow as pa\n"
-        "from neyman.publishing.engines import DataError, open_table\n"
+        "from neyman.publishing.engines.csv_reader import DataError\n"
+        "from neyman.publishing.engines.source import open_table\n"
         "try: open_table(pa.table({'x': [1]}), 'spark')\n"
         "except DataError as error: print(error)\n"
     )

@@ -21,6 +21,7 @@ that does not use that dimension.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 
 from neyman.publishing.engines.backends import Value, backend_of, fetched, fresh_key, held
 from neyman.publishing.engines.bounding import first_cells, first_rows
-from neyman.publishing.engines.cells import SATURATED, Cells, added, product, ravelled, together
+from neyman.publishing.engines.cells import SATURATED, Cells, added, ravelled, together
 from neyman.publishing.engines.csv_reader import DataError, cause, fault
 from neyman.publishing.engines.data_schema import filter_column
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
@@ -511,7 +512,7 @@ def _cells(
     on = coding.risen(codes, query, level)
     known = np.logical_and.reduce([code < size for code, size in zip(on, shape, strict=True)])
     index = ravelled([code[known] for code in on], shape)
-    return added(product(shape), index, values[known])
+    return added(math.prod(shape), index, values[known])
 
 
 def _bounded(

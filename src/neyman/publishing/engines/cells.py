@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,8 +72,3 @@ def ravelled(codes: Iterable[NDArray[Any]], shape: Sequence[int]) -> NDArray[np.
     for code, size in zip(codes, shape, strict=True):
         index = index * np.int64(size) + code
     return np.asarray(index, dtype=np.int64)
-
-
-def product(shape: Sequence[int]) -> int:
-    """How many cells a table of a shape has."""
-    return math.prod(shape)

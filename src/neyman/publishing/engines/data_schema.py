@@ -136,27 +136,27 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
         if reading.type == "number" and name not in parsed:
             _check_number(name, schema[name])
     if plan.unit.id is not None:
-        _check_key_type(plan.unit.id, schema[plan.unit.id])
+        check_key_type(plan.unit.id, schema[plan.unit.id])
     for name in names if hierarchy else ():
         if hierarchy and name in hierarchy.levels:
             kind, depth = key_kind(plan, name), hierarchy.depth(name)
             keys = dict.fromkeys(hierarchy.key(name, row[depth]) for row in hierarchy.rows)
             advice = f"write integer = [{name!r}] in [hierarchy.{hierarchy.name}]"
-            _check_key_type(name, schema[name], kind, advice)
+            check_key_type(name, schema[name], kind, advice)
             _check_keys(name, schema[name], kind, keys)
     for column in plan.columns:
         if column.name not in names:
             continue
         kind = schema[column.name]
         if column.integer:
-            _check_type(column.name, kind, "a column to sum holds")
+            check_type(column.name, kind, "a column to sum holds")
             if kind.is_date():
                 raise DataError(f"data column {column.name!r} holds dates, which do not add up")
             if column.name not in parsed:
                 _check_number(column.name, kind)
         else:
             advice = "write the keys as whole numbers or as true and false, without quotes"
-            _check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
+            check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
             _check_keys(column.name, kind, column.kind, map(key_text, column.keys))
 
 
@@ -239,23 +239,12 @@ def _check_days(plan: Plan, name: str) -> None:
                 )
 
 
-def check_unit_type(name: str, kind: dt.DataType) -> None:
-    """Refuse a type whose values cannot name units: floats, and what no plan reads."""
-    _check_key_type(name, kind)
-
-
-def check_value_type(name: str, kind: dt.DataType) -> None:
-    """Refuse a type that no plan reads."""
-    if not kind.is_timestamp():
-        _check_type(name, kind)
-
-
 def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
     """A type whose values can never be read as an expression's is a mistake in the plan."""
     if reading.type == "text":
-        _check_key_type(name, kind)
+        check_key_type(name, kind)
         return
-    _check_type(name, kind, "an expression reads")
+    check_type(name, kind, "an expression reads")
     fits = kind.is_string() or kind.is_null()
     if reading.type == "date":
         fits |= kind.is_date()
@@ -277,24 +266,18 @@ def key_kind(plan: Plan, name: str) -> KeyKind:
     return plan.column(name).kind
 
 
-def _check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
-    fits = (
-        kind.is_string()
-        or kind.is_integer()
-        or kind.is_floating()
-        or kind.is_decimal()
-        or kind.is_boolean()
-        or kind.is_date()
-        or kind.is_null()
-    )
-    if not fits:
+def check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
+    """Refuse a type that no plan reads; of a timestamp the day and the hour are read."""
+    numbers = kind.is_integer() or kind.is_floating() or kind.is_decimal() or kind.is_boolean()
+    if not (numbers or kind.is_string() or kind.is_date() or kind.is_null()):
         raise DataError(
             f"data column {name!r} has type {kind}: {what} text, numbers, true/false or dates"
         )
 
 
-def _check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice: str = "") -> None:
-    _check_type(name, kind)
+def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice: str = "") -> None:
+    """Refuse a type that no plan reads, and floats where keys are texts, as names of units are."""
+    check_type(name, kind)
     if kind.is_floating() and keys == "text":
         advice = advice or "make it whole numbers or text"
         raise DataError(

@@ -66,8 +66,8 @@ class PlanError(ValueError):
     ``problems`` lists what is wrong, each with its field, its value and what would be right.
     """
 
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
         if len(self.problems) == 1:
             super().__init__(self.problems[0])
         else:
@@ -779,9 +779,9 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
     try:
         json.dumps(data, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
-        raise PlanError(["the plan holds half of a surrogate pair, which is no text"]) from None
+        raise PlanError("the plan holds half of a surrogate pair, which is no text") from None
     except (RecursionError, TypeError, ValueError):
-        raise PlanError(["the plan is nested too deep, or is no dictionary of texts"]) from None
+        raise PlanError("the plan is nested too deep, or is no dictionary of texts") from None
     try:
         return PlanDocument.model_validate(dict(data))
     except ValidationError as error:

@@ -284,10 +284,8 @@ class Plan(PlanModel):
             raise
         except (ValueError, ArithmeticError):
             raise PlanError(
-                [
-                    f"{self.budget.text()}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) "
-                    "just meets it with these shares and clips; take a less extreme budget"
-                ]
+                f"{self.budget.text()}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) "
+                "just meets it with these shares and clips; take a less extreme budget"
             ) from None
 
     @cached_property

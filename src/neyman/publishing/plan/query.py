@@ -11,8 +11,6 @@ from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.plan.clip_search import ClipSearch
 from neyman.publishing.plan.column import Column, Section, unscaled
 
-"""How neighboring datasets differ in the records of one unit."""
-
 Measure = Literal[
     "count",
     "units",

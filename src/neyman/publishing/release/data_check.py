@@ -15,7 +15,7 @@ import ibis  # pyright: ignore[reportMissingTypeStubs]
 from neyman.extras import library_warnings
 from neyman.publishing.engines.backends import row_count
 from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.data_schema import check_unit_type
+from neyman.publishing.engines.data_schema import check_key_type
 from neyman.publishing.engines.drop_counts import (
     JoinRows,
     QueryRows,
@@ -162,7 +162,7 @@ def check_data(
     if id is not None:
         if all(own.table != plan.table for own in plan.table_plans()):
             raise DataError(f"id = {id!r}: no query reads {plan.table!r}, the table of the units")
-        check_unit_type(id, source.open((id,), rows=False).schema()[id])
+        check_key_type(id, source.open((id,), rows=False).schema()[id])
     needed = columns_of(plan, {name: list(form.columns) for name, form in forms.items()})
     tables = source.open_tables(plan, forms, more=[] if id is None else [id])
     try:

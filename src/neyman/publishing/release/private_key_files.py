@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import cast
 
 from neyman.numerics import check
-from neyman.publishing.engines import DataError, matches
+from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing.engines.data_files import matches
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
 
@@ -35,11 +36,9 @@ def check_key_files(plan: Plan, data: object) -> None:
         if (identity := _identity(path)) in files:
             where, file = files[identity]
             raise PlanError(
-                [
-                    f"{where} = {file.path!r} is also data of this "
-                    f"run ({str(path)!r}), and a release publishes each name in it; give a list of "
-                    "public keys, outside the folder of the data"
-                ]
+                f"{where} = {file.path!r} is also data of this "
+                f"run ({str(path)!r}), and a release publishes each name in it; give a list of "
+                "public keys, outside the folder of the data"
             )
 
 

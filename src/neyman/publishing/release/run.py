@@ -425,18 +425,14 @@ def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) ->
     for entry, sigma_squared in calibrated:
         if entry.public is None and entry.measure != "rank" and sigma_squared < LEAST_NOISE:
             raise PlanError(
-                [
-                    f"query {entry.query!r} at {entry.level!r} could get noise of variance below "
-                    "1e-4, which cannot be drawn; give the plan a smaller budget"
-                ]
+                f"query {entry.query!r} at {entry.level!r} could get noise of variance below "
+                "1e-4, which cannot be drawn; give the plan a smaller budget"
             )
         if sigma_squared > _MOST_SIGMA_SQUARED:
             raise PlanError(
-                [
-                    f"query {entry.query!r} at {entry.level!r} would get noise of standard error "
-                    f"{float(sigma_squared) ** 0.5:.3g}, and the most is 2^50; give it a larger "
-                    "share, or the plan a larger budget"
-                ]
+                f"query {entry.query!r} at {entry.level!r} would get noise of standard error "
+                f"{float(sigma_squared) ** 0.5:.3g}, and the most is 2^50; give it a larger "
+                "share, or the plan a larger budget"
             )
     tables = forms(plan, calibrated)
     for form in tables:
@@ -447,7 +443,7 @@ def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) ->
                 form.build({entry.measure: zeros for entry, _ in form.entries})
         except (ValueError, OverflowError, KeyError) as error:
             raise PlanError(
-                [f"query {form.query.name!r} at {form.level!r}: its table cannot be made: {error}"]
+                f"query {form.query.name!r} at {form.level!r}: its table cannot be made: {error}"
             ) from None
     if plan.consistency is not None:
         check_consistency(plan, plan.consistency)

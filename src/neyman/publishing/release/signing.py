@@ -13,16 +13,13 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization as pem
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from neyman.storage.durable import sync_folder
 from neyman.storage.reading import read_file
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PrivateKey,
-        Ed25519PublicKey,
-    )
 
 SIGNATURE = "receipt.sig"
 _SCHEMA = "neyman-signature/1"
@@ -39,19 +36,12 @@ def create_key(path: str | Path) -> tuple[Path, str]:
     Returns:
         The path of the public key, which is to be given to whoever verifies, and its fingerprint.
     """
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-    )
-
     path = Path(path)
     public = path.with_name(f"{path.name}.pub")
     key = Ed25519PrivateKey.generate()
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    public_bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    secret = key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption())
+    form = pem.PublicFormat.SubjectPublicKeyInfo
+    public_bytes = key.public_key().public_bytes(pem.Encoding.PEM, form)
     if os.path.lexists(public):
         raise SignatureError(f"{public} already exists: keys are not replaced, name another file")
     try:
@@ -131,9 +121,6 @@ def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | N
     Raises:
         SignatureError: the signature is not of the message, or not by that key.
     """
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     try:
         by = Ed25519PublicKey.from_public_bytes(public)
     except ValueError as error:
@@ -165,13 +152,9 @@ def fingerprint(public: bytes) -> str:
 
 
 def _private(path: Path) -> Ed25519PrivateKey:
-    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     content = _read(path, "private")
     try:
-        key = load_pem_private_key(content, None)
+        key = pem.load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
         if isinstance(error, TypeError):
             raise SignatureError(f"{path} is encrypted: give a key without a password") from None
@@ -186,13 +169,9 @@ def _private(path: Path) -> Ed25519PrivateKey:
 
 
 def _public(path: Path) -> Ed25519PublicKey:
-    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
     content = _read(path, "public")
     try:
-        key = load_pem_public_key(content)
+        key = pem.load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm, InternalError):
         raise SignatureError(
             f"{path} holds no public key in PEM: it is the file that ends with .pub"
@@ -210,6 +189,4 @@ def _read(path: Path, kind: str) -> bytes:
 
 
 def _raw(public: Ed25519PublicKey) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return public.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return public.public_bytes(pem.Encoding.Raw, pem.PublicFormat.Raw)

@@ -19,9 +19,9 @@ import ibis.expr.datatypes as dt
 from neyman.publishing.engines.backends import Backend, Value, backend_of
 from neyman.publishing.engines.csv_reader import DataError, MissingColumn
 from neyman.publishing.engines.data_schema import (
+    check_key_type,
     check_schema,
-    check_unit_type,
-    check_value_type,
+    check_type,
     columns_read,
 )
 from neyman.publishing.engines.expressions import key_bytes
@@ -111,9 +111,10 @@ def check_tables(
     for table in plan.tables:
         with named_errors(plan, table.name):
             schema = forms[table.name].schema()
-            check_unit_type(table.id, schema[table.id])
+            check_key_type(table.id, schema[table.id])
             for name in table.join:
-                check_value_type(name, schema[name])
+                if not schema[name].is_timestamp():
+                    check_type(name, schema[name])
             main = forms[plan.table].schema()[plan.unit.id or ""]
             kinds = [_kind(schema[table.id]), _kind(main)]
             if None not in kinds and kinds[0] != kinds[1]:
