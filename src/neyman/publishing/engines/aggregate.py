@@ -315,12 +315,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def rehearse(plan: Plan, table: ibis.Table) -> None:
-    """Run the whole aggregation without a row, so that what can fail fails before the charge.
-
-    Args:
-        table: the private table, on the engine that will do the work; only its form is used
-            (``open_table(..., rows=False)`` will do).
-    """
+    """Run the whole aggregation without a row, so that what can fail fails before the charge."""
     names = Coding(plan, tuple(table.columns)).names
     empty = (table.select(*names) if names else table).limit(0)
     try:
@@ -416,11 +411,7 @@ def listed(
 def coded_rows(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn], key: bytes
 ) -> Generator[tuple[list[ibis.Table], ibis.Table]]:
-    """Code the rows of each bucket, at most the plan's of each unit.
-
-    Args:
-        key: for the choice among a unit's rows, which comes along as a table.
-    """
+    """Code the rows of each bucket, at most the plan's of each unit; ``key`` comes as a table."""
     wanted, unit = list(wanted), coding.plan.unit
     named = unit.id is not None
     with backend_of(table).secret(key) as secret, listed(coding, table, wanted) as keys:

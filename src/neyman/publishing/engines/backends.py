@@ -72,11 +72,7 @@ _scaled_decimal = _sql("scaled_decimal", [dt.decimal, dt.int64, dt.int64], dt.in
 
 
 class Backend(ABC):
-    """An engine: its expressions, and its connection for what is done with tables.
-
-    Args:
-        connection: the Ibis connection of a table; None for expressions alone.
-    """
+    """An engine: its expressions, and its Ibis connection, which is None for expressions alone."""
 
     name: ClassVar[str]
     ibis_name: ClassVar[str]
@@ -107,12 +103,7 @@ class Backend(ABC):
         return self.plain_bytes(column)
 
     def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
-        """Return the whole number of `integer_of`; None if the engine has no function for it.
-
-        Args:
-            decimals: 0 to 9.
-            most: the number is brought into +-most.
-        """
+        """Return the whole number of `integer_of` within +-most; None without an own function."""
         return None
 
     def barrier(self, value: Value) -> Value:

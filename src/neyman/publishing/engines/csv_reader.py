@@ -104,11 +104,7 @@ def check_names(present: Sequence[str], columns: Iterable[str], data: str = "dat
 
 @dataclass(frozen=True)
 class Patterns:
-    """The regular expressions of one line.
-
-    Args:
-        unclosed: a line on which a quoted value begins and does not end.
-    """
+    """The patterns of a row, of its values, and of a line on which a quoted value does not end."""
 
     row: re.Pattern[bytes]
     values: re.Pattern[bytes]

@@ -139,11 +139,7 @@ class _Search:
                 yield from self._folders(file, visited)
 
     def _entries(self, folder: str, begin: str = "") -> list[str]:
-        """What is in a folder, by name, without names that begin as leftovers do.
-
-        Args:
-            begin: how the wanted names begin; if it is ``_`` or ``.``, these are meant.
-        """
+        """List a folder; names that begin with ``_`` or ``.`` only where ``begin`` is that."""
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:

@@ -182,12 +182,7 @@ def _check_changes(plan: Plan, table: ibis.Table) -> None:
 
 
 def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.DataType]:
-    """The types of the columns that the plan reads, with dates in place of timestamps.
-
-    Raises:
-        DataError: the zone of a timestamp is missing, or is not needed; a column has no time of
-            day and an expression reads it; or a key of a timestamp is no day.
-    """
+    """The types of the columns that the plan reads, with dates in place of timestamps."""
     kinds = dict(schema)
     zones = dict(plan.rows.zones)
     for name, kind in kinds.items():

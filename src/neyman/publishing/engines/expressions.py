@@ -45,11 +45,7 @@ _HIGHEST = 2.0**63 - 1024  # the largest double that is a whole number of 64 bit
 
 
 def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
-    """A table where an empty text is missing, as it is in a CSV file.
-
-    Args:
-        coded: columns of texts that have none.
-    """
+    """A table where an empty text is missing, as in a CSV file; ``coded`` columns have none."""
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
     empty: Value = ""
     known = {name: table[name].nullif(empty) for name in texts if name not in coded}
@@ -321,9 +317,6 @@ def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
     missing), each with a comma after it, a colon, and the unit's bytes in hexadecimal. The key has
     one length, numbers have no comma or colon, and the unit is all that is left, so that no two
     rows have one encoding.
-
-    Args:
-        numbers: columns of whole numbers, without NULL, and of bytes: keys that are not known.
     """
     text = key
     for number in numbers:
@@ -341,11 +334,8 @@ def written_number(text: Value, source: SourcePart) -> Value:
 
     Groups of digits have three digits each, but for the first, which has one to three and does not
     begin with 0. So 0.123 is no number where the point stands between groups. What is no number by
-    these marks is NULL, also where it would be one by others.
-
-    Args:
-        source: the marks. A blank stands for no-break blanks too, and an apostrophe for a curly
-            one.
+    these marks is NULL, also where it would be one by others. A blank stands for no-break blanks
+    too, and an apostrophe for a curly one.
     """
     mark, before, plain = f"[{source.decimal}]", "[0-9]{1,40}", text
     if source.thousands is not None:
@@ -366,13 +356,10 @@ def written_boolean(text: Value, source: SourcePart) -> Value:
 
 
 def written_date(text: Value, dates: str) -> Value:
-    """The text YYYY-MM-DD of a date that is written in a plan's form; NULL for other texts.
+    """The text YYYY-MM-DD of a date in a plan's form, as "%d.%m.%Y"; NULL for other texts.
 
     A year has four digits. A day and a month have two, or one where the form has marks between all
     three. What follows after a blank or a T stays as it is. The day may not exist.
-
-    Args:
-        dates: the form, as "%d.%m.%Y".
     """
     iso, pattern = _iso_date(text, dates)
     rest = text.re_extract(rf"{pattern}([T ].+)\z", 1)

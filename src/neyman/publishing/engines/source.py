@@ -207,11 +207,7 @@ def as_source(source: object) -> object:
 
 
 def database_at(url: str) -> DatabaseTable | Frame | None:
-    """The table of a database that a URL names; None for a path.
-
-    Raises:
-        ImportError: the client of the database is not installed; the message names the extra.
-    """
+    """The table of a database that a URL names; None for a path."""
     if url.startswith(("postgresql://", "postgres://")):
         from neyman.publishing.engines.databases.postgres import PostgresTable
 

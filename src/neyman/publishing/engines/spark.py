@@ -265,12 +265,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
-    """Parquet files of one form as a table on Spark.
-
-    Raises:
-        DataError: Spark would skip a file, or take its name for another; or it cannot read a
-            column that is needed.
-    """
+    """Parquet files of one form as a table on Spark."""
     from pyspark.sql import functions
     from pyspark.sql.types import StructField, StructType
 

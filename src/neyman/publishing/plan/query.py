@@ -160,11 +160,7 @@ class Query:
         return self.at or (ALL,)
 
     def to_dict(self, columns: Mapping[str, Column], share: Fraction) -> Section:
-        """Return the section of a canonical plan.
-
-        Args:
-            share: its share with those of the histograms that it is bounded by.
-        """
+        """Return the section of a canonical plan; the share has those of its histograms."""
         section: Section = {"name": self.name, "measure": self.measure, "table": self.table}
         section["column"] = self.column
         if self.search is not None:

@@ -31,11 +31,7 @@ def read_queries(
     hierarchy: Hierarchy | None,
     problems: list[str],
 ) -> list[Query]:
-    """Return the queries of a plan that are right.
-
-    Args:
-        hierarchy: its hierarchy; None if it has none or a wrong one.
-    """
+    """Return the queries of a plan that are right; a wrong hierarchy is None."""
     queries: list[Query] = []
     for index, part in enumerate(document.query):
         context = QueryContext(part, f"query[{index}]", document, columns)

@@ -142,11 +142,7 @@ def mentioned(text: str) -> frozenset[str]:
 
 
 def parsed(text: str) -> ast.expr:
-    """Python's syntax tree of an expression.
-
-    Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: it has none.
-    """
+    """Python's syntax tree of an expression; one of four errors of Python's if it has none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(_line(text), mode="eval").body

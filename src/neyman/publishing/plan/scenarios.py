@@ -41,11 +41,7 @@ class _Change:
 def concerning(
     plan: PlanModel, attributes: tuple[str, ...], within: str | None, scale: Fraction
 ) -> Mechanism:
-    """The part of a plan that a change of these attributes can move: see `Plan.concerning`.
-
-    Args:
-        scale: 1/rho of the whole plan, which sets its noise.
-    """
+    """The part of a plan that a change of these attributes can move, at 1/rho of the whole plan."""
     noise = {_table(entry): entry for entry in plan.entries()}
     return together(
         [

@@ -21,11 +21,8 @@ _COUNTS = frozenset({"count", "units", "distinct", "histogram"})
 def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
     """Return which rows count, and what it does to the tables that the others do not.
 
-    Args:
-        rows: the most rows of one unit that count, where a noisy histogram has set them.
-
-    Returns:
-        Both in sentences. The second is "" where every row counts.
+    Both are sentences; the second is "" where every row counts. ``rows`` are the most of one unit,
+    where a noisy histogram has set them.
     """
     queries = [query for query in plan.queries if _noisy(query)]
     dropping = [query for query in queries if plan.unit.id is not None or any(_lost(plan, query))]

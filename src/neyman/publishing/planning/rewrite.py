@@ -20,9 +20,7 @@ _LONGEST = 2**53  # of the whole numbers that every reader of TOML takes
 def rewritten(text: str, split: Split) -> str:
     """Return a plan's TOML with the shares of a split, and the weights that it was computed for.
 
-    Returns:
-        The same text except for ``share``, ``split``, and ``weight`` of the queries that are
-        measured. Comments stay.
+    Only ``share``, ``split``, and ``weight`` of the queries that are measured change.
 
     Raises:
         ValueError: the text lacks a query of the split.

@@ -68,9 +68,7 @@ def discovered_table(
     """The table of the keys whose noisy number of units reaches the threshold.
 
     A count or a sum gets noise of its own, and which keys are shown depends on units alone [UN-6].
-
-    Args:
-        exact: by measure their exact numbers; those of units, "keys", are at least 1.
+    The exact numbers of units, "keys", are at least 1.
     """
     entry, sigma_squared = form.entries[0]
     units = exact[entry.measure] + _noise(entry, sigma_squared, keys.num_rows, bits)

@@ -21,11 +21,7 @@ Clips = Mapping[str, tuple[int, int]]
 def chosen_clips(
     tables: Sequence[Form], folder: Path, check: Callable[[Form, Path], None] = lambda f, p: None
 ) -> Clips:
-    """The clip of each query that has one to discover, by its name.
-
-    Args:
-        check: called with a histogram's form and file before the file is read.
-    """
+    """The clip of each query that has one to discover; ``check`` comes before a file is read."""
     clips: dict[str, tuple[int, int]] = {}
     by_name = {form.query.name: form for form in tables}
     for name, search in searches(tables).items():

@@ -278,11 +278,7 @@ def resolved(out: str | Path) -> Path:
 
 
 def check_folder(out: Path, files: Contents | None) -> None:
-    """Refuse an output folder that the release could not be put in place of.
-
-    Args:
-        files: of the release, if it is published already; then a folder that holds them will do.
-    """
+    """Refuse an output folder that holds something else than these published files."""
     try:
         if not out.is_dir():
             if out.exists():
@@ -308,10 +304,8 @@ def staging(out: Path, wait: float = _WAIT) -> Generator[Staging]:
     """A hidden folder beside ``out`` to write in, which vanishes unless it is published.
 
     It is locked and marked as ours. What killed runs left is removed, if it is marked so; nothing
-    else is. While one run has the name ``out``, another is refused.
-
-    Args:
-        wait: seconds to wait for a process that has locked the folder above, at most.
+    else is. While one run has the name ``out``, another is refused. A process that has locked the
+    folder above is waited for ``wait`` seconds.
     """
     held = None
     missing: list[Path] = []
@@ -363,11 +357,7 @@ class Staging:
 
     @contextmanager
     def writing(self, path: str) -> Generator[Hashed]:
-        """A new file of the release, hashed while it is written, durable afterwards.
-
-        Raises:
-            OutputError: it leads out of the folder, as a ledger could say that was tampered with.
-        """
+        """A new file of the release, hashed while it is written, durable afterwards."""
         if not inside(path):
             raise OutputError(f"the release has a file {path!r}, which is no path in its folder")
         file = self.folder / path

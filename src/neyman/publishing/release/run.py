@@ -312,12 +312,7 @@ class Source:
     def of(
         cls, plan: Plan, data: object, engine: str, memory: str | None, master: str | None
     ) -> Source:
-        """The tables that a plan reads, where data may be a mapping of tables' names.
-
-        Raises:
-            DataError: the mapping does not have each table of the plan, one is nothing that
-                ``open_table`` takes, or an argument of the engine is wrong.
-        """
+        """The tables that a plan reads, where data may be a mapping of tables' names."""
         check_engine(engine, memory, master)
         given = engine, memory, master
         if not plan.tables:

@@ -33,8 +33,7 @@ class SignatureError(ValueError):
 def create_key(path: str | Path) -> tuple[Path, str]:
     """Make a private key in a file (PEM, mode 0600) and its public key in ``<path>.pub``.
 
-    Returns:
-        The path of the public key, which is to be given to whoever verifies, and its fingerprint.
+    Return the path of the public key, which is for whoever verifies, and its fingerprint.
     """
     path = Path(path)
     public = path.with_name(f"{path.name}.pub")
@@ -63,11 +62,7 @@ def create_key(path: str | Path) -> tuple[Path, str]:
 
 
 def sign(receipt: bytes, key: str | Path) -> bytes:
-    """The signature file of a receipt.
-
-    Raises:
-        SignatureError: the file holds no such key, or others may read it.
-    """
+    """The signature file of a receipt; the key must be readable by this user alone."""
     public, mark = sign_bytes(receipt, key)
     content = {
         "schema": _SCHEMA,

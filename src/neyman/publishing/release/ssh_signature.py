@@ -60,11 +60,7 @@ def check_ssh_signature(receipt: bytes, signature: bytes, key: str | Path | None
 
 
 def allowed_signer(key: str | Path, principal: str = PRINCIPAL) -> str:
-    """Return the line of an allowed signers file for a public key (PEM).
-
-    Args:
-        principal: the name by which ``ssh-keygen -Y verify -I`` asks for it.
-    """
+    """Return the line of a public key (PEM) for ``ssh-keygen -Y verify -I principal``."""
     blob = base64.b64encode(_key_blob(public_bytes(key))).decode()
     return f'{principal} namespaces="{NAMESPACE}" {_KIND.decode()} {blob}\n'
 

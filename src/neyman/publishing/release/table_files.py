@@ -54,14 +54,7 @@ def parts(form: Form) -> Iterator[range]:
 def write(
     stage: Staging, listed: list[TablePart], schema: pa.Schema, tables: Iterable[pa.Table]
 ) -> list[TablePart]:
-    """Write the files of one table.
-
-    Args:
-        tables: the rows, a part at a time, in order; each is made when it is to be written.
-
-    Returns:
-        What the receipt lists of them, digests included.
-    """
+    """Write the files of one table from its parts, in order; return what the receipt lists."""
     digests: list[Hashed] = []
     with ExitStack() as stack:
         writers: list[Writer] = []

@@ -498,10 +498,7 @@ def quantile_draws(
     """Quantiles that were drawn: nothing of the data around them is known, but for the clip.
 
     So the interval is the clip. How far the rank may be off is known before any data
-    (`neyman.publishing.planning.accuracy`).
-
-    Args:
-        points: those that were drawn from, and one more.
+    (`neyman.publishing.planning.accuracy`). ``points`` has one more than were drawn from.
     """
     low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
     error = (high - low).astype(float) / (2 * _NORMAL)

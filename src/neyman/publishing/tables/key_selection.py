@@ -52,11 +52,7 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
 
 
 def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fraction, Fraction]:
-    """A lower and an upper bound of P(X >= k), for sigma up to 1000 and k >= 0.
-
-    Args:
-        precision: bits of each term.
-    """
+    """Bound P(X >= k) below and above, for sigma up to 1000 and k >= 0."""
     terms = list(_terms(sigma_squared, precision))
     low, high = sum(a for a, _ in terms[k:]), sum(b for _, b in terms[k:]) + 1
     all_low = 2 * sum(a for a, _ in terms) - terms[0][1]
@@ -65,11 +61,9 @@ def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fracti
 
 
 def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
-    """The keys that reach the threshold, sorted by the keys' bytes.
+    """The numbers of the rows with keys that reach the threshold, by the UTF-8 bytes of their keys.
 
-    Returns:
-        The numbers of the rows to publish, in the order of the UTF-8 bytes of their keys, column by
-        column: it reveals nothing about their order in the data.
+    The order reveals nothing about that in the data.
     """
     shown = np.flatnonzero(noisy >= least)
     columns = [column.take(shown).to_pylist() for column in keys.columns]

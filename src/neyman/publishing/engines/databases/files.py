@@ -50,11 +50,7 @@ def file_table(url: str) -> Frame | DatabaseTable:
 
 
 class DuckDBTable(DatabaseTable):
-    """A table of a DuckDB file.
-
-    Args:
-        table: the table, after its schema and a point if it has one.
-    """
+    """A table of a DuckDB file; its name may have its schema and a point in front."""
 
     def __init__(self, url: str, path: str, table: str) -> None:
         self._url, self._path, self._names = url, path, table.split(".")

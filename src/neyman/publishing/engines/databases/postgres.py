@@ -203,11 +203,7 @@ class PostgresTable(DatabaseTable):
 
     @classmethod
     def of(cls, table: Any, backend: Any) -> PostgresTable:
-        """An Ibis table on the caller's connection, which is opened once more.
-
-        Raises:
-            DataError: it has a table in memory, which another connection does not see.
-        """
+        """An Ibis table on the caller's connection, which is opened once more."""
         if table.op().find(ops.InMemoryTable):
             raise DataError(
                 "data is an Ibis expression of PostgreSQL with a table in memory, which would have"
@@ -379,12 +375,7 @@ def _array(values: Sequence[Any], kind: Any) -> pa.Array:
 
 @contextmanager
 def _in_words(shown: str) -> Generator[None]:
-    """Say what PostgreSQL's errors mean, in words that hold no value of a row.
-
-    Raises:
-        LostConnection: the connection broke, or the server ended the query.
-        DataError: any other error.
-    """
+    """Say what PostgreSQL's errors mean, in words that hold no value of a row."""
     try:
         yield
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):

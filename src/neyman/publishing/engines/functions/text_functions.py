@@ -50,11 +50,7 @@ def _nfc(text: str) -> str:  # pyright: ignore[reportReturnType] - see ``postgre
 
 
 def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value:
-    """The bytes of a text after some changes.
-
-    Args:
-        changes: "lower", "upper", "strip" or "normalize", the first to apply first.
-    """
+    """Return the bytes of a text after some of `TEXT_CHANGES`, the first to apply first."""
     text, is_text, is_ascii = backend.decode(data)
     short: Value = text
     long: Value = text

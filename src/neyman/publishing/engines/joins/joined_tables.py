@@ -232,11 +232,7 @@ def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
 
 
 def order_of(table: PrivateTable, columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns by which rows of one unit compare.
-
-    Returns:
-        The columns of ``join`` in their order, then the others by name, without the id.
-    """
+    """Return the columns by which rows compare: ``join`` in order, then others by name, no id."""
     others = sorted(name for name in columns if name not in table.join and name != table.id)
     return (*(name for name in table.join if name != table.id), *others)
 
