@@ -102,7 +102,7 @@ def test_a_spark_of_ours_is_quiet_and_stopped_and_leaves_nothing(tmp_path):
     path = write(tmp_path / "a.parquet", sex=[1, 0, 1])
     code = f"""
 import gc, glob, tempfile
-from neyman.publishing.engines.aggregate import aggregate
+from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.source import close_table, open_table
 from pyspark.sql import SparkSession
 import sys; sys.path[:0] = {[str(Path(__file__).parents[i]) for i in (0, 2)]!r}
@@ -114,7 +114,7 @@ said = [context.master, context.uiWebUrl, context.getConf().get("spark.eventLog.
 table = open_table({str(path)!r}, "spark", ["sex"])
 assert table.get_backend()._session.sparkContext is context
 close_table(form)
-said += aggregate(small_plan(), table)["q", "all", "count"].tolist()
+said += aggregate_cells(small_plan(), table)["q", "all", "count"].dense().tolist()
 del table, form
 gc.collect()
 left = glob.glob({str(tmp_path)!r} + "/neyman-*/*/*")  # Java uses its folders as long as it runs

@@ -52,28 +52,18 @@ _SMALL = 3 * 10**9  # whose square fits in 64 bits
 _PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of the names of sums
 
 
-def aggregate(plan: Plan, table: ibis.Table) -> Mapping[Key, NDArray[np.int64]]:
-    """The exact tables of a plan, as `aggregate_cells` has them, zeros included."""
-    return {key: cells.dense() for key, cells in aggregate_cells(plan, table).items()}
-
-
 def aggregate_cells(
-    plan: Plan, table: ibis.Table, *, progress: Progress | None = None
-) -> Mapping[Key, Cells]:
+    plan: Plan, table: ibis.Table, key: bytes | None = None, progress: Progress | None = None
+) -> dict[Key, Cells]:
     """The exact integer tables of a plan, but for those by keys that are unknown.
 
     Returns:
         By (query, level, measure), the measure one of "count", "units", "sum", "offset" and
         "square" (see `Entry`), its cells in declared order: places first, then the keys of each
-        ``by`` column, then bins, the last one fastest.
+        ``by`` column, then bins, the last one fastest. The key for the choice among a unit's rows
+        is a new one if none is given.
     """
-    return tables_of(plan, table, fresh_key(), progress)
-
-
-def tables_of(
-    plan: Plan, table: ibis.Table, key: bytes, progress: Progress | None = None
-) -> dict[Key, Cells]:
-    """`aggregate_cells` with a key for the choice among a unit's rows that is given."""
+    key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
     known = [query for query in plan.queries if query.split and query.delta is None]
     alone = ("distinct", "rows")
@@ -195,7 +185,12 @@ def _distinct(
 
 
 def discover(
-    plan: Plan, query: Query, level: str, table: ibis.Table, *, progress: Progress | None = None
+    plan: Plan,
+    query: Query,
+    level: str,
+    table: ibis.Table,
+    key: bytes | None = None,
+    progress: Progress | None = None,
 ) -> KeyNumbers:
     """The keys that rows have, with their exact numbers; nothing here is private yet.
 
@@ -205,18 +200,7 @@ def discover(
         more, and "count" or "sum" where the query asks for them. A value that is NULL, or not
         UTF-8, is no key.
     """
-    return keys_of(plan, query, level, table, fresh_key(), progress)
-
-
-def keys_of(
-    plan: Plan,
-    query: Query,
-    level: str,
-    table: ibis.Table,
-    key: bytes,
-    progress: Progress | None = None,
-) -> KeyNumbers:
-    """`discover` with a key for the choice among a unit's rows that is given."""
+    key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
     table = selected(plan, table, query.where)
     # At every level the same ones, so that one key leaves the same rows of a unit at each.

@@ -281,7 +281,7 @@ def _numbered(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
 def _of_units(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
-    """Where units are named: as `tables_of` and `keys_of` bound their rows."""
+    """Where units are named: as `aggregate_cells` and `discover` bound their rows."""
     wanted = dict.fromkeys(one for query in queries for one in needed_columns(coding, query))
     # Buckets leave rows without an id out.
     first = {"taken": row_count(table), "named": row_count(coding.read(table, (), unit=True))}
