@@ -179,12 +179,17 @@ def form_of(path: str, source: SourcePart) -> SourcePart:
     """
     if source.form != PLAIN_SOURCE:
         return source
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    packed = suffixes[-1:] == [".gz"]
-    kind = suffixes[-2:-1] if packed else suffixes[-1:]
+    kind, packed = suffix_of(path)
     return SourcePart(
-        delimiter="\t" if kind == [".tsv"] else ",", compression="gzip" if packed else "none"
+        delimiter="\t" if kind == ".tsv" else ",", compression="gzip" if packed else "none"
     )
+
+
+def suffix_of(path: str | Path) -> tuple[str, bool]:
+    """Return what a name ends in before the .gz of a compressed file, and True for one."""
+    suffixes = ["", *(suffix.lower() for suffix in Path(path).suffixes)]
+    packed = suffixes[-1] == ".gz"
+    return suffixes[-2] if packed else suffixes[-1], packed
 
 
 @contextmanager

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -28,8 +30,8 @@ from neyman.publishing.engines.column_types import (
     reads_as_is,
 )
 from neyman.publishing.engines.csv_reader import DataError, cause, check_names, fault
-from neyman.publishing.engines.spill import spill_folder
 from neyman.publishing.plan.document import SourcePart
+from neyman.storage.private_folder import PrivateFolder, private_folder
 
 OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """Settings of each DuckDB that we open: nothing makes it download or load an extension."""
@@ -74,6 +76,18 @@ def connect(memory: str | None = None) -> Any:
         connection.raw_sql("SET enable_progress_bar_print = false")
     connection.neyman_close = weakref.finalize(connection, folder.remove)
     return connection
+
+
+def spill_folder(above: str | Path | None = None) -> PrivateFolder:
+    """Make a folder for private rows that do not fit in memory; see `private_folder`."""
+    above = Path(tempfile.gettempdir() if above is None else above).absolute()
+    try:
+        return private_folder("spill", above)
+    except OSError as error:
+        raise DataError(
+            f"the temporary folder {str(above)!r} cannot hold rows that do not fit in memory "
+            f"({error.strerror}); set TMPDIR to a folder that this user can write"
+        ) from None
 
 
 def check_memory(memory: str) -> str:

@@ -211,14 +211,19 @@ def _matched(
         with held(coded) as held_groups:
             every: Any = held_groups
             matched = row_sum(every.filter(every[axis.name] < axis.size))
-            other: Any = every.filter(every[axis.name] >= axis.size)
-            absent: Any = ibis.and_(*(other[name].isnull() for name in values))
-            missing = row_sum(other.filter(absent))
-            present: Any = other.filter(~absent)
-            unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
-            number, total = row_count(unmatched), row_sum(unmatched)
-            frequent = _frequent(unmatched, values, most)
-    return KeyMatch(tuple(columns), matched, missing, total, number, frequent, unknown)
+            other = _others(every.filter(every[axis.name] >= axis.size), values, most)
+    return KeyMatch(tuple(columns), matched, *other, unknown)
+
+
+def _others(
+    groups: Any, values: Sequence[str], most: int
+) -> tuple[int, int, int, tuple[Frequent, ...]]:
+    """Rows without a value, rows with one, the number of values, and the most frequent."""
+    absent: Any = ibis.and_(*(groups[name].isnull() for name in values))
+    present: Any = groups.filter(~absent)
+    unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
+    frequent = _frequent(unmatched, values, most)
+    return row_sum(groups.filter(absent)), row_sum(unmatched), row_count(unmatched), frequent
 
 
 def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
@@ -255,14 +260,8 @@ def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ..
             every: Any = held_groups
             joined: Any = every.left_join(right, [every[name] == right["listed"]])
             matched = row_sum(joined.filter(joined["listed"].notnull()))
-            other: Any = joined.filter(joined["listed"].isnull())
-            missing = row_sum(other.filter(other[name].isnull()))
-            unmatched: Any = other.filter(other[name].notnull()).select(name, "rows")
-            number, total = row_count(unmatched), row_sum(unmatched)
-            frequent = _frequent(unmatched, [name], most)
-        matches.append(
-            KeyMatch((one.name,), matched, missing, total, number, frequent, one.unknown)
-        )
+            other = _others(joined.filter(joined["listed"].isnull()), [name], most)
+        matches.append(KeyMatch((one.name,), matched, *other, one.unknown))
     return tuple(matches)
 
 

@@ -24,7 +24,14 @@ import pyarrow.dataset as ds
 from neyman.publishing.engines import duckdb
 from neyman.publishing.engines.backends import OWN, backend_of
 from neyman.publishing.engines.column_types import check_types, plain_form, plain_table
-from neyman.publishing.engines.csv_reader import DataError, check_names, fault, header_of, read_csv
+from neyman.publishing.engines.csv_reader import (
+    DataError,
+    check_names,
+    fault,
+    header_of,
+    read_csv,
+    suffix_of,
+)
 from neyman.publishing.engines.data_files import Paths, data_files
 from neyman.publishing.engines.data_frames import Frame, as_frame
 from neyman.publishing.engines.databases.files import file_table
@@ -96,7 +103,7 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
 def csv_files(source: object) -> list[str]:
     """List the CSV files that a source names; none if it is something else."""
     files = _files(source)
-    return files if {_suffix(file) for file in files} <= _CSV else []
+    return files if {suffix_of(file)[0] for file in files} <= _CSV else []
 
 
 @singledispatch
@@ -316,19 +323,13 @@ def _of_files(files: list[str], opening: Opening) -> ibis.Table:
 
 
 def _are_parquet(files: list[str]) -> bool:
-    suffixes = {_suffix(file) for file in files}
+    suffixes = {suffix_of(file)[0] for file in files}
     if suffixes != {".parquet"} and not suffixes <= _CSV:
         raise DataError(
             f"data = {files[0]!r}: files must be Parquet (.parquet) or CSV (.csv, .csv.gz), and "
             "all of one kind"
         )
     return suffixes == {".parquet"}
-
-
-def _suffix(file: str) -> str:
-    """What a name ends in, before the .gz of a compressed file."""
-    suffixes = [suffix.lower() for suffix in Path(file).suffixes]
-    return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
 def _of_parquet(files: list[str], opening: Opening) -> ibis.Table:

@@ -33,8 +33,7 @@ from ibis.formats.pyarrow import PyArrowType
 
 from neyman.publishing.engines.column_types import plain_form, plain_type
 from neyman.publishing.engines.csv_reader import DataError, cause, fault
-from neyman.publishing.engines.duckdb import Opening, check_memory, quoted
-from neyman.publishing.engines.spill import spill_folder
+from neyman.publishing.engines.duckdb import Opening, check_memory, quoted, spill_folder
 from neyman.storage.private_folder import PrivateFolder
 
 _OURS = {
@@ -58,8 +57,9 @@ _CONTEXT = {
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 # Spark expands every name that it is given, but for what has a backslash before it.
 _WILDCARD, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
-# How Spark reads what Parquet has without a sign.
-_UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "decimal(20, 0)"}
+# Spark has no types without a sign.
+_SIGNED: dict[Any, Any] = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+_SIGNED[pa.uint64()] = pa.decimal128(20, 0)
 
 # Spark allows one context in a process; ours is stopped with the last table that is on it.
 _tables: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -241,27 +241,12 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in a type that Spark has."""
+    """A column of a plain type in one that Spark has."""
     kind: Any = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = column.type
-    if pa.types.is_uint64(kind):
-        return column.cast(pa.decimal128(20, 0))
-    signed = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
-    if kind in signed:
-        return column.cast(signed[kind])
-    if pa.types.is_decimal(kind) and kind.bit_width < 128:
-        return column.cast(pa.decimal128(kind.precision, kind.scale))
-    if pa.types.is_date64(kind):
-        return column.cast(pa.date32())
-    if pa.types.is_null(kind):
-        return column.cast(pa.string())
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_large_string(kind) or str(kind) == "string_view":
-        return column.cast(pa.string())
-    if pa.types.is_float16(kind):
-        return column.cast(pa.float32())
-    return column
+        kind = pa.string()
+    return column.cast(_SIGNED.get(kind, kind))
 
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
@@ -334,8 +319,8 @@ def _spark_type(kind: pa.DataType) -> Any:
 
     if pa.types.is_timestamp(kind) and kind.tz is None:
         return TimestampNTZType()
-    name = str(PyArrowType.to_ibis(plain_type(kind)))  # pyright: ignore[reportArgumentType]
-    return PySparkType.from_ibis(ibis.dtype(_UNSIGNED.get(name, name)))
+    plain: Any = plain_type(kind)
+    return PySparkType.from_ibis(PyArrowType.to_ibis(_SIGNED.get(plain, plain)))
 
 
 def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from neyman.accounting.semantics.unchecked_claims import rows_not_stated
 from neyman.numerics.relation import Neighboring
+from neyman.publishing.engines.csv_reader import suffix_of
 from neyman.publishing.engines.source import close_table, database_at, open_table
 
 _LONGEST = 1 << 20
@@ -103,20 +104,15 @@ def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8")
         ValueError: it is no such file, or its first line has no column names. The message shows
             nothing of that line, which is someone's row where a header is missing.
     """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes[-1:] == [".parquet"]:
+    suffix, packed = suffix_of(path)
+    if (suffix, packed) == (".parquet", False):
         try:
             schema = pq.read_schema(path)
         except (pa.ArrowException, OSError) as error:
             reason = getattr(error, "strerror", None) or "it is no Parquet file"
             raise ValueError(f"{str(path)!r} cannot be read: {reason}") from None
         return Schema(tuple(zip(schema.names, schema.types, strict=True)), {})
-    packed = suffixes[-1:] == [".gz"]
-    if (
-        suffixes[-2:-1] != [".csv"]
-        if packed
-        else suffixes[-1:] not in ([".csv"], [".txt"], [".tsv"])
-    ):
+    if suffix not in ((".csv",) if packed else (".csv", ".txt", ".tsv")):
         raise ValueError(
             f"{str(path)!r}: give one file whose name ends in .parquet, .csv, .tsv, .txt or .csv.gz"
         )
