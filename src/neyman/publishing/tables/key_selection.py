@@ -132,10 +132,8 @@ def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]
 def _far(sigma_squared: Fraction, delta: Fraction) -> int:
     """As `_least`, where the tail has too many terms.
 
-    The weight g(x) = exp(-x^2 / (2 sigma^2)) is convex from sigma on, so g(j) is at most its
-    integral over (j - 1/2, j + 1/2); by Poisson summation all weights together are at least the
-    integral over the line. So P(X >= k) <= Q((k - 1/2) / sigma) from there on. It is asked with a
-    margin of 1e-6 in k, far beyond the rounding of the normal quantile.
+    P(X >= k) <= Q((k - 1/2) / sigma) from sigma on [UN-5]. It is asked with a margin of 1e-6 in k,
+    far beyond the rounding of the normal quantile.
     """
     from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
