@@ -26,21 +26,7 @@ from neyman.numerics.roots import bisect
 from neyman.publishing.plan.measurement import Entry, listed
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.scenarios import concerning, moved, usual
-from neyman.publishing.release.receipt_format import (
-    SCHEMA,
-    Ends,
-    EpsilonPoint,
-    Guarantee,
-    LedgerPart,
-    MechanismPart,
-    OutrightPart,
-    PosteriorPoint,
-    PowerPoint,
-    Receipt,
-    RoutePart,
-    Scenario,
-    UnitPart,
-)
+from neyman.publishing.release import receipt_format as parts
 from neyman.publishing.tables.estimates import half_width, rank_error, standard_error
 from neyman.publishing.tables.key_selection import threshold
 
@@ -60,29 +46,31 @@ def draft(
     currency: str,
     *,
     throwaway: bool = False,
-) -> Receipt:
+) -> parts.Receipt:
     """All of a receipt but its tables and its entry in the ledger: what follows from the plan."""
     mechanism = plan.mechanism()
     charged, charged_delta = charge(mechanism, currency)
-    return Receipt(
-        schema=SCHEMA,
+    return parts.Receipt(
+        schema=parts.SCHEMA,
         plan=plan.canonical(),
         plan_hash=plan.hash,
         dataset=plan.dataset,
-        unit=UnitPart(protects=plan.unit.protects, rows=plan.unit_rows),
+        unit=parts.UnitPart(protects=plan.unit.protects, rows=plan.unit_rows),
         neighboring=plan.unit.neighboring,
         mechanisms=mechanism_list(plan, calibrated),
         guarantee=guarantee(mechanism, plan, plan.scale),
         budget=plan.budget,
         tables=(),
-        ledger=LedgerPart.of(plan.dataset, currency, charged, charged_delta, throwaway=throwaway),
+        ledger=parts.LedgerPart.of(
+            plan.dataset, currency, charged, charged_delta, throwaway=throwaway
+        ),
         versions=versions(),
     )
 
 
 def guarantee(
     mechanism: Mechanism, plan: Plan | None = None, scale: Fraction | None = None
-) -> Guarantee:
+) -> parts.Guarantee:
     """What an observer of the release can learn, each number with both of its bounds.
 
     Args:
@@ -105,15 +93,16 @@ def guarantee(
     known = {mechanism: answers.findings} if replaced else {}
     rho, outright = charge(mechanism, "zcdp")
     route = plan and not outright and _zcdp_route(plan.budget, rho)
-    failing = {"outright": OutrightPart(rho=str(rho), delta=str(outright))} if outright else {}
-    return Guarantee(
+    part = parts.OutrightPart(rho=str(rho), delta=str(outright))
+    failing = {"outright": part} if outright else {}
+    return parts.Guarantee(
         epsilon=tuple(
-            EpsilonPoint(delta=d, **_ends(within_limit(met, "epsilon", epsilon, d)))
+            parts.EpsilonPoint(delta=d, **_ends(within_limit(met, "epsilon", epsilon, d)))
             for d, epsilon in zip(DELTAS, answers.epsilons, strict=True)
         ),
-        mu=Ends(**_ends(within_limit(met, "mu", answers.mu))),
-        rho=Ends(**_ends(within_limit(met, "rho", answers.rho))),
-        total_variation=Ends(**_ends(answers.total_variation)),
+        mu=parts.Ends(**_ends(within_limit(met, "mu", answers.mu))),
+        rho=parts.Ends(**_ends(within_limit(met, "rho", answers.rho))),
+        total_variation=parts.Ends(**_ends(answers.total_variation)),
         power=_points(
             (a, within_limit(met, "power", power, a))
             for a, power in zip(LEVELS, answers.powers, strict=True)
@@ -129,20 +118,20 @@ def guarantee(
 class _Answers(NamedTuple):
     """What a mechanism's curve says, at the deltas and the levels of a receipt."""
 
-    curve: tuple[PowerPoint, ...]
+    curve: tuple[parts.PowerPoint, ...]
     epsilons: tuple[Bound, ...]
     mu: Bound
     rho: Bound
     total_variation: Bound
     powers: tuple[Bound, ...]
-    posterior: tuple[PosteriorPoint, ...]
-    near: tuple[PowerPoint, ...]
+    posterior: tuple[parts.PosteriorPoint, ...]
+    near: tuple[parts.PowerPoint, ...]
 
     @property
     def findings(self) -> dict[str, Any]:
         """The same of a scenario in which everything moves as it does in the whole."""
         return {
-            "rho": Ends(**_ends(self.rho)),
+            "rho": parts.Ends(**_ends(self.rho)),
             "power": _points(zip(LEVELS, self.powers, strict=True)),
             "curve": self.near,
             "posterior": self.posterior,
@@ -169,13 +158,13 @@ def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
         )
 
 
-def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[PowerPoint, ...]:
-    return tuple(PowerPoint(level=level, **_ends(power)) for level, power in powers)
+def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[parts.PowerPoint, ...]:
+    return tuple(parts.PowerPoint(level=level, **_ends(power)) for level, power in powers)
 
 
 def _scenarios(
     plan: Plan, scale: Fraction, known: Mapping[Mechanism, Mapping[str, Any]]
-) -> tuple[Scenario, ...]:
+) -> tuple[parts.Scenario, ...]:
     """What could be found out about some attributes of one record, for the usual ones."""
     return tuple(
         scenario(plan, concerning(plan, *asked, scale), *asked, known=known)
@@ -190,7 +179,7 @@ def scenario(
     within: str | None,
     *,
     known: Mapping[Mechanism, Mapping[str, Any]] | None = None,
-) -> Scenario:
+) -> parts.Scenario:
     """A scenario as the receipt keeps it: what it is about, its tables, and what it tells.
 
     Args:
@@ -198,7 +187,7 @@ def scenario(
         known: what is known already of some mechanisms, so that it is not computed again.
     """
     findings = (known or {}).get(mechanism) or _findings(mechanism)
-    return Scenario(**_about(plan, attributes, within), **findings)
+    return parts.Scenario(**_about(plan, attributes, within), **findings)
 
 
 def _about(plan: Plan, attributes: Sequence[str], within: str | None) -> dict[str, Any]:
@@ -214,17 +203,17 @@ def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
         levels = (*LEVELS, *NEAR)
         points = _points(zip(levels, curve.powers(levels), strict=True))
         return {
-            "rho": Ends(**_ends(curve.zcdp())),
+            "rho": parts.Ends(**_ends(curve.zcdp())),
             "power": points[: len(LEVELS)],
             "curve": points[len(LEVELS) :],
             "posterior": _posterior(curve),
         }
 
 
-def _posterior(curve: Tradeoff) -> tuple[PosteriorPoint, ...]:
+def _posterior(curve: Tradeoff) -> tuple[parts.PosteriorPoint, ...]:
     """How probably a posterior exceeds its counterfactual by more than e^epsilon."""
     return tuple(
-        PosteriorPoint(attacker=attacker, epsilon=epsilon, **_ends(bound))
+        parts.PosteriorPoint(attacker=attacker, epsilon=epsilon, **_ends(bound))
         for attacker in BELIEVERS
         for epsilon, bound in zip(
             EPSILONS, posterior_ratios(curve, EPSILONS, attacker), strict=True
@@ -240,7 +229,7 @@ def _json_number(x: float) -> float | str:
     return float(x) if math.isfinite(x) else "inf" if x > 0 else "-inf"
 
 
-def _zcdp_route(budget: PlanBudget, own: Fraction) -> RoutePart | None:
+def _zcdp_route(budget: PlanBudget, own: Fraction) -> parts.RoutePart | None:
     """The noise that accounting by rho alone would need for what the budget asks first.
 
     ``own`` is the rho of the release, whose noise it is compared with.
@@ -258,7 +247,7 @@ def _zcdp_route(budget: PlanBudget, own: Fraction) -> RoutePart | None:
     )
     rho = Fraction(f"{float(low):.6g}")
     ratio = round(float(own / low), 4)
-    return RoutePart(rho=str(rho), variance_ratio=ratio, promise=budget.claim)
+    return parts.RoutePart(rho=str(rho), variance_ratio=ratio, promise=budget.claim)
 
 
 def _meets_zcdp(budget: PlanBudget, rho: Fraction) -> bool:
@@ -268,13 +257,13 @@ def _meets_zcdp(budget: PlanBudget, rho: Fraction) -> bool:
 
 def mechanism_list(
     plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]
-) -> tuple[MechanismPart, ...]:
+) -> tuple[parts.MechanismPart, ...]:
     """Each entry of the plan with its exact noise, as the receipt and the ledger keep it."""
     curves = listed(entry for entry, _ in calibrated)
     return tuple(_listed(plan, entry, sigma_squared, curves) for entry, sigma_squared in calibrated)
 
 
-def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> MechanismPart:
+def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> parts.MechanismPart:
     content: dict[str, Any] = {
         "query": entry.query,
         "level": entry.level,
@@ -290,7 +279,7 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
             "half_width_90": 0,
             "mechanism": None,
         }
-        return MechanismPart(**content, **zero, public=True)
+        return parts.MechanismPart(**content, **zero, public=True)
     error = standard_error(sigma_squared, rounded=entry.rounded)
     half = half_width(sigma_squared, rounded=entry.rounded)
     if entry.measure == "rank":
@@ -308,7 +297,7 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
             "threshold": threshold(sigma_squared, entry.delta, rounded=entry.rounded),
             "outright": str(entry.failure),
         }
-    return MechanismPart(**content)
+    return parts.MechanismPart(**content)
 
 
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:

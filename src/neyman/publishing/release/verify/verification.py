@@ -41,18 +41,9 @@ from neyman.publishing.release.field_comparison import (
 from neyman.publishing.release.folder import MOST_RECEIPT, Release
 from neyman.publishing.release.receipt import guarantee, mechanism_list, versions
 from neyman.publishing.release.receipt_format import FIRST, SCHEMA, ConsistencyPart
+from neyman.publishing.release.verify import external_checks as evidence
+from neyman.publishing.release.verify import publication_checks as publication
 from neyman.publishing.release.verify.case import Case
-from neyman.publishing.release.verify.external_checks import (
-    check_ledger,
-    check_published,
-    check_signed,
-)
-from neyman.publishing.release.verify.publication_checks import (
-    check_consistent,
-    check_files,
-    check_page,
-    check_table,
-)
 from neyman.publishing.release.verify.size_limits import MEMORY, MemoryLimit
 from neyman.storage.reading import read_file
 
@@ -128,17 +119,18 @@ def verify(
     if checks[-1].ok:
         for one in case.files:
             ending = one.path.rpartition(".")[2]
-            look = check_consistent if one.path.startswith(FOLDER) else check_table
+            added_up = one.path.startswith(FOLDER)
+            look = publication.check_consistent if added_up else publication.check_table
             checks.append(_tried(one.path, partial(look, case, one.query, one.level, ending)))
-    checks.append(_tried("files", partial(check_files, case, pages)))
-    checks.append(_tried("signature", partial(check_signed, case, key)))
+    checks.append(_tried("files", partial(publication.check_files, case, pages)))
+    checks.append(_tried("signature", partial(evidence.check_signed, case, key)))
     if ledger is not None:
-        checks.append(_tried("ledger", partial(check_ledger, ledger, checkpoint)))
-        checks.append(_tried("published", partial(check_published, case, ledger)))
+        checks.append(_tried("ledger", partial(evidence.check_ledger, ledger, checkpoint)))
+        checks.append(_tried("published", partial(evidence.check_published, case, ledger)))
     if pages and all(check.ok for check in checks):
         for name, page in pages.items():
             if (path.parent / name).exists():
-                checks.append(_tried(name, partial(check_page, case, name, page)))
+                checks.append(_tried(name, partial(publication.check_page, case, name, page)))
     return checks
 
 
