@@ -269,7 +269,10 @@ def _named(
     }
     place_of = [i for _, i in known]
     exact = {
-        part: np.array([_inside(values) for values in table[f"{name}_list"].to_pylist()], np.int64)
+        part: np.array(
+            [max(-SATURATED, min(SATURATED, sum(v))) for v in table[f"{name}_list"].to_pylist()],
+            np.int64,
+        )
         for part, name in of_measure.items()
     }
     return pa.table(texts), {part: values[place_of] for part, values in exact.items()}
@@ -284,10 +287,6 @@ def _column_of(coding: Coding, query: Query, part: str) -> str:
         others = names_of(one for one in needed if one != value)
         return ":".join([f"{_PREFIX[part]}{value.index}", *others])
     return ":".join(["rows", *names_of(needed)])
-
-
-def _inside(values: Iterable[int]) -> int:
-    return max(-SATURATED, min(SATURATED, sum(values)))
 
 
 def _is_text(data: bytes) -> bool:

@@ -142,18 +142,15 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Timestamps in microseconds, rounded down."""
     unit, number = column.type.unit, column.cast(pa.int64())
     if unit == "ns":
-        below = _compute.less(_remainder(number, 1000), 0).cast(pa.int64())
-        number = _compute.subtract(_compute.divide(number, 1000), below)
+        quotient = _compute.divide(number, 1000)
+        below = _compute.less(number, _compute.multiply(quotient, 1000)).cast(pa.int64())
+        number = _compute.subtract(quotient, below)
         ends = -MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS
         return _between(number, number, *map(pa.scalar, ends)).cast(plain_type(column.type))
     ends = (second * _PER_SECOND[unit] for second in (_FIRST_SECOND, _LAST_SECOND))
     number = _between(number, number, *map(pa.scalar, ends))
     number = _compute.multiply(number, _PER_SECOND["us"] // _PER_SECOND[unit])
     return number.cast(plain_type(column.type))
-
-
-def _remainder(number: pa.ChunkedArray, k: int) -> pa.ChunkedArray:
-    return _compute.subtract(number, _compute.multiply(_compute.divide(number, k), k))
 
 
 def _between(

@@ -157,7 +157,8 @@ def read_csv(
         parts: list[pa.Table] = []
         for text in blocks(file) if rows else ():
             block = parsed(text, len(names), picked, source.delimiter)
-            texts = [_text(block.values(i), source.encoding) for i in picked]
+            coded, encoding = [block.values(i) for i in picked], source.encoding
+            texts = [without_empty(one.indices, decoded(one.dictionary, encoding)) for one in coded]
             parts.append(pa.table(texts, schema=schema))
         if not rows and source.compression != "none":
             while file.read(_CHUNK):
@@ -359,11 +360,6 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
         {i: (bounds[i][0][simple], bounds[i][1][simple]) for i in picked},
         [row for row, fit in zip(values, fitting, strict=True) if fit and row is not None],
     )
-
-
-def _text(encoded: pa.Array, encoding: str) -> pa.DictionaryArray:
-    """A dictionary of bytes as one of text, where what is empty or no text is missing."""
-    return without_empty(encoded.indices, decoded(encoded.dictionary, encoding))
 
 
 def without_empty(indices: pa.Array, words: pa.Array) -> pa.DictionaryArray:

@@ -215,7 +215,8 @@ def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None
         return ibis.cases(*cases, else_=unknown)
     value = result.of(one.value)
     if one.rule == "cut":
-        ends = [(value < edge, label(text)) for edge, text in _next_edges(one)]
+        labels = zip(one.edges[1:], one.labels, strict=True)  # each with the edge that ends it
+        ends = [(value < edge, label(text)) for edge, text in labels]
         below = ibis.null(label(one.labels[0]).type()) if unknown is None else unknown
         return ibis.cases((value < one.edges[0], below), *ends, else_=unknown)
     if one.pairs:
@@ -232,11 +233,6 @@ def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None
 
 def _code(one: Derived) -> Callable[[str], Value]:
     return lambda text: ibis.literal(one.texts.index(text), "int32")
-
-
-def _next_edges(one: Derived) -> Iterator[tuple[int, str]]:
-    """Each label of a cut with the edge that ends it."""
-    return zip(one.edges[1:], one.labels, strict=True)
 
 
 def _joined(

@@ -264,7 +264,8 @@ def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
 @singledispatch
 def _opened(source: Paths, opening: Opening) -> ibis.Table:
     """What `as_source` gives as a table on its engine; here paths."""
-    return _of_files(data_files(source), opening)
+    files = data_files(source)
+    return (_of_parquet if _are_parquet(files) else _of_csv)(files, opening)
 
 
 @_opened.register
@@ -316,10 +317,6 @@ def _(frame: Frame, opening: Opening) -> ibis.Table:
         frame.check(columns or ())
         return _held(opening, plain_form(picked))
     return _held(opening, OWN[opening.engine].take(frame.rows(picked.names, opening.csv)))
-
-
-def _of_files(files: list[str], opening: Opening) -> ibis.Table:
-    return (_of_parquet if _are_parquet(files) else _of_csv)(files, opening)
 
 
 def _are_parquet(files: list[str]) -> bool:

@@ -116,7 +116,8 @@ def _started(master: str, memory: str | None) -> Any:
             del settings[name]
     # A Java process uses the folder that it began with, so the folder stays as long as it does.
     existing: PrivateFolder | None = getattr(_gateway(), "neyman_folder", None)
-    folder = existing or spill_folder(_local_dirs())
+    wanted = os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None  # which Spark would prefer
+    folder = existing or spill_folder(wanted)
     settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = str(folder.path)
     conf = SparkConf().setMaster(master).setAppName("neyman").setAll(list(settings.items()))
     builder: Any = SparkSession.builder
@@ -144,11 +145,6 @@ def _gateway() -> object:
     from pyspark import SparkContext
 
     return SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
-
-
-def _local_dirs() -> str | None:
-    """Where the operator wants Spark to write, which Spark would prefer to this setting."""
-    return os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None
 
 
 def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
@@ -260,11 +256,13 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
             f"data = {odd[0]!r}: Spark skips files whose names begin with '_' or '.'; rename it"
         )
     for name in opening.columns or ():
-        if not _readable(schema.field(name).type):
+        kind = schema.field(name).type
+        if not _readable(kind):
+            times = pa.types.is_timestamp(kind)
+            instead = "timestamps of microseconds" if times else "float or double"
             raise DataError(
-                f"data column {name!r} has type {schema.field(name).type}, which Spark does not "
-                f"read from Parquet: make it {_instead(schema.field(name).type)}, or count on "
-                "DuckDB"
+                f"data column {name!r} has type {kind}, which Spark does not read from Parquet: "
+                f"make it {instead}, or count on DuckDB"
             )
     if not opening.rows:
         table = registered(plain_form(schema), opening)
@@ -307,10 +305,6 @@ def _readable(kind: pa.DataType) -> bool:
     if pa.types.is_timestamp(kind) and kind.unit != "us":
         return False  # of milliseconds some fail
     return plain_type(kind) is not None and not pa.types.is_float16(kind)
-
-
-def _instead(kind: pa.DataType) -> str:
-    return "timestamps of microseconds" if pa.types.is_timestamp(kind) else "float or double"
 
 
 def _spark_type(kind: pa.DataType) -> Any:

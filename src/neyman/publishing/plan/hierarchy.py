@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from neyman.storage.reading import open_file
+
 MOST_BYTES = 2**28
 """The most bytes of a key file."""
 
@@ -174,12 +176,11 @@ def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
                 f"{path!r} is not in the plan's folder or below; copy the public keys there, since "
                 "a plan's keys are published and may not come from elsewhere"
             )
-        _check_regular(path, place.stat())  # opening a device may do something
+        if not stat.S_ISREG(place.stat().st_mode):  # opening a device may do something
+            raise HierarchyError(f"{path!r} is no regular file; {_RIGHT}")
         # Nothing waits, even if the file is replaced by a pipe in between.
-        number = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(number, "rb") as file:
-            status = os.fstat(number)
-            _check_regular(path, status)
+        with open_file(place, links=False) as file:
+            status = os.fstat(file.fileno())
             content = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else b""
             if max(status.st_size, len(content)) > MOST_BYTES:
                 raise HierarchyError(
@@ -192,11 +193,6 @@ def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
         reason = getattr(error, "strerror", None) or "no usable path"
         raise HierarchyError(f"cannot read {path!r} ({reason}); {_RIGHT}") from None
     return content, KeyFile(path, status.st_dev, status.st_ino)
-
-
-def _check_regular(path: str, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise HierarchyError(f"{path!r} is no regular file; {_RIGHT}")
 
 
 def _check_row(number: int, row: Sequence[str], levels: Sequence[str]) -> None:

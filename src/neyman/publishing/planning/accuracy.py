@@ -311,12 +311,8 @@ def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
         low,
         high,
         tolerance=Fraction(1, 10**9 + 1),
-        middle=lambda a, b: _eight_digits(math.sqrt(a) * math.sqrt(b)),
+        middle=lambda a, b: Fraction(f"{math.sqrt(a) * math.sqrt(b):.7e}"),
     )[0]
-
-
-def _eight_digits(value: float) -> Fraction:
-    return Fraction(f"{value:.7e}")
 
 
 def _tables(plan: Plan) -> dict[Name, list[Entry]]:

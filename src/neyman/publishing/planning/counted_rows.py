@@ -24,7 +24,7 @@ def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
     Both are sentences; the second is "" where every row counts. ``rows`` are the most of one unit,
     where a noisy histogram has set them.
     """
-    queries = [query for query in plan.queries if _noisy(query)]
+    queries = [query for query in plan.queries if query.split and not query.searched]
     dropping = [query for query in queries if plan.unit.id is not None or any(_lost(plan, query))]
     if not dropping:
         filtered = plan.rows.where is not None or any(query.where for query in queries)
@@ -35,10 +35,6 @@ def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
     sentences = [first, *_in_some(plan, queries), *_further(plan, queries)]
     which = " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences if text)
     return which, _effect(dropping)
-
-
-def _noisy(query: Query) -> bool:
-    return bool(query.split) and not query.searched
 
 
 def _bound(plan: Plan, queries: Sequence[Query], rows: int | None) -> Iterator[str]:

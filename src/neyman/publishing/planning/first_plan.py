@@ -272,7 +272,7 @@ def _column(name: str, kind: pa.DataType | None) -> Iterator[str]:
         yield from (head, 'type = "date"               # for expressions, as hour(admitted)')
         if kind.tz is not None:
             yield 'zone = "UTC"                # in which a timestamp has its day and its hour'
-    elif _is_text(kind):
+    elif pa.types.is_null(kind) or str(kind) in ("string", "large_string", "string_view"):
         yield from (head, 'type = "text"', keys)
     else:
         kind_text = _comment(str(kind))
@@ -282,10 +282,6 @@ def _column(name: str, kind: pa.DataType | None) -> Iterator[str]:
 def _numeric(kind: pa.DataType) -> bool:
     types = pa.types
     return types.is_integer(kind) or types.is_floating(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_null(kind) or str(kind) in ("string", "large_string", "string_view")
 
 
 def _safe(name: str) -> str:

@@ -86,7 +86,7 @@ def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Ta
         safe: how a text is shown; `formula_free` in releases of before control characters were
             escaped.
     """
-    safe = safe or _safe
+    safe = safe or (lambda text: formula_free(escaped(text)))
     columns = [_shown(column, safe) for column in table.columns]
     return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])
 
@@ -105,10 +105,6 @@ def _shown(
         return column
     texts = [text if text is None else safe(text) for text in column.to_pylist()]
     return pa.array(texts, pa.string())
-
-
-def _safe(text: str) -> str:
-    return formula_free(escaped(text))
 
 
 def formula_free(text: str) -> str:

@@ -222,7 +222,9 @@ def _decimal(values: Integers, decimals: int) -> pa.Array:
 
 def as_published(schema: pa.Schema) -> pa.Schema:
     """A schema with texts as texts."""
-    return pa.schema([(field.name, _plain(field.type)) for field in schema])
+    coded = pa.types.is_dictionary
+    plain = [kind.value_type if coded(kind) else kind for kind in schema.types]
+    return pa.schema(list(zip(schema.names, plain, strict=True)))
 
 
 def integers(column: pa.ChunkedArray) -> Integers:
@@ -259,7 +261,3 @@ class _Key:
         if pa.types.is_string(self.values.type):
             return pa.DictionaryArray.from_arrays(index, self.values)
         return self.values.take(index)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -67,12 +67,9 @@ def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
     """
     shown = np.flatnonzero(noisy >= least)
     columns = [column.take(shown).to_pylist() for column in keys.columns]
-    rows = [tuple(_bytes(value) for value in row) for row in zip(*columns, strict=True)]
+    texts = zip(*(map(str, column) for column in columns), strict=True)
+    rows = [tuple(text.encode("utf-8", "surrogatepass") for text in row) for row in texts]
     return shown[np.array(sorted(range(len(rows)), key=rows.__getitem__), dtype=np.int64)]
-
-
-def _bytes(value: object) -> bytes:
-    return str(value).encode("utf-8", "surrogatepass")
 
 
 def _least(sigma_squared: Fraction, delta: Fraction) -> int:

@@ -142,12 +142,8 @@ def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
     if "BLOB" in kind:
         return PLACEHOLDER, lambda value, _: None
     if any(word in kind for word in ("REAL", "FLOA", "DOUB")):
-        return pa.float64(), _number
+        return pa.float64(), lambda x, _: float(x) if isinstance(x, (int, float)) else None
     return pa.large_string(), _text  # of a batch there can be more than 2 GiB
-
-
-def _number(value: object, marks: SourcePart) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
 
 
 def _text(value: object, marks: SourcePart) -> str | None:
