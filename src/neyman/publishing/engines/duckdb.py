@@ -160,7 +160,13 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
                 raise _unreadable(file, error) from None
             if number == 0:
                 types, natives = kinds, native
-            differing = [name for name in types if not _same(name, types, kinds, natives, native)]
+            differing = [
+                name
+                for name, kind in types.items()
+                if name not in kinds
+                or natives.get(name) != native.get(name)
+                or plain_type(kind) != plain_type(kinds[name])
+            ]
             if columns is None:
                 types = {name: kind for name, kind in types.items() if name not in differing}
             elif differing:
@@ -208,19 +214,6 @@ def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> i
 def quoted(text: str, mark: str = '"') -> str:
     """Return a text of SQL: a name, or a literal with another mark."""
     return mark + text.replace(mark, 2 * mark) + mark
-
-
-def _same(
-    name: str,
-    first: Mapping[str, pa.DataType],
-    other: Mapping[str, pa.DataType],
-    native: Mapping[str, object],
-    other_native: Mapping[str, object],
-) -> bool:
-    """Whether a column has one type in two files, for Arrow as for DuckDB."""
-    if name not in other or native.get(name) != other_native.get(name):
-        return False
-    return plain_type(first[name]) == plain_type(other[name])
 
 
 def _agreed(kind: pa.DataType, native: Any) -> pa.DataType:

@@ -312,7 +312,8 @@ def _(frame: Frame, opening: Opening) -> ibis.Table:
     columns, schema = opening.columns, frame.schema
     check_names(schema.names, columns or ())
     check_types(schema, columns)
-    picked = _picked(schema, columns)
+    names = _unambiguous(schema.names) if columns is None else columns
+    picked = pa.schema([schema.field(name) for name in names])
     if not opening.rows:
         frame.check(columns or ())
         return _held(opening, plain_form(picked))
@@ -343,12 +344,6 @@ def _of_csv(files: list[str], opening: Opening) -> ibis.Table:
         columns = [name for name in _unambiguous(headers[0]) if all(name in h for h in headers)]
     parts = [read_csv(file, columns, rows=rows, source=opening.csv) for file in files]
     return _held(opening, pa.concat_tables(parts))
-
-
-def _picked(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """The fields of some columns, or of all whose name stands for no other."""
-    names = _unambiguous(schema.names) if columns is None else columns
-    return pa.schema([schema.field(name) for name in names])
 
 
 def _unambiguous(names: Sequence[str]) -> list[str]:

@@ -327,9 +327,10 @@ def _derived(
                     else _of_part(name, part, types, errors)
                 )
             except (ExpressionError, HierarchyError) as error:
-                field_name = _field(part)
-                text = f"{section}.{name}.{field_name}: {error}"
-                problems.append(text)
+                rule = "column"
+                if not isinstance(part, LookupPart):
+                    rule = next((r for r in _RULES if getattr(part, r) is not None), "expression")
+                problems.append(f"{section}.{name}.{rule}: {error}")
                 failed.add(name)
                 continue
             if errors or one is None:
@@ -348,12 +349,6 @@ def _waits(part: DerivePart | LookupPart, names: Collection[str]) -> bool:
         else [part.expression, part.cut, part.map, *(text for text, _ in part.case or ())]
     )
     return any(not mentioned(text).isdisjoint(names) for text in texts if text is not None)
-
-
-def _field(part: DerivePart | LookupPart) -> str:
-    if isinstance(part, LookupPart):
-        return "column"
-    return next((rule for rule in _RULES if getattr(part, rule) is not None), "expression")
 
 
 def _of_part(

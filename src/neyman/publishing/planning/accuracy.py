@@ -103,13 +103,11 @@ class TableError:
             ],
             "consistent": None if self.consistent is None else list(self.consistent),
             "times_least_error": self.gap,
-            **self._discovery(),
-        }
-
-    def _discovery(self) -> dict[str, int | None]:
-        if self.threshold is None:
-            return {}
-        return {"threshold": self.threshold, "published_from": self.published_from}
+        } | (
+            {"threshold": self.threshold, "published_from": self.published_from}
+            if self.threshold is not None
+            else {}
+        )
 
 
 def _json(number: float) -> float | str:

@@ -50,7 +50,8 @@ def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
 
 def extreme_forms(tables: Sequence[Form]) -> tuple[Form, ...]:
     """The forms with the smallest candidate for each clip: the least noise that can be drawn."""
-    return forms_with(tables, {name: _least(one) for name, one in searches(tables).items()})
+    tops = {name: top_clip(one) for name, one in searches(tables).items()}
+    return forms_with(tables, {name: (low // high, 1) for name, (low, high) in tops.items()})
 
 
 def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
@@ -85,8 +86,3 @@ def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
         what = "rows" if name == ROWS_TABLE else name
         parts.append(ClipPart(bounds=what, histogram=histogram, clip=ends, mechanisms=tuple(noise)))
     return tuple(parts)
-
-
-def _least(search: ClipSearch) -> tuple[int, int]:
-    low, high = top_clip(search)
-    return low // high, 1

@@ -110,7 +110,12 @@ def guarantee(
         curve=answers.curve,
         zcdp_route=route or None,
         posterior=answers.posterior,
-        scenarios=_scenarios(plan, scale, known) if plan and scale else (),
+        scenarios=tuple(
+            scenario(plan, concerning(plan, *asked, scale), *asked, known=known)
+            for asked in usual(plan)
+        )
+        if plan and scale
+        else (),
         **failing,
     )
 
@@ -162,16 +167,6 @@ def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[parts.PowerPoint, ..
     return tuple(parts.PowerPoint(level=level, **_ends(power)) for level, power in powers)
 
 
-def _scenarios(
-    plan: Plan, scale: Fraction, known: Mapping[Mechanism, Mapping[str, Any]]
-) -> tuple[parts.Scenario, ...]:
-    """What could be found out about some attributes of one record, for the usual ones."""
-    return tuple(
-        scenario(plan, concerning(plan, *asked, scale), *asked, known=known)
-        for asked in usual(plan)
-    )
-
-
 def scenario(
     plan: Plan,
     mechanism: Mechanism,
@@ -187,13 +182,9 @@ def scenario(
         known: what is known already of some mechanisms, so that it is not computed again.
     """
     findings = (known or {}).get(mechanism) or _findings(mechanism)
-    return parts.Scenario(**_about(plan, attributes, within), **findings)
-
-
-def _about(plan: Plan, attributes: Sequence[str], within: str | None) -> dict[str, Any]:
     entries = moved(plan, tuple(attributes), within)
-    tables = tuple(dict.fromkeys(f"{e.query}.{e.level}" for e in entries))
-    return {"attributes": tuple(attributes), "within": within, "tables": tables}
+    tables = tuple(dict.fromkeys(f"{entry.query}.{entry.level}" for entry in entries))
+    return parts.Scenario(attributes=tuple(attributes), within=within, tables=tables, **findings)
 
 
 @lru_cache(maxsize=64)  # where units have ids, most attributes move the same tables

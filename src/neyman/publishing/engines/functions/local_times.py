@@ -57,7 +57,8 @@ def local_days(
         staged: gives a table whose columns are not computed again where they are used.
     """
     backend, zones = backend_of(table), dict(plan.rows.zones)
-    names, times = list(table.columns), _times(plan, table)
+    kinds = table.schema()  # no plan has a timestamp as an id
+    times = [name for name, kind in kinds.items() if kind.is_timestamp() and name != plan.unit.id]
     if not times:
         return table
     ready = table.mutate(**{_own("utc", name): _seconds(table[name], backend) for name in times})
@@ -78,7 +79,7 @@ def local_days(
             }
         )
     )
-    columns: dict[str, Any] = {name: ready[name] for name in names}
+    columns: dict[str, Any] = {name: ready[name] for name in table.columns}
     for name in times:
         seconds = ready[_own("local", name)]
         columns[name] = backend.date_of(quotient(seconds, _DAY).cast("int32"))
@@ -89,12 +90,6 @@ def local_days(
 
 def _own(kind: str, name: str) -> str:
     return f"neyman:{kind}:{name}"
-
-
-def _times(plan: Plan, table: ibis.Table) -> list[str]:
-    """The columns of timestamps, but for the id: no plan has one as an id."""
-    kinds = table.schema().items()
-    return [name for name, kind in kinds if kind.is_timestamp() and name != plan.unit.id]
 
 
 def _seconds(column: Value, backend: Backend) -> Value:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neyman.accounting.semantics.digits import many
 from neyman.ledger.chain import Checkpoint
@@ -86,14 +86,9 @@ def check_published(case: Case, ledger: str | Path) -> str:
             raise Differs(f"ledger.{name} is {short(said[name])}, and was {own}")
     if "date" in said:  # receipts of earlier versions have none
         same("ledger.date", entry.created[:10], said["date"])
-    for path, own in _hashes(case):
+    hashes = {"receipt.json": hashlib.sha256(case.content).hexdigest()}
+    hashes |= {one["path"]: one["sha256"] for one in case.receipt["tables"]}
+    for path, own in hashes.items():
         if files.hashes.get(path) != own:
             raise Differs(f"{short(path)} is not the file that entry {entry.id} published")
     return f"entry {entry.id} has published these files, and was charged {entry.charge}"
-
-
-def _hashes(case: Case) -> Iterator[tuple[str, str]]:
-    yield "receipt.json", hashlib.sha256(case.content).hexdigest()
-    listed: list[Mapping[str, Any]] = case.receipt["tables"]
-    for one in listed:
-        yield one["path"], one["sha256"]

@@ -122,14 +122,11 @@ def _check_alike(table: pa.Table, own: pa.Table) -> None:
     for name in _MEASURED:
         here, ours = (np.asarray(t.column(name).to_numpy(), dtype=float) for t in (table, own))
         # A whole number is rounded from a double, and may fall on the other side of a half.
-        near = 1e-6 if pa.types.is_floating(table.column(name).type) else _step(table, name)
+        kind = table.column(name).type
+        step = 10.0**-kind.scale if pa.types.is_decimal(kind) else 1.0
+        near = 1e-6 if pa.types.is_floating(kind) else step
         if not np.allclose(here, ours, rtol=1e-9, atol=near):
             raise Differs(f"column {name!r} is not what the noisy tables come to")
-
-
-def _step(table: pa.Table, name: str) -> float:
-    kind = table.column(name).type
-    return 10.0**-kind.scale if pa.types.is_decimal(kind) else 1.0
 
 
 def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) -> None:
