@@ -12,7 +12,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import singledispatch
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,25 +105,24 @@ def csv_files(source: object) -> list[str]:
     return files if {suffix_of(file)[0] for file in files} <= _CSV else []
 
 
-@singledispatch
-def _files(source: Paths) -> list[str]:
-    return data_files(source)
+def _files(source: object) -> list[str]:
+    """The files that a source names; none if it is something else."""
+    named = isinstance(source, (ibis.Table, Frame, DatabaseTable))
+    return [] if named else data_files(cast("Paths", source))
 
 
-@_files.register(ibis.Table)
-@_files.register(Frame)
-@_files.register(DatabaseTable)
-def _(source: object) -> list[str]:
-    return []
-
-
-@singledispatch
-def column_names(source: Paths, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+def column_names(source: object, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
     """The names of the columns of a source, with repetitions; no row is read.
 
     Columns that no plan can use are among them, and those that not every file has.
     """
-    files = data_files(source)
+    if isinstance(source, ibis.Table):
+        return list(source.columns)
+    if isinstance(source, Frame):
+        return list(source.schema.names)
+    if isinstance(source, DatabaseTable):
+        return list(source.open(None, rows=False, memory=None).columns)
+    files = _files(source)
     headers = (
         duckdb.parquet_names(files)
         if _are_parquet(files)
@@ -133,47 +131,22 @@ def column_names(source: Paths, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
     return list(dict.fromkeys(name for header in headers for name in header))
 
 
-@column_names.register(ibis.Table)
-def _(source: ibis.Table, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
-    return list(source.columns)
-
-
-@column_names.register(Frame)
-def _(source: Frame, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
-    return list(source.schema.names)
-
-
-@column_names.register(DatabaseTable)
-def _(source: DatabaseTable, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
-    return list(source.open(None, rows=False, memory=None).columns)
-
-
-@singledispatch
-def untyped_columns(source: Paths, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+def untyped_columns(source: object, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
     """The columns whose type the schema of a source does not say; no row is read.
 
     A text of such a column may be a number: each column of a CSV file, texts of SQLite, and columns
     of Python objects in pandas. A column of nothing says no type either.
     """
-    files = data_files(source)
+    if isinstance(source, ibis.Table):
+        return frozenset(name for name, kind in source.schema().items() if kind.is_null())
+    if isinstance(source, Frame):
+        return source.untyped | _of_nothing(source.schema)
+    if isinstance(source, DatabaseTable):
+        return frozenset()
+    files = _files(source)
     if _are_parquet(files):
         return _of_nothing(duckdb.footer(files[0]))
     return frozenset(header_of(files[0], csv))
-
-
-@untyped_columns.register(ibis.Table)
-def _(source: ibis.Table, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
-    return frozenset(name for name, kind in source.schema().items() if kind.is_null())
-
-
-@untyped_columns.register(Frame)
-def _(source: Frame, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
-    return source.untyped | _of_nothing(source.schema)
-
-
-@untyped_columns.register(DatabaseTable)
-def _(source: DatabaseTable, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
-    return frozenset()
 
 
 def _of_nothing(schema: pa.Schema) -> frozenset[str]:
@@ -261,24 +234,23 @@ def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
     return without_empty_text(OWN[opening.engine].register(data, opening), coded)
 
 
-@singledispatch
-def _opened(source: Paths, opening: Opening) -> ibis.Table:
-    """What `as_source` gives as a table on its engine; here paths."""
-    files = data_files(source)
-    return (_of_parquet if _are_parquet(files) else _of_csv)(files, opening)
-
-
-@_opened.register
-def _(source: DatabaseTable, opening: Opening) -> ibis.Table:
-    if not OWN[opening.engine].counts_databases:
+def _opened(source: object, opening: Opening) -> ibis.Table:
+    """What `as_source` gives as a table on its engine."""
+    if isinstance(source, ibis.Table):
+        return _of_table(source, opening)
+    if isinstance(source, Frame):
+        return _of_frame(source, opening)
+    if isinstance(source, DatabaseTable):
+        if OWN[opening.engine].counts_databases:
+            return source.open(opening.columns, rows=opening.rows, memory=opening.memory)
         raise DataError(
             f"engine = {opening.engine!r}: a table of a database is counted there; leave engine out"
         )
-    return source.open(opening.columns, rows=opening.rows, memory=opening.memory)
+    files = _files(source)
+    return (_of_parquet if _are_parquet(files) else _of_csv)(files, opening)
 
 
-@_opened.register(ibis.Table)
-def _(table: ibis.Table, opening: Opening) -> ibis.Table:
+def _of_table(table: ibis.Table, opening: Opening) -> ibis.Table:
     columns = opening.columns
     check_names(table.columns, columns or ())
     table = table.select(*columns) if columns is not None else table
@@ -307,8 +279,7 @@ def _(table: ibis.Table, opening: Opening) -> ibis.Table:
     return _held(opening, plain_table(held) if opening.rows else plain_form(held.schema))
 
 
-@_opened.register(Frame)
-def _(frame: Frame, opening: Opening) -> ibis.Table:
+def _of_frame(frame: Frame, opening: Opening) -> ibis.Table:
     columns, schema = opening.columns, frame.schema
     check_names(schema.names, columns or ())
     check_types(schema, columns)
