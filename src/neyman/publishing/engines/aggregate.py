@@ -108,10 +108,7 @@ def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
 
 
 def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
-    """How many units have their largest distance from 0 in each cell: each unit is in one cell.
-
-    Of two cells with one distance the positive one counts.
-    """
+    """Count units by the cell of the value farthest from 0; of two alike, the positive counts."""
     edges = query.bins or range(2)
     middle = (len(edges) - 1) // 2 if edges[0] < 0 else 0
     (axis,) = coding.axes(query, ALL)
@@ -409,10 +406,7 @@ def coded_rows(
 
 
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Value]:
-    """Numbers of rows, and for each column of values what is asked of it, see `_column_of`.
-
-    A row without a number that a part needs adds nothing to this part [UN-10].
-    """
+    """Count rows, and add up what is asked of each column of values, see `_column_of` [UN-10]."""
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         for measure in measures_of(query):

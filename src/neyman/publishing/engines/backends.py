@@ -170,10 +170,7 @@ class Backend(ABC):
         return held(rows) if other.connection is self.connection else self.copy(rows, other)
 
     def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
-        """Put a key into a table of one row.
-
-        The key is data: neither the text of a query nor a plan shows it.
-        """
+        """Put a key into a table of one row: neither the text of a query nor a plan shows it."""
         return self.put(pa.table({"key": [_key_text(key)]}))
 
     def view(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
@@ -189,10 +186,7 @@ class Backend(ABC):
         yield table  # a server, and Spark, sort on disk anyway
 
     def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
-        """Answer a query, and report its progress where it is known.
-
-        Of Spark, the tasks of its stages are known, and not how many stages there will be.
-        """
+        """Answer a query, and report its progress where it is known."""
         return query()
 
     def stream(self, rows: ibis.Table) -> pa.Table | pa.RecordBatchReader:
@@ -308,10 +302,7 @@ class DuckDB(OwnBackend):
         return pa.RecordBatchReader.from_stream(source.con.sql(source.compile(rows)))
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
-        """Split rows by a hash of the unit.
-
-        Which bucket a unit is in changes nothing: its rows are ranked among themselves.
-        """
+        """Split rows by a hash of the unit, which changes nothing: its rows are ranked alone."""
         number = 1 + row_count(table) // _BUCKET
         for bucket in range(number):
             # A hash may be negative, and so is its remainder then: hence the second one.
@@ -476,10 +467,7 @@ def _key_text(key: bytes) -> str:
 
 
 def held(rows: ibis.Table, steps: Steps | None = None) -> AbstractContextManager[ibis.Table]:
-    """Make rows once, as the next step, in a temporary table that is dropped after use.
-
-    On PostgreSQL, where nothing is written, each query makes them again.
-    """
+    """Make rows once, as the next step, in a temporary table; on PostgreSQL, at each query."""
     return backend_of(rows).hold(rows, steps or Steps(1, None))
 
 

@@ -39,10 +39,7 @@ class Cells:
 
 
 def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cells:
-    """The table in which each value is added to its cell, in any order and as often as it comes.
-
-    Sums are exact, and brought back inside +-2^62 at the end.
-    """
+    """Add each value to its cell, in any order: exactly, and then brought back inside +-2^62."""
     order = np.argsort(index, kind="stable")
     index, values = index[order], values[order]
     first = np.flatnonzero(np.diff(index, prepend=-1))

@@ -88,10 +88,7 @@ def check_types(schema: pa.Schema, columns: Iterable[str] | None) -> None:
 
 
 def plain_form(schema: pa.Schema) -> pa.Table:
-    """A table without rows that has a schema's columns in plain types.
-
-    A column that no plan can use is there too, by its name.
-    """
+    """Make a table without rows, in plain types; a column that no plan can use is there by name."""
     kinds = [(field.name, plain_type(field.type) or PLACEHOLDER) for field in schema]
     return pa.schema(kinds or [("", PLACEHOLDER)]).empty_table()
 

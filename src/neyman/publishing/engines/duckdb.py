@@ -198,10 +198,7 @@ def _unreadable(file: str, error: Exception) -> Exception:
 
 
 def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> ibis.Table:
-    """Columns of Parquet files on DuckDB; without one, a constant for each row.
-
-    Ibis asks for the type of each column of a view, so it has these alone.
-    """
+    """Read columns of Parquet files on DuckDB, and no others; without one, a constant per row."""
     places = ", ".join(quoted(_exact(connection, file), "'") for file in files)
     chosen = ", ".join(quoted(name) for name in columns) or "1 AS one"
     connection.con.execute(

@@ -113,10 +113,7 @@ class Coding:
         return CodeColumn(Kind.VALUE, self._clips.index((name, clip))) if clip else None
 
     def numbers(self, query: Query, part: str) -> dict[CodeColumn, int]:
-        """The columns of values in which a row needs a number for a part, each with its low end.
-
-        A value below the low end stands for a missing one.
-        """
+        """Return the values that a part needs, each with its low end, below which it is missing."""
         names = query.required(part)
         parts = ("sum", "over") if query.complete else (part if part == "over" else "sum",)
         ends = {self.value(query, one): query.measured(one) for one in parts}
@@ -226,10 +223,7 @@ class Coding:
     def looked_up(
         self, rows: ibis.Table, wanted: Iterable[CodeColumn], keys: Sequence[ibis.Table]
     ) -> ibis.Table:
-        """Rows, or groups of them, with codes in place of keys: what is wanted, and the rest.
-
-        Keys are looked up by joins, so that the rows stay where they are.
-        """
+        """Put codes in place of keys, by joins, so that the rows stay where they are."""
         backend, sources = backend_of(rows), self.sources(rows)
         joined: Any = rows.mutate(
             **{

@@ -53,10 +53,7 @@ def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.T
 
 
 def raw_key(column: Value, backend: Backend) -> Value:
-    """Return what rows may be grouped by before keys are looked up.
-
-    A float is its whole number, or NULL if it has none.
-    """
+    """Return what rows may be grouped by before a look-up: of a float, its whole number or NULL."""
     if column.type().is_floating():
         return _integer_of_float(column)
     return backend.group_key(column)
@@ -155,10 +152,7 @@ def integer_of(column: Value, backend: Backend, decimals: int, most: int = _WIDE
 
 
 def inside(number: Value, low: Value, high: Value) -> Value:
-    """A number that is not NULL, brought into a range.
-
-    Ibis's ``clip`` repeats what it clips, and an expression of several would grow without bound.
-    """
+    """Bring a number that is not NULL into a range; Ibis's ``clip`` would repeat the number."""
     return ibis.least(ibis.greatest(number, low), high)
 
 

@@ -373,10 +373,7 @@ def _is_read(text: Value, reading: Reading) -> Value:
 def _suggestions(
     texts: Any, kind: Literal["number", "date"], read: int
 ) -> tuple[tuple[dict[str, str], ...], int]:
-    """The marks that read the most texts, if these are more than the plan's marks read.
-
-    Of marks that read equally many, those with the fewest fields.
-    """
+    """Find the marks that read the most texts, and more than the plan's; of these, the fewest."""
     shown, fields = texts["shown"], [{"dates": form} for form in _DATE_FORMS]
     if kind == "number":
         fields = _NUMBER_MARKS

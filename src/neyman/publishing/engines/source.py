@@ -112,10 +112,7 @@ def _files(source: object) -> list[str]:
 
 
 def column_names(source: object, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
-    """The names of the columns of a source, with repetitions; no row is read.
-
-    Columns that no plan can use are among them, and those that not every file has.
-    """
+    """Return the names of all columns of a source, with repetitions; no row is read."""
     if isinstance(source, ibis.Table):
         return list(source.columns)
     if isinstance(source, Frame):
@@ -217,19 +214,13 @@ def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
 
 
 def close_table(table: ibis.Table) -> None:
-    """Close the engine of a table if it is ours: what it wrote is removed, Spark stopped.
-
-    The same happens when the table is gone.
-    """
+    """Close the engine of a table if it is ours, as happens when the table is gone."""
     backend = backend_of(table)
     type(backend).close(backend.connection)
 
 
 def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
-    """Arrow data on the engine, without its empty texts.
-
-    A dictionary of texts has none: see `plain` and `read_csv`.
-    """
+    """Put Arrow data on the engine, without empty texts; a dictionary of texts has none."""
     coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
     return without_empty_text(OWN[opening.engine].register(data, opening), coded)
 

@@ -287,10 +287,7 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
 
 
 def _with_zones(table: ibis.Table) -> ibis.Table:
-    """The table with a time zone in the type of each timestamp that is an instant.
-
-    Ibis has one type for Spark's two.
-    """
+    """Give each timestamp that is an instant a time zone: Ibis has one type for Spark's two."""
     if not any(kind.is_timestamp() for kind in table.schema().values()):
         return table
     backend: Any = table.get_backend()

@@ -526,10 +526,7 @@ def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) ->
 def readings_of(
     columns: Iterable[Column], hierarchy: Hierarchy | None, rows: Rows
 ) -> dict[str, Reading]:
-    """Return what each column of the data is read as, but for those that are read as texts.
-
-    A column has one reading, because [columns] declares it once.
-    """
+    """Return what each column of the data is read as, but for those that are read as texts."""
     given: dict[str, Reading] = {}
     for name, kind in rows.readings:
         if kind.type != "text":

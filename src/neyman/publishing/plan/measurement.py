@@ -155,10 +155,7 @@ def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
 
 
 def at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
-    """Return the release of tables with sigma^2 = squared * scale / (2 share) for each.
-
-    ``scale`` is 1/rho, where rho is what they spend in zCDP.
-    """
+    """Return the release of tables, each with its `sigma_squared` at 1/rho = ``scale``."""
     return together([(entry, entry.sigma_squared(scale)) for entry in _measured(entries)])
 
 

@@ -68,10 +68,7 @@ def resolve(
 def _listed(
     document: PlanDocument, folder: Path | None, problems: list[str]
 ) -> tuple[PlanDocument, Mapping[str, KeyFile | None]]:
-    """The document with a list in place of each range and file of keys, and their files.
-
-    A column whose keys cannot be listed has none, and no entry among the files.
-    """
+    """List the keys of ranges and files; a column whose keys cannot be listed has no file."""
     columns, files = dict(document.columns), dict[str, KeyFile | None]()
     for name, part in document.columns.items():
         are_integers = False

@@ -280,10 +280,7 @@ def scale_for(
 
 
 def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
-    """What the plan reveals at a scale: safe sides of rho, epsilon at 1e-6 and power at 5%.
-
-    With the noise that its budget asks for, no number is above the budget's.
-    """
+    """Bound rho, epsilon at 1e-6, and power at 5% at a scale; none is above the budget's."""
     mechanism = plan.at_scale(scale)
     curve = mechanism.tradeoff()
     met = plan.budget if scale == plan.scale and plan.admits(mechanism) else None
@@ -295,11 +292,7 @@ def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
 
 
 def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
-    """The largest scale of eight digits that is kept, where all smaller ones are.
-
-    With the least noise that can be drawn, what is published is the exact number, but for one cell
-    in 10^2000.
-    """
+    """Find the largest scale of eight digits that is kept, where all smaller ones are."""
     one = entry.sigma_squared(Fraction(1))
     low, high = LEAST_NOISE / one, MOST_NOISE / one
     if meets(high):

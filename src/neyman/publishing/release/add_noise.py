@@ -102,10 +102,7 @@ def noisy_part(
 def _quantiles_of_groups(
     form: Form, truth: Cells, part: range, sigma_squared: Fraction, bits: Bits
 ) -> NDArray[np.int64]:
-    """The quantiles of some groups, drawn from their values; those of a group rise.
-
-    Sorting them needs no data: the order of independent draws is public.
-    """
+    """Draw the quantiles of some groups; sorting them needs no data, so those of a group rise."""
     levels, points = form.query.quantiles, form.query.bins or range(2)
     size, ends = len(points) - 1, (points[0], points[-1] - 1)
     rate = rate_of(sigma_squared) / rank_unit(form.query)

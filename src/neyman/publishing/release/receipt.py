@@ -292,10 +292,7 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
 
 
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:
-    """Return the composition of mechanisms as JSON types, each so many times.
-
-    Declared tables have no mechanism and take no part.
-    """
+    """Compose mechanisms as JSON types, each so many times; a declared table has none."""
     mechanisms = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
     return reduce(add, mechanisms)
 

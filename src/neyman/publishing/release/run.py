@@ -378,10 +378,7 @@ class Source:
     def open_tables(
         self, plan: Plan, forms: Mapping[str, ibis.Table], *, more: Sequence[str] = ()
     ) -> dict[str, ibis.Table]:
-        """The plan's tables by name, each with the columns that the plan reads.
-
-        The plan's own table also has the columns in ``more``.
-        """
+        """Open the tables with the columns that the plan reads, its own one also with ``more``."""
         columns = columns_of(plan, {name: form.columns for name, form in forms.items()})
         columns[plan.table] = tuple(dict.fromkeys((*columns[plan.table], *more)))
         return self._opened(columns, plan, rows=True)

@@ -189,10 +189,7 @@ class Form:
 
 
 def columns(estimate: Estimate) -> dict[str, pa.Array]:
-    """The columns ``value``, ``standard_error``, ``lower`` and ``upper``, in the plan's units.
-
-    Whole numbers stay int64; fixed-point ones become decimals, exactly; ratios are doubles.
-    """
+    """Return the measured columns in the plan's units: int64, exact decimals, or doubles."""
     unit = 10.0**estimate.decimals
 
     def decimal_column(values: Array) -> pa.Array:

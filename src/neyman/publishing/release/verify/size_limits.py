@@ -167,10 +167,7 @@ def with_texts(table: pa.Table) -> pa.Table:
 
 
 def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
-    """Return True if two key columns hold the same values in the same order.
-
-    Texts are compared as numbers in dictionaries, so that no repeated text is written out.
-    """
+    """Return True for the same values in the same order; no repeated text is written out."""
     if not pa.types.is_dictionary(column.type):
         return column.equals(own.cast(column.type))
     if not pa.types.is_dictionary(own.type):
