@@ -15,12 +15,7 @@ SATURATED = 2**62
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A flat table of whole numbers, by its cells that are not 0.
-
-    Args:
-        index: where something is: rising, in [0, size).
-        values: what is there: not 0, within 2^62.
-    """
+    """A flat table of whole numbers within 2^62: the rising index of those that are not 0."""
 
     size: int
     index: NDArray[np.int64]

@@ -64,9 +64,7 @@ def cause(error: Exception) -> str:
 class MissingColumn(DataError):
     """Data without a column that the plan uses.
 
-    Args:
-        present: the names that the data have. The message does not print them: in a file without a
-            header they are someone's row.
+    The message does not print the names that are there: without a header they are someone's row.
     """
 
     def __init__(self, column: str, present: Sequence[str], data: str = "data") -> None:
@@ -80,15 +78,7 @@ class MissingColumn(DataError):
 
 
 def check_names(present: Sequence[str], columns: Iterable[str], data: str = "data") -> None:
-    """Refuse columns whose name stands for several: engines would take one, or rename it.
-
-    Args:
-        present: the names that the data have, with repetitions.
-
-    Raises:
-        MissingColumn: a column is not there.
-        DataError: several columns have its name, or one that differs in case only.
-    """
+    """Refuse a missing column (`MissingColumn`), and one whose name stands for several."""
     counts = Counter(name.casefold() for name in present)
     exact = set(present)
     for name in columns:

@@ -24,11 +24,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     """The columns that counting reads: levels that are there, keys, values, the id, and filters.
 
-    Args:
-        present: the columns of the table that is counted, derived ones too.
-
-    Raises:
-        DataError: a column is missing, or a level is and the others do not determine it.
+    Derived columns are present too. A missing level must follow from the others.
     """
     used = dict.fromkeys(name for query in plan.queries for name in query.by)
     used |= dict.fromkeys(name for query in plan.queries for name in query.columns)

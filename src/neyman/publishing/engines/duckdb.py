@@ -54,10 +54,8 @@ class Opening:
 def connect(memory: str | None = None) -> Any:
     """A new DuckDB.
 
-    Args:
-        memory: the most that it holds in memory, such as "4GB"; what does not fit is written to a
-            folder that only this user can read, and that is removed with it. None for DuckDB's own
-            limit, four fifths of the machine.
+    What does not fit into ``memory``, such as "4GB", is written to a folder that only this user can
+    read, and that is removed with it. None stands for DuckDB's limit, four fifths of the machine.
     """
     settings: dict[str, Any] = dict(OFFLINE)
     if memory is not None:
@@ -129,15 +127,8 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
     """The Arrow schema of columns of Parquet files, from their footers; no row is read.
 
     DuckDB and Arrow, which both may read a file (see `parquet`), must give a column the same type.
-    A column that they read differently has a type that no plan can use.
-
-    Args:
-        columns: those that are needed; None for those that each file has once, and in one type.
-
-    Raises:
-        DataError: a file that is no Parquet file, or of which the end is missing; a column that
-            is missing from a file or has several types, or whose name stands for several; a name
-            that DuckDB cannot be given.
+    A column that they read differently has a type that no plan can use. Without ``columns`` the
+    answer has those that each file has once, and in one type.
     """
     connection = connect()
     try:

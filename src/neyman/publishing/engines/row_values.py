@@ -125,10 +125,8 @@ def with_plain_texts(
     """The table with the texts of numbers and dates as programs write them.
 
     A plan that declares no marks, and a column that is no text, change nothing. A text that is no
-    number or date by the declared marks is missing, whatever other marks would make of it.
-
-    Args:
-        shown: whether the texts come along as they are written, see `as_written`.
+    number or date by the declared marks is missing, whatever other marks would make of it. With
+    ``shown`` the texts come along as they are written, see `as_written`.
     """
     kinds = table.schema()
     columns: dict[str, Any] = {}

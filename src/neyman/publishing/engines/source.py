@@ -162,13 +162,10 @@ def folder_columns(source: object) -> frozenset[str]:
 
 
 def as_source(source: object) -> object:
-    """Recognize what `open_table` takes, without reading a row.
+    """Recognize paths, an Ibis table, a `Frame`, or a `DatabaseTable`, without reading a row.
 
     A stream can be asked for its rows once only, and a database has one connection for all that a
     run asks: open the answer, and nothing else, each time.
-
-    Returns:
-        A path, a list of paths, an Ibis table, a `Frame`, or a `DatabaseTable`.
     """
     if isinstance(source, (str, Path)):
         return database_at(str(source)) or source

@@ -132,14 +132,11 @@ def read_rows(
 ) -> tuple[tuple[tuple[str, ...], ...], KeyFile]:
     """Read the rows of a public CSV file (UTF-8, a header, a column for each level).
 
-    Args:
-        folder: the folder of the plan. The file must be in it or below. A link that leads out of
-            the folder is refused, so that a plan can name no other file of the machine.
+    The file must be in the plan's folder or below, and no link may lead out, so that a plan can
+    name no other file of the machine. A pipe or a device, which could make it wait, is refused.
 
     Raises:
-        HierarchyError: the file is outside the folder, missing, no regular file (a pipe or a device
-            could make the plan wait), larger than `MOST_BYTES`, not text, lacks a column or has a
-            ragged row.
+        HierarchyError: the file cannot be read so, lacks a column, or has a ragged row.
     """
     content, file = _content(path, folder)
     try:

@@ -30,11 +30,7 @@ class Listed:
 
 
 def range_keys(first: int | date, last: int | date, step: int | str | None) -> Listed:
-    """Return the keys between two ends, both included.
-
-    Args:
-        step: how far the next number is, 1 if None; of dates one of `PERIODS`, "day" if None.
-    """
+    """List the keys between two ends, both included, 1 or a "day" apart without a step."""
     if isinstance(first, date) and isinstance(last, date):
         if first > last:
             raise HierarchyError(f"from = {first} must be at most to = {last}")
@@ -83,12 +79,7 @@ def _periods(first: date, last: date, step: int | str | None) -> Iterator[str]:
 
 
 def file_keys(path: str, column: str, folder: Path, *, integer: bool = False) -> Listed:
-    """Return the keys that a column of a public CSV file lists.
-
-    Raises:
-        HierarchyError: the file cannot be read, lists no key, or has a blank, padded, or repeated
-            one.
-    """
+    """List the keys in a column of a public CSV file; none may be blank, padded, or repeated."""
     rows, file = read_rows(path, (column,), folder)
     if not rows:
         raise HierarchyError(f"{path!r} lists no key; give a row for each")

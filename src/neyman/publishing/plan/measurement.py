@@ -123,12 +123,7 @@ def failure(delta: Fraction, keys: int) -> Fraction:
 
 
 def fitting_delta(limit: Fraction, keys: int) -> str:
-    """Return a delta, as a plan writes it, with which the failure of some keys fits a limit.
-
-    Args:
-        limit: on the chance that a key of a single unit is published, above 0.
-        keys: how many unknown keys one unit can have, in all tables together.
-    """
+    """Return a delta, as a plan writes it, with which the failure of some keys fits a limit."""
     places = next(k for k in range(1, 301) if 2 * keys * Fraction(1, 10**k) <= limit)
     return f"1e-{places}"
 

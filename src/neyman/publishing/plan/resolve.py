@@ -37,12 +37,7 @@ from neyman.publishing.plan.tables import PrivateTable, read_tables
 def resolve(
     document: PlanDocument, folder: Path | None
 ) -> tuple[tuple[Column, ...], Hierarchy | None, tuple[Query, ...], Rows, tuple[PrivateTable, ...]]:
-    """Columns, hierarchy, queries, row expressions, and further tables of a document.
-
-    Raises:
-        PlanError: every name that is not declared, number that does not fit, or share that does
-            not add up.
-    """
+    """Resolve columns, hierarchy, queries, rows, and tables of a document, or list its problems."""
     problems: list[str] = []
     document, files = _listed(document, folder, problems)
     tables = read_tables(document, problems)

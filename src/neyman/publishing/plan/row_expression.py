@@ -104,12 +104,7 @@ class Node:
 
 
 def read(text: str, types: Mapping[str, ColumnType]) -> Node:
-    """Parse an expression and give it a type.
-
-    Raises:
-        ExpressionError: it is no expression of the language, mixes types, names an unknown column,
-            could overflow, or is too long or too deep.
-    """
+    """Parse an expression and give it a type; an `ExpressionError` says what is refused."""
     if len(text) > MOST_TEXT:
         raise ExpressionError(f"has {len(text)} characters; the most is {MOST_TEXT}")
     if "\\" in text:

@@ -65,13 +65,7 @@ class Schema:
 def schema_at(url: str) -> tuple[str, Schema] | None:
     """Read the name of a table in a database, and the names and types of its columns. Read no row.
 
-    Returns:
-        The name and the columns; None for the path of a file.
-
-    Raises:
-        DataError: the address cannot be read, or there is no such table. The message has no
-            password.
-        ImportError: the client of the database is not installed; the message names the extra.
+    None stands for the path of a file. The message of an error has no password.
     """
     source = database_at(url)
     if source is None:
@@ -95,10 +89,7 @@ def _usual(kind: pa.DataType) -> pa.DataType:
 def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8") -> Schema:
     """Read the column names of a file, and their types where it has them. Read no row.
 
-    Args:
-        path: a Parquet file, of which the footer is read, or a CSV file, of which the first line
-            is.
-        delimiter: of a CSV file; the one that the first line has, if not given.
+    Without a delimiter, the one that the first line has is taken.
 
     Raises:
         ValueError: it is no such file, or its first line has no column names. The message shows
@@ -161,12 +152,8 @@ def first_plan(
 ) -> str:
     """Return a commented plan in TOML, which is valid as it stands: it counts all rows.
 
-    Args:
-        name: of the plan, its dataset, and its table.
-        id: the column that names the unit, if a unit has several rows.
-
     Raises:
-        ValueError: the file has no column of the name ``id``.
+        ValueError: the file has no column of the name ``id``, the column that names the unit.
     """
     names = [column for column, _ in schema.columns]
     if id is not None and names.count(id) != 1:

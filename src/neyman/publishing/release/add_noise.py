@@ -24,12 +24,7 @@ from neyman.publishing.tables.key_selection import selected, threshold
 
 @dataclass(frozen=True)
 class Exact:
-    """What was counted, private, without noise.
-
-    Args:
-        cells: by (query, level, measure).
-        discovered: by (query, level), keys that are there and by measure a number for each.
-    """
+    """What was counted, private, without noise: cells by table and measure, and keys by table."""
 
     cells: Mapping[tuple[str, str, str], Cells]
     discovered: Mapping[tuple[str, str], tuple[pa.Table, Mapping[str, NDArray[np.int64]]]]

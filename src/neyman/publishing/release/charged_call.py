@@ -184,12 +184,7 @@ class ChargedCall:
         return self
 
     def finish(self, files: Mapping[str, bytes | Path]) -> StoredFiles | None:
-        """Store the files in the ledger and mark the entry as released; see `Ledger.finish`.
-
-        Returns:
-            The files of another call of the same key that finished first, which count instead;
-            None if there is none.
-        """
+        """Store the files and mark the entry as released; return those of an earlier call."""
         if self.payer is None or self.entry is None:
             return None
         book, entry = self.payer.ledger, self.entry

@@ -386,11 +386,7 @@ class Staging:
                     file.write(piece)
 
     def publish(self) -> None:
-        """Give the files their name in one step, durably.
-
-        Raises:
-            OutputError: the folder of that name holds something by now.
-        """
+        """Give the files their name in one step, durably, unless something is there by now."""
         for folder in {self.folder, *(parent for parent in self.folder.rglob("*"))}:
             if folder.is_dir():
                 _sync(folder)

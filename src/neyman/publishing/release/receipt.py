@@ -175,12 +175,7 @@ def scenario(
     *,
     known: Mapping[Mechanism, Mapping[str, Any]] | None = None,
 ) -> parts.Scenario:
-    """A scenario as the receipt keeps it: what it is about, its tables, and what it tells.
-
-    Args:
-        mechanism: the part of it that the attributes can move.
-        known: what is known already of some mechanisms, so that it is not computed again.
-    """
+    """A scenario as the receipt keeps it; ``known`` findings are not computed again."""
     findings = (known or {}).get(mechanism) or _findings(mechanism)
     entries = moved(plan, tuple(attributes), within)
     tables = tuple(dict.fromkeys(f"{entry.query}.{entry.level}" for entry in entries))

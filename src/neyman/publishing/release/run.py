@@ -92,12 +92,7 @@ _LAST = "putting in place"
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do after a run that failed once its charge stood.
-
-    Args:
-        unpublished: words for a run whose files did not come into the ledger.
-        published: words for one whose files did.
-    """
+    """What to do after a run that failed with its charge: its files are in the ledger, or not."""
 
     unpublished: str = "running the plan again is refused, unless it is to be charged again"
     published: str = (
@@ -111,12 +106,7 @@ WAIT = 3600.0
 
 @dataclass(frozen=True)
 class FirstRun:
-    """The run that makes a release. Later runs of the same plan copy its files.
-
-    Args:
-        pages: further files, made from the release.
-        again: if True, charge the plan once more, although an earlier run did not finish.
-    """
+    """The run that makes a release and its pages; ``again`` charges an unfinished plan anew."""
 
     plan: Plan
     source: Source
@@ -293,12 +283,7 @@ def _bounded(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan
 
 @dataclass(frozen=True)
 class Source:
-    """The private tables, not opened yet.
-
-    Args:
-        data: what ``as_source`` recognized: a stream is asked for its schema once.
-        others: the plan's further tables by name.
-    """
+    """The private tables, not opened yet; a stream was asked for its schema once (`as_source`)."""
 
     data: Any
     engine: str

@@ -87,9 +87,8 @@ def public_bytes(key: str | Path) -> bytes:
 def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
     """What a signature says, if it is the receipt's.
 
-    Args:
-        key: path of the public key that it must be by. Without it any key will do, and only
-            its fingerprint says whose it is: the release may have brought it along.
+    Without a key, any key will do, and only its fingerprint says whose it is: the release may have
+    brought it along.
 
     Raises:
         SignatureError: the signature is not the receipt's, or not by that key.
@@ -106,15 +105,10 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
 
 
 def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | None = None) -> str:
-    """Return who signed a message, if the signature is of it.
-
-    Args:
-        public: the 32 bytes of the public key that came with the signature.
-        mark: the 64 bytes of the signature.
-        key: path of the public key that it must be by. Without it, any key is accepted.
+    """Return who signed a message, from a public key of 32 bytes and a signature of 64.
 
     Raises:
-        SignatureError: the signature is not of the message, or not by that key.
+        SignatureError: the signature is not of the message, or not by the ``key`` that is given.
     """
     try:
         by = Ed25519PublicKey.from_public_bytes(public)

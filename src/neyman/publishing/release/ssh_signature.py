@@ -46,15 +46,7 @@ def ssh_sign(receipt: bytes, key: str | Path) -> bytes:
 
 
 def check_ssh_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
-    """Return who signed a receipt in OpenSSH's form.
-
-    Args:
-        key: path of the public key that must have signed it. Without it, any key is accepted, and
-            the text says so.
-
-    Raises:
-        SignatureError: the signature does not fit the receipt, or another key made it.
-    """
+    """Return who signed a receipt in OpenSSH's form; see `check_signature`."""
     public, mark = _parts(signature)
     return check_signer(public, mark, _signed_block(receipt), key)
 

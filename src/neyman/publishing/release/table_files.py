@@ -80,12 +80,7 @@ def _writer(file: Hashed, path: str, schema: pa.Schema) -> Writer:
 
 
 def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Table:
-    """A table as CSV shows it.
-
-    Args:
-        safe: how a text is shown; `formula_free` in releases of before control characters were
-            escaped.
-    """
+    """A table as CSV shows it; ``safe`` is `formula_free` in releases of earlier versions."""
     safe = safe or (lambda text: formula_free(escaped(text)))
     columns = [_shown(column, safe) for column in table.columns]
     return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])

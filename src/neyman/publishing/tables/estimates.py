@@ -171,10 +171,6 @@ def shown(
 
     each fails with probability at most 5% whatever c is. The first grows with c and the second
     falls, because the likelihood ratio is monotone, so both ends are found by halving.
-
-    Args:
-        values: each at least ``least``.
-        least: the threshold.
     """
     distinct, back = np.unique(values, return_inverse=True)
     reach = 12 * math.ceil(math.sqrt(sigma_squared)) + 12
@@ -490,10 +486,7 @@ def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
 def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> Floats:
     """The margin of `_normal_margin` for rounded Gaussian noise [IN-4].
 
-    Args:
-        factor: the sum of the squared coefficients of W.
-        weight: the sum of their absolute values.
-        sigma_squared: of the noise before it is rounded.
+    W's squared coefficients sum to ``factor``, and their absolute values to ``weight``.
     """
     if sigma_squared < _SMOOTH:
         return _ONE_SIDED * np.sqrt(float(sigma_squared) * factor) + weight / 2

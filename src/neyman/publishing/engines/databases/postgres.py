@@ -153,13 +153,7 @@ class _Place:
 
 
 class PostgresTable(DatabaseTable):
-    """A table on a PostgreSQL server, or a query of it.
-
-    Args:
-        shown: where it is, without what is secret; all that is ever printed.
-        relation: the schema, if given, and the name of the table.
-        query: SQL that gives the rows, in place of a table.
-    """
+    """A table on a PostgreSQL server, or a query of it; ``shown`` is all that is ever printed."""
 
     def __init__(
         self,

@@ -167,9 +167,8 @@ def prepared_tables(
 ) -> Generator[list[tuple[Plan, ibis.Table]]]:
     """Each table of the plan with the plan of its own queries, ready to be counted.
 
-    Args:
-        widened: what to prepare in place of a table's own plan, such as one with more columns.
-        shown: whether texts come along as they are written, see `as_written`.
+    ``widened`` gives what to prepare in place of a table's own plan; with ``shown`` texts come
+    along as they are written, see `as_written`.
     """
     with ExitStack() as scope:
         single = {table.name for table in plan.tables if table.duplicates is not None}
@@ -207,8 +206,7 @@ def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[
 def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
     """Return at most one row of each unit, chosen from that unit's rows alone [UN-7].
 
-    Returns:
-        Rows with the same columns, each text as its bytes: DuckDB holds no text that is not UTF-8.
+    Each text is its bytes: DuckDB holds no text that is not UTF-8.
     """
     backend, columns = backend_of(rows), list(rows.columns)
     keyed: Any = rows.select(

@@ -37,12 +37,7 @@ _compute: Any = pc  # pyright does not see the functions that Arrow makes on imp
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """The memory that a verification may take.
-
-    Args:
-        text: such as "4GB".
-        size: the same in bytes.
-    """
+    """The memory that a verification may take: a text such as "4GB", and the size in bytes."""
 
     text: str
     size: int
@@ -65,11 +60,7 @@ class MemoryLimit:
         return cls(text, size)
 
     def check(self, what: str, size: int) -> None:
-        """Refuse what takes more memory than there may be.
-
-        Args:
-            size: an estimate, in bytes.
-        """
+        """Refuse what takes more bytes than there may be, by an estimate."""
         if size > self.size:
             raise Differs(
                 f"{what} would take about {size / 1e9:,.2g} GB, and memory = {self.text!r}; if the "
