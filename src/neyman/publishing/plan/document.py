@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -212,6 +212,11 @@ def as_tuple(value: object) -> object:
     return tuple(value) if check.is_list(value) else value
 
 
+Item = TypeVar("Item")
+Several: TypeAlias = Annotated[tuple[Item, ...], BeforeValidator(as_tuple)]
+"""Items that a list gives."""
+
+
 def _number_schema(text: str) -> WithJsonSchema:
     return WithJsonSchema({"type": ["number", "string"], "description": text})
 
@@ -237,7 +242,7 @@ Weights = Annotated[
     Discriminator(lambda value: "levels" if isinstance(value, Mapping) else "all"),
 ]
 Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
-Numbers = Annotated[tuple[Number, ...], BeforeValidator(as_tuple)]
+Numbers = Several[Number]
 
 
 Clip = Annotated[
@@ -251,11 +256,9 @@ DateFormat = Annotated[str, AfterValidator(_date_format)]
 Line = Annotated[str, AfterValidator(_line)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
 Zone = Annotated[str, AfterValidator(_zone)]
-Names = Annotated[tuple[Name, ...], BeforeValidator(as_tuple)]
-Texts = Annotated[tuple[Text, ...], BeforeValidator(as_tuple)]
-PublicRows = Annotated[
-    tuple[Annotated[tuple[str, ...], BeforeValidator(as_tuple)], ...], BeforeValidator(as_tuple)
-]
+Names = Several[Name]
+Texts = Several[Text]
+PublicRows = Several[Several[str]]
 RowCount = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 
 
@@ -308,7 +311,7 @@ def _kind_of_keys(value: object) -> str:
 
 
 Keys = Annotated[
-    Annotated[Annotated[tuple[Key, ...], BeforeValidator(as_tuple)], Tag("list")]
+    Annotated[Several[Key], Tag("list")]
     | Annotated[KeyRangePart, Tag("range")]
     | Annotated[KeyFilePart, Tag("file")],
     Discriminator(_kind_of_keys),
@@ -511,7 +514,7 @@ class TablePart(Strict):
     rows: int = Field(
         1, ge=1, le=MOST_ROWS, description=f"rows per unit in this table, 1 to {MOST_ROWS}"
     )
-    join: Annotated[tuple[Text, ...], BeforeValidator(as_tuple)] = Field(
+    join: Several[Text] = Field(
         (), description="columns that are joined to the rows of the plan's table by the unit's id"
     )
     duplicates: Duplicates | None = Field(
@@ -720,9 +723,7 @@ class PlanDocument(Strict):
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )
-    query: Annotated[tuple[QueryPart, ...], BeforeValidator(as_tuple)] = Field(
-        description="one or more [[query]] sections", min_length=1
-    )
+    query: Several[QueryPart] = Field(description="one or more [[query]] sections", min_length=1)
 
     @property
     def unknown_number(self) -> Literal["drop", 0]:

@@ -91,12 +91,7 @@ class Payer:
             )
 
     def check(self, charge: Fraction | int, delta: Fraction | int = 0) -> Account:
-        """Return the account if the ledger would grant this charge now; write nothing.
-
-        Raises:
-            LedgerError: the dataset is not registered, or for another unit of privacy.
-            BudgetRefused: the charge or the delta is more than what is left.
-        """
+        """Return the account if it would be granted this charge now; see `Ledger.check`."""
         return self.ledger.check(
             self.dataset,
             protects=self.protects,
@@ -118,12 +113,7 @@ class Payer:
         plan: str,
         again: bool = False,
     ) -> Entry:
-        """Reserve a charge, durably; see `Ledger.reserve`.
-
-        Raises:
-            LedgerError, BudgetRefused: as `check` does, or an earlier call of this key did not
-                finish. Nothing is charged.
-        """
+        """Reserve a charge, durably; see `Ledger.reserve`."""
         return self.ledger.reserve(
             self.dataset,
             key=key,
