@@ -23,6 +23,7 @@ from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile,
 from neyman.publishing.plan.row_expression import (
     NUMBER_LIMIT,
     ColumnType,
+    ColumnTypes,
     ExpressionError,
     Node,
     condition,
@@ -351,9 +352,7 @@ def _waits(part: DerivePart | LookupPart, names: Collection[str]) -> bool:
     return any(not mentioned(text).isdisjoint(names) for text in texts if text is not None)
 
 
-def _of_part(
-    name: str, part: DerivePart, types: Mapping[str, ColumnType], errors: list[str]
-) -> Derived | None:
+def _of_part(name: str, part: DerivePart, types: ColumnTypes, errors: list[str]) -> Derived | None:
     misfit = _misfit(part)
     if misfit is not None:
         errors.append(misfit)
@@ -405,11 +404,7 @@ def _misfit(part: DerivePart) -> str | None:
 
 
 def _of_expression(
-    name: str,
-    text: str,
-    ends: tuple[int, int] | None,
-    types: Mapping[str, ColumnType],
-    errors: list[str],
+    name: str, text: str, ends: tuple[int, int] | None, types: ColumnTypes, errors: list[str]
 ) -> Derived:
     value = read(text, types)
     if value.op == "none":
@@ -428,11 +423,7 @@ def _of_expression(
 
 
 def _of_cut(
-    name: str,
-    part: DerivePart,
-    unknown: str | None,
-    types: Mapping[str, ColumnType],
-    errors: list[str],
+    name: str, part: DerivePart, unknown: str | None, types: ColumnTypes, errors: list[str]
 ) -> Derived | None:
     text = part.cut or ""
     value = read(text, types)
@@ -460,9 +451,7 @@ def _of_cut(
     return Derived(name, "cut", text, value, edges=tuple(numbers), labels=labels, unknown=unknown)
 
 
-def _of_lookup(
-    name: str, part: LookupPart, types: Mapping[str, ColumnType], folder: Path | None
-) -> Derived:
+def _of_lookup(name: str, part: LookupPart, types: ColumnTypes, folder: Path | None) -> Derived:
     value = read(part.column, types)
     if value.type != "text":
         raise ExpressionError(f"{show(part.column)} is no text; declare the column's type as text")

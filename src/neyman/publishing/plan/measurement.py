@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import isqrt
+from typing import TypeAlias
 
 from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES
 from neyman.mechanisms.additive import DiscreteGaussian, Gaussian
@@ -106,6 +107,10 @@ class Entry:
         return noise + NonPrivate(self.failure, self.relation)
 
 
+Calibrated: TypeAlias = Sequence[tuple[Entry, Fraction]]
+"""Tables of integers, each with the sigma squared of its noise."""
+
+
 def rate_of(sigma_squared: Fraction) -> Fraction:
     """1/sigma, rounded down to fifteen digits: less than the budget is spent, never more."""
     inverse = 1 / sigma_squared
@@ -140,7 +145,7 @@ def listed(entries: Iterable[Entry]) -> bool:
     return math.prod(max(1, len(entry.shifts)) for entry in entries) <= MOST_ALTERNATIVES
 
 
-def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
+def together(parts: Calibrated) -> Mechanism:
     """The release of several tables, each with its sigma squared."""
     curves = listed(entry for entry, _ in parts)
     total = Mechanism.nothing()

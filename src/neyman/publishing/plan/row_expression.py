@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 Type = Literal["number", "text", "boolean", "date"]
 """What an expression's value is."""
@@ -75,6 +75,9 @@ class ColumnType:
     is_timed: bool = False
 
 
+ColumnTypes: TypeAlias = Mapping[str, ColumnType]
+
+
 @dataclass(frozen=True)
 class Node:
     """One step of an expression.
@@ -103,7 +106,7 @@ class Node:
     weight: int = 1
 
 
-def read(text: str, types: Mapping[str, ColumnType]) -> Node:
+def read(text: str, types: ColumnTypes) -> Node:
     """Parse an expression and give it a type; an `ExpressionError` says what is refused."""
     if len(text) > MOST_TEXT:
         raise ExpressionError(f"has {len(text)} characters; the most is {MOST_TEXT}")
@@ -147,7 +150,7 @@ def _line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ").strip()
 
 
-def condition(text: str, types: Mapping[str, ColumnType]) -> Node:
+def condition(text: str, types: ColumnTypes) -> Node:
     """Parse an expression whose value is true or false."""
     node = read(text, types)
     if node.type != "boolean":
@@ -215,7 +218,7 @@ _VALID = (
 class _Reader:
     """Types the forms of Python's syntax tree that the language has."""
 
-    def __init__(self, text: str, types: Mapping[str, ColumnType]) -> None:
+    def __init__(self, text: str, types: ColumnTypes) -> None:
         self.text, self.types = text, types
 
     def refuse(self, tree: ast.AST, reason: str) -> ExpressionError:

@@ -23,7 +23,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
 from neyman.numerics.operations import MOST_BATCHES, question_meter
 from neyman.numerics.roots import bisect
-from neyman.publishing.plan.measurement import Entry, listed
+from neyman.publishing.plan.measurement import Calibrated, Entry, listed
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.scenarios import concerning, moved, usual
 from neyman.publishing.release import receipt_format as parts
@@ -41,11 +41,7 @@ _CURVE = 60
 
 
 def draft(
-    plan: Plan,
-    calibrated: Sequence[tuple[Entry, Fraction]],
-    currency: str,
-    *,
-    throwaway: bool = False,
+    plan: Plan, calibrated: Calibrated, currency: str, *, throwaway: bool = False
 ) -> parts.Receipt:
     """All of a receipt but its tables and its entry in the ledger: what follows from the plan."""
     mechanism = plan.mechanism()
@@ -235,9 +231,7 @@ def _meets_zcdp(budget: PlanBudget, rho: Fraction) -> bool:
     return budget.claimed_by(zcdp(Fraction(float(rho))))
 
 
-def mechanism_list(
-    plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]
-) -> tuple[parts.MechanismPart, ...]:
+def mechanism_list(plan: Plan, calibrated: Calibrated) -> tuple[parts.MechanismPart, ...]:
     """Each entry of the plan with its exact noise, as the receipt and the ledger keep it."""
     curves = listed(entry for entry, _ in calibrated)
     return tuple(_listed(plan, entry, sigma_squared, curves) for entry, sigma_squared in calibrated)

@@ -53,7 +53,7 @@ from neyman.publishing.engines.source import (
     untyped_columns,
 )
 from neyman.publishing.plan.document import PLAIN_SOURCE, PlanError, SourcePart, suggest
-from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.measurement import Calibrated
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.accuracy import LEAST_NOISE
 from neyman.publishing.release.add_noise import Exact, write_tables
@@ -397,7 +397,7 @@ def _bound_of_several(plan: Plan, name: str, data: object) -> object:
     )
 
 
-def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
+def _checked_tables(plan: Plan, calibrated: Calibrated) -> tuple[Form, ...]:
     """The forms of a plan's tables, each of which is known to be one that can be made."""
     for entry, sigma_squared in calibrated:
         if entry.public is None and entry.measure != "rank" and sigma_squared < LEAST_NOISE:
