@@ -1,13 +1,12 @@
 """CSV files, where each line is a record whatever the other lines are.
 
 The fast readers guess a dialect from the content, stop at an ill-formed row, or let one stray quote
-swallow the rows after it: one person's record would decide whether there is a release, or what
-happens to others. Here a line is read by itself, so that a line more or less changes one row. The
-price is that a value cannot have a line break in it.
+swallow the rows after it: one person's record would decide what happens to others. Here a line is
+read by itself, so that a line more or less changes one row, and a value cannot have a line break.
 
-A gzip file can be damaged anywhere, and only its end proves that it is whole. So it is decompressed
-to its end before the charge, where nothing but its header is looked at. Any rows at all make a
-whole gzip file, so the content cannot decide whether it is refused.
+Only the end of a gzip file proves that it is whole. So it is decompressed to its end before the
+charge, where nothing but its header is looked at. Any rows at all make a whole gzip file, so the
+content cannot decide whether it is refused.
 """
 
 from __future__ import annotations

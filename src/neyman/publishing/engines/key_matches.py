@@ -160,12 +160,8 @@ class TextMatch(Private):
     suggested: int
 
 
-def key_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
+def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
     """Match the rows against places and keys; list the ``most`` frequent others."""
-    return tuple(_key_matches(plan, table, most))
-
-
-def _key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
     coding = Coding(_strict(plan), tuple(table.columns))
     hierarchy = plan.hierarchy
     if hierarchy is not None and any(query.at for query in plan.queries):

@@ -2,16 +2,12 @@
 
 Each step has one answer on DuckDB, on Spark, and in plain Python:
 
-- Numbers are whole numbers of 64 bits within +-2^53, so nothing overflows. A column's number is
-  read as a sum reads it: rounded down to its decimals, and brought into +-10^15 of its last digit.
-- A quotient is of a number that is exactly divisible, so its double is exact.
-- Text is compared as bytes, in UTF-8.
-- A date is the whole number year * 10000 + month * 100 + day: from a date of the years 1 to 9999,
-  from a timestamp (see `local_times`), or from a text ``2024-12-31`` that is a day, which may have
-  a time of day after it: ``T23:59``, with seconds, a fraction, and an offset from UTC or without
-  them. The day and the hour are those that the text has.
-- A row that a lookup does not list stays, because the join keeps every row. A lookup's texts are
-  distinct, so no row comes twice.
+- Numbers are whole numbers of 64 bits within +-2^53 (see `row_expression`), and a quotient is of a
+  number that is exactly divisible, so its double is exact. Text is compared as bytes, in UTF-8.
+- A date is the whole number year * 10000 + month * 100 + day, from a date, a timestamp (see
+  `local_times`), or a text ``2024-12-31``, which may have a time of day after it. The day and the
+  hour are those that the text has.
+- A row that a lookup does not list stays, and a lookup's texts are distinct, so no row comes twice.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false

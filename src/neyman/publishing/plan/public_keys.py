@@ -68,16 +68,12 @@ def key_lists(plan: Plan) -> tuple[KeyList, ...]:
     return tuple(lists)
 
 
-def key_warnings(plan: Plan) -> tuple[str, ...]:
-    """Return a sentence for each level or column whose public keys look like private records.
+def key_warnings(plan: Plan) -> Iterator[str]:
+    """Give a sentence for each level or column whose public keys look like private records.
 
     A level looks so if it has nearly as many places as the table has rows by the plan
     (``most_rows``, or a ``public`` total), or if it is named like an identifier of a person.
     """
-    return tuple(_warnings(plan))
-
-
-def _warnings(plan: Plan) -> Iterator[str]:
     rows = _declared_rows(plan)
     for what, name, number in _counted(plan):
         if _IDENTIFIER.fullmatch(re.sub(r"[\W\d_]", "", name.casefold())):

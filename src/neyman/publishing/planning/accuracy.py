@@ -1,9 +1,8 @@
 """How far off a release's tables will be: known before any data, from the plan alone.
 
-A count or a sum is the true number plus noise of a known law, so its standard error and its 90%
-interval are the same in every cell, whatever is in it. A mean, a variance and a quantile divide by
-a number of rows: their error is a function of it, at most, to first order in the noise over that
-number:
+A count or a sum has the standard error and the 90% interval of its noise in every cell. A mean, a
+variance and a quantile divide by a number of rows: their error is a function of it, at most, to
+first order in the noise over that number:
 
 - mean of values within h of the middle of the clip: sqrt(S^2 + h^2 N^2) / rows, S and N the
   standard errors of the sum of their distances from it, with signs, and of the count;
@@ -11,12 +10,8 @@ number:
 - standard deviation: the root of the variance's, which is what it is at most;
 - ratio of sums: sqrt(S^2 + r^2 T^2) / b, S and T the standard errors of both sums, b the sum below
   if its values average the middle of their clip, r the largest ratio then;
-- quantile that is drawn by inverse sensitivity: by rank, see
-  `neyman.publishing.tables.estimates.rank_error`;
-- quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of
-  what decides on which side of bin j it lies (`neyman.publishing.tables.estimates.quantiles`).
-
-The other way round, the noise that has a wanted error gives the least rho that allows it.
+- quantile that is drawn by inverse sensitivity: by rank, see `rank_error`;
+- quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows (see `quantiles`).
 """
 
 from __future__ import annotations

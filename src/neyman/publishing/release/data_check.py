@@ -164,7 +164,7 @@ def check_data(
                     plan.hash,
                     own.table,
                     *read[own.table],
-                    key_matches.key_matches(own, filtered, most),
+                    tuple(key_matches.key_matches(own, filtered, most)),
                     key_matches.number_matches(own, filtered, most),
                     drop_counts.unit_rows(own, filtered),
                     drop_counts.query_rows(own, filtered),

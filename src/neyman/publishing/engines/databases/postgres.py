@@ -1,17 +1,13 @@
 """A table of a PostgreSQL server, counted on the server in one read-only transaction.
 
-All that a run asks is asked in one transaction, ``REPEATABLE READ READ ONLY``: each query sees the
-same rows, nothing is written, and no type can change before the last query. Public keys are
-literals of a query, and the secret key is a setting of the transaction. So the role needs the right
-to read the table, and no other.
+Each query of a ``REPEATABLE READ READ ONLY`` transaction sees the same rows, and no type can change
+before the last query. Public keys are literals of a query, and the secret key is a setting of the
+transaction. So the role needs the right to read the table, and no other.
 
-Only what the types say can raise here. The columns are read in plain types: text of every kind as
-``text`` that compares by its bytes, ``numeric`` without a scale as one with 21 decimals, and dates
-and timestamps outside the years 1 to 9999, and NaN of a ``numeric``, as missing.
-
-Casts, functions, and operators come from ``pg_catalog`` alone: the search path has no other schema,
-and a column has one of the built-in types that this module lists by number. An owner of any other
-type can give it casts that run their code with the rights of the reader.
+Only what the types say can raise here. Dates and timestamps outside the years 1 to 9999, and NaN of
+a ``numeric``, are missing. Casts, functions, and operators come from ``pg_catalog`` alone, and
+columns have built-in types, listed by number: the owner of another type can give it casts that run
+their code with the rights of the reader.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
