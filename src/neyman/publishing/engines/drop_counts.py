@@ -16,16 +16,7 @@ from typing import Any
 
 import ibis
 
-from neyman.publishing.engines.aggregate import (
-    bounded_rows,
-    chosen_rows,
-    coded_rows,
-    known_rows,
-    listed,
-    needed_columns,
-    selected,
-    with_numbers,
-)
+from neyman.publishing.engines import aggregate
 from neyman.publishing.engines.backends import (
     backend_of,
     fetched,
@@ -219,7 +210,7 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
     count = _of_units if plan.unit.id is not None else _of_rows
     counts: dict[str, Counter[str]] = {}
     for queries in parts:
-        rows = selected(plan, table, queries[0].where)
+        rows = aggregate.selected(plan, table, queries[0].where)
         for query, step, number in count(coding, rows, queries, key):
             counts.setdefault(query, Counter())[step] += number
     return tuple(
@@ -251,7 +242,7 @@ def _of_rows(
     """Where each row is a unit: no bound drops a row."""
     every = row_count(table)
     for query in queries:
-        rows: Any = coding.read(table, needed_columns(coding, query), unit=False)
+        rows: Any = coding.read(table, aggregate.needed_columns(coding, query), unit=False)
         for step in ("taken", "named", "read"):
             yield query.name, step, every
         yield query.name, "known", _with_keys(coding, table, rows, query)
@@ -266,7 +257,7 @@ def _with_keys(coding: Coding, table: ibis.Table, rows: ibis.Table, query: Query
         return row_count(rows)
     wanted = [*_key_axes(coding, query), *coding.discovered(query)]
     groups = rows.group_by(*names_of(sources)).aggregate(rows=rows.count())
-    with listed(coding, table, wanted) as keys:
+    with aggregate.listed(coding, table, wanted) as keys:
         return row_sum(_known(coding, coding.looked_up(groups, wanted, keys), query))
 
 
@@ -275,19 +266,21 @@ def _numbered(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
         return rows
     axes = coding.axes(query, coding.lowest(query))
     bins = [axis for axis in axes if axis.kind is Kind.BIN]
-    return with_numbers(coding, known_rows(rows, bins), query)
+    return aggregate.with_numbers(coding, aggregate.known_rows(rows, bins), query)
 
 
 def _of_units(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
     """Where units are named: as `aggregate_cells` and `discover` bound their rows."""
-    wanted = dict.fromkeys(one for query in queries for one in needed_columns(coding, query))
+    wanted = dict.fromkeys(
+        one for query in queries for one in aggregate.needed_columns(coding, query)
+    )
     # Buckets leave rows without an id out.
     first = {"taken": row_count(table), "named": row_count(coding.read(table, (), unit=True))}
     for query in queries:
         yield from ((query.name, step, number) for step, number in first.items())
-    with coded_rows(coding, table, wanted, key) as (buckets, secret):
+    with aggregate.coded_rows(coding, table, wanted, key) as (buckets, secret):
         for bounded in buckets:
             with held(bounded) as counted:
                 read = row_count(counted)
@@ -306,9 +299,9 @@ def _left(
     yield "known", _known(coding, rows, query)
     for step, bounds in zip(_BOUNDED, (unbounded, grouped, query), strict=True):
         if query.delta is not None:
-            yield step, chosen_rows(coding, rows, bounds, secret)
+            yield step, aggregate.chosen_rows(coding, rows, bounds, secret)
         else:
-            yield step, bounded_rows(coding, rows, bounds, secret)
+            yield step, aggregate.bounded_rows(coding, rows, bounds, secret)
 
 
 def _key_axes(coding: Coding, query: Query) -> list[CodeColumn]:
@@ -317,4 +310,4 @@ def _key_axes(coding: Coding, query: Query) -> list[CodeColumn]:
 
 
 def _known(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
-    return known_rows(rows, _key_axes(coding, query), coding.discovered(query))
+    return aggregate.known_rows(rows, _key_axes(coding, query), coding.discovered(query))

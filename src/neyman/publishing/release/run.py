@@ -36,12 +36,7 @@ from neyman.publishing.engines.databases.table import (
     LostConnection,
     on_one_connection,
 )
-from neyman.publishing.engines.joins.joined_tables import (
-    check_tables,
-    columns_of,
-    named_errors,
-    prepared_tables,
-)
+from neyman.publishing.engines.joins import joined_tables
 from neyman.publishing.engines.source import (
     as_source,
     check_engine,
@@ -56,15 +51,9 @@ from neyman.publishing.plan.document import PLAIN_SOURCE, PlanError, SourcePart,
 from neyman.publishing.plan.measurement import Calibrated
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.accuracy import LEAST_NOISE
+from neyman.publishing.release import clip_tables
 from neyman.publishing.release.add_noise import Exact, write_tables
 from neyman.publishing.release.charged_call import ChargedCall, Payer
-from neyman.publishing.release.clip_tables import (
-    chosen_clips,
-    clip_parts,
-    extreme_forms,
-    forms_with,
-    searches,
-)
 from neyman.publishing.release.folder import (
     Contents,
     OutputError,
@@ -127,8 +116,8 @@ class FirstRun:
         tell("finding the least noise", 0.05)
         calibrated = plan.calibrated()
         tables = _checked_tables(plan, calibrated)
-        smallest = [pair for form in extreme_forms(tables) for pair in form.entries]
-        if searches(tables):
+        smallest = [pair for form in clip_tables.extreme_forms(tables) for pair in form.entries]
+        if clip_tables.searches(tables):
             _checked_tables(tables[0].plan, smallest)
         tell("computing the guarantee", 0.3)
         receipt = draft(plan, calibrated, payer.currency, throwaway=payer.ledger.throwaway)
@@ -175,12 +164,12 @@ class FirstRun:
         files: list[TablePart] = []
         histograms = [form for form in tables if form.query.searched]
         opened = self.source.open_tables(self.plan, form)
-        with prepared_tables(self.plan, opened) as prepared:
+        with joined_tables.prepared_tables(self.plan, opened) as prepared:
             first = _counted(prepared, histograms, lambda part: None)
             if histograms:
                 files += write_tables(stage, histograms, first, lambda part: None)
-            clips = chosen_clips(tables, stage.folder)
-            others = [f for f in forms_with(tables, clips) if not f.query.searched]
+            clips = clip_tables.chosen_clips(tables, stage.folder)
+            others = [f for f in clip_tables.forms_with(tables, clips) if not f.query.searched]
             exact = _counted(prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part))
         for table in opened.values():
             close_table(table)
@@ -191,7 +180,7 @@ class FirstRun:
         )
         update: dict[str, Any] = {"ledger": ledger}
         if clips:
-            update["clips"] = clip_parts(tables, clips)
+            update["clips"] = clip_tables.clip_parts(tables, clips)
         if self.plan.consistency is not None:
             tell("making the tables add up", 0.88)
             consistent = from_published(self.plan, tables, stage.folder)
@@ -305,7 +294,7 @@ class Source:
         names = (plan.table, *(table.name for table in plan.tables))
         known: dict[str, Any] = {}
         for name in names:
-            with named_errors(plan, name):
+            with joined_tables.named_errors(plan, name):
                 known[name] = as_source(_bound_of_several(plan, name, data))
         on_one_connection(known.values())
         csv = {name: bool(csv_files(source)) for name, source in known.items()}
@@ -340,10 +329,10 @@ class Source:
         names: dict[str, list[str]] = {}
         folders: dict[str, frozenset[str]] = {}
         for name, source in sources.items():
-            with named_errors(plan, name):
+            with joined_tables.named_errors(plan, name):
                 names[name] = column_names(source.data, source.csv)
                 folders[name] = folder_columns(source.data)
-        return columns_of(plan, names, folders)
+        return joined_tables.columns_of(plan, names, folders)
 
     def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
         """The forms alone, once the tables of a plan are known to follow from them."""
@@ -353,10 +342,12 @@ class Source:
         untyped = {
             name: untyped_columns(source.data, source.csv) for name, source in sources.items()
         }
-        check_tables(plan, forms, {name: source.data for name, source in sources.items()}, untyped)
-        with prepared_tables(plan, forms) as prepared:
+        joined_tables.check_tables(
+            plan, forms, {name: source.data for name, source in sources.items()}, untyped
+        )
+        with joined_tables.prepared_tables(plan, forms) as prepared:
             for own, rows in prepared:
-                with named_errors(plan, own.table):
+                with joined_tables.named_errors(plan, own.table):
                     rehearse(own, rows)
         return forms
 
@@ -364,7 +355,9 @@ class Source:
         self, plan: Plan, forms: Mapping[str, ibis.Table], *, more: Sequence[str] = ()
     ) -> dict[str, ibis.Table]:
         """Open the tables with the columns that the plan reads, its own one also with ``more``."""
-        columns = columns_of(plan, {name: form.columns for name, form in forms.items()})
+        columns = joined_tables.columns_of(
+            plan, {name: form.columns for name, form in forms.items()}
+        )
         columns[plan.table] = tuple(dict.fromkeys((*columns[plan.table], *more)))
         return self._opened(columns, plan, rows=True)
 
@@ -373,7 +366,7 @@ class Source:
     ) -> dict[str, ibis.Table]:
         tables: dict[str, ibis.Table] = {}
         for name, source in {plan.table: self, **self.others}.items():
-            with named_errors(plan, name):
+            with joined_tables.named_errors(plan, name):
                 tables[name] = source.open(columns[name], rows=rows)
         return tables
 

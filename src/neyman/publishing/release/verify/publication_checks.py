@@ -30,13 +30,7 @@ from neyman.publishing.release.receipt import versions
 from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE
 from neyman.publishing.release.table_files import CHUNK, csv_form, formula_free
-from neyman.publishing.release.verify.size_limits import (
-    MemoryLimit,
-    codes,
-    same_texts,
-    texts_size,
-    with_texts,
-)
+from neyman.publishing.release.verify import size_limits
 from neyman.publishing.tables.forms import Form, as_published, integers
 from neyman.publishing.tables.key_selection import threshold
 from neyman.storage.reading import open_file, read_file
@@ -117,7 +111,7 @@ def _listed(case: Case, path: str) -> Path:
 def _check_alike(table: pa.Table, own: pa.Table) -> None:
     """Some rows of a table that adds up; machines may differ in the last digits of a double."""
     for name in table.column_names[: -len(_MEASURED)]:
-        if not same_texts(table.column(name), own.column(name)):
+        if not size_limits.same_texts(table.column(name), own.column(name)):
             raise Differs(f"the keys in column {name!r} are not the public ones, in order")
     for name in _MEASURED:
         here, ours = (np.asarray(t.column(name).to_numpy(), dtype=float) for t in (table, own))
@@ -129,7 +123,7 @@ def _check_alike(table: pa.Table, own: pa.Table) -> None:
             raise Differs(f"column {name!r} is not what the noisy tables come to")
 
 
-def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) -> None:
+def _check_values(form: Form, start: int, table: pa.Table, memory: size_limits.MemoryLimit) -> None:
     """Some rows of a file, held against what follows from the public keys and their own values.
 
     Where the value is the noisy integer itself, all else of the row follows from it.
@@ -146,7 +140,7 @@ def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) 
     else:
         own = form.build({entry.measure: noisy for entry, _ in form.entries}, first)
     for name in names:
-        if not same_texts(table.column(name), own.column(name)):
+        if not size_limits.same_texts(table.column(name), own.column(name)):
             raise Differs(f"the keys in column {name!r} are not the public ones, in order")
     if ratio:
         numbers = [np.asarray(column.to_numpy(), dtype=float) for column in table.columns[-4:]]
@@ -172,7 +166,7 @@ def _check_possible(form: Form, columns: Sequence[NDArray[np.float64]]) -> None:
         raise Differs(f"a {what}, its error or its interval is impossible")
 
 
-def _check_discovered(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
+def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLimit) -> None:
     """Whether keys that were found could be, and are in the order that tells nothing."""
     plan, query = form.plan, form.query
     names = plan.key_columns(query, form.level)
@@ -210,7 +204,7 @@ def _ranked(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     """The rank of each row's key in the order of bytes, and the distinct keys in this order."""
     if column.null_count:
         raise Differs("a key is missing")
-    numbers, keys = codes(
+    numbers, keys = size_limits.codes(
         column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     )
     used, numbers = np.unique(np.asarray(numbers, dtype=np.int64), return_inverse=True)
@@ -220,15 +214,17 @@ def _ranked(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     return np.array([ranks[text] for text in texts], dtype=np.int64)[numbers], order
 
 
-def _same_as_parquet(path: Path, file: pyarrow.parquet.ParquetFile, memory: MemoryLimit) -> str:
+def _same_as_parquet(
+    path: Path, file: pyarrow.parquet.ParquetFile, memory: size_limits.MemoryLimit
+) -> str:
     """What was found, if a CSV file says what the Parquet file says."""
     size = path.stat().st_size
     memory.check("the file", size * _PER_BYTE)
     table = file.read(use_threads=False)
     # In CSV each text is written out, so that it cannot be shorter than they are together.
-    if texts_size(table) > size:
+    if size_limits.texts_size(table) > size:
         raise Differs("it does not say what the Parquet file says")
-    written, content = with_texts(table), read_file(path, size)
+    written, content = size_limits.with_texts(table), read_file(path, size)
     # Releases of earlier versions have control characters as they are.
     shown = (csv_form(written, safe) for safe in (None, formula_free))
     if not any(_csv(content, one.schema).equals(one.combine_chunks()) for one in shown):
