@@ -26,8 +26,7 @@ from neyman.publishing.tables.estimates import Estimate
 from neyman.publishing.tables.forms import Form, integers
 from neyman.storage.reading import open_file
 
-FOLDER = "tables/consistent"
-"""Where they lie in a release's folder."""
+FOLDER = "tables/consistent"  # where they lie in a release's folder
 
 
 @dataclass(frozen=True, eq=False)

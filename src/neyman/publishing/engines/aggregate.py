@@ -45,9 +45,7 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import ALL, Query, center, measures_of, middle
 
 Key = tuple[str, str, str]
-KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]
-"""Keys, and by measure a number for each."""
-
+KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]  # keys, and by measure a number for each
 _SMALL = 3 * 10**9  # whose square fits in 64 bits
 _PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of the names of sums
 

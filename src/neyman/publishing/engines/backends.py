@@ -29,9 +29,7 @@ Answer = TypeVar("Answer")
 Value: TypeAlias = Any
 """A column or literal of a query. Its class follows from the data's types, so that pyright does not
 know its methods."""
-Connection: TypeAlias = Any
-"""A connection of Ibis, which has no types."""
-
+Connection: TypeAlias = Any  # a connection of Ibis, which has no types
 _BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
 _ASCII_HEX = r"^([0-7][0-9A-F])*\z"
 _TAIL = "[89AB][0-9A-F]"
@@ -56,8 +54,7 @@ def _sql(name: str, given: Sequence[object], result: object) -> Callable[..., Va
     return ibis.udf.scalar.builtin(name=name, signature=(tuple(given), result))(own)
 
 
-hexadecimal = _sql("hex", [dt.binary], dt.string)
-"""Bytes in upper-case hexadecimal digits."""
+hexadecimal = _sql("hex", [dt.binary], dt.string)  # bytes in upper-case hexadecimal digits
 _encode = _sql("encode", [dt.string], dt.binary)  # DuckDB
 _decode = _sql("decode", [dt.binary], dt.string)  # DuckDB: an error for what is not UTF-8
 _is_utf8 = _sql("is_valid_utf8", [dt.string], dt.boolean)  # Spark

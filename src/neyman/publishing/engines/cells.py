@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SATURATED = 2**62
-"""What a cell is kept within: moving it there cannot raise what one row changes."""
+SATURATED = 2**62  # what a cell is kept within: moving it there cannot raise what one row changes
 
 
 @dataclass(frozen=True, eq=False)

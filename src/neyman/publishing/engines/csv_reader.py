@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
 _CHUNK = 1 << 24
-LONGEST = 1 << 20
-"""The most bytes of a line that is read."""
+LONGEST = 1 << 20  # the most bytes of a line that is read
 _GZIP = b"\x1f\x8b"
 # pyright does not see the functions that Arrow makes on import.
 _compute: Any = pc

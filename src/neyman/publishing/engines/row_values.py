@@ -44,8 +44,7 @@ from neyman.publishing.plan.document import SourcePart
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, DATE, TEXT_CHANGES, ColumnType, Node
 
-_FEW = 16
-"""The most texts of a map that are compared one by one; more are looked up by a join."""
+_FEW = 16  # the most texts of a map that are compared one by one; more are looked up by a join
 
 _SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 """Types of numbers that are within `COLUMN_LIMIT`."""

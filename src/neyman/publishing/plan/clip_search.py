@@ -15,9 +15,7 @@ from fractions import Fraction
 ROWS_TABLE = "unit-rows"
 """The name of the histogram of the number of rows of a unit, and of the bound that follows."""
 
-MOST_EXPONENT = 40
-"""The largest candidate is at most two to this."""
-
+MOST_EXPONENT = 40  # the largest candidate is at most two to this
 _SLACK = 4  # squared: a tail of noise alone is within two standard errors of it
 
 

@@ -10,8 +10,7 @@ from neyman.accounting.semantics.digits import exact_text
 from neyman.numerics import check
 from neyman.publishing.plan.hierarchy import KeyFile
 
-Section: TypeAlias = dict[str, object]
-"""A section of a canonical plan: JSON types by field."""
+Section: TypeAlias = dict[str, object]  # a section of a canonical plan: JSON types by field
 
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""

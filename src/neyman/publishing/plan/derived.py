@@ -36,11 +36,8 @@ from neyman.publishing.plan.row_expression import (
 Reading = Literal["number", "boolean", "date", "day"]
 """What a text is read as: "day" for the text of a date, which keys are compared with."""
 
-ISO_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-"""The text of a date as keys have it, as a pattern."""
-
-MOST_LISTED = 1000
-"""The most values of a whole number that are public keys without being listed."""
+ISO_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"  # the text of a date as keys have it, as a pattern
+MOST_LISTED = 1000  # the most values of a whole number that are public keys without being listed
 
 _RULES = ("expression", "cut", "map", "case")
 
@@ -215,8 +212,7 @@ class Rows:
         return dict(self.filters)[text]
 
 
-NO_ROWS = Rows()
-"""A plan without derived columns and filters."""
+NO_ROWS = Rows()  # a plan without derived columns and filters
 
 
 def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str]) -> Rows:

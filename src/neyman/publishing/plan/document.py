@@ -44,20 +44,14 @@ from neyman.publishing.plan.shifts import MOST_ROWS
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-MOST_SEARCHED_ROWS = 512
-"""The largest candidate for the rows of a unit."""
-
-MOST_DECIMALS = 9
-"""The most decimals of a fixed-point column."""
+MOST_SEARCHED_ROWS = 512  # the largest candidate for the rows of a unit
+MOST_DECIMALS = 9  # the most decimals of a fixed-point column
 
 MOST_LINE = 100
 """The most characters of a publisher and of a unit of measurement, which a report prints."""
 
-MOST_TABLE = 2**40
-"""The most rows that a table may be declared to have."""
-
-MOST_WEIGHT = 10**60
-"""The most that a table's error may count, and one over the least."""
+MOST_TABLE = 2**40  # the most rows that a table may be declared to have
+MOST_WEIGHT = 10**60  # the most that a table's error may count, and one over the least
 
 
 class PlanError(ValueError):

@@ -16,8 +16,7 @@ import numpy as np
 
 from neyman.storage.reading import open_file
 
-MOST_BYTES = 2**28
-"""The most bytes of a key file."""
+MOST_BYTES = 2**28  # the most bytes of a key file
 
 _RIGHT = "give a CSV file in UTF-8, its path relative to the plan"
 _INTEGER = re.compile(r"-?[0-9]{1,40}", re.ASCII)

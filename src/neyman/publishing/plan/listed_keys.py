@@ -15,8 +15,7 @@ from pathlib import Path
 from neyman.publishing.plan.hierarchy import HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.row_expression import PERIODS
 
-MOST_RANGE = 1_000_000
-"""The most keys of a range."""
+MOST_RANGE = 1_000_000  # the most keys of a range
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 

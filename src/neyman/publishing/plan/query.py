@@ -40,8 +40,7 @@ NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
 Duplicates = Literal["drop", "least"]
 """Which row a unit with several rows has, in a table that is joined: none, or the least."""
 
-ALL = "all"
-"""The level name of a table over everything."""
+ALL = "all"  # the level name of a table over everything
 
 
 @dataclass(frozen=True, kw_only=True)

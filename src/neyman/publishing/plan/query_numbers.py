@@ -15,23 +15,15 @@ from neyman.publishing.plan.document import PlanDocument, QueryPart, show, sugge
 from neyman.publishing.plan.measurement import fitting_delta
 from neyman.publishing.plan.query import MEASURES, Mean, Query, Sum, range_in
 
-ROWS = 2**31
-"""The most rows that a table has, where a plan does not declare it."""
-
-MOST_SUM = 2**62 - 1
-"""What a cell can hold before noise."""
-
-MOST_MOVE = 10**12
-"""The most that one unit may move a cell: what discrete noise is described for."""
+ROWS = 2**31  # the most rows that a table has, where a plan does not declare it
+MOST_SUM = 2**62 - 1  # what a cell can hold before noise
+MOST_MOVE = 10**12  # the most that one unit may move a cell: what discrete noise is described for
 
 MOST_VALUE = 2**53
 """The largest absolute value of a clip or an edge, scaled: doubles are whole up to there."""
 
-LEAST_DELTA = Fraction(1, 10**300)
-"""The least chance for which thresholds are errors."""
-
-SEARCHES = ("discover", "discover-signed")
-"""Clips that follow from a noisy histogram."""
+LEAST_DELTA = Fraction(1, 10**300)  # the least chance for which thresholds are errors
+SEARCHES = ("discover", "discover-signed")  # clips that follow from a noisy histogram
 
 _INVERSE_SENSITIVITY = "inverse-sensitivity"
 _FIELDS = ("column", "clip", "over", "clip_over", "edges", "quantiles", "method")

@@ -16,11 +16,8 @@ from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.query import ALL, Histogram, Query, UnitRows
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
 
-MOST_CELLS = 100_000_000
-"""The most cells of one table."""
-
-MOST_POINTS = 2**62
-"""The most points of the grids of one table."""
+MOST_CELLS = 100_000_000  # the most cells of one table
+MOST_POINTS = 2**62  # the most points of the grids of one table
 
 _VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
 

@@ -25,20 +25,11 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, TypeAlias, cast
 
-Type = Literal["number", "text", "boolean", "date"]
-"""What an expression's value is."""
-
-COLUMN_LIMIT = 10**15
-"""The largest size of a column's number, in units of its last digit."""
-
-NUMBER_LIMIT = 2**53
-"""The largest size of any number of an expression: a double holds each exactly."""
-
-MOST_TEXT = 2000
-"""The most characters of an expression."""
-
-MOST_WEIGHT = 200
-"""The most steps of an expression, each counted as often as an engine repeats it."""
+Type = Literal["number", "text", "boolean", "date"]  # what an expression's value is
+COLUMN_LIMIT = 10**15  # the largest size of a column's number, in units of its last digit
+NUMBER_LIMIT = 2**53  # the largest size of any number of an expression: a double holds each exactly
+MOST_TEXT = 2000  # the most characters of an expression
+MOST_WEIGHT = 200  # the most steps of an expression, each counted as often as an engine repeats it
 
 _MOST_DECIMALS = 9
 _NAMES: Mapping[Type, str] = {
@@ -47,8 +38,7 @@ _NAMES: Mapping[Type, str] = {
     "boolean": "true or false",
     "date": "a date",
 }
-DATE = 10_000, 100
-"""A date is the whole number year * 10000 + month * 100 + day."""
+DATE = 10_000, 100  # a date is the whole number year * 10000 + month * 100 + day
 
 PERIODS = ("day", "month", "quarter", "year")
 """The lengths of a period, and the steps of a range of dates."""
@@ -205,8 +195,7 @@ _PARTS_OF_DATE = {
 }
 """The functions of a date: their least and largest value, and their steps."""
 
-_ORDINAL_STEPS = 60
-"""The steps of the number of a day."""
+_ORDINAL_STEPS = 60  # the steps of the number of a day
 
 _VALID = (
     "valid are columns, numbers, texts, True, False, None, ==, !=, <, <=, >, >=, in, not in, is "

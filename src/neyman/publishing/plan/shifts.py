@@ -14,8 +14,7 @@ from itertools import islice
 
 from neyman.numerics.relation import Neighboring
 
-MOST_ROWS = 1000
-"""The most rows of a unit."""
+MOST_ROWS = 1000  # the most rows of a unit
 
 MOST_VECTORS = 64
 """The most shift vectors that are listed; where there are more, only their l2 norm is given."""

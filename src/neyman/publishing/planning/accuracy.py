@@ -37,8 +37,7 @@ from neyman.publishing.plan.query import Query, center, middle
 from neyman.publishing.tables.estimates import half_width, rank_error, ratio_range, standard_error
 from neyman.publishing.tables.key_selection import threshold
 
-ROWS = (100, 1000, 10_000)
-"""The numbers of rows in a cell for which a ratio's error is given."""
+ROWS = (100, 1000, 10_000)  # the numbers of rows in a cell for which a ratio's error is given
 
 LEAST_NOISE, MOST_NOISE = Fraction(1, 10**4), Fraction(10**30)  # sigma^2 that can be drawn
 DELTA, LEVEL = 1e-6, 0.05  # at which a promise is stated

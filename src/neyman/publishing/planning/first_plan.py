@@ -20,8 +20,7 @@ from neyman.numerics.relation import Neighboring
 from neyman.publishing.engines.csv_reader import suffix_of
 from neyman.publishing.engines.source import close_table, database_at, open_table
 
-_LONGEST = 1 << 20
-"""The most bytes of a header that are read, as of any line."""
+_LONGEST = 1 << 20  # the most bytes of a header that are read, as of any line
 _DELIMITERS = (",", ";", "\t", "|")
 _NO_NAME = re.compile(r"[\W\d_]*|\d{4}-\d\d-\d\d.*|true|false|null|nan|na|n/a|none", re.I | re.S)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

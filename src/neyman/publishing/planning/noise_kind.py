@@ -15,8 +15,7 @@ from neyman.publishing.tables.estimates import standard_error
 MOST_ALTERNATIVES = 8
 """The most combinations of shift vectors for which discrete noise is calibrated to compare it."""
 
-ALIKE = 1e-3
-"""A relative difference of standard errors that is not worth a change."""
+ALIKE = 1e-3  # a relative difference of standard errors that is not worth a change
 
 
 @dataclass(frozen=True)

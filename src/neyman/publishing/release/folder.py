@@ -41,8 +41,7 @@ _PIECE = 1 << 20
 _WAIT = 30.0  # seconds
 _LEVEL = 0.05  # of the sentence that a notebook shows
 _MOST_TABLES, _MOST_ROWS = 6, 6  # in a notebook
-MOST_RECEIPT = 2**31
-"""The most bytes of a receipt."""
+MOST_RECEIPT = 2**31  # the most bytes of a receipt
 
 
 class OutputError(ValueError):

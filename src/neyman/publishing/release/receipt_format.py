@@ -29,8 +29,7 @@ from neyman.publishing.plan.query import ConsistencyMethod
 RECEIPT = "receipt.json"
 SCHEMA = "neyman-receipt/1"
 
-Number = int | float | Literal["inf", "-inf"]
-"""A number of a receipt. JSON has no infinity."""
+Number = int | float | Literal["inf", "-inf"]  # a number of a receipt. JSON has no infinity
 
 
 class Part(Strict):

@@ -89,8 +89,7 @@ class Remedy:
     )
 
 
-WAIT = 3600.0
-"""Seconds for which a run waits for another one of the same plan."""
+WAIT = 3600.0  # seconds for which a run waits for another one of the same plan
 
 
 @dataclass(frozen=True)

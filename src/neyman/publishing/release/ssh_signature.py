@@ -15,10 +15,8 @@ from pathlib import Path
 
 from neyman.publishing.release.signing import SignatureError, check_signer, public_bytes, sign_bytes
 
-SSH_SIGNATURE = "receipt.json.sshsig"
-"""The file beside the receipt."""
-NAMESPACE = "neyman-receipt"
-"""What the signature is for: ``ssh-keygen -Y verify -n`` must name it."""
+SSH_SIGNATURE = "receipt.json.sshsig"  # the file beside the receipt
+NAMESPACE = "neyman-receipt"  # what the signature is for: ``ssh-keygen -Y verify -n`` must name it
 PRINCIPAL = "custodian"
 
 _MAGIC = b"SSHSIG"

@@ -26,8 +26,7 @@ from neyman.storage.visible_text import escaped
 
 Writer = pyarrow.csv.CSVWriter | pyarrow.parquet.ParquetWriter
 
-CHUNK = 1 << 20
-"""The cells that are in memory at a time, and the rows of a row group."""
+CHUNK = 1 << 20  # the cells that are in memory at a time, and the rows of a row group
 MOST_CSV_CELLS = 1_000_000
 """The most cells of a table that is published as CSV too: a spreadsheet has 1,048,576 rows."""
 

@@ -37,8 +37,7 @@ def _second(year: int, month: int = 1) -> int:
 
 _FIRST, _LAST = _second(1), (date.max.toordinal() + 1 - _EPOCH) * _DAY - 1
 _FIRST_LISTED, _RULED = _second(1800), _second(2129)
-_CYCLE = 146_097 * _DAY
-"""400 years: the calendar and its weekdays repeat."""
+_CYCLE = 146_097 * _DAY  # 400 years: the calendar and its weekdays repeat
 _SHORT_CYCLE, _SHORT_START = 10_227 * _DAY, _second(2101)
 """28 years: the same, where no century leaves out a leap day."""
 

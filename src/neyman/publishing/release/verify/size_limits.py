@@ -22,8 +22,7 @@ import pyarrow.parquet
 from neyman.publishing.release.field_comparison import Differs
 from neyman.storage.reading import open_file
 
-MEMORY = "4GB"
-"""The default limit of what a verification may take."""
+MEMORY = "4GB"  # the default limit of what a verification may take
 
 _FORM = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?) ?(KB|KiB|MB|MiB|GB|GiB|TB|TiB)")
 _UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
