@@ -75,8 +75,7 @@ class Backend(ABC):
     ibis_name: ClassVar[str]
     sources: ClassVar[frozenset[str]]
     """The names of the engines whose rows can be copied to this one."""
-    close: ClassVar[Callable[[Connection], None]]
-    """Closes a connection if it is ours."""
+    close: ClassVar[Callable[[Connection], None]]  # closes a connection if it is ours
 
     def __init__(self, connection: Connection = None) -> None:
         self.connection = connection
@@ -116,11 +115,9 @@ class Backend(ABC):
         """Return whether the bytes of a text are UTF-8."""
         return ibis.literal(True)
 
-    strip = staticmethod(_btrim)
-    """A text without some characters at its ends."""
+    strip = staticmethod(_btrim)  # a text without some characters at its ends
 
-    date_of = staticmethod(_make_date)
-    """The date so many days after 1970-01-01."""
+    date_of = staticmethod(_make_date)  # the date so many days after 1970-01-01
 
     def change_case(self, text: Value, own: Value, replaced: Value) -> Value:
         """Return a text in another case.
@@ -194,8 +191,7 @@ class Backend(ABC):
 class OwnBackend(Backend):
     """An engine that a run can open for files and for rows in memory."""
 
-    has_master: ClassVar[bool] = False
-    """Whether it can run on a cluster."""
+    has_master: ClassVar[bool] = False  # whether it can run on a cluster
     counts_databases: ClassVar[bool] = False
     """Whether a run that names it, or no engine, counts tables of databases where they lie."""
 

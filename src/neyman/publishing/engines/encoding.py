@@ -31,18 +31,13 @@ from neyman.publishing.plan.query import ALL, Query
 class Kind(Enum):
     """What a column of coded rows holds; the value begins its name in SQL."""
 
-    PLACE = "p"
-    """The codes of places, by the depth of their level."""
-    KEY = "b"
-    """The codes of keys, by the column of the plan."""
-    BIN = "h"
-    """The codes of bins."""
-    VALUE = "s"
-    """Values to add up."""
+    PLACE = "p"  # the codes of places, by the depth of their level
+    KEY = "b"  # the codes of keys, by the column of the plan
+    BIN = "h"  # the codes of bins
+    VALUE = "s"  # values to add up
     SOURCE = "t"
     """What keys are looked up by, or keys that are not known, by the column of the data."""
-    WRITTEN = "v"
-    """The values in the data that those of `SOURCE` are of."""
+    WRITTEN = "v"  # the values in the data that those of `SOURCE` are of
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ class LostConnection(DataError):
 class DatabaseTable(ABC):
     """A table or a query on one connection, which is opened when it is first asked for."""
 
-    name = ""
-    """The table of a server with its schema, once it has been opened; empty for any other."""
+    name = ""  # the table of a server with its schema, once it has been opened; empty for any other
 
     def share(self, other: DatabaseTable) -> None:  # a file has no connection to share
         """Use the connection of another table, if it is on the same server with the same login."""
