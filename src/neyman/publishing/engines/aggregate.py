@@ -141,7 +141,8 @@ def _tables_of(
     wanted = dict.fromkeys(one for query in queries for one in needed_columns(coding, query))
     parts: dict[Key, list[Cells]] = {}
     with coded_rows(coding, table, wanted, key) as (buckets, secret):
-        uses = _uses(coding, queries)
+        uses = sum(len(query.split) for query in queries if _alone(query))
+        uses += sum(1 for _ in _shared(coding, [q for q in queries if not _alone(q)]))
         steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
         for bounded in buckets:
             with held(bounded, steps) if uses > 1 else nullcontext(bounded) as shared:
@@ -550,12 +551,6 @@ def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
     levels = query.levels if alone else (coding.lowest(query),)
     axes = dict.fromkeys(axis for level in levels for axis in coding.axes(query, level))
     return axes | coding.values(query) | dict.fromkeys(coding.discovered(query))
-
-
-def _uses(coding: Coding, queries: Sequence[Query]) -> int:
-    """How many aggregations the rows that are kept are for."""
-    alone = [len(query.split) for query in queries if _alone(query)]
-    return sum(alone) + sum(1 for _ in _shared(coding, [q for q in queries if not _alone(q)]))
 
 
 def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:

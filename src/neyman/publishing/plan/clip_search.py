@@ -61,7 +61,8 @@ def chosen_clip(
     The least candidate B whose noisy counts outside add up to at most the declared part of all, or
     are within two standard errors of it. Noise alone leads to a small candidate, never to an error.
     """
-    needed = _needed(search)
+    right = list(range(search.most + 1))  # the least exponent that holds the values of each cell
+    needed = [*reversed(right[1:]), *right] if search.signed else right
     allowed = search.above * max(sum(counts), 0)
     for exponent in range(search.most + 1):
         outside = [n for n, least in zip(counts, needed, strict=True) if least > exponent]
@@ -69,12 +70,6 @@ def chosen_clip(
         if excess <= 0 or excess**2 <= _SLACK * len(outside) * sigma_squared:
             return _clip(search, exponent)
     return top_clip(search)
-
-
-def _needed(search: ClipSearch) -> list[int]:
-    """The exponent of the least candidate that holds the values of each cell."""
-    right = list(range(search.most + 1))
-    return [*reversed(right[1:]), *right] if search.signed else right
 
 
 def _clip(search: ClipSearch, exponent: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -223,6 +223,9 @@ def _resolved(
     part, measure, (names, measured) = context.part, context.measure, _levels(context.part)
     split = part.split or dict.fromkeys(measured, Fraction(1, max(1, len(measured))))
     public, ends = part.public or {}, _ends(numbers, "clip")
+    columns = [context.columns[name] for name in dict.fromkeys((part.column, part.over)) if name]
+    single = part.rows_per_group == 1 and len(measured) == 1
+    single = single or context.document.rows_of(part) == 1
     return measure(
         name=part.name,
         column=part.column,
@@ -244,10 +247,10 @@ def _resolved(
         over=part.over,
         clip_over=_ends(numbers, "clip_over"),
         inverse_sensitivity=context.inverse_sensitivity,
-        row_per_cell=part.measure == "count" and _one_row_per_cell(context, measured),
+        row_per_cell=part.measure == "count" and single,
         table=None if part.table == context.document.table else part.table,
         search=search,
-        optional=_optional(context),
+        optional=tuple(one.name for one in columns if one.integer and one.unknown is None),
         complete=part.complete,
     )
 
@@ -257,18 +260,6 @@ def _weights(part: QueryPart, measured: Iterable[str]) -> tuple[tuple[str, Fract
     if isinstance(weight, Fraction):
         weight = dict.fromkeys(measured, weight)
     return tuple((level, weight.get(level, Fraction(1))) for level in measured if weight)
-
-
-def _one_row_per_cell(context: QueryContext, measured: Sequence[str]) -> bool:
-    part = context.part
-    single = part.rows_per_group == 1 and len(measured) == 1
-    return single or context.document.rows_of(part) == 1
-
-
-def _optional(context: QueryContext) -> tuple[str, ...]:
-    names = dict.fromkeys((context.part.column, context.part.over))
-    columns = [context.columns[name] for name in names if name]
-    return tuple(one.name for one in columns if one.integer and one.unknown is None)
 
 
 def _ends(numbers: Mapping[str, tuple[int, ...]], field: str) -> tuple[int, int] | None:

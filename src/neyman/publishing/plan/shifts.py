@@ -101,7 +101,8 @@ def shifts(
     up, down = max(high, 0), -min(low, 0)
     if neighboring == "add-remove":
         vectors = (tuple(k * max(up, down) for k in parts) for parts in _partitions(side))
-        return Shifts(_few(vectors), _alone(side, max(up, down)))
+        full, rest = divmod(total, most)
+        return Shifts(_few(vectors), (full * most**2 + rest**2) * max(up, down) ** 2)
     return Shifts(_few(_both(side, cells, up, down)), _together(side, cells, up, down))
 
 
@@ -217,12 +218,6 @@ def _less(side: _Side, k: int) -> _Side:
 
 
 # ---- the largest norm -------------------------------------------------------------------------
-
-
-def _alone(side: _Side, most: int) -> int:
-    """The largest squared norm of one side alone."""
-    full, rest = divmod(side.total, side.most)
-    return (full * side.most**2 + rest**2) * most**2
 
 
 def _together(side: _Side, cells: int, up: int, down: int) -> int:

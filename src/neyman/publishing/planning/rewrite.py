@@ -33,7 +33,12 @@ def rewritten(text: str, split: Split) -> str:
             parts = [part for part in split.parts if part.query == name]
             share = sum((part.share for part in parts), Fraction(0))
             shares = {part.level: str(part.share / share) for part in parts}
-            weights = {part.level: _number(part.weight) for part in parts}
+            weights = {
+                part.level: int(part.weight)
+                if part.weight.denominator == 1 and part.weight < _LONGEST
+                else exact_text(part.weight)
+                for part in parts
+            }
             alike = len(set(weights.values())) == 1
             fields = {
                 "share": str(share),
@@ -73,8 +78,3 @@ def _inline(values: Mapping[str, str | int]) -> InlineTable:
     for name, value in values.items():
         table.append(name, value)
     return table
-
-
-def _number(value: Fraction) -> str | int:
-    short = value.denominator == 1 and value < _LONGEST
-    return int(value) if short else exact_text(value)
