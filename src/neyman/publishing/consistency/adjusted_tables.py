@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,9 @@ from neyman.publishing.consistency.families import Family, Name, families, witho
 from neyman.publishing.consistency.integer_rounding import rounded_tables
 from neyman.publishing.consistency.nonnegative import nonnegative
 from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import ConsistencyMethod
 from neyman.publishing.tables.estimates import standard_error
-
-if TYPE_CHECKING:
-    from neyman.publishing.plan.plan import Plan
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -26,6 +26,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
@@ -40,9 +41,6 @@ from neyman.publishing.plan.query import (
     QuantileMethod,
 )
 from neyman.publishing.plan.shifts import MOST_ROWS
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 MOST_SEARCHED_ROWS = 512  # the largest candidate for the rows of a unit
 MOST_DECIMALS = 9  # the most decimals of a fixed-point column

@@ -7,13 +7,10 @@ custodian.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from neyman.accounting.semantics.digits import many
-
-if TYPE_CHECKING:
-    from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.plan.query import Query
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import Query
 
 _COUNTS = frozenset({"count", "units", "distinct", "histogram"})
 

@@ -21,6 +21,7 @@ import pyarrow.parquet
 from neyman import notebook
 from neyman.accounting.semantics.digits import many
 from neyman.accounting.semantics.sentences import power
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.ledger.published_files import inside
 from neyman.ledger.throwaway import NOTICE
@@ -33,8 +34,6 @@ from neyman.storage.reading import open_file, read_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 _MARKER = "neyman-staging"
 _PIECE = 1 << 20

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from neyman.accounting.semantics.digits import many
 from neyman.ledger.chain import Checkpoint
@@ -16,10 +15,8 @@ from neyman.ledger.records import LedgerError
 from neyman.publishing.release.field_comparison import Differs, same, short
 from neyman.publishing.release.signing import SIGNATURE, SignatureError, check_signature
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE, check_ssh_signature
+from neyman.publishing.release.verify.case import Case
 from neyman.storage.reading import read_file
-
-if TYPE_CHECKING:
-    from neyman.publishing.release.verify.case import Case
 
 Check = Callable[[bytes, bytes, "str | Path | None"], str]
 """Returns who signed a receipt, from its bytes, the bytes of a signature, and a public key."""

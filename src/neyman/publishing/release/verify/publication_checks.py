@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,12 +31,10 @@ from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE
 from neyman.publishing.release.table_files import CHUNK, csv_form, formula_free
 from neyman.publishing.release.verify import size_limits
+from neyman.publishing.release.verify.case import Case
 from neyman.publishing.tables.forms import Form, as_published, integers
 from neyman.publishing.tables.key_selection import threshold
 from neyman.storage.reading import open_file, read_file
-
-if TYPE_CHECKING:
-    from neyman.publishing.release.verify.case import Case
 
 _REPORT = "report.html"
 _PER_BYTE = 6  # bytes of a table for a byte of CSV
