@@ -48,9 +48,7 @@ class Margins:
     i where the table is by it, else 1; ``alike`` counts independent problems.
 
     Args:
-        sizes: how many keys each column has.
         parents: for each level of places but the top one, each place's position in the level above.
-        places: how many places the top level has.
 
     ``variances`` has for each table the variance of the estimate of a cell, by place.
     """

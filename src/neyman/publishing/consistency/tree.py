@@ -30,7 +30,6 @@ class Tree:
         variances: for each level from the top, the variance of the noise on each node, a number or
             an array of shape (nodes,): 0 for what is known exactly, inf for what was not measured.
             A node without children must be measured.
-        nodes: how many nodes the top level has.
 
     ``after`` has for each level the variance of each node's estimate, which holds whatever the
     noise's distribution is; relative to the variances that come in, it is good to rounding.

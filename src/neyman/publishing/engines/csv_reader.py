@@ -260,7 +260,6 @@ class Block:
     """Some lines of a file, and which of them are rows.
 
     Args:
-        text: the lines, each with an LF at its end.
         rows: the number in the block of the line that each row is from.
         bounds: by column, where the values of the first rows start and end.
         others: the values of the other rows, which have quotes inside quotes.

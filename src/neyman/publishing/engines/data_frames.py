@@ -36,7 +36,6 @@ class Frame:
     """Rows that an engine can be given.
 
     Args:
-        schema: the Arrow schema, known without reading a row.
         read: gives some columns of all rows: an Arrow table, or an Arrow Dataset that has them.
         check: refuses a form that differs inside, for some columns, before a row is read.
         single_use: whether it may be a stream, whose rows come once.

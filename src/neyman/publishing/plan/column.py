@@ -28,8 +28,6 @@ class Column:
         decimals: digits after the point of a column to sum: a value in the plan's units is
             whole / 10^decimals, and clips, edges and ``unknown`` are kept as that whole number.
         discover: whether its keys are unknown and found in the data; a missing value is dropped.
-        file: where its keys come from; None if the plan lists them.
-        measurement_unit: the declared unit of a column to sum, or None.
     """
 
     name: str

@@ -146,10 +146,8 @@ class Rows:
     Args:
         types: the columns of the data that expressions alone read, with their declared types.
         derived: the derived columns, each after those that it reads.
-        where: the table's filter as written, or None.
         filters: each filter of the plan by its text, parsed: the table's and the queries'.
         readings: how expressions read each column of the data that they use.
-        zones: the time zone of each column whose timestamps have one.
         parsed: the columns of text that the plan reads as numbers or dates, one by one.
     """
 

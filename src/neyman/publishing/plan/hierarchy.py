@@ -46,7 +46,6 @@ class Hierarchy:
         rows: for each lowest-level place, its name on every level, top first.
         unknown: index of the place that rows with an unlisted path go to; None drops them.
         integer: the levels whose names are whole numbers: 7.0 and 007 in the data are 7.
-        file: where the rows come from; None if the plan lists them.
     """
 
     name: str

@@ -33,14 +33,11 @@ class Entry:
         share: exact part of the whole budget; 0 where the value is declared.
         shifts: the maximal absolute shifts when one unit changes; empty where they are too many
             to list.
-        public: the declared value of a table that is not computed from data.
         squared: the largest squared l2 norm of a shift, times ``draws``.
         draws: for "rank" how many quantiles are drawn from each group, else 1. The shifts are how
             far ranks move, in units of `query.rank_unit`.
-        keys: how many unknown keys one unit can have.
         delta: the most that the chance may be with which a key of a single unit is published.
         relation: "replace-one" or "add-remove": what the failure depends on.
-        rounded: whether its noise is rounded Gaussian instead of discrete Gaussian.
         searched: whether its clip follows from a histogram: its noise is proportional to the clip,
             and what is claimed is the Gaussian's curve, the same for each [UN-9].
     """

@@ -51,11 +51,8 @@ class Query:
         column: what is summed or put into bins, or whose values are counted.
         clip: [low, high] of a sum, mean or variance, scaled whole numbers.
         by: columns with keys; with unknown keys too where ``delta`` is given.
-        share: exact part of the plan's budget.
         split: the part of ``share`` of each level that is measured.
-        public: the declared totals of the levels that are not.
         weight: how much the error of each measured level counts; empty where the plan is silent.
-        where: the condition on a row, beside the table's; None for every row.
         groups: the most finest cells that rows of one unit are kept in: a place of the lowest of
             ``at``, a key of each of ``by``, and a bin.
         rows_per_group: the most rows of one unit that are kept in one such cell.
@@ -67,11 +64,9 @@ class Query:
         over, clip_over: of a ratio, the column of the sum below, and its clip.
         optional: the measured columns in which a row may lack a number. Such a row takes no part
             (see `required`). In the other columns a number replaces a missing one.
-        complete: whether only rows with both numbers take part in a ratio.
         delta: for unknown keys, the most that the chance may be with which a key that only one
             unit holds is published.
         row_per_cell: whether the query counts rows and a unit has at most one in each cell.
-        table: the further private table that it reads; None for the plan's table.
         search: how the clip follows from a noisy histogram; then ``clip`` is the largest candidate.
         searched: whether it is such a histogram, which the plan's document does not list.
 

@@ -77,7 +77,6 @@ class Node:
             "subtract", "multiply", "divide", "modulo", "clip", "choose", "year", "quarter",
             "month", "day", "weekday", "period", "hour", "ordinal" (the number of a day, 1 for
             0001-01-01), "starts", "lower", "upper", "strip", or "normalize".
-        parts: the steps that it takes values from.
         value: of a literal (a date and a number as a scaled whole number), the name of a column,
             the sign of a comparison, the values of ``member``, the constant of a division, the ends
             of a clip, the length of a period, or the text that another starts with.

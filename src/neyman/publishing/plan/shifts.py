@@ -32,7 +32,6 @@ class Shifts:
     Args:
         vectors: the maximal absolute shifts, each sorted downward, largest first; empty where
             they are more than ``MOST_VECTORS``, or nothing moves.
-        squared: the largest squared l2 norm of a shift.
     """
 
     vectors: tuple[Vector, ...]

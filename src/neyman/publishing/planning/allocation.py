@@ -54,7 +54,6 @@ class Part:
         before: its share in the plan as it is.
         error: standard error of its cells (root of their mean variance) at rho = 1, over the
             largest l2 norm of a unit's shift, after least squares where that is meant.
-        error_before: the same with the plan's own shares.
         made_of: how many tables of integers, each of which gets the same part.
     """
 
@@ -74,7 +73,6 @@ class Split:
 
     Args:
         parts: by table, in declared order; shares sum to 1.
-        consistent: whether errors are those after least squares.
         value, before, equal: the objective with these shares, with the plan's, with equal ones.
         gap: by which factor, less 1, the objective may be above the best one (estimated where
             consistent); infinite where that would have taken too long to find out.

@@ -42,7 +42,6 @@ class Estimate:
 
     Args:
         value, lower, upper: of one type: int64, or doubles.
-        standard_error: doubles.
         decimals: all four are in units of 10^-decimals (of 10^-2 decimals for a variance).
     """
 
