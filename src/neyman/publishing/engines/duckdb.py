@@ -111,11 +111,15 @@ def registered(data: pa.Table | ds.Dataset, opening: Opening) -> ibis.Table:
         return connection.table("people")
     except Exception as error:
         close(connection)
-        raise fault(
-            error,
-            f"data has columns that DuckDB cannot take ({type(error).__name__}); its types are "
-            f"{', '.join(sorted({str(field.type) for field in data.schema}))}",
-        ) from None
+        raise untaken(error, "DuckDB", data.schema) from None
+
+
+def untaken(error: Exception, engine: str, schema: pa.Schema) -> Exception:
+    """Return the error for data with columns that an engine cannot take."""
+    kinds = ", ".join(sorted({str(field.type) for field in schema}))
+    name = type(error).__name__
+    text = f"data has columns that {engine} cannot take ({name}); its types are {kinds}"
+    return fault(error, text)
 
 
 def parquet_names(files: Sequence[str]) -> list[list[str]]:

@@ -19,15 +19,9 @@ from neyman.publishing.engines.private_tables import Private
 from neyman.publishing.plan.document import SourcePart
 
 Reason = Literal[
-    "blank line",
-    "too long",
-    "carriage return",
-    "unclosed quote",
-    "bare quote",
-    "too few fields",
-    "too many fields",
-    "not text",
-]
+    "blank line", "too long", "carriage return", "unclosed quote", "bare quote", "too few fields",
+    "too many fields", "not text",
+]  # fmt: skip
 
 REASONS: Mapping[Reason, str] = {
     "blank line": "the line is empty",

@@ -33,7 +33,7 @@ from ibis.formats.pyarrow import PyArrowType
 
 from neyman.publishing.engines.column_types import plain_form, plain_type
 from neyman.publishing.engines.csv_reader import DataError, cause, fault
-from neyman.publishing.engines.duckdb import Opening, check_memory, quoted, spill_folder
+from neyman.publishing.engines.duckdb import Opening, check_memory, quoted, spill_folder, untaken
 from neyman.storage.private_folder import PrivateFolder
 
 _OURS = {
@@ -229,11 +229,7 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
         frame.createOrReplaceTempView("people")
         return _with_zones(connection.table("people"))
     except Exception as error:
-        raise fault(
-            error,
-            f"data has columns that Spark cannot take ({type(error).__name__}); its types are "
-            f"{', '.join(sorted({str(field.type) for field in data.schema}))}",
-        ) from None
+        raise untaken(error, "Spark", data.schema) from None
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

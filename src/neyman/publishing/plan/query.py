@@ -12,20 +12,9 @@ from neyman.publishing.plan.clip_search import ClipSearch
 from neyman.publishing.plan.column import Column, Section, unscaled
 
 Measure = Literal[
-    "count",
-    "units",
-    "distinct",
-    "sum",
-    "mean",
-    "variance",
-    "standard_deviation",
-    "ratio",
-    "histogram",
-    "quantiles",
-    "median",
-    "min",
-    "max",
-]
+    "count", "units", "distinct", "sum", "mean", "variance", "standard_deviation", "ratio",
+    "histogram", "quantiles", "median", "min", "max",
+]  # fmt: skip
 """What a query measures."""
 
 QuantileMethod = Literal["bins", "inverse-sensitivity"]

@@ -26,12 +26,7 @@ from neyman.ledger.records import Account, ChargedError, Entry
 from neyman.ledger.throwaway import Throwaway
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.relation import Neighboring
-from neyman.publishing.release.receipt_format import (
-    CallGuarantee,
-    FiniteEpsilon,
-    LedgerPart,
-    PowerPoint,
-)
+from neyman.publishing.release import receipt_format as parts
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 LEVELS = (0.001, 0.01, 0.05, 0.1)
@@ -129,9 +124,9 @@ class Payer:
             again=again,
         )
 
-    def ledger_part(self, entry: Entry) -> LedgerPart:
+    def ledger_part(self, entry: Entry) -> parts.LedgerPart:
         """Return what a receipt says about a charge."""
-        return LedgerPart.of(
+        return parts.LedgerPart.of(
             self.dataset,
             self.currency,
             entry.charge,
@@ -205,17 +200,17 @@ class ChargedCall:
 
 
 @lru_cache(maxsize=64)
-def call_guarantee(mechanism: Mechanism) -> CallGuarantee:
+def call_guarantee(mechanism: Mechanism) -> parts.CallGuarantee:
     """Return what one mechanism reveals, each number with both ends."""
     curve = mechanism.tradeoff()
     epsilons = [(delta, curve.epsilon(delta=delta)) for delta in DELTAS]
     powers = [(level, curve.power(level=level)) for level in LEVELS]
-    return CallGuarantee(
+    return parts.CallGuarantee(
         epsilon=tuple(
-            FiniteEpsilon(delta=d, lower=_finite(e.lower), upper=_finite(e.upper))
+            parts.FiniteEpsilon(delta=d, lower=_finite(e.lower), upper=_finite(e.upper))
             for d, e in epsilons
         ),
-        power=tuple(PowerPoint(level=a, lower=p.lower, upper=p.upper) for a, p in powers),
+        power=tuple(parts.PowerPoint(level=a, lower=p.lower, upper=p.upper) for a, p in powers),
     )
 
 
