@@ -53,12 +53,7 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class ColumnType:
-    """How an expression reads a column.
-
-    Args:
-        scale: digits after the point of a number.
-        is_timed: True for a date column of the data, which may have a time of day.
-    """
+    """How an expression reads a column; a timed date of the data may have a time of day."""
 
     type: Type
     scale: int = 0

@@ -22,10 +22,8 @@ ALIKE = 1e-3  # a relative difference of standard errors that is not worth a cha
 class NoiseChoice:
     """The kind of a plan's noise, and the other one at the same budget.
 
-    Args:
-        ratio: its standard error over the plan's, the geometric mean over tables of whole numbers;
-            None where it is not known.
-        reason: why it is not known.
+    ``ratio`` is its standard error over the plan's, the geometric mean over tables of whole
+    numbers, or None with the reason.
     """
 
     kind: NoiseKind

@@ -34,13 +34,7 @@ _log = logging.getLogger("neyman")
 
 
 class Payment(TypedDict, total=False):
-    """The public arguments that say who pays.
-
-    Args:
-        ledger: a `Ledger`, or its path.
-        dataset: "name@version".
-        account: the allocation of the dataset's account that pays.
-    """
+    """The public arguments that say who pays; the dataset is "name@version"."""
 
     ledger: Ledger | str | Path | None
     dataset: str | None
@@ -54,14 +48,7 @@ def opened(ledger: Ledger | str | Path) -> Ledger:
 
 @dataclass(frozen=True)
 class Payer:
-    """The account that pays, and the privacy unit that it must be registered for.
-
-    Args:
-        dataset: "name@version".
-        account: the allocation of the dataset's account; "" without one.
-        part: of the dataset; "" for all of it.
-        currency: of the account; "" if it is not known yet.
-    """
+    """The account that pays, and the privacy unit that it must be registered for; "" for none."""
 
     ledger: Ledger
     dataset: str

@@ -231,11 +231,8 @@ def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = 
       sqrt(sx^2 + d^2 sy^2) + u + |d|, u the unit of S. This is Fieller's interval with a
       correction for whole numbers.
 
-    What passes both is their intersection, cut to the clip, in which every mean lies.
-
-    Args:
-        clip: [low, high], scaled.
-        offset: sums of d x - m, m / d the middle of the clip.
+    What passes both is their intersection, cut to the clip, in which every mean lies. An offset is
+    a sum of d x - m, m / d the middle of the clip.
 
     Source: Fieller 1954, "Some problems in interval estimation".
     """
@@ -384,11 +381,8 @@ def ratio(
     Each sum lies within its own 95% with probability at least that, so both do with 90%, and the
     ratio between its extremes over that box. The sum below is a whole number above 0 where there is
     a ratio. If each of its values is above 0, the ratio lies between the least and the largest
-    ratio of one row. The standard error is to first order.
-
-    Args:
-        clip, clip_over: of what one row adds above and below, the latter at least 0; with 0 where
-            a row without a number adds nothing to one of them.
+    ratio of one row. The standard error is to first order. A clip is of what one row adds: with 0
+    where a row without a number adds nothing to one of the sums.
     """
     (sums, above_variance), (sums_over, over_variance) = above, over
     s, o = sums.astype(float), sums_over.astype(float)

@@ -11,16 +11,13 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.noise.weights import RoundedWeights, exponential
 from neyman.numerics.roots import bisect_integers
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Integers = NDArray[np.int64]
 

@@ -43,14 +43,7 @@ class MemoryLimit:
 
     @classmethod
     def of(cls, text: str) -> MemoryLimit:
-        """Read an amount of memory.
-
-        Args:
-            text: a number with KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024).
-
-        Raises:
-            ValueError: it is none, or 0.
-        """
+        """Read an amount in KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)."""
         match = _FORM.fullmatch(text) if isinstance(text, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         base = 1024 if match and "i" in match[2] else 1000
         size = int(float(match[1]) * base ** _UNITS[match[2][0]]) if match else 0
@@ -80,15 +73,7 @@ class MemoryLimit:
     ) -> Generator[pyarrow.parquet.ParquetFile]:
         """Open a table's Parquet file, once its footer states what is expected.
 
-        Args:
-            schema: names and types of the columns, texts as texts.
-            size: the most rows that are in memory at once.
-
-        Returns:
-            The file, in which texts are dictionary-encoded.
-
-        Raises:
-            Differs: the footer states something else, or values that take too much memory.
+        At most ``size`` rows are in memory at once. In the file, texts are dictionary-encoded.
         """
         with open_file(path, links=False) as handle:
             self.check("the footer of the file", _footer(handle) * _PER_BYTE)
