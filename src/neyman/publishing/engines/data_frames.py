@@ -102,9 +102,9 @@ def _of_type(source: object) -> Frame | None:
         case pa.Table():
             return Frame(source.schema, lambda columns: source.select(list(columns)))
         case pa.RecordBatchReader():
-            return _once(source.schema, source.read_all)
+            return _stream_frame(source.schema, source.read_all)
         case ds.Scanner():
-            return _once(source.projected_schema, source.to_table)
+            return _stream_frame(source.projected_schema, source.to_table)
         case duckdb.DuckDBPyRelation():
             return _of_relation(source)
         case ds.Dataset():
@@ -113,7 +113,7 @@ def _of_type(source: object) -> Frame | None:
             return None
 
 
-def _once(schema: pa.Schema, rows: Callable[[], pa.Table]) -> Frame:
+def _stream_frame(schema: pa.Schema, rows: Callable[[], pa.Table]) -> Frame:
     return Frame(schema, lambda columns: rows().select(list(columns)), single_use=True)
 
 
@@ -140,10 +140,10 @@ def _of_polars(source: Any, collected: Callable[[Any], Any]) -> Frame:
 
 def _of_stream(source: Any) -> Frame:
     if hasattr(source, "__arrow_c_schema__"):
-        return _once(pa.schema(source), lambda: _stream(source).read_all())
+        return _stream_frame(pa.schema(source), lambda: _stream(source).read_all())
     # Some can be asked for their stream once only: what is opened for its schema is read later.
     opened = _stream(source)
-    return _once(opened.schema, opened.read_all)
+    return _stream_frame(opened.schema, opened.read_all)
 
 
 def _stream(source: object) -> pa.RecordBatchReader:
