@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from neyman.publishing.engines.aggregate import keys_of, rehearse, tables_of
+from neyman.publishing.engines.aggregate import aggregate_cells, discover, rehearse
 from neyman.publishing.engines.data_schema import check_schema, columns_needed
 from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.column import key_text
@@ -366,11 +366,16 @@ def counted(plan, source, engine="duckdb", key=KEY, rehearsed=False):
     check_schema(plan, form)
     if engine == "duckdb" and not rehearsed:
         rehearse(plan, open_table(source, engine, columns or None, rows=False))
-    result = tables_of(plan, open_table(source, engine, columns or None), key)
+    result = aggregate_cells(plan, open_table(source, engine, columns or None), key)
     for cells in result.values():
         assert (cells.values != 0).all()
         assert (cells.index[1:] > cells.index[:-1]).all()
     return {name: cells.dense().tolist() for name, cells in result.items()}
+
+
+def aggregate(plan, table):
+    """The exact tables of a plan, zeros included."""
+    return {key: cells.dense() for key, cells in aggregate_cells(plan, table).items()}
 
 
 def check(plan, source, rows, engine="duckdb"):
@@ -386,7 +391,7 @@ def discovered(plan, source, engine, level="all", name="q", measure="keys"):
     query = plan.query(name)
     table = open_table(source, engine)
     check_schema(plan, table)
-    keys, exact = keys_of(plan, query, level, table, KEY)
+    keys, exact = discover(plan, query, level, table, KEY)
     units = exact[measure]
     rows = list(zip(*(column.to_pylist() for column in keys.columns), strict=True))
     assert rows == sorted(rows, key=lambda row: [text.encode() for text in row])

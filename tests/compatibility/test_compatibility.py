@@ -21,7 +21,7 @@ from neyman.accounting.dp_accounting.dp_events import READERS
 from neyman.accounting.dp_accounting.privacy_loss import from_dp_event
 from neyman.ledger.chain import KINDS, Checkpoint, digest
 from neyman.mechanisms.registry import MODULES
-from neyman.publishing.plan.canonical_form import hash_of
+from neyman.publishing.plan.plan import hash_of
 from neyman.publishing.release.folder import FolderFiles
 from neyman.publishing.release.verify.verification import verify
 

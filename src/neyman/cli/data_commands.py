@@ -22,8 +22,7 @@ from neyman.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from neyman.publishing.engines.drop_counts import UnitRows
-    from neyman.publishing.engines.joins.join_counts import JoinRows
+    from neyman.publishing.engines.drop_counts import JoinRows, UnitRows
     from neyman.publishing.engines.key_matches import Frequent, KeyMatch, NumberMatch, TextMatch
     from neyman.publishing.engines.line_faults import Lines
     from neyman.publishing.plan.plan import Plan

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from neyman.publishing.engines.aggregate import keys_of, tables_of
+from neyman.publishing.engines.aggregate import aggregate_cells, discover
 from neyman.publishing.engines.joins.joined_tables import check_tables, columns_of, prepared_tables
 from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.plan import Plan
@@ -172,11 +172,11 @@ def counted(plan: Plan, data: dict, engine: str) -> dict:
     results: dict = {}
     with prepared_tables(plan, tables) as prepared:
         for own, rows in prepared:
-            for key, cells in tables_of(own, rows, KEY).items():
+            for key, cells in aggregate_cells(own, rows, KEY).items():
                 results[key] = cells.dense().tolist()
             for query in own.queries:
                 if query.delta is not None:
-                    keys, exact = keys_of(own, query, "all", rows, KEY)
+                    keys, exact = discover(own, query, "all", rows, KEY)
                     texts = zip(*(column.to_pylist() for column in keys.columns), strict=True)
                     units = exact["keys"].tolist()
                     results[query.name, "all", "keys"] = dict(zip(texts, units, strict=True))

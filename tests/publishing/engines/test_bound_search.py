@@ -19,7 +19,7 @@ from scipy.special import ndtr
 import neyman as ny
 from neyman.accounting.charge import charge
 from neyman.display.report.report import page
-from neyman.publishing.engines.aggregate import tables_of
+from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.source import close_table, open_table
 from neyman.publishing.plan.clip_search import ClipSearch, chosen_clip, edges_of
 from neyman.publishing.plan.document import PlanError
@@ -186,7 +186,7 @@ def test_one_unit_moves_one_cell_of_each_histogram_and_two_if_it_is_replaced(eng
     exact = []
     for version in VERSIONS if engine == "duckdb" else VERSIONS[6:8]:
         table = people([*others, *((9, *row) for row in version)])
-        cells = tables_of(plan, open_table(table, engine), KEY)
+        cells = aggregate_cells(plan, open_table(table, engine), KEY)
         exact.append({key: value.dense() for key, value in cells.items()})
         units = Counter([1, 1, 2, *(9 for _ in version)])
         counted = [0] * 10
@@ -231,9 +231,9 @@ def counted(plan, rows):
     tables = forms(plan, plan.calibrated())
     bounded = [forms_with(tables, {"sum": (0, 2**j)})[0].plan for j in range(MOST + 1)]
     rows = open_table(people(rows), "duckdb")
-    histogram = tables_of(plan, rows, KEY)["sum-clip", "all", "count"].dense()
+    histogram = aggregate_cells(plan, rows, KEY)["sum-clip", "all", "count"].dense()
     return histogram, [
-        int(tables_of(p, rows, KEY)["sum", "all", "sum"].dense()[0]) for p in bounded
+        int(aggregate_cells(p, rows, KEY)["sum", "all", "sum"].dense()[0]) for p in bounded
     ]
 
 
@@ -403,8 +403,8 @@ def test_a_server_counts_the_same_histograms(postgres):
         owner.execute("CREATE TABLE pays (id bigint, sex text, pay bigint)")
         owner.cursor().executemany("INSERT INTO pays VALUES (%s, %s, %s)", rows)
     table = open_table(postgres.url(table="public.pays"), "duckdb", ("id", "sex", "pay"))
-    on_server = tables_of(plan, table, KEY)
-    here = tables_of(plan, open_table(people(rows), "duckdb"), KEY)
+    on_server = aggregate_cells(plan, table, KEY)
+    here = aggregate_cells(plan, open_table(people(rows), "duckdb"), KEY)
     assert on_server.keys() == here.keys()
     for key, cells in here.items():
         assert on_server[key].dense().tolist() == cells.dense().tolist()

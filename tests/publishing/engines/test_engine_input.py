@@ -84,7 +84,7 @@ def test_a_missing_extra_names_itself():
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name: None if name == 'pyspark' else find(name)\n"
         "import pyarrow as pa\n"
-        "from neyman.publishing.engines import open_table\n"
+        "from neyman.publishing.engines.source import open_table\n"
         "open_table(pa.table({'x': [1]}))\n"
         "try: open_table('nowhere.parquet', 'spark', rows=False)\n"
         "except ImportError as error: print(error)\n"
@@ -102,7 +102,7 @@ def test_a_spark_of_ours_is_quiet_and_stopped_and_leaves_nothing(tmp_path):
     path = write(tmp_path / "a.parquet", sex=[1, 0, 1])
     code = f"""
 import gc, glob, tempfile
-from neyman.publishing.engines.aggregate import aggregate
+from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.source import close_table, open_table
 from pyspark.sql import SparkSession
 import sys; sys.path[:0] = {[str(Path(__file__).parents[i]) for i in (0, 2)]!r}
@@ -114,7 +114,7 @@ said = [context.master, context.uiWebUrl, context.getConf().get("spark.eventLog.
 table = open_table({str(path)!r}, "spark", ["sex"])
 assert table.get_backend()._session.sparkContext is context
 close_table(form)
-said += aggregate(small_plan(), table)["q", "all", "count"].tolist()
+said += aggregate_cells(small_plan(), table)["q", "all", "count"].dense().tolist()
 del table, form
 gc.collect()
 left = glob.glob({str(tmp_path)!r} + "/neyman-*/*/*")  # Java uses its folders as long as it runs
@@ -140,7 +140,8 @@ def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
     java.chmod(0o700)
     code = (
         "import pyarrow as pa\n"
-        "from neyman.publishing.engines import DataError, open_table\n"
+        "from neyman.publishing.engines.csv_reader import DataError\n"
+        "from neyman.publishing.engines.source import open_table\n"
         "try: open_table(pa.table({'x': [1]}), 'spark')\n"
         "except DataError as error: print(error)\n"
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neyman.publishing.engines.aggregate import tables_of
+from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.data_schema import check_schema, columns_read
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
@@ -84,7 +84,7 @@ def tables(plan, rows):
     check_schema(plan, open_table(source, rows=False))
     opened = open_table(source, columns=columns_read(plan, source.column_names))
     with prepared(plan, opened) as ready:
-        counted = tables_of(plan, ready, KEY)
+        counted = aggregate_cells(plan, ready, KEY)
     return {key: cells.dense() for key, cells in counted.items()}
 
 

@@ -183,9 +183,9 @@ def test_ids_of_any_two_whole_number_types_are_one():
 
 def tables_of(plan: Plan, events: Any, people: Any, engine: str = "duckdb") -> dict[str, list[int]]:
     """What is counted before noise, by query."""
-    from neyman.publishing.engines.aggregate import aggregate
     from neyman.publishing.engines.joins.joined_tables import prepared_tables
     from neyman.publishing.release.run import Source
+    from plain_engine import aggregate
 
     source = Source.of(plan, {"events": events, "people": people}, engine, None, None)
     tables = source.open_tables(plan, source.rehearse(plan))

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neyman.publishing.engines.aggregate import tables_of
+from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_schema import check_schema, columns_read
 from neyman.publishing.engines.functions.local_times import offsets
@@ -576,7 +576,7 @@ def test_a_range_of_days_counts_timestamps_by_their_days():
         plan = a_plan(columns=columns)
         check_schema(plan, open_table(table, rows=False))
         with prepared(plan, open_table(table, columns=["k"])) as rows:
-            (cells,) = (one.dense() for one in tables_of(plan, rows, bytes(18)).values())
+            (cells,) = (one.dense() for one in aggregate_cells(plan, rows, bytes(18)).values())
         local = table["k"].to_pandas()
         local = local if zone is None else local.dt.tz_convert(zone)
         counts = local.dt.strftime("%Y-%m-%d").value_counts()
@@ -992,8 +992,8 @@ def test_codes_of_derived_texts_count_what_the_texts_count(engine, named, reques
     opened = open_table(table, engine, columns_read(plan, table.column_names))
     with prepared(plan, opened) as rows:
         codes = [name for name in rows.columns if name.startswith("neyman:code:")]
-        by_code = tables_of(plan, rows, bytes(18))
-        by_text = tables_of(plan, rows.drop(*codes), bytes(18))
+        by_code = aggregate_cells(plan, rows, bytes(18))
+        by_text = aggregate_cells(plan, rows.drop(*codes), bytes(18))
     assert len(codes) == 5
     assert by_code.keys() == by_text.keys()
     for key, cells in by_text.items():

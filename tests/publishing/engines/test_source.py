@@ -25,14 +25,14 @@ from hypothesis import strategies as st
 from test_engine import small_plan
 
 from neyman.publishing.engines import csv_reader as lines
-from neyman.publishing.engines.aggregate import aggregate, rehearse, tables_of
+from neyman.publishing.engines.aggregate import aggregate_cells, rehearse
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_schema import check_schema, columns_needed, columns_read
 from neyman.publishing.engines.row_values import prepared, with_plain_texts
 from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.release.run import Source
-from plain_engine import KEY, counted
+from plain_engine import KEY, aggregate, counted
 from random_laws import examples
 
 HISTOGRAM = [{"name": "q", "measure": "count", "by": ["race"], "share": 1}]
@@ -600,4 +600,4 @@ def test_numbers_of_more_digits_than_a_float_keep_their_point_beside_marks():
     base = small_plan([query], {"d": {"decimals": 3, "unknown": 0}}).canonical()
     plan = Plan.from_dict({**base, "source": {"decimal": ",", "thousands": "."}})
     with with_plain_texts(plan, open_table(values, csv=plan.source)) as table:
-        assert tables_of(plan, table, KEY)["q", "all", "sum"].dense().tolist() == [3625]
+        assert aggregate_cells(plan, table, KEY)["q", "all", "sum"].dense().tolist() == [3625]

@@ -12,7 +12,7 @@ import pytest
 
 from neyman.publishing.engines import duckdb
 from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.spill import spill_folder
+from neyman.publishing.engines.duckdb import spill_folder
 from neyman.storage.private_folder import sweep
 
 SPILLING = """

@@ -24,7 +24,6 @@ import neyman as ny
 from neyman.cli.main import app
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.engines import csv_reader
-from neyman.publishing.engines.aggregate import aggregate
 from neyman.publishing.engines.backends import backend_of, fetched
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.expressions import integer_of
@@ -33,6 +32,7 @@ from neyman.publishing.engines.row_values import with_plain_texts
 from neyman.publishing.engines.source import close_table, open_table
 from neyman.publishing.plan.document import PlanError, SourcePart
 from neyman.publishing.release.run import Source
+from plain_engine import aggregate
 from plans import SMALL, release
 from random_laws import examples
 

@@ -212,7 +212,7 @@ def warned(**changes):
     }
     level = changes.pop("level", "town")
     data["hierarchy"]["place"]["levels"] = data["query"][0]["at"] = [level]
-    return key_warnings(Plan.from_dict(data | changes))
+    return tuple(key_warnings(Plan.from_dict(data | changes)))
 
 
 def test_a_level_with_nearly_as_many_places_as_rows_is_warned_about():

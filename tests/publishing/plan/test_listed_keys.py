@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.publishing.engines.aggregate import aggregate
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.document import PlanError
@@ -24,6 +23,7 @@ from neyman.publishing.release.field_comparison import Differs
 from neyman.publishing.release.private_key_files import check_key_files
 from neyman.publishing.release.verify.case import Case
 from neyman.publishing.release.verify.size_limits import MemoryLimit
+from plain_engine import aggregate
 
 FILES = {
     "marked.csv": b"\xef\xbb\xbfcode,name\r\nIL,Illinois\r\nOH,Ohio\r\n",

@@ -81,7 +81,6 @@ def test_a_published_variance_states_no_more_than_was_told(values, part):
         (np.array([offset]), noise["offset"]),
         (np.array([square]), noise["square"]),
         (np.array([rows]), noise["count"]),
-        2,
     )
     assert product.standard_error[0] / 10**4 <= fields * (1 + 1e-9)
 

@@ -20,7 +20,6 @@ from test_source import LINES, a_plan
 from each_engine import on_each
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.engines import csv_reader as lines
-from neyman.publishing.engines.aggregate import aggregate
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.drop_counts import query_rows
 from neyman.publishing.engines.line_faults import REASONS, line_faults
@@ -31,7 +30,7 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.release import run as run_module
 from neyman.publishing.release.data_check import check_data
-from plain_engine import KEY, Plain, canonical, counted, number
+from plain_engine import KEY, Plain, aggregate, canonical, counted, number
 from plans import release
 from random_laws import examples
 

@@ -619,7 +619,7 @@ def test_a_run_waits_for_its_plan_no_longer_than_it_is_asked_to_and_spends_nothi
 def test_an_unfinished_plan_is_refused_at_once_and_not_waited_for(place, monkeypatch):
     """A run that was killed holds no turn."""
     with monkeypatch.context() as patch:
-        patch.setattr(run_module._Job, "make", lambda *_: 1 / 0)
+        patch.setattr(run_module.FirstRun, "_write", lambda *_: 1 / 0)
         with pytest.raises(ChargedError):
             make(place)
     (place / f".ledger.db.{'0' * 16}.run").touch()  # as a kill leaves one

@@ -18,11 +18,16 @@ from neyman.ledger.ledger import Ledger
 from neyman.publishing.release.field_comparison import Differs
 from neyman.publishing.release.folder import Release
 from neyman.publishing.release.receipt import versions
+from neyman.publishing.release.receipt_format import FIRST
 from neyman.publishing.release.signing import create_key, sign
 from neyman.publishing.release.verify.case import Case
-from neyman.publishing.release.verify.external_checks import InLedger, LedgerStands, Signed
+from neyman.publishing.release.verify.external_checks import (
+    check_ledger,
+    check_published,
+    check_signed,
+)
 from neyman.publishing.release.verify.size_limits import MemoryLimit
-from neyman.publishing.release.verify.verification import _FIELDS, _schema, verify
+from neyman.publishing.release.verify.verification import _schema, verify
 from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -355,24 +360,25 @@ def test_no_json_makes_it_raise(honest, tmp_path_factory, attempts):
     check()
 
 
-def said(folder, check):
+def said(folder, check, *arguments):
     """One check of a release alone: whether it holds, and what was found."""
     receipt = folder / "receipt.json"
     try:
         content = receipt.read_bytes()
-        return True, check(Case(receipt, json.loads(content), content, MemoryLimit.of("4GB")))
+        case = Case(receipt, json.loads(content), content, MemoryLimit.of("4GB"))
+        return True, check(case, *arguments)
     except Differs as error:
         return False, str(error)
 
 
 def test_an_unsigned_receipt_says_what_that_leaves_open(folder):
     """It is consistent, and so would be a forgery; asked for a signature, it fails."""
-    ok, detail = said(folder, Signed(None))
+    ok, detail = said(folder, check_signed, None)
     assert ok
     assert "unsigned" in detail
     assert "a forgery that is consistent would pass" in detail
     create_key(folder.parent / "custodian")
-    ok, detail = said(folder, Signed(folder.parent / "custodian.pub"))
+    ok, detail = said(folder, check_signed, folder.parent / "custodian.pub")
     assert not ok
     assert "has not signed this release" in detail
 
@@ -385,17 +391,17 @@ def test_a_signed_receipt_is_its_signers_or_fails(folder):
     (folder / "receipt.sig").write_bytes(sign(receipt, folder.parent / "custodian"))
     public = folder.parent / "custodian.pub"
     assert [check for check in verify(folder, PAGES, key=public) if not check.ok] == []
-    assert said(folder, Signed(public))[1].startswith(f"signed by {public}")
-    assert "compare it with the custodian's" in said(folder, Signed(None))[1]
-    ok, detail = said(folder, Signed(folder.parent / "stranger.pub"))
+    assert said(folder, check_signed, public)[1].startswith(f"signed by {public}")
+    assert "compare it with the custodian's" in said(folder, check_signed, None)[1]
+    ok, detail = said(folder, check_signed, folder.parent / "stranger.pub")
     assert not ok
     assert "someone else has signed it" in detail
     tell(folder, swap("versions.python", "3.99"))
-    ok, detail = said(folder, Signed(public))
+    ok, detail = said(folder, check_signed, public)
     assert not ok
     assert "not of this receipt" in detail
     (folder / "receipt.sig").write_bytes(b"{}")
-    assert said(folder, Signed(None))[0] is False
+    assert said(folder, check_signed, None)[0] is False
 
 
 def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, folder, tmp_path):
@@ -406,31 +412,30 @@ def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, folde
         ledger.keep_checkpoint(selection)
     checks = verify(folder, PAGES, ledger=book, checkpoint=selection)
     assert [check for check in checks if not check.ok] == []
-    assert said(folder, InLedger(book)) == (
+    assert said(folder, check_published, book) == (
         True,
         f"entry 1 has published these files, and was charged {Ledger(book).entry(1).charge}",
     )
     with Ledger(tmp_path / "other.db") as empty:
         empty.create("people@1", protects="person", neighboring="replace-one", cap="2")
     other = tmp_path / "other.db"
-    for check, says in (
-        (LedgerStands(other, selection), "another ledger was put in its place"),
-        (InLedger(other), "has published nothing of plan"),
-        (LedgerStands(tmp_path / "nowhere.db"), "there is no ledger at"),
-    ):
-        ok, detail = said(folder, check)
-        assert not ok
-        assert says in detail
+    with pytest.raises(Differs, match="another ledger was put in its place"):
+        check_ledger(other, selection)
+    with pytest.raises(Differs, match="there is no ledger at"):
+        check_ledger(tmp_path / "nowhere.db")
+    ok, detail = said(folder, check_published, other)
+    assert not ok
+    assert "has published nothing of plan" in detail
     tell(folder, swap("versions.python", "3.99"))
-    ok, detail = said(folder, InLedger(book))
+    ok, detail = said(folder, check_published, book)
     assert not ok
     assert "'receipt.json' is not the file that entry 1 published" in detail
     tell(folder, swap("ledger.date", "2020-02-02"))
-    ok, detail = said(folder, InLedger(book))
+    ok, detail = said(folder, check_published, book)
     assert not ok
     assert "ledger.date is '2020-02-02', and follows as" in detail
     tell(folder, swap("ledger.entry", "2"))
-    assert said(folder, InLedger(book))[0] is False
+    assert said(folder, check_published, book)[0] is False
 
 
 def test_the_date_of_a_receipt_is_the_day_of_its_charge(honest, folder):
@@ -456,7 +461,7 @@ def test_a_charge_of_a_looser_proof_still_stands_and_a_smaller_charge_does_not(f
 
 @pytest.mark.parametrize("version", ["<b>", "", "1" * 61, "1\n", 1, None])
 def test_a_version_that_is_no_version_is_refused_by_name(version):
-    receipt = dict.fromkeys(_FIELDS) | {"plan": {"query": [], "unit": {}}, "versions": versions()}
+    receipt = dict.fromkeys(FIRST) | {"plan": {"query": [], "unit": {}}, "versions": versions()}
     assert _schema(SimpleNamespace(receipt=receipt))
     name = next(iter(receipt["versions"]))
     receipt["versions"] = receipt["versions"] | {name: version}

@@ -64,7 +64,7 @@ def test_a_half_width_is_the_least_that_covers(sigma_squared, coverage):
 def test_fixed_point_values_are_told_exactly():
     """Sums of cents become decimals, whatever their size; counts stay whole numbers."""
     values = np.array([0, -5, 123456789, -(2**62), 2**62])
-    answer = pa.table(columns(with_margin(values, Fraction(4), 2)))
+    answer = pa.table(columns(estimate(query_of("sum"), 2, {"sum": (values, Fraction(4))})))
     assert answer["value"].to_pylist() == [Decimal(int(x)).scaleb(-2) for x in values]
     assert answer["lower"].to_pylist() == [Decimal(int(x) - 3).scaleb(-2) for x in values]
     assert answer["upper"].type == pa.decimal128(19, 2)

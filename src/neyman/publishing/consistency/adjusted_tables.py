@@ -1,14 +1,8 @@
 """Tables that add up: made of the noisy ones alone, so that anyone can make them again.
 
-Counts and sums over the same rows are margins of each other: counties add up to states, races to
-totals. Noise breaks that, and least squares mends it by moving each table as little as its noise
-warrants, which also makes every table more accurate. Nothing private comes in, so this costs
-nothing and the guarantee stays what it was.
-
-Which tables must add up follows from the plan alone (`neyman.publishing.consistency.families`).
-
-Declared totals are taken at their word: what adds up to them does so exactly, and the guarantee
-does not cover them.
+Which tables must add up follows from the plan (`families`). Least squares moves each table as
+little as its noise warrants. Declared totals are taken at their word, and the guarantee does not
+cover them.
 """
 
 from __future__ import annotations
@@ -16,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +19,9 @@ from neyman.publishing.consistency.families import Family, Name, families, witho
 from neyman.publishing.consistency.integer_rounding import rounded_tables
 from neyman.publishing.consistency.nonnegative import nonnegative
 from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import ConsistencyMethod
 from neyman.publishing.tables.estimates import standard_error
-
-if TYPE_CHECKING:
-    from neyman.publishing.plan.plan import Plan
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -64,11 +56,8 @@ class Consistent:
     """A release's tables of counts and sums, made to add up.
 
     Args:
-        method: "least-squares", "nonnegative" or "integer".
         tables: by (query, level).
-        families: which tables add up to each other.
         invariants: declared totals, which the guarantee does not cover.
-        left_out: why a table takes no part.
         residual: of the method "nonnegative" (and "integer", before rounding), how far any cell is
             from the conditions of the optimum, in units of a cell; 0 for least squares.
     """
@@ -97,11 +86,9 @@ def consistent_tables(
     each cell of the finest table moved by less than 1 and, at each level, each sum over its places.
 
     Args:
-        plan: which tables there are, and which add up.
         noisy: by (query, level, measure) the noisy integers, flat in declared order, with the exact
             sigma squared of their noise (0 for declared values). More than counts and sums may be
             there.
-        method: "least-squares", "nonnegative" or "integer".
 
     Returns:
         The tables. Standard errors are exact for least squares: noise of variance sigma^2 or less
@@ -179,11 +166,7 @@ def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Na
     """By table the variance of each cell after least squares, an entry for each of its places.
 
     Args:
-        plan: which tables there are, and which add up.
         variances: by (query, level) that of the noise on each cell; 0 for declared values.
-
-    Returns:
-        An entry for every table that takes part.
     """
     by_table: dict[Name, Floats] = {}
     for family in families(plan):

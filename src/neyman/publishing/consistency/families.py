@@ -16,16 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neyman.publishing.consistency.margins import Margin, Margins
-
-if TYPE_CHECKING:
-    from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.plan.query import Query
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import Query
 
 Integers = NDArray[np.int64]
 Name = tuple[str, str]

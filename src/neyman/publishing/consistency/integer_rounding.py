@@ -24,7 +24,6 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
     down. No part gets below 0 that is not.
 
     Args:
-        totals: whole numbers of shape (m,).
         parts: of shape (n,), at most 2^53 in size.
         parents: for each part the position of its total, of shape (n,). A total without parts is
             not looked at.
@@ -43,7 +42,9 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
     scrambled = np.arange(len(parts), dtype=np.uint64) * _SCRAMBLE
     # A second round is needed only where totals are no rounding of their parts' sum.
     while True:
-        lacking = np.where(count > 0, totals - _sums(floors, parents, len(totals)), 0)
+        sums = np.zeros(len(totals), dtype=np.int64)  # a double cannot hold each
+        np.add.at(sums, parents, floors)
+        lacking = np.where(count > 0, totals - sums, 0)
         step = np.sign(lacking)
         if not step.any():
             return floors
@@ -92,13 +93,6 @@ def rounded_tables(
         axes = tuple(i + 1 for i in range(len(margins.sizes)) if i not in m.columns)
         table = integers[m.level]
         sums.append(table.sum(axis=axes, keepdims=True) if axes else table)
-    return sums
-
-
-def _sums(values: Integers, parents: Integers, size: int) -> Integers:
-    """Exact sums, also of values whose sum a double cannot hold."""
-    sums = np.zeros(size, dtype=np.int64)
-    np.add.at(sums, parents, values)
     return sums
 
 

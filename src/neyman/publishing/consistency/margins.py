@@ -1,10 +1,7 @@
-"""Least squares over tables that are margins of each other, on a hierarchy of places.
+"""Least squares over tables that are margins of each other, on a hierarchy of places [CO-2].
 
-Tables by race, by sex and by both, at states and at counties, make no tree. But noise is alike on
-all cells of a table, so everything splits into parts that do not touch each other, one for each set
-S of columns: what the cells of S say beyond all of its subsets. Part S of a table by B (S within B)
-is the table summed over B without S, less its mean along each column of S. For each S the places
-are a tree, and two passes give its least squares exactly [CO-2].
+Noise is alike on all cells of a table, so everything splits into parts that do not touch each
+other, one for each set of columns. For each part the places are a tree.
 """
 
 from __future__ import annotations
@@ -51,10 +48,7 @@ class Margins:
     i where the table is by it, else 1; ``alike`` counts independent problems.
 
     Args:
-        margins: the tables.
-        sizes: how many keys each column has.
         parents: for each level of places but the top one, each place's position in the level above.
-        places: how many places the top level has.
 
     ``variances`` has for each table the variance of the estimate of a cell, by place.
     """

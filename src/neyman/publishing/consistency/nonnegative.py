@@ -31,7 +31,6 @@ class Nonnegative:
         values: the tables; what is below 0 by no more than the residual has been set to 0.
         residual: the largest violation of the optimality conditions over all cells, in the units
             of a cell: |min(value, lift)|. Each sum of n cells holds to n times that.
-        steps: least-squares fits that were needed.
     """
 
     values: list[Floats]
@@ -45,10 +44,6 @@ def nonnegative(margins: Margins, values: Sequence[Floats]) -> Nonnegative:
     The dual problem is a quadratic in the lifts, which are at least 0; its matrix is the covariance
     of the estimates, at most the variance of the noise. So unit steps are safe; they
     are accelerated, and started afresh where they turn back. Tens to hundreds are usual.
-
-    Args:
-        margins: the tables' structure.
-        values: the noisy tables; see `Margins`.
 
     Returns:
         The tables, with the residual that is left: at most 1e-9, or 1e-14 of the largest value,

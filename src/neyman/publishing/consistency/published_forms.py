@@ -26,18 +26,12 @@ from neyman.publishing.tables.estimates import Estimate
 from neyman.publishing.tables.forms import Form, integers
 from neyman.storage.reading import open_file
 
-FOLDER = "tables/consistent"
-"""Where they lie in a release's folder."""
+FOLDER = "tables/consistent"  # where they lie in a release's folder
 
 
 @dataclass(frozen=True, eq=False)
 class ConsistentForm:
-    """One table that adds up, with the keys of the noisy one that it was made of.
-
-    Args:
-        form: the form of the noisy table.
-        table: its cells.
-    """
+    """One table that adds up, with the keys of the noisy one that it was made of."""
 
     form: Form
     table: ConsistentTable
@@ -57,13 +51,7 @@ class ConsistentForm:
 
 
 def from_published(plan: Plan, forms: Iterable[Form], folder: Path) -> Consistent:
-    """What the published tables in a folder come to when they add up.
-
-    Args:
-        plan: a plan with a ``[consistency]`` section.
-        forms: the form of each of its tables, with the noise.
-        folder: where the release lies.
-    """
+    """What the published tables in a folder come to when they add up."""
     parts = members(plan)
     noisy: dict[tuple[str, str, str], Any] = {}
     for form in forms:

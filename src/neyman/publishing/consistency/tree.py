@@ -1,9 +1,6 @@
-"""Least squares on a tree: noisy values at its nodes become ones that add up, in two passes.
+"""Least squares on a tree: noisy values at its nodes become ones that add up, in two passes [CO-1].
 
-Upward, each node joins its own value with the sum of its children, each weighed by the inverse of
-its variance. Downward, what a node then lacks or has too much is shared among its children in
-proportion to their variances. That is generalized least squares, exactly, in time linear in the
-nodes [CO-1].
+It takes time linear in the nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +30,6 @@ class Tree:
         variances: for each level from the top, the variance of the noise on each node, a number or
             an array of shape (nodes,): 0 for what is known exactly, inf for what was not measured.
             A node without children must be measured.
-        nodes: how many nodes the top level has.
 
     ``after`` has for each level the variance of each node's estimate, which holds whatever the
     noise's distribution is; relative to the variances that come in, it is good to rounding.

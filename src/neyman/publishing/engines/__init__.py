@@ -9,25 +9,3 @@ and of which `bounding` keeps at most the plan's of each unit. `backends` has on
 from neyman.extras import require
 
 require("engines", "duckdb", "ibis", "pyarrow")
-
-from neyman.publishing.engines.aggregate import aggregate, aggregate_cells, discover, rehearse
-from neyman.publishing.engines.cells import Cells
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.data_files import matches
-from neyman.publishing.engines.data_schema import check_schema, columns_needed
-from neyman.publishing.engines.source import as_source, close_table, open_table
-
-__all__ = [
-    "Cells",
-    "DataError",
-    "aggregate",
-    "aggregate_cells",
-    "as_source",
-    "check_schema",
-    "close_table",
-    "columns_needed",
-    "discover",
-    "matches",
-    "open_table",
-    "rehearse",
-]

@@ -1,23 +1,14 @@
 """Exact tables from private rows: what each measure of a plan counts or adds, zeros left out.
 
-Without units of several rows, rows are grouped by their keys as they are, in the engine; the public
-keys are looked up for the few groups, which are grouped by their codes once more. One aggregation
-for each largest set of dimensions gives all the tables, which are summed up from it. Where units
-are named, each row gets its codes first, a unit's rows are cut down to what the plan allows, and
-the work goes through buckets of units one after another, so that memory stays bounded.
+Without units of several rows, rows are grouped by their keys as they are; the public keys are
+looked up for the few groups, which are grouped by their codes once more. One aggregation for each
+largest set of dimensions gives all the tables, which are summed up from it. Where units are named,
+each row gets its codes first, a unit's rows are cut down to what the plan allows, and the work goes
+through buckets of units one after another, so that memory stays bounded.
 
-What counts as what (the tests hold the engines to the same rules in plain Python):
-
-- The plan's keys say how a value is read as a key (`expressions.key_bytes`), and the value alone
-  decides which key it is. Text keys compare as bytes, blanks included, whatever collation is set: a
-  text as it is, a whole number (also in a column of decimals) in decimal digits, a truth value as
-  ``true`` or ``false``, a date as ``YYYY-MM-DD``. Whole-number keys compare as numbers, read as a
-  sum reads them: 1, 1.0, 01 and 1e0 are one key, as text and as numbers. Boolean keys are these
-  numbers 1 and 0, and the texts true, True, TRUE, t, T and false, False, FALSE, f, F. NULL,
-  fractions and unlisted values are unknown.
+- `expressions.key_bytes` says how a value is read as a key, and `expressions.scaled_integer` as a
+  number. NULL, fractions of whole-number keys, and unlisted values are unknown.
 - A place is known by its whole path: a row with a known state and an unlisted county is unknown.
-- `expressions.scaled_integer` reads a value, and it is clipped; a histogram's into its first and
-  last bin.
 - A query's filter takes its rows before any bound: `rows` of the unit is a bound on those rows.
 - A unit is the bytes of its id's text. A row without one (NULL) is dropped; without ``unit.id``
   each row is a unit.
@@ -30,6 +21,7 @@ that does not use that dimension.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -42,7 +34,7 @@ from numpy.typing import NDArray
 
 from neyman.publishing.engines.backends import Value, backend_of, fetched, fresh_key, held
 from neyman.publishing.engines.bounding import first_cells, first_rows
-from neyman.publishing.engines.cells import SATURATED, Cells, added, product, ravelled, together
+from neyman.publishing.engines.cells import SATURATED, Cells, added, ravelled, together
 from neyman.publishing.engines.csv_reader import DataError, cause, fault
 from neyman.publishing.engines.data_schema import filter_column
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
@@ -53,40 +45,23 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import ALL, Query, center, measures_of, middle
 
 Key = tuple[str, str, str]
-KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]
-"""Keys, and by measure a number for each."""
-
+KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]  # keys, and by measure a number for each
 _SMALL = 3 * 10**9  # whose square fits in 64 bits
 _PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of the names of sums
 
 
-def aggregate(plan: Plan, table: ibis.Table) -> Mapping[Key, NDArray[np.int64]]:
-    """The exact tables of a plan, as `aggregate_cells` has them, zeros included."""
-    return {key: cells.dense() for key, cells in aggregate_cells(plan, table).items()}
-
-
 def aggregate_cells(
-    plan: Plan, table: ibis.Table, *, progress: Progress | None = None
-) -> Mapping[Key, Cells]:
+    plan: Plan, table: ibis.Table, key: bytes | None = None, progress: Progress | None = None
+) -> dict[Key, Cells]:
     """The exact integer tables of a plan, but for those by keys that are unknown.
-
-    Args:
-        plan: which tables.
-        table: the private rows, whose schema has been checked.
-        progress: called with the part done, in [0, 1].
 
     Returns:
         By (query, level, measure), the measure one of "count", "units", "sum", "offset" and
         "square" (see `Entry`), its cells in declared order: places first, then the keys of each
-        ``by`` column, then bins, the last one fastest.
+        ``by`` column, then bins, the last one fastest. The key for the choice among a unit's rows
+        is a new one if none is given.
     """
-    return tables_of(plan, table, fresh_key(), progress)
-
-
-def tables_of(
-    plan: Plan, table: ibis.Table, key: bytes, progress: Progress | None = None
-) -> dict[Key, Cells]:
-    """`aggregate_cells` with a key for the choice among a unit's rows that is given."""
+    key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
     known = [query for query in plan.queries if query.split and query.delta is None]
     alone = ("distinct", "rows")
@@ -131,10 +106,7 @@ def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
 
 
 def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
-    """How many units have their largest distance from 0 in each cell: each unit is in one cell.
-
-    Of two cells with one distance the positive one counts.
-    """
+    """Count units by the cell of the value farthest from 0; of two alike, the positive counts."""
     edges = query.bins or range(2)
     middle = (len(edges) - 1) // 2 if edges[0] < 0 else 0
     (axis,) = coding.axes(query, ALL)
@@ -163,14 +135,14 @@ def _tables_of(
     key: bytes,
     progress: Progress | None,
 ) -> dict[Key, Cells]:
-    """The tables of queries with one filter, from the rows that it takes."""
     plan = coding.plan
     if plan.unit.id is None:
         return dict(_unbounded(coding, table, queries, progress))
     wanted = dict.fromkeys(one for query in queries for one in needed_columns(coding, query))
     parts: dict[Key, list[Cells]] = {}
     with coded_rows(coding, table, wanted, key) as (buckets, secret):
-        uses = _uses(coding, queries)
+        uses = sum(len(query.split) for query in queries if _alone(query))
+        uses += sum(1 for _ in _shared(coding, [q for q in queries if not _alone(q)]))
         steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
         for bounded in buckets:
             with held(bounded, steps) if uses > 1 else nullcontext(bounded) as shared:
@@ -209,16 +181,14 @@ def _distinct(
 
 
 def discover(
-    plan: Plan, query: Query, level: str, table: ibis.Table, *, progress: Progress | None = None
+    plan: Plan,
+    query: Query,
+    level: str,
+    table: ibis.Table,
+    key: bytes | None = None,
+    progress: Progress | None = None,
 ) -> KeyNumbers:
     """The keys that rows have, with their exact numbers; nothing here is private yet.
-
-    Args:
-        plan: the plan of the query.
-        query: one with columns whose keys are unknown.
-        level: which of its levels.
-        table: the private rows, whose schema has been checked.
-        progress: called with the part done, in [0, 1].
 
     Returns:
         The key columns of the table as text (places by their declared names, then ``by``), sorted
@@ -226,18 +196,7 @@ def discover(
         more, and "count" or "sum" where the query asks for them. A value that is NULL, or not
         UTF-8, is no key.
     """
-    return keys_of(plan, query, level, table, fresh_key(), progress)
-
-
-def keys_of(
-    plan: Plan,
-    query: Query,
-    level: str,
-    table: ibis.Table,
-    key: bytes,
-    progress: Progress | None = None,
-) -> KeyNumbers:
-    """`discover` with a key for the choice among a unit's rows that is given."""
+    key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
     table = selected(plan, table, query.where)
     # At every level the same ones, so that one key leaves the same rows of a unit at each.
@@ -306,7 +265,10 @@ def _named(
     }
     place_of = [i for _, i in known]
     exact = {
-        part: np.array([_inside(values) for values in table[f"{name}_list"].to_pylist()], np.int64)
+        part: np.array(
+            [max(-SATURATED, min(SATURATED, sum(v))) for v in table[f"{name}_list"].to_pylist()],
+            np.int64,
+        )
         for part, name in of_measure.items()
     }
     return pa.table(texts), {part: values[place_of] for part, values in exact.items()}
@@ -323,10 +285,6 @@ def _column_of(coding: Coding, query: Query, part: str) -> str:
     return ":".join(["rows", *names_of(needed)])
 
 
-def _inside(values: Iterable[int]) -> int:
-    return max(-SATURATED, min(SATURATED, sum(values)))
-
-
 def _is_text(data: bytes) -> bool:
     try:
         data.decode()
@@ -336,16 +294,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def rehearse(plan: Plan, table: ibis.Table) -> None:
-    """Run the whole aggregation without a row, so that what can fail fails before the charge.
-
-    Args:
-        plan: which tables.
-        table: the private table, on the engine that will do the work; only its form is used
-            (``open_table(..., rows=False)`` will do).
-
-    Raises:
-        DataError: the tables of the plan cannot be made from a table of this form.
-    """
+    """Run the whole aggregation without a row, so that what can fail fails before the charge."""
     names = Coding(plan, tuple(table.columns)).names
     empty = (table.select(*names) if names else table).limit(0)
     try:
@@ -441,14 +390,7 @@ def listed(
 def coded_rows(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn], key: bytes
 ) -> Generator[tuple[list[ibis.Table], ibis.Table]]:
-    """Code the rows of each bucket, at most the plan's of each unit.
-
-    Args:
-        coding: how the plan sees rows.
-        table: the private rows that a filter takes.
-        wanted: columns of codes and values.
-        key: for the choice among a unit's rows, which comes along as a table.
-    """
+    """Code the rows of each bucket, at most the plan's of each unit; ``key`` comes as a table."""
     wanted, unit = list(wanted), coding.plan.unit
     named = unit.id is not None
     with backend_of(table).secret(key) as secret, listed(coding, table, wanted) as keys:
@@ -463,10 +405,7 @@ def coded_rows(
 
 
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Value]:
-    """Numbers of rows, and for each column of values what is asked of it, see `_column_of`.
-
-    A row without a number that a part needs adds nothing to this part [UN-10].
-    """
+    """Count rows, and add up what is asked of each column of values, see `_column_of` [UN-10]."""
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         for measure in measures_of(query):
@@ -484,7 +423,6 @@ def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, 
 
 
 def _added(value: Value, measure: str, clip: tuple[int, int]) -> Value:
-    """What a value adds to a sum, an offset or a sum of squares."""
     if measure == "offset":
         about = middle(clip)
         return value * about.denominator - about.numerator
@@ -507,7 +445,6 @@ def _tables(
     queries: Sequence[Query],
     steps: Steps,
 ) -> Iterator[tuple[Key, Cells]]:
-    """The tables of queries that are sums over one set of dimensions."""
     table, codes = _grouped(rows, axes, measures, steps)
     for query in queries:
         for level, _ in query.split:
@@ -519,7 +456,6 @@ def _tables(
 def _grouped(
     rows: ibis.Table, axes: Sequence[CodeColumn], measures: Mapping[str, Any], steps: Steps
 ) -> tuple[pa.Table, dict[CodeColumn, NDArray[np.int64]]]:
-    """Measure each group, and return its codes too."""
     grouped = rows.group_by(*names_of(axes)) if axes else rows
     table = fetched(grouped.aggregate(**measures), steps)
     return table, {axis: _integers(table[axis.name]) for axis in axes}
@@ -543,7 +479,7 @@ def _cells(
     on = coding.risen(codes, query, level)
     known = np.logical_and.reduce([code < size for code, size in zip(on, shape, strict=True)])
     index = ravelled([code[known] for code in on], shape)
-    return added(product(shape), index, values[known])
+    return added(math.prod(shape), index, values[known])
 
 
 def _bounded(
@@ -602,13 +538,7 @@ def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
 def known_rows(
     rows: ibis.Table, axes: Sequence[CodeColumn], unknown: Sequence[CodeColumn] = ()
 ) -> ibis.Table:
-    """The rows with a key on every axis, and with a number where an axis has bins.
-
-    Args:
-        rows: rows with codes.
-        axes: their axes.
-        unknown: the columns of keys that are not known.
-    """
+    """The rows with a key on every axis, and with a number where an axis has bins."""
     every: Any = rows
     known = [every[axis.name] < axis.size for axis in axes]
     known += [every[column.name].notnull() for column in unknown]
@@ -621,12 +551,6 @@ def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
     levels = query.levels if alone else (coding.lowest(query),)
     axes = dict.fromkeys(axis for level in levels for axis in coding.axes(query, level))
     return axes | coding.values(query) | dict.fromkeys(coding.discovered(query))
-
-
-def _uses(coding: Coding, queries: Sequence[Query]) -> int:
-    """How many aggregations the rows that are kept are for."""
-    alone = [len(query.split) for query in queries if _alone(query)]
-    return sum(alone) + sum(1 for _ in _shared(coding, [q for q in queries if not _alone(q)]))
 
 
 def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:

@@ -29,9 +29,7 @@ Answer = TypeVar("Answer")
 Value: TypeAlias = Any
 """A column or literal of a query. Its class follows from the data's types, so that pyright does not
 know its methods."""
-Connection: TypeAlias = Any
-"""A connection of Ibis, which has no types."""
-
+Connection: TypeAlias = Any  # a connection of Ibis, which has no types
 _BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
 _ASCII_HEX = r"^([0-7][0-9A-F])*\z"
 _TAIL = "[89AB][0-9A-F]"
@@ -56,8 +54,7 @@ def _sql(name: str, given: Sequence[object], result: object) -> Callable[..., Va
     return ibis.udf.scalar.builtin(name=name, signature=(tuple(given), result))(own)
 
 
-hexadecimal = _sql("hex", [dt.binary], dt.string)
-"""Bytes in upper-case hexadecimal digits."""
+hexadecimal = _sql("hex", [dt.binary], dt.string)  # bytes in upper-case hexadecimal digits
 _encode = _sql("encode", [dt.string], dt.binary)  # DuckDB
 _decode = _sql("decode", [dt.binary], dt.string)  # DuckDB: an error for what is not UTF-8
 _is_utf8 = _sql("is_valid_utf8", [dt.string], dt.boolean)  # Spark
@@ -72,18 +69,13 @@ _scaled_decimal = _sql("scaled_decimal", [dt.decimal, dt.int64, dt.int64], dt.in
 
 
 class Backend(ABC):
-    """An engine: its expressions, and its connection for what is done with tables.
-
-    Args:
-        connection: the Ibis connection of a table; None for expressions alone.
-    """
+    """An engine: its expressions, and its Ibis connection, which is None for expressions alone."""
 
     name: ClassVar[str]
     ibis_name: ClassVar[str]
     sources: ClassVar[frozenset[str]]
     """The names of the engines whose rows can be copied to this one."""
-    close: ClassVar[Callable[[Connection], None]]
-    """Closes a connection if it is ours."""
+    close: ClassVar[Callable[[Connection], None]]  # closes a connection if it is ours
 
     def __init__(self, connection: Connection = None) -> None:
         self.connection = connection
@@ -107,13 +99,7 @@ class Backend(ABC):
         return self.plain_bytes(column)
 
     def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
-        """Return the whole number of `integer_of`; None if the engine has no function for it.
-
-        Args:
-            column: text or decimals.
-            decimals: 0 to 9.
-            most: the number is brought into +-most.
-        """
+        """Return the whole number of `integer_of` within +-most; None without an own function."""
         return None
 
     def barrier(self, value: Value) -> Value:
@@ -129,17 +115,14 @@ class Backend(ABC):
         """Return whether the bytes of a text are UTF-8."""
         return ibis.literal(True)
 
-    strip = staticmethod(_btrim)
-    """A text without some characters at its ends."""
+    strip = staticmethod(_btrim)  # a text without some characters at its ends
 
-    date_of = staticmethod(_make_date)
-    """The date so many days after 1970-01-01."""
+    date_of = staticmethod(_make_date)  # the date so many days after 1970-01-01
 
     def change_case(self, text: Value, own: Value, replaced: Value) -> Value:
         """Return a text in another case.
 
         Args:
-            text: the text.
             own: what the engine's function for the case gives.
             replaced: the text with each letter of `text_functions` replaced.
         """
@@ -181,10 +164,7 @@ class Backend(ABC):
         return held(rows) if other.connection is self.connection else self.copy(rows, other)
 
     def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
-        """Put a key into a table of one row.
-
-        The key is data: neither the text of a query nor a plan shows it.
-        """
+        """Put a key into a table of one row: neither the text of a query nor a plan shows it."""
         return self.put(pa.table({"key": [_key_text(key)]}))
 
     def view(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
@@ -200,10 +180,7 @@ class Backend(ABC):
         yield table  # a server, and Spark, sort on disk anyway
 
     def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
-        """Answer a query, and report its progress where it is known.
-
-        Of Spark, the tasks of its stages are known, and not how many stages there will be.
-        """
+        """Answer a query, and report its progress where it is known."""
         return query()
 
     def stream(self, rows: ibis.Table) -> pa.Table | pa.RecordBatchReader:
@@ -214,8 +191,7 @@ class Backend(ABC):
 class OwnBackend(Backend):
     """An engine that a run can open for files and for rows in memory."""
 
-    has_master: ClassVar[bool] = False
-    """Whether it can run on a cluster."""
+    has_master: ClassVar[bool] = False  # whether it can run on a cluster
     counts_databases: ClassVar[bool] = False
     """Whether a run that names it, or no engine, counts tables of databases where they lie."""
 
@@ -319,10 +295,7 @@ class DuckDB(OwnBackend):
         return pa.RecordBatchReader.from_stream(source.con.sql(source.compile(rows)))
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
-        """Split rows by a hash of the unit.
-
-        Which bucket a unit is in changes nothing: its rows are ranked among themselves.
-        """
+        """Split rows by a hash of the unit, which changes nothing: its rows are ranked alone."""
         number = 1 + row_count(table) // _BUCKET
         for bucket in range(number):
             # A hash may be negative, and so is its remainder then: hence the second one.
@@ -487,10 +460,7 @@ def _key_text(key: bytes) -> str:
 
 
 def held(rows: ibis.Table, steps: Steps | None = None) -> AbstractContextManager[ibis.Table]:
-    """Make rows once, as the next step, in a temporary table that is dropped after use.
-
-    On PostgreSQL, where nothing is written, each query makes them again.
-    """
+    """Make rows once, as the next step, in a temporary table; on PostgreSQL, at each query."""
     return backend_of(rows).hold(rows, steps or Steps(1, None))
 
 

@@ -1,17 +1,10 @@
-"""Bounds on what one unit adds, by a choice among its rows that looks at that unit alone.
+"""Bounds on what one unit adds, by a choice among its rows that looks at that unit alone [UN-1].
 
-Rows are ranked by a keyed SHA-256 of what they are (`expressions.digest`), and the first so many of
-each unit are kept: the same ones on every engine, given the same key. What is ranked:
-
-- A row by the numbers that decide what it adds (codes of its cells, values), the number of the copy
-  among equal rows of its unit, and its unit. Rows are kept that come first by the first 64 bits of
-  the digest, and of those with equal bits by the numbers, then by the number of the copy.
-- A cell, where a unit's cells are bounded, by its codes and the unit, in the same way.
-
-For any key, and whatever the digests are, at most so many rows of each unit are left, and which
-ones does not depend on other units: the guarantee needs no more. That SHA-256 under a secret key
-looks random makes the choice fair; the key is drawn for each call, stands in a table of one row and
-nowhere else, and no digest is published.
+Rows are ranked by a keyed SHA-256 of the numbers that decide what they add, the number of the copy
+among equal rows, and the unit (`expressions.digest`); of equal digests by these numbers. The first
+so many of each unit are kept: the same ones on every engine, given the same key. Cells are ranked
+in the same way. The key is drawn for each call, stands in a table of one row and nowhere else, and
+no digest is published. It makes the choice fair; the guarantee holds for every key.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -41,13 +34,9 @@ def first_rows(
     Args:
         rows: the bytes ``unit`` (no NULL), and the ``names``.
         names: columns of whole numbers, no NULL, and of bytes, which are all that a row is.
-        most: how many rows to keep, at least 1.
         key: the table of the secret key.
         label: different labels make different choices by one key.
         within: those of the names that make the cell.
-
-    Returns:
-        The rows that are kept, in the same columns.
     """
     counted: Any = rows.group_by(["unit", *names]).aggregate(copies=rows.count())
     single: Any = counted.mutate(copy=ibis.range(0, counted["copies"]).unnest()).drop("copies")
@@ -64,13 +53,7 @@ def first_cells(
     label: int,
     cell: Sequence[str],
 ) -> ibis.Table:
-    """All rows of at most so many cells of each unit.
-
-    Args:
-        rows, names, key, label: as `first_rows` has them.
-        most: how many cells to keep, at least 1.
-        cell: those of the names that make the cell.
-    """
+    """Keep all rows of at most so many cells of each unit; see `first_rows`."""
     if not cell:
         return rows
     numbered = _ranked(rows, key, label, cell)

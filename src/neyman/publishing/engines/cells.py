@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,19 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SATURATED = 2**62
-"""What a cell is kept within: moving it there cannot raise what one row changes."""
+SATURATED = 2**62  # what a cell is kept within: moving it there cannot raise what one row changes
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A flat table of whole numbers, by its cells that are not 0.
-
-    Args:
-        size: how many cells the table has.
-        index: where something is: rising, in [0, size).
-        values: what is there: not 0, within 2^62.
-    """
+    """A flat table of whole numbers within 2^62: the rising index of those that are not 0."""
 
     size: int
     index: NDArray[np.int64]
@@ -41,10 +33,7 @@ class Cells:
 
 
 def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cells:
-    """The table in which each value is added to its cell, in any order and as often as it comes.
-
-    Sums are exact, and brought back inside +-2^62 at the end.
-    """
+    """Add each value to its cell, in any order: exactly, and then brought back inside +-2^62."""
     order = np.argsort(index, kind="stable")
     index, values = index[order], values[order]
     first = np.flatnonzero(np.diff(index, prepend=-1))
@@ -74,8 +63,3 @@ def ravelled(codes: Iterable[NDArray[Any]], shape: Sequence[int]) -> NDArray[np.
     for code, size in zip(codes, shape, strict=True):
         index = index * np.int64(size) + code
     return np.asarray(index, dtype=np.int64)
-
-
-def product(shape: Sequence[int]) -> int:
-    """How many cells a table of a shape has."""
-    return math.prod(shape)

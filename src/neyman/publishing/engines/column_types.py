@@ -76,11 +76,7 @@ def reads_as_is(kind: pa.DataType) -> bool:
 
 
 def check_types(schema: pa.Schema, columns: Iterable[str] | None) -> None:
-    """Refuse columns that no plan can use.
-
-    Raises:
-        DataError: with the name and the Arrow type of the first.
-    """
+    """Refuse columns that no plan can use."""
     for name in columns or ():
         kind = schema.field(name).type
         if plain_type(kind) is None:
@@ -92,10 +88,7 @@ def check_types(schema: pa.Schema, columns: Iterable[str] | None) -> None:
 
 
 def plain_form(schema: pa.Schema) -> pa.Table:
-    """A table without rows that has a schema's columns in plain types.
-
-    A column that no plan can use is there too, by its name.
-    """
+    """Make a table without rows, in plain types; a column that no plan can use is there by name."""
     kinds = [(field.name, plain_type(field.type) or PLACEHOLDER) for field in schema]
     return pa.schema(kinds or [("", PLACEHOLDER)]).empty_table()
 
@@ -146,8 +139,9 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Timestamps in microseconds, rounded down."""
     unit, number = column.type.unit, column.cast(pa.int64())
     if unit == "ns":
-        below = _compute.less(_remainder(number, 1000), 0).cast(pa.int64())
-        number = _compute.subtract(_compute.divide(number, 1000), below)
+        quotient = _compute.divide(number, 1000)
+        below = _compute.less(number, _compute.multiply(quotient, 1000)).cast(pa.int64())
+        number = _compute.subtract(quotient, below)
         ends = -MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS
         return _between(number, number, *map(pa.scalar, ends)).cast(plain_type(column.type))
     ends = (second * _PER_SECOND[unit] for second in (_FIRST_SECOND, _LAST_SECOND))
@@ -156,13 +150,8 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return number.cast(plain_type(column.type))
 
 
-def _remainder(number: pa.ChunkedArray, k: int) -> pa.ChunkedArray:
-    return _compute.subtract(number, _compute.multiply(_compute.divide(number, k), k))
-
-
 def _between(
     column: pa.ChunkedArray, number: pa.ChunkedArray, least: pa.Scalar, most: pa.Scalar
 ) -> pa.ChunkedArray:
-    """A column without the values whose number is outside a range."""
     inside = _compute.and_(_compute.greater_equal(number, least), _compute.less_equal(number, most))
     return _compute.if_else(inside, column, pa.scalar(None, column.type))

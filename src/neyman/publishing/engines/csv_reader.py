@@ -1,13 +1,12 @@
 """CSV files, where each line is a record whatever the other lines are.
 
 The fast readers guess a dialect from the content, stop at an ill-formed row, or let one stray quote
-swallow the rows after it: one person's record would decide whether there is a release, or what
-happens to others. Here a line is read by itself, so that a line more or less changes one row. The
-price is that a value cannot have a line break in it.
+swallow the rows after it: one person's record would decide what happens to others. Here a line is
+read by itself, so that a line more or less changes one row, and a value cannot have a line break.
 
-A gzip file can be damaged anywhere, and only its end proves that it is whole. So it is decompressed
-to its end before the charge, where nothing but its header is looked at. Any rows at all make a
-whole gzip file, so the content cannot decide whether it is refused.
+Only the end of a gzip file proves that it is whole. So it is decompressed to its end before the
+charge, where nothing but its header is looked at. Any rows at all make a whole gzip file, so the
+content cannot decide whether it is refused.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from numpy.typing import NDArray
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
 _CHUNK = 1 << 24
-LONGEST = 1 << 20
-"""The most bytes of a line that is read."""
+LONGEST = 1 << 20  # the most bytes of a line that is read
 _GZIP = b"\x1f\x8b"
 # pyright does not see the functions that Arrow makes on import.
 _compute: Any = pc
@@ -64,11 +62,7 @@ def cause(error: Exception) -> str:
 class MissingColumn(DataError):
     """Data without a column that the plan uses.
 
-    Args:
-        column: its name.
-        present: the names that the data have. The message does not print them: in a file without a
-            header they are someone's row.
-        data: what lacks it, for errors.
+    The message does not print the names that are there: without a header they are someone's row.
     """
 
     def __init__(self, column: str, present: Sequence[str], data: str = "data") -> None:
@@ -82,17 +76,7 @@ class MissingColumn(DataError):
 
 
 def check_names(present: Sequence[str], columns: Iterable[str], data: str = "data") -> None:
-    """Refuse columns whose name stands for several: engines would take one, or rename it.
-
-    Args:
-        present: the names that the data have, with repetitions.
-        columns: the columns that are used.
-        data: what has them, for errors.
-
-    Raises:
-        MissingColumn: a column is not there.
-        DataError: several columns have its name, or one that differs in case only.
-    """
+    """Refuse a missing column (`MissingColumn`), and one whose name stands for several."""
     counts = Counter(name.casefold() for name in present)
     exact = set(present)
     for name in columns:
@@ -108,13 +92,7 @@ def check_names(present: Sequence[str], columns: Iterable[str], data: str = "dat
 
 @dataclass(frozen=True)
 class Patterns:
-    """The regular expressions of one line.
-
-    Args:
-        row: a well-formed line.
-        values: each of its values.
-        unclosed: a line on which a quoted value begins and does not end.
-    """
+    """The patterns of a row, of its values, and of a line on which a quoted value does not end."""
 
     row: re.Pattern[bytes]
     values: re.Pattern[bytes]
@@ -149,7 +127,6 @@ def read_csv(
     is empty or cannot be decoded is missing.
 
     Args:
-        path: the file.
         columns: the names of those to read; None for all.
         rows: False for no rows. Then only the header is looked at, and a compressed file is
             decompressed to its end, so that a damaged one is refused.
@@ -168,7 +145,8 @@ def read_csv(
         parts: list[pa.Table] = []
         for text in blocks(file) if rows else ():
             block = parsed(text, len(names), picked, source.delimiter)
-            texts = [_text(block.values(i), source.encoding) for i in picked]
+            coded, encoding = [block.values(i) for i in picked], source.encoding
+            texts = [without_empty(one.indices, decoded(one.dictionary, encoding)) for one in coded]
             parts.append(pa.table(texts, schema=schema))
         if not rows and source.compression != "none":
             while file.read(_CHUNK):
@@ -177,11 +155,7 @@ def read_csv(
 
 
 def header_of(path: str, source: SourcePart = PLAIN_SOURCE) -> list[str]:
-    """The names of the columns of a CSV file.
-
-    Raises:
-        DataError: see `read_csv`.
-    """
+    """The names of the columns of a CSV file."""
     with opened(path, form_of(path, source)) as (_, names):
         return names
 
@@ -194,21 +168,22 @@ def form_of(path: str, source: SourcePart) -> SourcePart:
     """
     if source.form != PLAIN_SOURCE:
         return source
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    packed = suffixes[-1:] == [".gz"]
-    kind = suffixes[-2:-1] if packed else suffixes[-1:]
+    kind, packed = suffix_of(path)
     return SourcePart(
-        delimiter="\t" if kind == [".tsv"] else ",", compression="gzip" if packed else "none"
+        delimiter="\t" if kind == ".tsv" else ",", compression="gzip" if packed else "none"
     )
+
+
+def suffix_of(path: str | Path) -> tuple[str, bool]:
+    """Return what a name ends in before the .gz of a compressed file, and True for one."""
+    suffixes = ["", *(suffix.lower() for suffix in Path(path).suffixes)]
+    packed = suffixes[-1] == ".gz"
+    return suffixes[-2] if packed else suffixes[-1], packed
 
 
 @contextmanager
 def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]]]:
-    """A CSV file, decompressed, after its header; and the names of its columns.
-
-    Raises:
-        DataError: it cannot be read, here or in what is done with it.
-    """
+    """A CSV file, decompressed, after its header; and the names of its columns."""
     try:
         with open(path, "rb") as raw:
             packed = raw.read(2) == _GZIP
@@ -285,8 +260,6 @@ class Block:
     """Some lines of a file, and which of them are rows.
 
     Args:
-        text: the lines, each with an LF at its end.
-        starts, ends: where each line starts, and where its LF is.
         rows: the number in the block of the line that each row is from.
         bounds: by column, where the values of the first rows start and end.
         others: the values of the other rows, which have quotes inside quotes.
@@ -320,14 +293,7 @@ class Block:
 
 
 def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Block:
-    """The rows of whole lines.
-
-    Args:
-        text: the lines, each with an LF at its end.
-        width: how many values a row has.
-        picked: the numbers of the columns that are needed.
-        delimiter: what separates the values.
-    """
+    """The rows of whole lines."""
     data = np.frombuffer(text, np.uint8)
     feeds = np.flatnonzero(data == ord("\n"))
     starts = heads = np.append(0, feeds[:-1] + 1)
@@ -381,11 +347,6 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
         {i: (bounds[i][0][simple], bounds[i][1][simple]) for i in picked},
         [row for row, fit in zip(values, fitting, strict=True) if fit and row is not None],
     )
-
-
-def _text(encoded: pa.Array, encoding: str) -> pa.DictionaryArray:
-    """A dictionary of bytes as one of text, where what is empty or no text is missing."""
-    return without_empty(encoded.indices, decoded(encoded.dictionary, encoding))
 
 
 def without_empty(indices: pa.Array, words: pa.Array) -> pa.DictionaryArray:

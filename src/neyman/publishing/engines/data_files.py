@@ -90,9 +90,6 @@ def matches(path: str) -> Iterator[str]:
     """The files and folders that a pattern matches.
 
     A part of it that is ``**`` matches folders at any depth, each once, even where links go round.
-
-    Raises:
-        DataError: a link leads out of the part that has no wildcard, or a folder cannot be listed.
     """
     parts = Path(path).parts
     fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
@@ -101,18 +98,12 @@ def matches(path: str) -> Iterator[str]:
 
 
 class _Search:
-    """A walk below a folder, which goes into each folder once, and never out of the first.
-
-    Args:
-        path: the path that was given, for errors.
-        top: the folder.
-    """
+    """A walk below a folder, which goes into each folder once, and never out of the first."""
 
     def __init__(self, path: str, top: str) -> None:
         self._path, self._root = path, os.path.realpath(top)
 
     def files(self, folder: str) -> Iterator[str]:
-        """The Parquet files below a folder."""
         for below in self._folders(folder, set()):
             for file in self._entries(below):
                 if Path(file).suffix.lower() == _PARQUET and not os.path.isdir(file):
@@ -120,7 +111,6 @@ class _Search:
                     yield file
 
     def matches(self, folder: str, parts: Sequence[str]) -> Iterator[str]:
-        """The names below a folder that match the parts of a pattern."""
         if not parts:
             yield folder
         elif parts[0] == "**":
@@ -149,12 +139,7 @@ class _Search:
                 yield from self._folders(file, visited)
 
     def _entries(self, folder: str, begin: str = "") -> list[str]:
-        """What is in a folder, by name, without names that begin as leftovers do.
-
-        Args:
-            folder: where to look.
-            begin: how the wanted names begin; if it is ``_`` or ``.``, these are meant.
-        """
+        """List a folder; names that begin with ``_`` or ``.`` only where ``begin`` is that."""
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from functools import singledispatch
 from typing import Any
 
 import duckdb
@@ -37,7 +36,6 @@ class Frame:
     """Rows that an engine can be given.
 
     Args:
-        schema: the Arrow schema, known without reading a row.
         read: gives some columns of all rows: an Arrow table, or an Arrow Dataset that has them.
         check: refuses a form that differs inside, for some columns, before a row is read.
         single_use: whether it may be a stream, whose rows come once.
@@ -68,9 +66,6 @@ def as_frame(source: Any) -> Frame | ibis.Table:
 
     Returns:
         A `Frame`; the Ibis table that a narwhals frame holds.
-
-    Raises:
-        DataError: it is none of these, or its schema cannot be had.
     """
     if isinstance(source, (Frame, ibis.Table)):
         return source
@@ -99,33 +94,27 @@ def _name(source: object) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
-@singledispatch
 def _of_type(source: object) -> Frame | None:
     """Rows of a type that this package imports; None for any other."""
-    return None
+    match source:
+        case pa.RecordBatch():
+            return _of_type(pa.Table.from_batches([source]))
+        case pa.Table():
+            return Frame(source.schema, lambda columns: source.select(list(columns)))
+        case pa.RecordBatchReader():
+            return _stream_frame(source.schema, source.read_all)
+        case ds.Scanner():
+            return _stream_frame(source.projected_schema, source.to_table)
+        case duckdb.DuckDBPyRelation():
+            return _of_relation(source)
+        case ds.Dataset():
+            return _of_dataset(source)
+        case _:
+            return None
 
 
-@_of_type.register(pa.RecordBatch)
-def _(source: pa.RecordBatch) -> Frame | None:
-    return _of_type(pa.Table.from_batches([source]))
-
-
-@_of_type.register(pa.Table)
-def _(source: pa.Table) -> Frame | None:
-    return Frame(source.schema, lambda columns: source.select(list(columns)))
-
-
-@_of_type.register(pa.RecordBatchReader)
-def _(source: pa.RecordBatchReader) -> Frame | None:
-    return Frame(
-        source.schema, lambda columns: source.read_all().select(list(columns)), single_use=True
-    )
-
-
-@_of_type.register(ds.Scanner)
-def _(source: ds.Scanner) -> Frame | None:
-    schema = source.projected_schema
-    return Frame(schema, lambda columns: source.to_table().select(list(columns)), single_use=True)
+def _stream_frame(schema: pa.Schema, rows: Callable[[], pa.Table]) -> Frame:
+    return Frame(schema, lambda columns: rows().select(list(columns)), single_use=True)
 
 
 def _of_protocol(source: Any) -> Frame | None:
@@ -151,23 +140,17 @@ def _of_polars(source: Any, collected: Callable[[Any], Any]) -> Frame:
 
 def _of_stream(source: Any) -> Frame:
     if hasattr(source, "__arrow_c_schema__"):
-        schema = pa.schema(source)
-        return Frame(
-            schema, lambda columns: _stream(source).read_all().select(columns), single_use=True
-        )
+        return _stream_frame(pa.schema(source), lambda: _stream(source).read_all())
     # Some can be asked for their stream once only: what is opened for its schema is read later.
     opened = _stream(source)
-    return Frame(
-        opened.schema, lambda columns: opened.read_all().select(list(columns)), single_use=True
-    )
+    return _stream_frame(opened.schema, opened.read_all)
 
 
 def _stream(source: object) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_stream(source)
 
 
-@_of_type.register(duckdb.DuckDBPyRelation)
-def _(source: duckdb.DuckDBPyRelation) -> Frame:
+def _of_relation(source: duckdb.DuckDBPyRelation) -> Frame:
     def read(columns: Sequence[str]) -> pa.Table:
         return source.project(", ".join(map(quoted, columns))).to_arrow_table()
 
@@ -179,8 +162,7 @@ def _(source: duckdb.DuckDBPyRelation) -> Frame:
     return Frame(schema, read)
 
 
-@_of_type.register(ds.Dataset)
-def _(source: ds.Dataset) -> Frame:
+def _of_dataset(source: ds.Dataset) -> Frame:
     def read(columns: Sequence[str]) -> pa.Table:
         if _is_filtered(source):
             # A dataset made of it would have the rows that it leaves out.
@@ -356,32 +338,14 @@ def _text_of(value: object, marks: SourcePart) -> str | None:
     return marked_text(value, text, marks)
 
 
-@singledispatch
 def marked_text(value: object, text: str, marks: SourcePart) -> str:
-    """The text of a value of a column that also holds texts, with the marks of these texts.
-
-    Args:
-        value: the value.
-        text: its text as programs write it.
-        marks: what the plan declares for texts.
-    """
-    return text
-
-
-@marked_text.register(float)
-@marked_text.register(np.floating)
-@marked_text.register(Decimal)
-def _(value: object, text: str, marks: SourcePart) -> str:
-    return text.replace(".", marks.decimal)
-
-
-@marked_text.register(date)  # a date and time too
-def _(value: date, text: str, marks: SourcePart) -> str:
-    if marks.dates is None:
+    """The text of a value of a column that also holds texts, with the marks of these texts."""
+    if isinstance(value, (float, np.floating, Decimal)):
+        return text.replace(".", marks.decimal)
+    if not isinstance(value, date) or marks.dates is None:  # a date and time is a date too
         return text
-    parts = {"%Y": text[:4], "%m": text[5:7], "%d": text[8:10]}
     written = marks.dates
-    for part, digits in parts.items():
+    for part, digits in {"%Y": text[:4], "%m": text[5:7], "%d": text[8:10]}.items():
         written = written.replace(part, digits)
     return written + text[10:]
 

@@ -24,12 +24,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     """The columns that counting reads: levels that are there, keys, values, the id, and filters.
 
-    Args:
-        plan: the plan.
-        present: the columns of the table that is counted, derived ones too.
-
-    Raises:
-        DataError: a column is missing, or a level is and the others do not determine it.
+    Derived columns are present too. A missing level must follow from the others.
     """
     used = dict.fromkeys(name for query in plan.queries for name in query.by)
     used |= dict.fromkeys(name for query in plan.queries for name in query.columns)
@@ -46,11 +41,7 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
 
 
 def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the data that the plan reads, for its expressions too.
-
-    Raises:
-        DataError: see `columns_needed`, or the data have a column with the name of a derived one.
-    """
+    """The columns of the data that the plan reads, for its expressions too."""
     rows = plan.rows
     twins = {name.casefold() for name in rows.names}
     for name in present:
@@ -90,11 +81,7 @@ def as_written(table: ibis.Table, name: str) -> Any:
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:
-    """The levels that the data have.
-
-    Raises:
-        DataError: they do not determine the place.
-    """
+    """The levels that the data have."""
     levels = [level for level in hierarchy.levels if level in present]
     absent = [level for level in hierarchy.levels if level not in present]
     at = [hierarchy.depth(level) for level in levels]
@@ -115,8 +102,6 @@ def check_schema(
     """Refuse data whose columns or types cannot fit the plan; no row is read.
 
     Args:
-        plan: what is wanted.
-        table: the private table, or one of its form.
         source: where it comes from: a path is named in errors.
         untyped: the columns whose type the schema does not say, and which are read value by value:
             each column of a CSV file. None if this is not known; then texts may be numbers.
@@ -147,27 +132,27 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
         if reading.type == "number" and name not in parsed:
             _check_number(name, schema[name])
     if plan.unit.id is not None:
-        _check_key_type(plan.unit.id, schema[plan.unit.id])
+        check_key_type(plan.unit.id, schema[plan.unit.id])
     for name in names if hierarchy else ():
         if hierarchy and name in hierarchy.levels:
             kind, depth = key_kind(plan, name), hierarchy.depth(name)
             keys = dict.fromkeys(hierarchy.key(name, row[depth]) for row in hierarchy.rows)
             advice = f"write integer = [{name!r}] in [hierarchy.{hierarchy.name}]"
-            _check_key_type(name, schema[name], kind, advice)
+            check_key_type(name, schema[name], kind, advice)
             _check_keys(name, schema[name], kind, keys)
     for column in plan.columns:
         if column.name not in names:
             continue
         kind = schema[column.name]
         if column.integer:
-            _check_type(column.name, kind, "a column to sum holds")
+            check_type(column.name, kind, "a column to sum holds")
             if kind.is_date():
                 raise DataError(f"data column {column.name!r} holds dates, which do not add up")
             if column.name not in parsed:
                 _check_number(column.name, kind)
         else:
             advice = "write the keys as whole numbers or as true and false, without quotes"
-            _check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
+            check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
             _check_keys(column.name, kind, column.kind, map(key_text, column.keys))
 
 
@@ -193,12 +178,7 @@ def _check_changes(plan: Plan, table: ibis.Table) -> None:
 
 
 def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.DataType]:
-    """The types of the columns that the plan reads, with dates in place of timestamps.
-
-    Raises:
-        DataError: the zone of a timestamp is missing, or is not needed; a column has no time of
-            day and an expression reads it; or a key of a timestamp is no day.
-    """
+    """The types of the columns that the plan reads, with dates in place of timestamps."""
     kinds = dict(schema)
     zones = dict(plan.rows.zones)
     for name, kind in kinds.items():
@@ -250,31 +230,12 @@ def _check_days(plan: Plan, name: str) -> None:
                 )
 
 
-def check_unit_type(name: str, kind: dt.DataType) -> None:
-    """Refuse a type whose values cannot name units: floats, and what no plan reads.
-
-    Raises:
-        DataError: it is such a type.
-    """
-    _check_key_type(name, kind)
-
-
-def check_value_type(name: str, kind: dt.DataType) -> None:
-    """Refuse a type that no plan reads.
-
-    Raises:
-        DataError: it is neither text, a number, true/false, a date, nor a timestamp.
-    """
-    if not kind.is_timestamp():
-        _check_type(name, kind)
-
-
 def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
     """A type whose values can never be read as an expression's is a mistake in the plan."""
     if reading.type == "text":
-        _check_key_type(name, kind)
+        check_key_type(name, kind)
         return
-    _check_type(name, kind, "an expression reads")
+    check_type(name, kind, "an expression reads")
     fits = kind.is_string() or kind.is_null()
     if reading.type == "date":
         fits |= kind.is_date()
@@ -296,24 +257,18 @@ def key_kind(plan: Plan, name: str) -> KeyKind:
     return plan.column(name).kind
 
 
-def _check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
-    fits = (
-        kind.is_string()
-        or kind.is_integer()
-        or kind.is_floating()
-        or kind.is_decimal()
-        or kind.is_boolean()
-        or kind.is_date()
-        or kind.is_null()
-    )
-    if not fits:
+def check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
+    """Refuse a type that no plan reads; of a timestamp the day and the hour are read."""
+    numbers = kind.is_integer() or kind.is_floating() or kind.is_decimal() or kind.is_boolean()
+    if not (numbers or kind.is_string() or kind.is_date() or kind.is_null()):
         raise DataError(
             f"data column {name!r} has type {kind}: {what} text, numbers, true/false or dates"
         )
 
 
-def _check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice: str = "") -> None:
-    _check_type(name, kind)
+def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice: str = "") -> None:
+    """Refuse a type that no plan reads, and floats where keys are texts, as names of units are."""
+    check_type(name, kind)
     if kind.is_floating() and keys == "text":
         advice = advice or "make it whole numbers or text"
         raise DataError(

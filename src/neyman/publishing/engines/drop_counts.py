@@ -1,4 +1,4 @@
-"""How many rows each query counts, and where the others are dropped.
+"""How many rows each query and each join counts, and where the others are dropped.
 
 The steps, and the functions that take them, are those of `aggregate`. Which rows of a unit are kept
 is drawn anew in each run. So where bounds drop rows, another run can keep others, and the numbers
@@ -9,24 +9,24 @@ after that step can differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 import ibis
 
-from neyman.publishing.engines.aggregate import (
-    bounded_rows,
-    chosen_rows,
-    coded_rows,
-    known_rows,
-    listed,
-    needed_columns,
-    selected,
-    with_numbers,
+from neyman.publishing.engines import aggregate
+from neyman.publishing.engines.backends import (
+    backend_of,
+    fetched,
+    fresh_key,
+    held,
+    row_count,
+    row_sum,
 )
-from neyman.publishing.engines.backends import fetched, fresh_key, held, row_count, row_sum
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
+from neyman.publishing.engines.expressions import key_bytes
 from neyman.publishing.engines.private_tables import Private
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
@@ -95,12 +95,35 @@ class QueryRows(Private):
     lost: int
 
 
+@dataclass(frozen=True, repr=False)
+class JoinRows(Private):
+    """The rows of a table that has one row per unit, and of the plan's table that match them.
+
+    Args:
+        table: the table.
+        column: its column that names the unit.
+        missing: its rows without a unit, which are dropped.
+        units: how many units it has.
+        several: how many of these have several rows.
+        dropped: how many rows of these units are dropped.
+        matched: rows of the plan's table whose unit has a row that is left.
+        unmatched: rows of the plan's table whose unit has none.
+    """
+
+    table: str
+    column: str
+    missing: int
+    units: int
+    several: int
+    dropped: int
+    matched: int
+    unmatched: int
+
+
 def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitRows | None:
     """Count the rows of each unit; None where each row is a unit.
 
     Args:
-        plan: the plan.
-        table: the private rows, whose schema has been checked.
         column: a column to count by in place of ``unit.id``: how often do its values have more rows
             than the plan takes a unit to have?
     """
@@ -133,12 +156,48 @@ def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitR
     )
 
 
+def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, ...]:
+    """Count the rows of each table that has one row per unit."""
+    counts: list[JoinRows] = []
+    for table in plan.tables:
+        if table.duplicates is None:
+            continue
+        rows: Any = tables[table.name]
+        keyed: Any = rows.select(unit=key_bytes(rows[table.id], backend_of(rows)))
+        keyed = keyed.filter(keyed["unit"].notnull())
+        units: Any = keyed.group_by("unit").aggregate(rows=keyed.count())
+        with held(units) as own, ExitStack() as scope:
+            every: Any = own
+            named = row_sum(every)
+            several: Any = every.filter(every["rows"] > 1)
+            remaining = int(table.duplicates == "least")
+            main: Any = tables[plan.table]
+            left: Any = main.select(unit=key_bytes(main[plan.unit.id or ""], backend_of(main)))
+            left = left.filter(left["unit"].notnull())
+            single = every if remaining else every.filter(every["rows"] == 1)
+            right: Any = scope.enter_context(backend_of(main).import_rows(single))
+            matched = row_count(left.semi_join(right, "unit"))
+            units_of_several = row_count(several)
+            counts.append(
+                JoinRows(
+                    table.name,
+                    table.id,
+                    row_count(rows) - named,
+                    row_count(every),
+                    units_of_several,
+                    row_sum(several) - remaining * units_of_several,
+                    matched,
+                    row_count(left) - matched,
+                )
+            )
+    return tuple(counts)
+
+
 def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple[QueryRows, ...]:
     """Count the rows of each query step by step.
 
     Args:
         plan: the plan. A query whose tables are all declared public reads no row and is left out.
-        table: the private rows, whose schema has been checked.
         key: for the choice among a unit's rows; None for a new one.
     """
     key = fresh_key() if key is None else key
@@ -151,7 +210,7 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
     count = _of_units if plan.unit.id is not None else _of_rows
     counts: dict[str, Counter[str]] = {}
     for queries in parts:
-        rows = selected(plan, table, queries[0].where)
+        rows = aggregate.selected(plan, table, queries[0].where)
         for query, step, number in count(coding, rows, queries, key):
             counts.setdefault(query, Counter())[step] += number
     return tuple(
@@ -183,7 +242,7 @@ def _of_rows(
     """Where each row is a unit: no bound drops a row."""
     every = row_count(table)
     for query in queries:
-        rows: Any = coding.read(table, needed_columns(coding, query), unit=False)
+        rows: Any = coding.read(table, aggregate.needed_columns(coding, query), unit=False)
         for step in ("taken", "named", "read"):
             yield query.name, step, every
         yield query.name, "known", _with_keys(coding, table, rows, query)
@@ -193,35 +252,35 @@ def _of_rows(
 
 
 def _with_keys(coding: Coding, table: ibis.Table, rows: ibis.Table, query: Query) -> int:
-    """The number of rows with a key on every axis."""
     sources = coding.sources(rows)
     if not sources:
         return row_count(rows)
     wanted = [*_key_axes(coding, query), *coding.discovered(query)]
     groups = rows.group_by(*names_of(sources)).aggregate(rows=rows.count())
-    with listed(coding, table, wanted) as keys:
+    with aggregate.listed(coding, table, wanted) as keys:
         return row_sum(_known(coding, coding.looked_up(groups, wanted, keys), query))
 
 
 def _numbered(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
-    """The rows with the numbers that a query needs."""
     if query.delta is not None:
         return rows
     axes = coding.axes(query, coding.lowest(query))
     bins = [axis for axis in axes if axis.kind is Kind.BIN]
-    return with_numbers(coding, known_rows(rows, bins), query)
+    return aggregate.with_numbers(coding, aggregate.known_rows(rows, bins), query)
 
 
 def _of_units(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
-    """Where units are named: as `tables_of` and `keys_of` bound their rows."""
-    wanted = dict.fromkeys(one for query in queries for one in needed_columns(coding, query))
+    """Where units are named: as `aggregate_cells` and `discover` bound their rows."""
+    wanted = dict.fromkeys(
+        one for query in queries for one in aggregate.needed_columns(coding, query)
+    )
     # Buckets leave rows without an id out.
     first = {"taken": row_count(table), "named": row_count(coding.read(table, (), unit=True))}
     for query in queries:
         yield from ((query.name, step, number) for step, number in first.items())
-    with coded_rows(coding, table, wanted, key) as (buckets, secret):
+    with aggregate.coded_rows(coding, table, wanted, key) as (buckets, secret):
         for bounded in buckets:
             with held(bounded) as counted:
                 read = row_count(counted)
@@ -240,9 +299,9 @@ def _left(
     yield "known", _known(coding, rows, query)
     for step, bounds in zip(_BOUNDED, (unbounded, grouped, query), strict=True):
         if query.delta is not None:
-            yield step, chosen_rows(coding, rows, bounds, secret)
+            yield step, aggregate.chosen_rows(coding, rows, bounds, secret)
         else:
-            yield step, bounded_rows(coding, rows, bounds, secret)
+            yield step, aggregate.bounded_rows(coding, rows, bounds, secret)
 
 
 def _key_axes(coding: Coding, query: Query) -> list[CodeColumn]:
@@ -251,4 +310,4 @@ def _key_axes(coding: Coding, query: Query) -> list[CodeColumn]:
 
 
 def _known(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
-    return known_rows(rows, _key_axes(coding, query), coding.discovered(query))
+    return aggregate.known_rows(rows, _key_axes(coding, query), coding.discovered(query))

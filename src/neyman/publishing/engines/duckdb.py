@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -28,8 +30,8 @@ from neyman.publishing.engines.column_types import (
     reads_as_is,
 )
 from neyman.publishing.engines.csv_reader import DataError, cause, check_names, fault
-from neyman.publishing.engines.spill import spill_folder
 from neyman.publishing.plan.document import SourcePart
+from neyman.storage.private_folder import PrivateFolder, private_folder
 
 OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """Settings of each DuckDB that we open: nothing makes it download or load an extension."""
@@ -52,13 +54,8 @@ class Opening:
 def connect(memory: str | None = None) -> Any:
     """A new DuckDB.
 
-    Args:
-        memory: the most that it holds in memory, such as "4GB"; what does not fit is written to a
-            folder that only this user can read, and that is removed with it. None for DuckDB's own
-            limit, four fifths of the machine.
-
-    Raises:
-        DataError: no amount of memory.
+    What does not fit into ``memory``, such as "4GB", is written to a folder that only this user can
+    read, and that is removed with it. None stands for DuckDB's limit, four fifths of the machine.
     """
     settings: dict[str, Any] = dict(OFFLINE)
     if memory is not None:
@@ -79,12 +76,20 @@ def connect(memory: str | None = None) -> Any:
     return connection
 
 
-def check_memory(memory: str) -> str:
-    """An amount of memory, as engines write it.
+def spill_folder(above: str | Path | None = None) -> PrivateFolder:
+    """Make a folder for private rows that do not fit in memory; see `private_folder`."""
+    above = Path(tempfile.gettempdir() if above is None else above).absolute()
+    try:
+        return private_folder("spill", above)
+    except OSError as error:
+        raise DataError(
+            f"the temporary folder {str(above)!r} cannot hold rows that do not fit in memory "
+            f"({error.strerror}); set TMPDIR to a folder that this user can write"
+        ) from None
 
-    Raises:
-        DataError: it is none.
-    """
+
+def check_memory(memory: str) -> str:
+    """An amount of memory, as engines write it."""
     if not isinstance(memory, str) or not _MEMORY.fullmatch(memory):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"memory = {memory!r}: must be an amount such as '4GB' or '500MB'")
     return memory if memory.endswith("B") else f"{memory}B"
@@ -99,30 +104,26 @@ def close(connection: Any) -> None:
 
 
 def registered(data: pa.Table | ds.Dataset, opening: Opening) -> ibis.Table:
-    """An Arrow table or Dataset of plain types as a table on a new DuckDB.
-
-    Raises:
-        DataError: it has types that DuckDB cannot take.
-    """
+    """An Arrow table or Dataset of plain types as a table on a new DuckDB."""
     connection = connect(opening.memory)
     try:
         connection.con.register("people", data)
         return connection.table("people")
     except Exception as error:
         close(connection)
-        raise fault(
-            error,
-            f"data has columns that DuckDB cannot take ({type(error).__name__}); its types are "
-            f"{', '.join(sorted({str(field.type) for field in data.schema}))}",
-        ) from None
+        raise untaken(error, "DuckDB", data.schema) from None
+
+
+def untaken(error: Exception, engine: str, schema: pa.Schema) -> Exception:
+    """Return the error for data with columns that an engine cannot take."""
+    kinds = ", ".join(sorted({str(field.type) for field in schema}))
+    name = type(error).__name__
+    text = f"data has columns that {engine} cannot take ({name}); its types are {kinds}"
+    return fault(error, text)
 
 
 def parquet_names(files: Sequence[str]) -> list[list[str]]:
-    """The names of the columns of each Parquet file, with repetitions.
-
-    Raises:
-        DataError: a file that is no Parquet file, or of which the end is missing.
-    """
+    """The names of the columns of each Parquet file, with repetitions."""
     return [list(footer(file).names) for file in files]
 
 
@@ -130,16 +131,8 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
     """The Arrow schema of columns of Parquet files, from their footers; no row is read.
 
     DuckDB and Arrow, which both may read a file (see `parquet`), must give a column the same type.
-    A column that they read differently has a type that no plan can use.
-
-    Args:
-        files: their paths, at least one.
-        columns: those that are needed; None for those that each file has once, and in one type.
-
-    Raises:
-        DataError: a file that is no Parquet file, or of which the end is missing; a column that
-            is missing from a file or has several types, or whose name stands for several; a name
-            that DuckDB cannot be given.
+    A column that they read differently has a type that no plan can use. Without ``columns`` the
+    answer has those that each file has once, and in one type.
     """
     connection = connect()
     try:
@@ -162,7 +155,13 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
                 raise _unreadable(file, error) from None
             if number == 0:
                 types, natives = kinds, native
-            differing = [name for name in types if not _same(name, types, kinds, natives, native)]
+            differing = [
+                name
+                for name, kind in types.items()
+                if name not in kinds
+                or natives.get(name) != native.get(name)
+                or plain_type(kind) != plain_type(kinds[name])
+            ]
             if columns is None:
                 types = {name: kind for name, kind in types.items() if name not in differing}
             elif differing:
@@ -178,11 +177,7 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
 
 
 def footer(file: str) -> pa.Schema:
-    """The Arrow schema of a Parquet file, from its end.
-
-    Raises:
-        DataError: it is no Parquet file, or its end is missing.
-    """
+    """The Arrow schema of a Parquet file, from its end."""
     try:
         with open(file, "rb") as opened:
             return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").schema_arrow
@@ -198,10 +193,7 @@ def _unreadable(file: str, error: Exception) -> Exception:
 
 
 def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> ibis.Table:
-    """Columns of Parquet files on DuckDB; without one, a constant for each row.
-
-    Ibis asks for the type of each column of a view, so it has these alone.
-    """
+    """Read columns of Parquet files on DuckDB, and no others; without one, a constant per row."""
     places = ", ".join(quoted(_exact(connection, file), "'") for file in files)
     chosen = ", ".join(quoted(name) for name in columns) or "1 AS one"
     connection.con.execute(
@@ -216,19 +208,6 @@ def quoted(text: str, mark: str = '"') -> str:
     return mark + text.replace(mark, 2 * mark) + mark
 
 
-def _same(
-    name: str,
-    first: Mapping[str, pa.DataType],
-    other: Mapping[str, pa.DataType],
-    native: Mapping[str, object],
-    other_native: Mapping[str, object],
-) -> bool:
-    """Whether a column has one type in two files, for Arrow as for DuckDB."""
-    if name not in other or native.get(name) != other_native.get(name):
-        return False
-    return plain_type(first[name]) == plain_type(other[name])
-
-
 def _agreed(kind: pa.DataType, native: Any) -> pa.DataType:
     """An Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
     plain = plain_type(kind)
@@ -241,11 +220,7 @@ def _agreed(kind: pa.DataType, native: Any) -> pa.DataType:
 
 
 def _exact(connection: Any, file: str) -> str:
-    """A pattern that DuckDB expands to this very file: it expands every name that it is given.
-
-    Raises:
-        DataError: there is none.
-    """
+    """A pattern that DuckDB expands to this very file: it expands every name that it is given."""
     path = os.path.abspath(file)
     pattern = _WILDCARD.sub(r"[\g<0>]", path)
     try:
@@ -261,13 +236,7 @@ def _exact(connection: Any, file: str) -> str:
 
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
-    """Parquet files of one form as a table on a new DuckDB.
-
-    Args:
-        files: their paths.
-        schema: the Arrow schema of the columns to read.
-        opening: how the table is wanted.
-    """
+    """Parquet files of one form as a table on a new DuckDB."""
     if not opening.rows:
         return registered(plain_form(schema), opening)
     kinds = {field.name: plain_type(field.type) for field in schema}

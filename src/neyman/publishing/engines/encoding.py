@@ -31,18 +31,13 @@ from neyman.publishing.plan.query import ALL, Query
 class Kind(Enum):
     """What a column of coded rows holds; the value begins its name in SQL."""
 
-    PLACE = "p"
-    """The codes of places, by the depth of their level."""
-    KEY = "b"
-    """The codes of keys, by the column of the plan."""
-    BIN = "h"
-    """The codes of bins."""
-    VALUE = "s"
-    """Values to add up."""
+    PLACE = "p"  # the codes of places, by the depth of their level
+    KEY = "b"  # the codes of keys, by the column of the plan
+    BIN = "h"  # the codes of bins
+    VALUE = "s"  # values to add up
     SOURCE = "t"
     """What keys are looked up by, or keys that are not known, by the column of the data."""
-    WRITTEN = "v"
-    """The values in the data that those of `SOURCE` are of."""
+    WRITTEN = "v"  # the values in the data that those of `SOURCE` are of
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,6 @@ class CodeColumn:
     """A column of coded rows. Its name has a number: names that differ in case are one to engines.
 
     Args:
-        kind: what it holds.
-        index: its number among those of its kind.
         size: of an axis, the number of its keys. A row whose key is unknown, and not declared to go
             to another, has the code ``size``.
     """
@@ -115,10 +108,7 @@ class Coding:
         return CodeColumn(Kind.VALUE, self._clips.index((name, clip))) if clip else None
 
     def numbers(self, query: Query, part: str) -> dict[CodeColumn, int]:
-        """The columns of values in which a row needs a number for a part, each with its low end.
-
-        A value below the low end stands for a missing one.
-        """
+        """Return the values that a part needs, each with its low end, below which it is missing."""
         names = query.required(part)
         parts = ("sum", "over") if query.complete else (part if part == "over" else "sum",)
         ends = {self.value(query, one): query.measured(one) for one in parts}
@@ -174,8 +164,6 @@ class Coding:
         """Rows with what their keys are looked up by, their bins and values.
 
         Args:
-            table: the private rows.
-            wanted: columns of codes and values that will be needed.
             unit: whether the bytes of the unit come along; rows without a unit are dropped then.
             shown: whether the values that keys are read from come along, texts as their bytes.
         """
@@ -212,7 +200,6 @@ class Coding:
         )
 
     def _sources(self, wanted: set[CodeColumn]) -> list[str]:
-        """The columns of the data whose keys are wanted."""
         hierarchy = self.plan.hierarchy
         names: list[str] = []
         if hierarchy and any(column.kind is Kind.PLACE for column in wanted):
@@ -231,15 +218,7 @@ class Coding:
     def looked_up(
         self, rows: ibis.Table, wanted: Iterable[CodeColumn], keys: Sequence[ibis.Table]
     ) -> ibis.Table:
-        """Rows, or groups of them, with codes in place of keys: what is wanted, and the rest.
-
-        Keys are looked up by joins, so that the rows stay where they are.
-
-        Args:
-            rows: as `read` gives them.
-            wanted: columns of codes and values.
-            keys: the tables of `keys`, on the engine of the rows.
-        """
+        """Put codes in place of keys, by joins, so that the rows stay where they are."""
         backend, sources = backend_of(rows), self.sources(rows)
         joined: Any = rows.mutate(
             **{

@@ -1,21 +1,13 @@
 """The expressions that the engines run: few, and with one answer on DuckDB, Spark and in Python.
 
-The same SQL answers differently on two engines where NaN, rounding, overflow, case, time zones or
-collations come in. So a plan writes no SQL: its expressions (see `row_values`) reach those below,
-each of which the tests run on both engines against plain Python.
+A plan writes no SQL: its expressions (see `row_values`) reach those below.
 
-- NaN is asked for by name, and is NULL from then on: neither comparisons nor groups nor extremes
-  see one.
+- NaN is asked for by name, and is NULL from then on.
 - No value is cast where the cast could fail or round: text is taken apart by patterns, decimals
-  are text, and doubles are clipped and floored first. Nothing is divided but by a positive
-  constant, exactly.
+  are text, and doubles are clipped and floored first.
 - Sums are of whole numbers in `decimal(38, 0)`: 2^63 rows of 2^62 stay below 10^38.
 - Keys and units compare as bytes.
 - No `hash`, `random`, `upper`, nor order but of a window that names all of its columns.
-
-Notes by engine: DuckDB has ``encode`` for the bytes of a text, where Spark casts (its ``encode``
-fails on text that is not UTF-8). Spark writes a decimal without an exponent only with
-``spark.sql.ansi.enabled``, which the session has (see ``spark``).
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -53,12 +45,7 @@ _HIGHEST = 2.0**63 - 1024  # the largest double that is a whole number of 64 bit
 
 
 def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
-    """A table where an empty text is missing, as it is in a CSV file.
-
-    Args:
-        table: private rows.
-        coded: columns of texts that have none.
-    """
+    """A table where an empty text is missing, as in a CSV file; ``coded`` columns have none."""
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
     empty: Value = ""
     known = {name: table[name].nullif(empty) for name in texts if name not in coded}
@@ -66,10 +53,7 @@ def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.T
 
 
 def raw_key(column: Value, backend: Backend) -> Value:
-    """Return what rows may be grouped by before keys are looked up.
-
-    A float is its whole number, or NULL if it has none.
-    """
+    """Return what rows may be grouped by before a look-up: of a float, its whole number or NULL."""
     if column.type().is_floating():
         return _integer_of_float(column)
     return backend.group_key(column)
@@ -80,7 +64,6 @@ def key_bytes(column: Value, backend: Backend, kind: KeyKind = "text") -> Value:
 
     Args:
         column: a column of the data, or what `raw_key` makes of it.
-        backend: the engine that it is on.
         kind: "text" for the value's own text. "whole" for the digits of its whole number: 1, 1.0,
             01 and 1e0 are one key, as text and as numbers. "boolean" for true (true, True, TRUE,
             t, T, and the number 1) and false (false, False, FALSE, f, F, and the number 0).
@@ -139,7 +122,6 @@ def scaled_integer(
 
     Args:
         column: text, numbers or truth values.
-        backend: the engine that it is on.
         decimals: 0 to 9.
         low, high: scaled whole numbers, within 2^53.
         unknown: replaces what is no number, clipped as well; None for low - 1.
@@ -155,8 +137,6 @@ def integer_of(column: Value, backend: Backend, decimals: int, most: int = _WIDE
     """The whole number of `scaled_integer` within +-most, NULL for what is no number.
 
     Args:
-        column: text, numbers or truth values.
-        backend: the engine that it is on.
         decimals: 0 to 9.
         most: a multiple of 10^9 from 10^15 to 2^60, or 2^60.
     """
@@ -172,10 +152,7 @@ def integer_of(column: Value, backend: Backend, decimals: int, most: int = _WIDE
 
 
 def inside(number: Value, low: Value, high: Value) -> Value:
-    """A number that is not NULL, brought into a range.
-
-    Ibis's ``clip`` repeats what it clips, and an expression of several would grow without bound.
-    """
+    """Bring a number that is not NULL into a range; Ibis's ``clip`` would repeat the number."""
     return ibis.least(ibis.greatest(number, low), high)
 
 
@@ -203,7 +180,6 @@ def _integer_of_float(column: Value) -> Value:
 
 
 def _text_of_integer(text: Value) -> Value:
-    """Return the digits of the whole number that a text is, or NULL."""
     plain = text.re_search(r"^(0|-?[1-9][0-9]{0,36})\z")
     digits, rest = _digits(text, 0)
     minus: Value = ibis.literal("-")
@@ -281,7 +257,6 @@ def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Va
     """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges.
 
     Args:
-        number: the whole number.
         edges: rising whole numbers.
         optional: whether a number below the first edge stands for none (see `scaled_integer`): its
             bin is the number of bins, the code of what is unknown.
@@ -336,11 +311,6 @@ def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
     missing), each with a comma after it, a colon, and the unit's bytes in hexadecimal. The key has
     one length, numbers have no comma or colon, and the unit is all that is left, so that no two
     rows have one encoding.
-
-    Args:
-        key: the text of the secret key, a column.
-        numbers: columns of whole numbers, without NULL, and of bytes: keys that are not known.
-        unit: the column of the unit's bytes.
     """
     text = key
     for number in numbers:
@@ -358,12 +328,8 @@ def written_number(text: Value, source: SourcePart) -> Value:
 
     Groups of digits have three digits each, but for the first, which has one to three and does not
     begin with 0. So 0.123 is no number where the point stands between groups. What is no number by
-    these marks is NULL, also where it would be one by others.
-
-    Args:
-        text: a column of texts.
-        source: the marks. A blank stands for no-break blanks too, and an apostrophe for a curly
-            one.
+    these marks is NULL, also where it would be one by others. A blank stands for no-break blanks
+    too, and an apostrophe for a curly one.
     """
     mark, before, plain = f"[{source.decimal}]", "[0-9]{1,40}", text
     if source.thousands is not None:
@@ -384,14 +350,10 @@ def written_boolean(text: Value, source: SourcePart) -> Value:
 
 
 def written_date(text: Value, dates: str) -> Value:
-    """The text YYYY-MM-DD of a date that is written in a plan's form; NULL for other texts.
+    """The text YYYY-MM-DD of a date in a plan's form, as "%d.%m.%Y"; NULL for other texts.
 
     A year has four digits. A day and a month have two, or one where the form has marks between all
     three. What follows after a blank or a T stays as it is. The day may not exist.
-
-    Args:
-        text: a column of texts.
-        dates: the form, as "%d.%m.%Y".
     """
     iso, pattern = _iso_date(text, dates)
     rest = text.re_extract(rf"{pattern}([T ].+)\z", 1)

@@ -160,18 +160,8 @@ class TextMatch(Private):
     suggested: int
 
 
-def key_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
-    """Match the rows against the hierarchy's places and each column's keys.
-
-    Args:
-        plan: the plan.
-        table: the private rows, whose schema has been checked.
-        most: how many values that match no key are listed.
-    """
-    return tuple(_key_matches(plan, table, most))
-
-
-def _key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
+def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
+    """Match the rows against places and keys; list the ``most`` frequent others."""
     coding = Coding(_strict(plan), tuple(table.columns))
     hierarchy = plan.hierarchy
     if hierarchy is not None and any(query.at for query in plan.queries):
@@ -217,18 +207,22 @@ def _matched(
         with held(coded) as held_groups:
             every: Any = held_groups
             matched = row_sum(every.filter(every[axis.name] < axis.size))
-            other: Any = every.filter(every[axis.name] >= axis.size)
-            absent: Any = ibis.and_(*(other[name].isnull() for name in values))
-            missing = row_sum(other.filter(absent))
-            present: Any = other.filter(~absent)
-            unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
-            number, total = row_count(unmatched), row_sum(unmatched)
-            frequent = _frequent(unmatched, values, most)
-    return KeyMatch(tuple(columns), matched, missing, total, number, frequent, unknown)
+            other = _others(every.filter(every[axis.name] >= axis.size), values, most)
+    return KeyMatch(tuple(columns), matched, *other, unknown)
+
+
+def _others(
+    groups: Any, values: Sequence[str], most: int
+) -> tuple[int, int, int, tuple[Frequent, ...]]:
+    """Rows without a value, rows with one, the number of values, and the most frequent."""
+    absent: Any = ibis.and_(*(groups[name].isnull() for name in values))
+    present: Any = groups.filter(~absent)
+    unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
+    frequent = _frequent(unmatched, values, most)
+    return row_sum(groups.filter(absent)), row_sum(unmatched), row_count(unmatched), frequent
 
 
 def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
-    """A column whose values are all keys."""
     source = coding.source(column.name)
     rows: Any = coding.read(table, {source}, unit=False)
     counts = fetched(rows.aggregate(rows=rows.count(), known=rows[source.name].count()))
@@ -247,13 +241,7 @@ def with_texts(plan: Plan) -> Plan:
 
 
 def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
-    """Match the texts of each map and lookup against those that the plan lists.
-
-    Args:
-        plan: the plan.
-        table: the private rows, `prepared` for the plan `with_texts`.
-        most: how many texts that are not listed are returned.
-    """
+    """Match the texts of maps and lookups in rows that are `prepared` for the plan `with_texts`."""
     matches: list[KeyMatch] = []
     for one in plan.rows.derived:
         if one.rule not in _REPLACING:
@@ -268,14 +256,8 @@ def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ..
             every: Any = held_groups
             joined: Any = every.left_join(right, [every[name] == right["listed"]])
             matched = row_sum(joined.filter(joined["listed"].notnull()))
-            other: Any = joined.filter(joined["listed"].isnull())
-            missing = row_sum(other.filter(other[name].isnull()))
-            unmatched: Any = other.filter(other[name].notnull()).select(name, "rows")
-            number, total = row_count(unmatched), row_sum(unmatched)
-            frequent = _frequent(unmatched, [name], most)
-        matches.append(
-            KeyMatch((one.name,), matched, missing, total, number, frequent, one.unknown)
-        )
+            other = _others(joined.filter(joined["listed"].isnull()), [name], most)
+        matches.append(KeyMatch((one.name,), matched, *other, one.unknown))
     return tuple(matches)
 
 
@@ -284,13 +266,7 @@ def _text_column(name: str) -> str:
 
 
 def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:
-    """Read the numbers of each column to sum.
-
-    Args:
-        plan: the plan.
-        table: the private rows, whose schema has been checked.
-        most: how many values that are no numbers are listed.
-    """
+    """Read the numbers of each column to sum; list the ``most`` frequent other values."""
     matches: list[NumberMatch] = []
     for column in plan.columns:
         clips = _clips(plan, column)
@@ -346,15 +322,8 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
 def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:
     """Read each text column that the plan reads as numbers or dates.
 
-    All rows are read, since a filter on dates that are not read leaves out every row.
-
-    Args:
-        plan: the plan.
-        table: one of its private tables, as it is opened.
-        most: how many texts that are no numbers or dates are listed.
-
-    Returns:
-        The columns that have such texts.
+    All rows of the table, as it is opened, are read: a filter on dates that are not read leaves out
+    every row.
     """
     readings = readings_of(plan.columns, plan.hierarchy, plan.rows)
     with with_plain_texts(plan, table, shown=True) as plain:
@@ -400,10 +369,7 @@ def _is_read(text: Value, reading: Reading) -> Value:
 def _suggestions(
     texts: Any, kind: Literal["number", "date"], read: int
 ) -> tuple[tuple[dict[str, str], ...], int]:
-    """The marks that read the most texts, if these are more than the plan's marks read.
-
-    Of marks that read equally many, those with the fewest fields.
-    """
+    """Find the marks that read the most texts, and more than the plan's; of these, the fewest."""
     shown, fields = texts["shown"], [{"dates": form} for form in _DATE_FORMS]
     if kind == "number":
         fields = _NUMBER_MARKS
@@ -420,14 +386,12 @@ def _suggestions(
 
 
 def _with_marks(text: Value, source: SourcePart) -> Value:
-    """A text without the marks that a [source] would declare."""
     return (
         written_number(text, source) if source.dates is None else written_date(text, source.dates)
     )
 
 
 def _declared(fields: Mapping[str, str]) -> int:
-    """How many fields a plan has to declare."""
     return len(fields) - (fields.get("decimal") == ".")
 
 
@@ -446,7 +410,6 @@ def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[st
 
 
 def _frequent(groups: ibis.Table, values: Sequence[str], most: int) -> tuple[Frequent, ...]:
-    """The groups with the most rows."""
     order = [ibis.desc("rows"), *values]
     table: pa.Table = fetched(groups.order_by(order).limit(most))
     texts = [[_shown(value) for value in table[name].to_pylist()] for name in values]

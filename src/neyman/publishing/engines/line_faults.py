@@ -15,29 +15,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from neyman.publishing.engines import csv_reader as lines
-from neyman.publishing.engines.csv_reader import (
-    Block,
-    blocks,
-    decoded,
-    form_of,
-    opened,
-    parsed,
-    patterns,
-    split,
-)
 from neyman.publishing.engines.private_tables import Private
 from neyman.publishing.plan.document import SourcePart
 
 Reason = Literal[
-    "blank line",
-    "too long",
-    "carriage return",
-    "unclosed quote",
-    "bare quote",
-    "too few fields",
-    "too many fields",
-    "not text",
-]
+    "blank line", "too long", "carriage return", "unclosed quote", "bare quote", "too few fields",
+    "too many fields", "not text",
+]  # fmt: skip
 
 REASONS: Mapping[Reason, str] = {
     "blank line": "the line is empty",
@@ -101,24 +85,18 @@ def line_faults(
     """The lines of CSV files that are not read as rows, and why.
 
     Args:
-        files: their paths.
-        columns: the columns whose values are needed.
-        source: their form.
         most: how many lines of each reason are listed, at least 0.
-
-    Raises:
-        DataError: a file cannot be read.
     """
     read = rows = 0
     reasons: Counter[Reason] = Counter()
     listed: list[LineFault] = []
     for path in files:
-        form = form_of(path, source)
-        with opened(path, form) as (file, names):
+        form = lines.form_of(path, source)
+        with lines.opened(path, form) as (file, names):
             picked = [names.index(name) for name in names if name in columns]
             line = 2
-            for text in blocks(file):
-                block = parsed(text, len(names), picked, form.delimiter)
+            for text in lines.blocks(file):
+                block = lines.parsed(text, len(names), picked, form.delimiter)
                 for at, reason, column in _faults(block, len(names), picked, form):
                     reasons[reason] += 1
                     if reasons[reason] <= most:
@@ -133,7 +111,7 @@ def line_faults(
 
 
 def _faults(
-    block: Block, width: int, picked: Sequence[int], source: SourcePart
+    block: lines.Block, width: int, picked: Sequence[int], source: SourcePart
 ) -> Iterator[tuple[int, Reason, int | None]]:
     """The number in the block, the reason, and the column of each fault."""
     for i in block.dropped():
@@ -141,7 +119,7 @@ def _faults(
         yield int(i), _reason(line, width, source.delimiter), None
     for column in picked:
         encoded = block.values(column)
-        words = decoded(encoded.dictionary, source.encoding)
+        words = lines.decoded(encoded.dictionary, source.encoding)
         blank = _compute.equal(_compute.binary_length(words), 0)
         lost = _compute.and_(blank, _compute.greater(_compute.binary_length(encoded.dictionary), 0))
         at = np.flatnonzero(lost.take(encoded.indices).to_numpy(zero_copy_only=False))
@@ -158,8 +136,8 @@ def _reason(line: bytes, width: int, delimiter: str) -> Reason:
         return "blank line"
     if b"\r" in line:
         return "carriage return"
-    values = split(line, delimiter)
+    values = lines.split(line, delimiter)
     if values is None:
-        closed = patterns(delimiter).unclosed.fullmatch(line) is None
+        closed = lines.patterns(delimiter).unclosed.fullmatch(line) is None
         return "bare quote" if closed else "unclosed quote"
     return "too few fields" if len(values) < width else "too many fields"

@@ -13,12 +13,7 @@ _EVERY = 0.1  # seconds
 
 
 class Steps:
-    """Queries one after another, each an equal part of the work.
-
-    Args:
-        number: how many there will be.
-        tell: called with the part done, in [0, 1], in the caller's thread; None for nobody.
-    """
+    """Queries one after another, each an equal part of the work; ``tell`` is None for nobody."""
 
     def __init__(self, number: int, tell: Progress | None) -> None:
         self._number, self._tell, self._done = number, tell, 0
@@ -42,11 +37,7 @@ class Steps:
 def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> Answer:
     """The answer of a query, which runs in a thread while this one reports its progress.
 
-    Args:
-        connection: the DuckDB connection that the query is on, with ``enable_progress_bar`` set;
-            interrupted if this thread is.
-        query: asks it.
-        tell: called with the part done, in [0, 1], which never falls, while that is known.
+    Progress bars must be enabled on the connection. The query is interrupted if this thread is.
     """
     with ThreadPoolExecutor(1) as thread:
         answer, most = thread.submit(query), 0.0

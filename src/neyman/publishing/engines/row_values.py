@@ -2,16 +2,12 @@
 
 Each step has one answer on DuckDB, on Spark, and in plain Python:
 
-- Numbers are whole numbers of 64 bits within +-2^53, so nothing overflows. A column's number is
-  read as a sum reads it: rounded down to its decimals, and brought into +-10^15 of its last digit.
-- A quotient is of a number that is exactly divisible, so its double is exact.
-- Text is compared as bytes, in UTF-8.
-- A date is the whole number year * 10000 + month * 100 + day: from a date of the years 1 to 9999,
-  from a timestamp (see `local_times`), or from a text ``2024-12-31`` that is a day, which may have
-  a time of day after it: ``T23:59``, with seconds, a fraction, and an offset from UTC or without
-  them. The day and the hour are those that the text has.
-- A row that a lookup does not list stays, because the join keeps every row. A lookup's texts are
-  distinct, so no row comes twice.
+- Numbers are whole numbers of 64 bits within +-2^53 (see `row_expression`), and a quotient is of a
+  number that is exactly divisible, so its double is exact. Text is compared as bytes, in UTF-8.
+- A date is the whole number year * 10000 + month * 100 + day, from a date, a timestamp (see
+  `local_times`), or a text ``2024-12-31``, which may have a time of day after it. The day and the
+  hour are those that the text has.
+- A row that a lookup does not list stays, and a lookup's texts are distinct, so no row comes twice.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -48,8 +44,7 @@ from neyman.publishing.plan.document import SourcePart
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, DATE, TEXT_CHANGES, ColumnType, Node
 
-_FEW = 16
-"""The most texts of a map that are compared one by one; more are looked up by a join."""
+_FEW = 16  # the most texts of a map that are compared one by one; more are looked up by a join
 
 _SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 """Types of numbers that are within `COLUMN_LIMIT`."""
@@ -65,10 +60,6 @@ def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
 
     A derived column whose texts are listed has a `code_column` beside it, because numbers are
     grouped faster.
-
-    Args:
-        plan: whose expressions are meant.
-        table: the private rows, whose schema has been checked.
     """
     rows = plan.rows
     backend = backend_of(table)
@@ -129,12 +120,8 @@ def with_plain_texts(
     """The table with the texts of numbers and dates as programs write them.
 
     A plan that declares no marks, and a column that is no text, change nothing. A text that is no
-    number or date by the declared marks is missing, whatever other marks would make of it.
-
-    Args:
-        plan: whose marks and readings are meant.
-        table: one of its private tables.
-        shown: whether the texts come along as they are written, see `as_written`.
+    number or date by the declared marks is missing, whatever other marks would make of it. With
+    ``shown`` the texts come along as they are written, see `as_written`.
     """
     kinds = table.schema()
     columns: dict[str, Any] = {}
@@ -221,7 +208,8 @@ def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None
         return ibis.cases(*cases, else_=unknown)
     value = result.of(one.value)
     if one.rule == "cut":
-        ends = [(value < edge, label(text)) for edge, text in _next_edges(one)]
+        labels = zip(one.edges[1:], one.labels, strict=True)  # each with the edge that ends it
+        ends = [(value < edge, label(text)) for edge, text in labels]
         below = ibis.null(label(one.labels[0]).type()) if unknown is None else unknown
         return ibis.cases((value < one.edges[0], below), *ends, else_=unknown)
     if one.pairs:
@@ -237,13 +225,7 @@ def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None
 
 
 def _code(one: Derived) -> Callable[[str], Value]:
-    """The number of a text as an expression."""
     return lambda text: ibis.literal(one.texts.index(text), "int32")
-
-
-def _next_edges(one: Derived) -> Iterator[tuple[int, str]]:
-    """Each label of a cut with the edge that ends it."""
-    return zip(one.edges[1:], one.labels, strict=True)
 
 
 def _joined(
@@ -288,11 +270,9 @@ class _Compiler:
         self.text = backend.bytes_of
 
     def of(self, node: Any) -> Value:
-        """An expression."""
         return _STEPS[node.op](self, node)
 
     def parts(self, node: Node) -> list[Value]:
-        """What it takes values from."""
         return [self.of(part) for part in node.parts]
 
     def literal(self, node: Node) -> Value:
@@ -354,7 +334,6 @@ class _Compiler:
         return year * 365 + leaps + quotient(month * 153 + 2, 5) + day - 306
 
     def day_parts(self, node: Node) -> tuple[Value, Value, Value]:
-        """The year, the month, and the day of a date column."""
         (part,) = node.parts
         column = self.table[part.value] if part.value in self.table.columns else None
         if column is None or not column.type().is_date():

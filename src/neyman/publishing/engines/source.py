@@ -12,7 +12,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import singledispatch
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +23,14 @@ import pyarrow.dataset as ds
 from neyman.publishing.engines import duckdb
 from neyman.publishing.engines.backends import OWN, backend_of
 from neyman.publishing.engines.column_types import check_types, plain_form, plain_table
-from neyman.publishing.engines.csv_reader import DataError, check_names, fault, header_of, read_csv
+from neyman.publishing.engines.csv_reader import (
+    DataError,
+    check_names,
+    fault,
+    header_of,
+    read_csv,
+    suffix_of,
+)
 from neyman.publishing.engines.data_files import Paths, data_files
 from neyman.publishing.engines.data_frames import Frame, as_frame
 from neyman.publishing.engines.databases.files import file_table
@@ -84,16 +90,7 @@ def open_table(
 
 
 def check_engine(engine: str, memory: str | None, master: str | None) -> None:
-    """Refuse an engine that there is not, and a setting that is not its own.
-
-    Args:
-        engine: "duckdb" or "spark".
-        memory: the most memory, such as "4GB", or None.
-        master: where Spark runs, or None.
-
-    Raises:
-        DataError: with the argument and what is valid.
-    """
+    """Refuse an engine that there is not, and a setting that is not its own."""
     if engine not in OWN:
         raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
     if master is not None and not OWN[engine].has_master:
@@ -103,45 +100,26 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
 
 
 def csv_files(source: object) -> list[str]:
-    """List the CSV files that a source names; none if it is something else.
-
-    Args:
-        source: what `as_source` gives.
-
-    Raises:
-        DataError: a path has no regular file.
-    """
+    """List the CSV files that a source names; none if it is something else."""
     files = _files(source)
-    return files if {_suffix(file) for file in files} <= _CSV else []
+    return files if {suffix_of(file)[0] for file in files} <= _CSV else []
 
 
-@singledispatch
-def _files(source: Paths) -> list[str]:
+def _files(source: object) -> list[str]:
     """The files that a source names; none if it is something else."""
-    return data_files(source)
+    named = isinstance(source, (ibis.Table, Frame, DatabaseTable))
+    return [] if named else data_files(cast("Paths", source))
 
 
-@_files.register(ibis.Table)
-@_files.register(Frame)
-@_files.register(DatabaseTable)
-def _(source: object) -> list[str]:
-    return []
-
-
-@singledispatch
-def column_names(source: Paths, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
-    """The names of the columns of a source, with repetitions; no row is read.
-
-    Columns that no plan can use are among them, and those that not every file has.
-
-    Args:
-        source: what `as_source` gives.
-        csv: the form of CSV files, as the plan declares it.
-
-    Raises:
-        DataError: a file cannot be read, or a database cannot be reached.
-    """
-    files = data_files(source)
+def column_names(source: object, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
+    """Return the names of all columns of a source, with repetitions; no row is read."""
+    if isinstance(source, ibis.Table):
+        return list(source.columns)
+    if isinstance(source, Frame):
+        return list(source.schema.names)
+    if isinstance(source, DatabaseTable):
+        return list(source.open(None, rows=False, memory=None).columns)
+    files = _files(source)
     headers = (
         duckdb.parquet_names(files)
         if _are_parquet(files)
@@ -150,51 +128,22 @@ def column_names(source: Paths, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
     return list(dict.fromkeys(name for header in headers for name in header))
 
 
-@column_names.register(ibis.Table)
-def _(source: ibis.Table, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
-    return list(source.columns)
-
-
-@column_names.register(Frame)
-def _(source: Frame, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
-    return list(source.schema.names)
-
-
-@column_names.register(DatabaseTable)
-def _(source: DatabaseTable, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
-    return list(source.open(None, rows=False, memory=None).columns)
-
-
-@singledispatch
-def untyped_columns(source: Paths, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
+def untyped_columns(source: object, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
     """The columns whose type the schema of a source does not say; no row is read.
 
     A text of such a column may be a number: each column of a CSV file, texts of SQLite, and columns
     of Python objects in pandas. A column of nothing says no type either.
-
-    Args:
-        source: what `as_source` gives.
-        csv: the form of CSV files, as the plan declares it.
     """
-    files = data_files(source)
+    if isinstance(source, ibis.Table):
+        return frozenset(name for name, kind in source.schema().items() if kind.is_null())
+    if isinstance(source, Frame):
+        return source.untyped | _of_nothing(source.schema)
+    if isinstance(source, DatabaseTable):
+        return frozenset()
+    files = _files(source)
     if _are_parquet(files):
         return _of_nothing(duckdb.footer(files[0]))
     return frozenset(header_of(files[0], csv))
-
-
-@untyped_columns.register(ibis.Table)
-def _(source: ibis.Table, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
-    return frozenset(name for name, kind in source.schema().items() if kind.is_null())
-
-
-@untyped_columns.register(Frame)
-def _(source: Frame, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
-    return source.untyped | _of_nothing(source.schema)
-
-
-@untyped_columns.register(DatabaseTable)
-def _(source: DatabaseTable, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
-    return frozenset()
 
 
 def _of_nothing(schema: pa.Schema) -> frozenset[str]:
@@ -207,26 +156,16 @@ def _of_nothing(schema: pa.Schema) -> frozenset[str]:
 
 
 def folder_columns(source: object) -> frozenset[str]:
-    """The names that folders of Parquet files have, as ``day`` in ``day=1/x.parquet``.
-
-    Args:
-        source: what `as_source` gives.
-    """
+    """The names that folders of Parquet files have, as ``day`` in ``day=1/x.parquet``."""
     folders = (part for file in _files(source) for part in Path(file).parts[:-1])
     return frozenset(part.partition("=")[0] for part in folders if "=" in part)
 
 
 def as_source(source: object) -> object:
-    """Recognize what `open_table` takes, without reading a row.
+    """Recognize paths, an Ibis table, a `Frame`, or a `DatabaseTable`, without reading a row.
 
     A stream can be asked for its rows once only, and a database has one connection for all that a
     run asks: open the answer, and nothing else, each time.
-
-    Returns:
-        A path, a list of paths, an Ibis table, a `Frame`, or a `DatabaseTable`.
-
-    Raises:
-        DataError: it is none of these.
     """
     if isinstance(source, (str, Path)):
         return database_at(str(source)) or source
@@ -242,12 +181,7 @@ def as_source(source: object) -> object:
 
 
 def database_at(url: str) -> DatabaseTable | Frame | None:
-    """The table of a database that a URL names; None for a path.
-
-    Raises:
-        DataError: the URL cannot be read.
-        ImportError: the client of the database is not installed; the message names the extra.
-    """
+    """The table of a database that a URL names; None for a path."""
     if url.startswith(("postgresql://", "postgres://")):
         from neyman.publishing.engines.databases.postgres import PostgresTable
 
@@ -277,40 +211,34 @@ def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
 
 
 def close_table(table: ibis.Table) -> None:
-    """Close the engine of a table if it is ours: what it wrote is removed, Spark stopped.
-
-    The same happens when the table is gone.
-    """
+    """Close the engine of a table if it is ours, as happens when the table is gone."""
     backend = backend_of(table)
     type(backend).close(backend.connection)
 
 
 def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
-    """Arrow data on the engine, without its empty texts.
-
-    A dictionary of texts has none: see `plain` and `read_csv`.
-    """
+    """Put Arrow data on the engine, without empty texts; a dictionary of texts has none."""
     coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
     return without_empty_text(OWN[opening.engine].register(data, opening), coded)
 
 
-@singledispatch
-def _opened(source: Paths, opening: Opening) -> ibis.Table:
-    """What `as_source` gives as a table on its engine; here paths."""
-    return _of_files(data_files(source), opening)
-
-
-@_opened.register
-def _(source: DatabaseTable, opening: Opening) -> ibis.Table:
-    if not OWN[opening.engine].counts_databases:
+def _opened(source: object, opening: Opening) -> ibis.Table:
+    """What `as_source` gives as a table on its engine."""
+    if isinstance(source, ibis.Table):
+        return _of_table(source, opening)
+    if isinstance(source, Frame):
+        return _of_frame(source, opening)
+    if isinstance(source, DatabaseTable):
+        if OWN[opening.engine].counts_databases:
+            return source.open(opening.columns, rows=opening.rows, memory=opening.memory)
         raise DataError(
             f"engine = {opening.engine!r}: a table of a database is counted there; leave engine out"
         )
-    return source.open(opening.columns, rows=opening.rows, memory=opening.memory)
+    files = _files(source)
+    return (_of_parquet if _are_parquet(files) else _of_csv)(files, opening)
 
 
-@_opened.register(ibis.Table)
-def _(table: ibis.Table, opening: Opening) -> ibis.Table:
+def _of_table(table: ibis.Table, opening: Opening) -> ibis.Table:
     columns = opening.columns
     check_names(table.columns, columns or ())
     table = table.select(*columns) if columns is not None else table
@@ -339,41 +267,26 @@ def _(table: ibis.Table, opening: Opening) -> ibis.Table:
     return _held(opening, plain_table(held) if opening.rows else plain_form(held.schema))
 
 
-@_opened.register(Frame)
-def _(frame: Frame, opening: Opening) -> ibis.Table:
+def _of_frame(frame: Frame, opening: Opening) -> ibis.Table:
     columns, schema = opening.columns, frame.schema
     check_names(schema.names, columns or ())
     check_types(schema, columns)
-    picked = _picked(schema, columns)
+    names = _unambiguous(schema.names) if columns is None else columns
+    picked = pa.schema([schema.field(name) for name in names])
     if not opening.rows:
         frame.check(columns or ())
         return _held(opening, plain_form(picked))
     return _held(opening, OWN[opening.engine].take(frame.rows(picked.names, opening.csv)))
 
 
-def _of_files(files: list[str], opening: Opening) -> ibis.Table:
-    return (_of_parquet if _are_parquet(files) else _of_csv)(files, opening)
-
-
 def _are_parquet(files: list[str]) -> bool:
-    """Return True for Parquet files, and False for CSV files.
-
-    Raises:
-        DataError: they are neither.
-    """
-    suffixes = {_suffix(file) for file in files}
+    suffixes = {suffix_of(file)[0] for file in files}
     if suffixes != {".parquet"} and not suffixes <= _CSV:
         raise DataError(
             f"data = {files[0]!r}: files must be Parquet (.parquet) or CSV (.csv, .csv.gz), and "
             "all of one kind"
         )
     return suffixes == {".parquet"}
-
-
-def _suffix(file: str) -> str:
-    """What a name ends in, before the .gz of a compressed file."""
-    suffixes = [suffix.lower() for suffix in Path(file).suffixes]
-    return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
 def _of_parquet(files: list[str], opening: Opening) -> ibis.Table:
@@ -390,12 +303,6 @@ def _of_csv(files: list[str], opening: Opening) -> ibis.Table:
         columns = [name for name in _unambiguous(headers[0]) if all(name in h for h in headers)]
     parts = [read_csv(file, columns, rows=rows, source=opening.csv) for file in files]
     return _held(opening, pa.concat_tables(parts))
-
-
-def _picked(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """The fields of some columns, or of all whose name stands for no other."""
-    names = _unambiguous(schema.names) if columns is None else columns
-    return pa.schema([schema.field(name) for name in names])
 
 
 def _unambiguous(names: Sequence[str]) -> list[str]:

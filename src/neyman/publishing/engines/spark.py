@@ -33,8 +33,7 @@ from ibis.formats.pyarrow import PyArrowType
 
 from neyman.publishing.engines.column_types import plain_form, plain_type
 from neyman.publishing.engines.csv_reader import DataError, cause, fault
-from neyman.publishing.engines.duckdb import Opening, check_memory, quoted
-from neyman.publishing.engines.spill import spill_folder
+from neyman.publishing.engines.duckdb import Opening, check_memory, quoted, spill_folder, untaken
 from neyman.storage.private_folder import PrivateFolder
 
 _OURS = {
@@ -58,19 +57,16 @@ _CONTEXT = {
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 # Spark expands every name that it is given, but for what has a backslash before it.
 _WILDCARD, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
-# How Spark reads what Parquet has without a sign.
-_UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "decimal(20, 0)"}
+# Spark has no types without a sign.
+_SIGNED: dict[Any, Any] = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+_SIGNED[pa.uint64()] = pa.decimal128(20, 0)
 
 # Spark allows one context in a process; ours is stopped with the last table that is on it.
 _tables: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def installed() -> None:
-    """Refuse where Spark is not.
-
-    Raises:
-        ImportError: PySpark is not installed.
-    """
+    """Refuse where Spark is not."""
     if find_spec("pyspark") is None:
         raise ImportError(
             "engine = 'spark': PySpark is not installed; pip install 'neyman[spark]', which also "
@@ -85,10 +81,6 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
     Args:
         memory: of the driver, such as "4GB", where Spark is not running yet.
         master: where Spark runs, "local[2]" by default.
-
-    Raises:
-        DataError: Spark cannot be started.
-        ImportError: it is not installed.
     """
     installed()
     from pyspark.sql import SparkSession
@@ -124,7 +116,8 @@ def _started(master: str, memory: str | None) -> Any:
             del settings[name]
     # A Java process uses the folder that it began with, so the folder stays as long as it does.
     existing: PrivateFolder | None = getattr(_gateway(), "neyman_folder", None)
-    folder = existing or spill_folder(_local_dirs())
+    wanted = os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None  # which Spark would prefer
+    folder = existing or spill_folder(wanted)
     settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = str(folder.path)
     conf = SparkConf().setMaster(master).setAppName("neyman").setAll(list(settings.items()))
     builder: Any = SparkSession.builder
@@ -154,11 +147,6 @@ def _gateway() -> object:
     return SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
 
 
-def _local_dirs() -> str | None:
-    """Where the operator wants Spark to write, which Spark would prefer to this setting."""
-    return os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None
-
-
 def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
     """Start Java so that only this user can read what it writes, in our folder alone."""
     from pyspark import SparkContext
@@ -176,11 +164,7 @@ def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
 
 
 def _check_folder(session: Any, folder: PrivateFolder) -> None:
-    """Refuse a Spark of ours that would write private rows elsewhere.
-
-    Raises:
-        DataError: it would, because a file of its installation says so.
-    """
+    """Refuse a Spark of ours that would write private rows elsewhere."""
     context = session.sparkContext
     if getattr(context._gateway, "neyman_folder", None) is not folder:
         return  # the caller started Java, and chose where it writes
@@ -216,11 +200,7 @@ def close(connection: Any) -> None:
 
 
 def accept(table: ibis.Table) -> ibis.Table:
-    """Return a table of a caller's session, whose settings must give the answers of ours.
-
-    Raises:
-        DataError: with the settings.
-    """
+    """Return a table of a caller's session, whose settings must give the answers of ours."""
     session: Any = table.get_backend()._session  # pyright: ignore[reportAttributeAccessIssue]
     wrong = [
         f"{name} = {value}"
@@ -236,11 +216,7 @@ def accept(table: ibis.Table) -> ibis.Table:
 
 
 def registered(data: pa.Table, opening: Opening) -> ibis.Table:
-    """An Arrow table as a table on Spark.
-
-    Raises:
-        DataError: it has types that Spark cannot take.
-    """
+    """An Arrow table as a table on Spark."""
     connection = connect(opening.memory, opening.master)
     try:
         plain = pa.table({name: _plain(data[name]) for name in data.column_names})
@@ -253,49 +229,20 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
         frame.createOrReplaceTempView("people")
         return _with_zones(connection.table("people"))
     except Exception as error:
-        raise fault(
-            error,
-            f"data has columns that Spark cannot take ({type(error).__name__}); its types are "
-            f"{', '.join(sorted({str(field.type) for field in data.schema}))}",
-        ) from None
+        raise untaken(error, "Spark", data.schema) from None
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in a type that Spark has."""
+    """A column of a plain type in one that Spark has."""
     kind: Any = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = column.type
-    if pa.types.is_uint64(kind):
-        return column.cast(pa.decimal128(20, 0))
-    signed = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
-    if kind in signed:
-        return column.cast(signed[kind])
-    if pa.types.is_decimal(kind) and kind.bit_width < 128:
-        return column.cast(pa.decimal128(kind.precision, kind.scale))
-    if pa.types.is_date64(kind):
-        return column.cast(pa.date32())
-    if pa.types.is_null(kind):
-        return column.cast(pa.string())
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_large_string(kind) or str(kind) == "string_view":
-        return column.cast(pa.string())
-    if pa.types.is_float16(kind):
-        return column.cast(pa.float32())
-    return column
+        kind = pa.string()
+    return column.cast(_SIGNED.get(kind, kind))
 
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
-    """Parquet files of one form as a table on Spark.
-
-    Args:
-        files: their paths.
-        schema: the Arrow schema of the columns to read.
-        opening: how the table is wanted.
-
-    Raises:
-        DataError: Spark would skip a file, or take its name for another; or it cannot read a
-            column that is needed.
-    """
+    """Parquet files of one form as a table on Spark."""
     from pyspark.sql import functions
     from pyspark.sql.types import StructField, StructType
 
@@ -305,11 +252,13 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
             f"data = {odd[0]!r}: Spark skips files whose names begin with '_' or '.'; rename it"
         )
     for name in opening.columns or ():
-        if not _readable(schema.field(name).type):
+        kind = schema.field(name).type
+        if not _readable(kind):
+            times = pa.types.is_timestamp(kind)
+            instead = "timestamps of microseconds" if times else "float or double"
             raise DataError(
-                f"data column {name!r} has type {schema.field(name).type}, which Spark does not "
-                f"read from Parquet: make it {_instead(schema.field(name).type)}, or count on "
-                "DuckDB"
+                f"data column {name!r} has type {kind}, which Spark does not read from Parquet: "
+                f"make it {instead}, or count on DuckDB"
             )
     if not opening.rows:
         table = registered(plain_form(schema), opening)
@@ -334,10 +283,7 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
 
 
 def _with_zones(table: ibis.Table) -> ibis.Table:
-    """The table with a time zone in the type of each timestamp that is an instant.
-
-    Ibis has one type for Spark's two.
-    """
+    """Give each timestamp that is an instant a time zone: Ibis has one type for Spark's two."""
     if not any(kind.is_timestamp() for kind in table.schema().values()):
         return table
     backend: Any = table.get_backend()
@@ -354,26 +300,18 @@ def _readable(kind: pa.DataType) -> bool:
     return plain_type(kind) is not None and not pa.types.is_float16(kind)
 
 
-def _instead(kind: pa.DataType) -> str:
-    return "timestamps of microseconds" if pa.types.is_timestamp(kind) else "float or double"
-
-
 def _spark_type(kind: pa.DataType) -> Any:
     from ibis.backends.pyspark.datatypes import PySparkType
     from pyspark.sql.types import TimestampNTZType
 
     if pa.types.is_timestamp(kind) and kind.tz is None:
         return TimestampNTZType()
-    name = str(PyArrowType.to_ibis(plain_type(kind)))  # pyright: ignore[reportArgumentType]
-    return PySparkType.from_ibis(ibis.dtype(_UNSIGNED.get(name, name)))
+    plain: Any = plain_type(kind)
+    return PySparkType.from_ibis(PyArrowType.to_ibis(_SIGNED.get(plain, plain)))
 
 
 def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
-    """Files as a Spark frame, which has these and no others; no row is read.
-
-    Raises:
-        DataError: Spark finds other files than those named.
-    """
+    """Files as a Spark frame, which has these and no others; no row is read."""
     paths = {
         path: f"file://{_WILDCARD.sub(_ESCAPED, path)}" for path in map(os.path.abspath, files)
     }

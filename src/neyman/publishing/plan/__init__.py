@@ -8,9 +8,8 @@ from neyman.extras import require
 
 require("plans", "pydantic")
 
-from neyman.publishing.plan.canonical_form import hash_of
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.measurement import Entry
-from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan import Plan, hash_of
 
 __all__ = ["Entry", "Plan", "PlanError", "hash_of"]

@@ -15,9 +15,7 @@ from fractions import Fraction
 ROWS_TABLE = "unit-rows"
 """The name of the histogram of the number of rows of a unit, and of the bound that follows."""
 
-MOST_EXPONENT = 40
-"""The largest candidate is at most two to this."""
-
+MOST_EXPONENT = 40  # the largest candidate is at most two to this
 _SLACK = 4  # squared: a tail of noise alone is within two standard errors of it
 
 
@@ -62,13 +60,9 @@ def chosen_clip(
 
     The least candidate B whose noisy counts outside add up to at most the declared part of all, or
     are within two standard errors of it. Noise alone leads to a small candidate, never to an error.
-
-    Args:
-        search: the terms.
-        counts: of the cells of the histogram, noisy, in order.
-        sigma_squared: of their noise.
     """
-    needed = _needed(search)
+    right = list(range(search.most + 1))  # the least exponent that holds the values of each cell
+    needed = [*reversed(right[1:]), *right] if search.signed else right
     allowed = search.above * max(sum(counts), 0)
     for exponent in range(search.most + 1):
         outside = [n for n, least in zip(counts, needed, strict=True) if least > exponent]
@@ -76,12 +70,6 @@ def chosen_clip(
         if excess <= 0 or excess**2 <= _SLACK * len(outside) * sigma_squared:
             return _clip(search, exponent)
     return top_clip(search)
-
-
-def _needed(search: ClipSearch) -> list[int]:
-    """The exponent of the least candidate that holds the values of each cell."""
-    right = list(range(search.most + 1))
-    return [*reversed(right[1:]), *right] if search.signed else right
 
 
 def _clip(search: ClipSearch, exponent: int) -> tuple[int, int]:

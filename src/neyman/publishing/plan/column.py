@@ -10,8 +10,7 @@ from neyman.accounting.semantics.digits import exact_text
 from neyman.numerics import check
 from neyman.publishing.plan.hierarchy import KeyFile
 
-Section: TypeAlias = dict[str, object]
-"""A section of a canonical plan: JSON types by field."""
+Section: TypeAlias = dict[str, object]  # a section of a canonical plan: JSON types by field
 
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""
@@ -22,7 +21,6 @@ class Column:
     """A column that queries use: keys to group by, or numbers to sum.
 
     Args:
-        name: its name in the data.
         keys: the public keys; empty for a column to sum and for one whose keys are unknown.
         unknown: the position of the key that unlisted values go to, or the number that replaces a
             missing one in a column to sum, scaled. None drops the row: from the tables by this
@@ -30,8 +28,6 @@ class Column:
         decimals: digits after the point of a column to sum: a value in the plan's units is
             whole / 10^decimals, and clips, edges and ``unknown`` are kept as that whole number.
         discover: whether its keys are unknown and found in the data; a missing value is dropped.
-        file: where its keys come from; None if the plan lists them.
-        measurement_unit: the declared unit of a column to sum, or None.
     """
 
     name: str

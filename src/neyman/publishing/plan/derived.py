@@ -23,6 +23,7 @@ from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile,
 from neyman.publishing.plan.row_expression import (
     NUMBER_LIMIT,
     ColumnType,
+    ColumnTypes,
     ExpressionError,
     Node,
     condition,
@@ -35,11 +36,8 @@ from neyman.publishing.plan.row_expression import (
 Reading = Literal["number", "boolean", "date", "day"]
 """What a text is read as: "day" for the text of a date, which keys are compared with."""
 
-ISO_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-"""The text of a date as keys have it, as a pattern."""
-
-MOST_LISTED = 1000
-"""The most values of a whole number that are public keys without being listed."""
+ISO_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"  # the text of a date as keys have it, as a pattern
+MOST_LISTED = 1000  # the most values of a whole number that are public keys without being listed
 
 _RULES = ("expression", "cut", "map", "case")
 
@@ -49,17 +47,14 @@ class Derived:
     """A column that is computed from a row.
 
     Args:
-        name: its name.
         rule: "expression", "cut", "map", "case" or "lookup".
         text: the expression of its value, of its number, or of its text; blank for cases.
         value: the same, parsed; None for cases.
         ends: what an expression's number is clipped to.
         edges: of a cut, scaled by the number's decimals.
-        labels: of a cut.
         pairs: each text of a map or a lookup, with its label.
         cases: each condition as written, parsed, and its label.
         unknown: the label of a row that nothing else takes; None for no label.
-        file: where a lookup's pairs come from.
     """
 
     name: str
@@ -151,10 +146,8 @@ class Rows:
     Args:
         types: the columns of the data that expressions alone read, with their declared types.
         derived: the derived columns, each after those that it reads.
-        where: the table's filter as written, or None.
         filters: each filter of the plan by its text, parsed: the table's and the queries'.
         readings: how expressions read each column of the data that they use.
-        zones: the time zone of each column whose timestamps have one.
         parsed: the columns of text that the plan reads as numbers or dates, one by one.
     """
 
@@ -217,18 +210,11 @@ class Rows:
         return dict(self.filters)[text]
 
 
-NO_ROWS = Rows()
-"""A plan without derived columns and filters."""
+NO_ROWS = Rows()  # a plan without derived columns and filters
 
 
 def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str]) -> Rows:
-    """Parse a plan's derived columns and filters, and report what is wrong with them.
-
-    Args:
-        document: the plan as written.
-        folder: what a lookup's file is relative to.
-        problems: gets a sentence for each error.
-    """
+    """Parse a plan's derived columns and filters, and report what is wrong with them."""
     types = dict(_declared(document))
     derived = _derived(document, types, folder, problems)
     filters: dict[str, Node] = {}
@@ -260,7 +246,6 @@ def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str
 
 
 def _zones(document: PlanDocument, problems: list[str]) -> Iterator[tuple[str, str]]:
-    """The time zone of each column that names one."""
     for name, part in document.columns.items():
         if part.zone is None:
             continue
@@ -279,7 +264,6 @@ def _are_texts(keys: tuple[str | int | bool, ...]) -> bool:
 
 
 def _declared(document: PlanDocument) -> Iterator[tuple[str, ColumnType]]:
-    """How expressions read the columns that the plan declares."""
     for part in document.hierarchy.values():
         for level in part.levels:
             yield level, ColumnType("number" if level in part.integer else "text")
@@ -338,9 +322,10 @@ def _derived(
                     else _of_part(name, part, types, errors)
                 )
             except (ExpressionError, HierarchyError) as error:
-                field_name = _field(part)
-                text = f"{section}.{name}.{field_name}: {error}"
-                problems.append(text)
+                rule = "column"
+                if not isinstance(part, LookupPart):
+                    rule = next((r for r in _RULES if getattr(part, r) is not None), "expression")
+                problems.append(f"{section}.{name}.{rule}: {error}")
                 failed.add(name)
                 continue
             if errors or one is None:
@@ -361,15 +346,7 @@ def _waits(part: DerivePart | LookupPart, names: Collection[str]) -> bool:
     return any(not mentioned(text).isdisjoint(names) for text in texts if text is not None)
 
 
-def _field(part: DerivePart | LookupPart) -> str:
-    if isinstance(part, LookupPart):
-        return "column"
-    return next((rule for rule in _RULES if getattr(part, rule) is not None), "expression")
-
-
-def _of_part(
-    name: str, part: DerivePart, types: Mapping[str, ColumnType], errors: list[str]
-) -> Derived | None:
+def _of_part(name: str, part: DerivePart, types: ColumnTypes, errors: list[str]) -> Derived | None:
     misfit = _misfit(part)
     if misfit is not None:
         errors.append(misfit)
@@ -405,7 +382,6 @@ _FIELDS_OF_RULES = {
 
 
 def _misfit(part: DerivePart) -> str | None:
-    """What is wrong with the fields that are given."""
     given = [rule for rule in _RULES if getattr(part, rule) is not None]
     if len(given) != 1:
         return ": give exactly one of expression, cut, map, or case"
@@ -422,11 +398,7 @@ def _misfit(part: DerivePart) -> str | None:
 
 
 def _of_expression(
-    name: str,
-    text: str,
-    ends: tuple[int, int] | None,
-    types: Mapping[str, ColumnType],
-    errors: list[str],
+    name: str, text: str, ends: tuple[int, int] | None, types: ColumnTypes, errors: list[str]
 ) -> Derived:
     value = read(text, types)
     if value.op == "none":
@@ -445,11 +417,7 @@ def _of_expression(
 
 
 def _of_cut(
-    name: str,
-    part: DerivePart,
-    unknown: str | None,
-    types: Mapping[str, ColumnType],
-    errors: list[str],
+    name: str, part: DerivePart, unknown: str | None, types: ColumnTypes, errors: list[str]
 ) -> Derived | None:
     text = part.cut or ""
     value = read(text, types)
@@ -477,9 +445,7 @@ def _of_cut(
     return Derived(name, "cut", text, value, edges=tuple(numbers), labels=labels, unknown=unknown)
 
 
-def _of_lookup(
-    name: str, part: LookupPart, types: Mapping[str, ColumnType], folder: Path | None
-) -> Derived:
+def _of_lookup(name: str, part: LookupPart, types: ColumnTypes, folder: Path | None) -> Derived:
     value = read(part.column, types)
     if value.type != "text":
         raise ExpressionError(f"{show(part.column)} is no text; declare the column's type as text")
@@ -543,10 +509,7 @@ def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) ->
 def readings_of(
     columns: Iterable[Column], hierarchy: Hierarchy | None, rows: Rows
 ) -> dict[str, Reading]:
-    """Return what each column of the data is read as, but for those that are read as texts.
-
-    A column has one reading, because [columns] declares it once.
-    """
+    """Return what each column of the data is read as, but for those that are read as texts."""
     given: dict[str, Reading] = {}
     for name, kind in rows.readings:
         if kind.type != "text":

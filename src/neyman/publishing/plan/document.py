@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -26,6 +26,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
@@ -41,23 +42,14 @@ from neyman.publishing.plan.query import (
 )
 from neyman.publishing.plan.shifts import MOST_ROWS
 
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
-MOST_SEARCHED_ROWS = 512
-"""The largest candidate for the rows of a unit."""
-
-MOST_DECIMALS = 9
-"""The most decimals of a fixed-point column."""
+MOST_SEARCHED_ROWS = 512  # the largest candidate for the rows of a unit
+MOST_DECIMALS = 9  # the most decimals of a fixed-point column
 
 MOST_LINE = 100
 """The most characters of a publisher and of a unit of measurement, which a report prints."""
 
-MOST_TABLE = 2**40
-"""The most rows that a table may be declared to have."""
-
-MOST_WEIGHT = 10**60
-"""The most that a table's error may count, and one over the least."""
+MOST_TABLE = 2**40  # the most rows that a table may be declared to have
+MOST_WEIGHT = 10**60  # the most that a table's error may count, and one over the least
 
 
 class PlanError(ValueError):
@@ -66,8 +58,8 @@ class PlanError(ValueError):
     ``problems`` lists what is wrong, each with its field, its value and what would be right.
     """
 
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
         if len(self.problems) == 1:
             super().__init__(self.problems[0])
         else:
@@ -212,6 +204,11 @@ def as_tuple(value: object) -> object:
     return tuple(value) if check.is_list(value) else value
 
 
+Item = TypeVar("Item")
+Several: TypeAlias = Annotated[tuple[Item, ...], BeforeValidator(as_tuple)]
+"""Items that a list gives."""
+
+
 def _number_schema(text: str) -> WithJsonSchema:
     return WithJsonSchema({"type": ["number", "string"], "description": text})
 
@@ -237,7 +234,7 @@ Weights = Annotated[
     Discriminator(lambda value: "levels" if isinstance(value, Mapping) else "all"),
 ]
 Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
-Numbers = Annotated[tuple[Number, ...], BeforeValidator(as_tuple)]
+Numbers = Several[Number]
 
 
 Clip = Annotated[
@@ -251,11 +248,9 @@ DateFormat = Annotated[str, AfterValidator(_date_format)]
 Line = Annotated[str, AfterValidator(_line)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
 Zone = Annotated[str, AfterValidator(_zone)]
-Names = Annotated[tuple[Name, ...], BeforeValidator(as_tuple)]
-Texts = Annotated[tuple[Text, ...], BeforeValidator(as_tuple)]
-PublicRows = Annotated[
-    tuple[Annotated[tuple[str, ...], BeforeValidator(as_tuple)], ...], BeforeValidator(as_tuple)
-]
+Names = Several[Name]
+Texts = Several[Text]
+PublicRows = Several[Several[str]]
 RowCount = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 
 
@@ -308,7 +303,7 @@ def _kind_of_keys(value: object) -> str:
 
 
 Keys = Annotated[
-    Annotated[Annotated[tuple[Key, ...], BeforeValidator(as_tuple)], Tag("list")]
+    Annotated[Several[Key], Tag("list")]
     | Annotated[KeyRangePart, Tag("range")]
     | Annotated[KeyFilePart, Tag("file")],
     Discriminator(_kind_of_keys),
@@ -511,7 +506,7 @@ class TablePart(Strict):
     rows: int = Field(
         1, ge=1, le=MOST_ROWS, description=f"rows per unit in this table, 1 to {MOST_ROWS}"
     )
-    join: Annotated[tuple[Text, ...], BeforeValidator(as_tuple)] = Field(
+    join: Several[Text] = Field(
         (), description="columns that are joined to the rows of the plan's table by the unit's id"
     )
     duplicates: Duplicates | None = Field(
@@ -720,9 +715,7 @@ class PlanDocument(Strict):
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )
-    query: Annotated[tuple[QueryPart, ...], BeforeValidator(as_tuple)] = Field(
-        description="one or more [[query]] sections", min_length=1
-    )
+    query: Several[QueryPart] = Field(description="one or more [[query]] sections", min_length=1)
 
     @property
     def unknown_number(self) -> Literal["drop", 0]:
@@ -779,9 +772,9 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
     try:
         json.dumps(data, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
-        raise PlanError(["the plan holds half of a surrogate pair, which is no text"]) from None
+        raise PlanError("the plan holds half of a surrogate pair, which is no text") from None
     except (RecursionError, TypeError, ValueError):
-        raise PlanError(["the plan is nested too deep, or is no dictionary of texts"]) from None
+        raise PlanError("the plan is nested too deep, or is no dictionary of texts") from None
     try:
         return PlanDocument.model_validate(dict(data))
     except ValidationError as error:

@@ -37,11 +37,7 @@ _TEXTS: Mapping[str, str] = {
 
 
 def words(text: str) -> str:
-    """Return an expression in words; the expression itself if it has no words.
-
-    Args:
-        text: an expression of a plan.
-    """
+    """Return an expression in words; the expression itself if it has no words."""
     try:
         return _words(parsed(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError, KeyError, IndexError):

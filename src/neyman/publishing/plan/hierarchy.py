@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-MOST_BYTES = 2**28
-"""The most bytes of a key file."""
+from neyman.storage.reading import open_file
+
+MOST_BYTES = 2**28  # the most bytes of a key file
 
 _RIGHT = "give a CSV file in UTF-8, its path relative to the plan"
 _INTEGER = re.compile(r"-?[0-9]{1,40}", re.ASCII)
@@ -27,12 +28,7 @@ class HierarchyError(ValueError):
 
 @dataclass(frozen=True)
 class KeyFile:
-    """The file that a hierarchy's places come from.
-
-    Args:
-        path: its path as the plan has it.
-        device, inode: which file it is, whatever its name.
-    """
+    """The file that a hierarchy's places come from."""
 
     path: str
     device: int
@@ -46,12 +42,10 @@ class Hierarchy:
     A place is known by its path from the top: counties of one name in two states are two places.
 
     Args:
-        name: what the plan calls it.
         levels: level names, top first.
         rows: for each lowest-level place, its name on every level, top first.
         unknown: index of the place that rows with an unlisted path go to; None drops them.
         integer: the levels whose names are whole numbers: 7.0 and 007 in the data are 7.
-        file: where the rows come from; None if the plan lists them.
     """
 
     name: str
@@ -93,12 +87,7 @@ class Hierarchy:
                 )
 
     def key(self, level: str, name: str) -> str:
-        """Return the text that values of a level are compared with: a number's digits, or the name.
-
-        Args:
-            level: a level.
-            name: the name of one of its places.
-        """
+        """Return the text that values are compared with: a number's digits, or the name."""
         return str(int(name)) if level in self.integer else name
 
     def to_dict(self) -> dict[str, object]:
@@ -141,19 +130,11 @@ def read_rows(
 ) -> tuple[tuple[tuple[str, ...], ...], KeyFile]:
     """Read the rows of a public CSV file (UTF-8, a header, a column for each level).
 
-    Args:
-        path: the file, relative to the folder.
-        levels: the columns to read.
-        folder: the folder of the plan. The file must be in it or below. A link that leads out of
-            the folder is refused, so that a plan can name no other file of the machine.
-
-    Returns:
-        The rows, and which file they are from.
+    The file must be in the plan's folder or below, and no link may lead out, so that a plan can
+    name no other file of the machine. A pipe or a device, which could make it wait, is refused.
 
     Raises:
-        HierarchyError: the file is outside the folder, missing, no regular file (a pipe or a device
-            could make the plan wait), larger than `MOST_BYTES`, not text, lacks a column or has a
-            ragged row.
+        HierarchyError: the file cannot be read so, lacks a column, or has a ragged row.
     """
     content, file = _content(path, folder)
     try:
@@ -190,12 +171,11 @@ def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
                 f"{path!r} is not in the plan's folder or below; copy the public keys there, since "
                 "a plan's keys are published and may not come from elsewhere"
             )
-        _check_regular(path, place.stat())  # opening a device may do something
+        if not stat.S_ISREG(place.stat().st_mode):  # opening a device may do something
+            raise HierarchyError(f"{path!r} is no regular file; {_RIGHT}")
         # Nothing waits, even if the file is replaced by a pipe in between.
-        number = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(number, "rb") as file:
-            status = os.fstat(number)
-            _check_regular(path, status)
+        with open_file(place, links=False) as file:
+            status = os.fstat(file.fileno())
             content = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else b""
             if max(status.st_size, len(content)) > MOST_BYTES:
                 raise HierarchyError(
@@ -208,11 +188,6 @@ def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
         reason = getattr(error, "strerror", None) or "no usable path"
         raise HierarchyError(f"cannot read {path!r} ({reason}); {_RIGHT}") from None
     return content, KeyFile(path, status.st_dev, status.st_ino)
-
-
-def _check_regular(path: str, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise HierarchyError(f"{path!r} is no regular file; {_RIGHT}")
 
 
 def _check_row(number: int, row: Sequence[str], levels: Sequence[str]) -> None:

@@ -15,8 +15,7 @@ from pathlib import Path
 from neyman.publishing.plan.hierarchy import HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.row_expression import PERIODS
 
-MOST_RANGE = 1_000_000
-"""The most keys of a range."""
+MOST_RANGE = 1_000_000  # the most keys of a range
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
@@ -30,15 +29,7 @@ class Listed:
 
 
 def range_keys(first: int | date, last: int | date, step: int | str | None) -> Listed:
-    """Return the keys between two ends, both included.
-
-    Args:
-        first, last: whole numbers, or dates.
-        step: how far the next number is, 1 if None; of dates one of `PERIODS`, "day" if None.
-
-    Raises:
-        HierarchyError: the range is empty, too long, or of two types.
-    """
+    """List the keys between two ends, both included, 1 or a "day" apart without a step."""
     if isinstance(first, date) and isinstance(last, date):
         if first > last:
             raise HierarchyError(f"from = {first} must be at most to = {last}")
@@ -62,12 +53,7 @@ def _check_size(first: object, last: object, number: int) -> None:
 
 
 def period(day: date, unit: str) -> str:
-    """Return the text of the day, month, quarter, or year of a date: 2024-12-31, 2024-12, 2024-Q4.
-
-    Args:
-        day: the date.
-        unit: one of `PERIODS`.
-    """
+    """Return the text of a date's day, month, quarter, or year: 2024-12-31, 2024-12, 2024-Q4."""
     year = f"{day.year:04}"
     if unit == "year":
         return year
@@ -92,18 +78,7 @@ def _periods(first: date, last: date, step: int | str | None) -> Iterator[str]:
 
 
 def file_keys(path: str, column: str, folder: Path, *, integer: bool = False) -> Listed:
-    """Return the keys that a column of a public CSV file lists.
-
-    Args:
-        path: the file, in the folder or below.
-        column: the file's column.
-        folder: the plan's folder.
-        integer: whether the keys are whole numbers.
-
-    Raises:
-        HierarchyError: the file cannot be read, lists no key, or has a blank, padded, or repeated
-            one.
-    """
+    """List the keys in a column of a public CSV file; none may be blank, padded, or repeated."""
     rows, file = read_rows(path, (column,), folder)
     if not rows:
         raise HierarchyError(f"{path!r} lists no key; give a row for each")

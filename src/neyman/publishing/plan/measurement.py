@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import isqrt
+from typing import TypeAlias
 
 from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES
 from neyman.mechanisms.additive import DiscreteGaussian, Gaussian
@@ -24,7 +25,6 @@ class Entry:
     """One table of integers to publish: a query at a level, or one of the parts of a measure.
 
     Args:
-        query, level: which table.
         measure: "count" (of rows; of a histogram and of quantiles, by bin), "units", "sum",
             "offset" (how far values are above the middle of their clip, in halves where that is
             one: see `query.middle`), "square" (about the middle, rounded down), or "keys": units by
@@ -33,14 +33,11 @@ class Entry:
         share: exact part of the whole budget; 0 where the value is declared.
         shifts: the maximal absolute shifts when one unit changes; empty where they are too many
             to list.
-        public: the declared value of a table that is not computed from data.
         squared: the largest squared l2 norm of a shift, times ``draws``.
         draws: for "rank" how many quantiles are drawn from each group, else 1. The shifts are how
             far ranks move, in units of `query.rank_unit`.
-        keys: how many unknown keys one unit can have.
         delta: the most that the chance may be with which a key of a single unit is published.
         relation: "replace-one" or "add-remove": what the failure depends on.
-        rounded: whether its noise is rounded Gaussian instead of discrete Gaussian.
         searched: whether its clip follows from a histogram: its noise is proportional to the clip,
             and what is claimed is the Gaussian's curve, the same for each [UN-9].
     """
@@ -84,7 +81,6 @@ class Entry:
         """The mechanism that the table is published by.
 
         Args:
-            sigma_squared: of its noise, exact.
             listed: whether the curve of the listed shifts is claimed; otherwise, and where they
                 are too many to list, only what the largest l2 norm proves: rho-zCDP. Rounded
                 Gaussian noise needs no list [RG-1].
@@ -108,6 +104,10 @@ class Entry:
         return noise + NonPrivate(self.failure, self.relation)
 
 
+Calibrated: TypeAlias = Sequence[tuple[Entry, Fraction]]
+"""Tables of integers, each with the sigma squared of its noise."""
+
+
 def rate_of(sigma_squared: Fraction) -> Fraction:
     """1/sigma, rounded down to fifteen digits: less than the budget is spent, never more."""
     inverse = 1 / sigma_squared
@@ -125,12 +125,7 @@ def failure(delta: Fraction, keys: int) -> Fraction:
 
 
 def fitting_delta(limit: Fraction, keys: int) -> str:
-    """Return a delta, as a plan writes it, with which the failure of some keys fits a limit.
-
-    Args:
-        limit: on the chance that a key of a single unit is published, above 0.
-        keys: how many unknown keys one unit can have, in all tables together.
-    """
+    """Return a delta, as a plan writes it, with which the failure of some keys fits a limit."""
     places = next(k for k in range(1, 301) if 2 * keys * Fraction(1, 10**k) <= limit)
     return f"1e-{places}"
 
@@ -147,7 +142,7 @@ def listed(entries: Iterable[Entry]) -> bool:
     return math.prod(max(1, len(entry.shifts)) for entry in entries) <= MOST_ALTERNATIVES
 
 
-def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
+def together(parts: Calibrated) -> Mechanism:
     """The release of several tables, each with its sigma squared."""
     curves = listed(entry for entry, _ in parts)
     total = Mechanism.nothing()
@@ -157,10 +152,7 @@ def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
 
 
 def at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
-    """Return the release of tables with sigma^2 = squared * scale / (2 share) for each.
-
-    ``scale`` is 1/rho, where rho is what they spend in zCDP.
-    """
+    """Return the release of tables, each with its `sigma_squared` at 1/rho = ``scale``."""
     return together([(entry, entry.sigma_squared(scale)) for entry in _measured(entries)])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,8 +21,8 @@ from neyman.accounting.semantics.unchecked_claims import one_row_each, rows_not_
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.mechanisms.base import Mechanism
-from neyman.publishing.plan.canonical_form import canonical, hash_of, schema_version
-from neyman.publishing.plan.document import PlanError, json_schema, parse
+from neyman.publishing.plan.column import Section
+from neyman.publishing.plan.document import PLAIN_SOURCE, PlanError, json_schema, parse
 from neyman.publishing.plan.measurement import (
     Entry,
     at_scale,
@@ -32,6 +34,7 @@ from neyman.publishing.plan.measurement import (
 from neyman.publishing.plan.plan_model import PlanModel
 from neyman.publishing.plan.plan_sections import plan_sections, read_sections
 from neyman.publishing.plan.query import NoiseKind
+from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.resolve import resolve
 from neyman.publishing.plan.scenarios import concerning
 from neyman.publishing.plan.sections import Unit
@@ -91,14 +94,8 @@ class Plan(PlanModel):
         ... )
         >>> [query.name for query in plan.queries]
         ['count', 'mean']
-        >>> import neyman as ny
-        >>> plan = ny.Plan.from_dict({
-        ...     "schema": 2, "name": "survey", "dataset": "survey@1", "table": "people",
-        ...     "unit": {"protects": "person", "neighboring": "replace-one"},
-        ...     "columns": {"sex": {"keys": ["male", "female"]}},
-        ...     "budget": {"power": 0.25, "level": 0.05},
-        ...     "query": [{"name": "sex", "measure": "count", "by": ["sex"], "share": 1}],
-        ... })
+        >>> ny.Plan.from_dict(plan.canonical()).hash == plan.hash
+        True
         >>> round(float(plan.mechanism().tradeoff().power(level=0.05)), 2)
         0.25
     """
@@ -287,10 +284,8 @@ class Plan(PlanModel):
             raise
         except (ValueError, ArithmeticError):
             raise PlanError(
-                [
-                    f"{self.budget.text()}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) "
-                    "just meets it with these shares and clips; take a less extreme budget"
-                ]
+                f"{self.budget.text()}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) "
+                "just meets it with these shares and clips; take a less extreme budget"
             ) from None
 
     @cached_property
@@ -347,7 +342,6 @@ class Plan(PlanModel):
         )
 
     def _budget_text(self) -> str:
-        """The budget as its numbers by name."""
         fields = self.budget_dict()
         return ", ".join(f"{name} {value}" for name, value in fields.items() if name != "kind")
 
@@ -383,17 +377,62 @@ class Plan(PlanModel):
 
         ``Plan.from_dict(plan.canonical())`` is the same plan, with the same hash.
         """
-        return canonical(self)
+        columns = {column.name: column for column in self.columns}
+        content: dict[str, Any] = {
+            "schema": self.schema_version,
+            "name": self.name,
+            "dataset": self.dataset,
+            "table": self.table,
+            "publisher": self.publisher,
+            "part": self.part,
+            "most_rows": self.most_rows,
+            "noise": self.noise if self.rounded else None,
+            "where": self.rows.where,
+            "source": self.source.to_dict() if self.source != PLAIN_SOURCE else None,
+            "consistency": {"method": self.consistency} if self.consistency else None,
+            "unit": self.unit.to_dict(),
+            "tables": {table.name: table.to_dict() for table in self.tables} or None,
+            "columns": self._column_sections(),
+        }
+        for section, rule in (("derive", False), ("lookup", True)):
+            parts = [one for one in self.rows.derived if (one.rule == "lookup") == rule]
+            content[section] = {one.name: one.to_dict() for one in parts} or None
+        if self.hierarchy is not None:
+            content["hierarchy"] = {self.hierarchy.name: self.hierarchy.to_dict()}
+        content["budget"] = self.budget.to_fields()
+        content["query"] = [
+            query.to_dict(columns, declared_share(query, self.unit))
+            for query in self.queries
+            if not query.searched
+        ]
+        # A field that is not given is left out, so that older plans keep their hash.
+        return {name: value for name, value in content.items() if value is not None}
+
+    def _column_sections(self) -> dict[str, Section]:
+        sections = {column.name: column.to_dict() for column in self.columns}
+        sections |= {name: {"type": kind} for name, kind in self.rows.types}
+        for name in sections.keys() & set(self.rows.parsed):
+            sections[name]["parse"] = True
+        for name, zone in self.rows.zones:
+            sections[name]["zone"] = zone
+        return sections
 
     @property
     def schema_version(self) -> int:
         """The version of the plan's format: 2 if a row without a number can take no part."""
-        return schema_version(self)
+        drops = any(column.integer and column.unknown is None for column in self.columns)
+        return 2 if drops else 1
 
     @cached_property
     def hash(self) -> str:
         """``"sha256:..."`` of the canonical plan, public keys included."""
         return hash_of(self.canonical())
+
+
+def hash_of(canonical: Mapping[str, object]) -> str:
+    """SHA-256 of a canonical plan as JSON with sorted keys and no blanks."""
+    text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _error_tables():  # its type is the module's

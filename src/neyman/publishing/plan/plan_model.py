@@ -160,6 +160,7 @@ class PlanModel:
         entries: list[Entry] = []
         for query in self.queries:
             split, public = dict(query.split), dict(query.public)
+            by_rows = self.unit.search is not None and not query.searched
             for level in query.levels:
                 cells = None if query.delta is not None else self.cells(query, level)
                 if level in public:
@@ -185,16 +186,10 @@ class PlanModel:
                         delta=query.delta if selection else None,
                         relation=self.unit.neighboring if selection else "any",
                         rounded=self.rounded and not query.inverse_sensitivity,
-                        searched=self._searched(query, measure),
+                        searched=by_rows or (query.search is not None and measure != "count"),
                     )
                     entries.append(entry)
         return tuple(entries)
-
-    def _searched(self, query: Query, measure: str) -> bool:
-        """Whether the shifts of a table, and so its noise, follow from a histogram."""
-        if self.unit.search is not None and not query.searched:
-            return True
-        return query.search is not None and measure != "count"
 
     def with_clips(self, clips: Mapping[str, tuple[int, int]]) -> Self:
         """Return the plan with declared clips in place of those that histograms lead to.

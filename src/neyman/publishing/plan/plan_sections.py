@@ -35,7 +35,7 @@ def read_sections(path: Path) -> Section:
     except (ValueError, ArithmeticError):
         # Python reads whole numbers of up to 4300 digits, and decimals of less than 10^18.
         reason = "has a number of too many digits"
-    raise PlanError([f"plan = {str(path)!r} {reason}"])
+    raise PlanError(f"plan = {str(path)!r} {reason}")
 
 
 def plan_sections(fields: Mapping[str, Any]) -> Section:
@@ -58,12 +58,10 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
         try:
             data["budget"] = budget_from(fields["budget"]).numbers
         except TypeError as error:
-            raise PlanError([str(error)]) from None
+            raise PlanError(str(error)) from None
     queries = fields["queries"]
     if isinstance(queries, (str, Mapping)) or not isinstance(queries, Iterable):
-        raise PlanError(
-            [f"queries = {queries!r}: must be a list, such as [ny.query.count(share=1)]"]
-        )
+        raise PlanError(f"queries = {queries!r}: must be a list, such as [ny.query.count(share=1)]")
     del data["queries"]
     data["query"] = _relative(
         [dict(q) if check.is_mapping(q) else q for q in cast("Iterable[object]", queries)]

@@ -68,17 +68,15 @@ def key_lists(plan: Plan) -> tuple[KeyList, ...]:
     return tuple(lists)
 
 
-def key_warnings(plan: Plan) -> tuple[str, ...]:
-    """Return a sentence for each level or column whose public keys look like private records.
+def key_warnings(plan: Plan) -> Iterator[str]:
+    """Give a sentence for each level or column whose public keys look like private records.
 
     A level looks so if it has nearly as many places as the table has rows by the plan
     (``most_rows``, or a ``public`` total), or if it is named like an identifier of a person.
     """
-    return tuple(_warnings(plan))
-
-
-def _warnings(plan: Plan) -> Iterator[str]:
-    rows = _declared_rows(plan)
+    totals = [total for query in plan.queries for _, total in query.public]
+    totals += [plan.most_rows] if plan.most_rows is not None else []
+    rows = min(totals, default=None)
     for what, name, number in _counted(plan):
         if _IDENTIFIER.fullmatch(re.sub(r"[\W\d_]", "", name.casefold())):
             yield (
@@ -100,10 +98,3 @@ def _counted(plan: Plan) -> Iterator[tuple[str, str, int]]:
     for column in plan.columns:
         if column.keys:
             yield "column", column.name, len(column.keys)
-
-
-def _declared_rows(plan: Plan) -> int | None:
-    """The number of rows that the plan declares, or the most; None if it declares none."""
-    totals = [total for query in plan.queries for _, total in query.public]
-    declared = [*totals, *([plan.most_rows] if plan.most_rows is not None else [])]
-    return min(declared, default=None)

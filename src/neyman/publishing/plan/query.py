@@ -11,23 +11,10 @@ from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.plan.clip_search import ClipSearch
 from neyman.publishing.plan.column import Column, Section, unscaled
 
-"""How neighboring datasets differ in the records of one unit."""
-
 Measure = Literal[
-    "count",
-    "units",
-    "distinct",
-    "sum",
-    "mean",
-    "variance",
-    "standard_deviation",
-    "ratio",
-    "histogram",
-    "quantiles",
-    "median",
-    "min",
-    "max",
-]
+    "count", "units", "distinct", "sum", "mean", "variance", "standard_deviation", "ratio",
+    "histogram", "quantiles", "median", "min", "max",
+]  # fmt: skip
 """What a query measures."""
 
 QuantileMethod = Literal["bins", "inverse-sensitivity"]
@@ -42,8 +29,7 @@ NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
 Duplicates = Literal["drop", "least"]
 """Which row a unit with several rows has, in a table that is joined: none, or the least."""
 
-ALL = "all"
-"""The level name of a table over everything."""
+ALL = "all"  # the level name of a table over everything
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +37,11 @@ class Query:
     """One measure by columns at some levels, with its exact part of the budget.
 
     Args:
-        name: what its tables are called.
         column: what is summed or put into bins, or whose values are counted.
         clip: [low, high] of a sum, mean or variance, scaled whole numbers.
         by: columns with keys; with unknown keys too where ``delta`` is given.
-        at: levels of the hierarchy.
-        share: exact part of the plan's budget.
         split: the part of ``share`` of each level that is measured.
-        public: the declared totals of the levels that are not.
         weight: how much the error of each measured level counts; empty where the plan is silent.
-        where: the condition on a row, beside the table's; None for every row.
         groups: the most finest cells that rows of one unit are kept in: a place of the lowest of
             ``at``, a key of each of ``by``, and a bin.
         rows_per_group: the most rows of one unit that are kept in one such cell.
@@ -72,16 +53,13 @@ class Query:
         over, clip_over: of a ratio, the column of the sum below, and its clip.
         optional: the measured columns in which a row may lack a number. Such a row takes no part
             (see `required`). In the other columns a number replaces a missing one.
-        complete: whether only rows with both numbers take part in a ratio.
         delta: for unknown keys, the most that the chance may be with which a key that only one
             unit holds is published.
         row_per_cell: whether the query counts rows and a unit has at most one in each cell.
-        table: the further private table that it reads; None for the plan's table.
         search: how the clip follows from a noisy histogram; then ``clip`` is the largest candidate.
         searched: whether it is such a histogram, which the plan's document does not list.
 
     Attributes:
-        measure: the measure's name in a plan.
         synonyms: other words for it, which an error answers with the name.
         parts: the measures of the tables of integers that it is made of.
         takes: the fields that it takes beside those that each query takes.
@@ -165,12 +143,7 @@ class Query:
         return self.at or (ALL,)
 
     def to_dict(self, columns: Mapping[str, Column], share: Fraction) -> Section:
-        """Return the section of a canonical plan.
-
-        Args:
-            columns: the plan's columns by name.
-            share: its share with those of the histograms that it is bounded by.
-        """
+        """Return the section of a canonical plan; the share has those of its histograms."""
         section: Section = {"name": self.name, "measure": self.measure, "table": self.table}
         section["column"] = self.column
         if self.search is not None:

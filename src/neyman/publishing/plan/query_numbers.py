@@ -15,23 +15,15 @@ from neyman.publishing.plan.document import PlanDocument, QueryPart, show, sugge
 from neyman.publishing.plan.measurement import fitting_delta
 from neyman.publishing.plan.query import MEASURES, Mean, Query, Sum, range_in
 
-ROWS = 2**31
-"""The most rows that a table has, where a plan does not declare it."""
-
-MOST_SUM = 2**62 - 1
-"""What a cell can hold before noise."""
-
-MOST_MOVE = 10**12
-"""The most that one unit may move a cell: what discrete noise is described for."""
+ROWS = 2**31  # the most rows that a table has, where a plan does not declare it
+MOST_SUM = 2**62 - 1  # what a cell can hold before noise
+MOST_MOVE = 10**12  # the most that one unit may move a cell: what discrete noise is described for
 
 MOST_VALUE = 2**53
 """The largest absolute value of a clip or an edge, scaled: doubles are whole up to there."""
 
-LEAST_DELTA = Fraction(1, 10**300)
-"""The least chance for which thresholds are errors."""
-
-SEARCHES = ("discover", "discover-signed")
-"""Clips that follow from a noisy histogram."""
+LEAST_DELTA = Fraction(1, 10**300)  # the least chance for which thresholds are errors
+SEARCHES = ("discover", "discover-signed")  # clips that follow from a noisy histogram
 
 _INVERSE_SENSITIVITY = "inverse-sensitivity"
 _FIELDS = ("column", "clip", "over", "clip_over", "edges", "quantiles", "method")
@@ -52,7 +44,6 @@ class QueryContext:
     Args:
         part: the query as written; a clip to discover is that of the largest candidate.
         where: what errors call it, such as "query[0]".
-        document: the plan that it is of.
         columns: the plan's columns that are right, by name.
     """
 
@@ -95,12 +86,7 @@ class QueryContext:
 
 
 def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple[int, ...]] | None:
-    """Return the clips and edges of a query, scaled to whole numbers; None where a field is wrong.
-
-    Args:
-        context: the query.
-        problems: gets a sentence for each field that is wrong.
-    """
+    """Return a query's clips and edges, scaled to whole numbers; None where a field is wrong."""
     part, columns = context.part, context.columns
     errors = [*_fields(context), *_bounds(context), *_discovery(context)]
     numbers: dict[str, tuple[int, ...]] = {}
@@ -119,12 +105,7 @@ def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple
 
 
 def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None:
-    """Return how the clip of a query is searched for; None where it is declared.
-
-    Args:
-        context: the query.
-        problems: gets a sentence for each field that is wrong.
-    """
+    """Return how the clip of a query is searched for; None where it is declared."""
     part, document = context.part, context.document
     given = [f for f in ("clip_share", "clip_above") if getattr(part, f) is not None]
     if part.clip not in SEARCHES:
@@ -141,7 +122,6 @@ def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None
 
 
 def _search_problems(context: QueryContext, given: Iterable[str]) -> Iterator[str]:
-    """What does not go with a clip to discover."""
     part, document, spot = context.part, context.document, context.given("clip")
     if context.measure not in (Sum, Mean):
         yield f"{spot}: is for a sum or a mean; give {part.measure} clip = [low, high]"
@@ -179,7 +159,6 @@ def _fields(context: QueryContext) -> Iterator[str]:
 
 
 def _missing_numbers(context: QueryContext, needs: str) -> Iterator[str]:
-    """Clips, edges, and quantiles that the measure takes and that are not there."""
     part, taken = context.part, context.taken
     for field in ("clip", "clip_over"):
         if field in taken and getattr(part, field) is None:
@@ -196,7 +175,6 @@ def _missing_numbers(context: QueryContext, needs: str) -> Iterator[str]:
 
 
 def _column(context: QueryContext, field: str, needs: str) -> Iterator[str]:
-    """What is wrong with a column that the query measures."""
     value, declared = getattr(context.part, field), context.document.columns
     numeric = context.measure.kind == Query.kind
     known = [column.name for column in context.columns.values() if column.integer == numeric]
@@ -214,7 +192,6 @@ def _column(context: QueryContext, field: str, needs: str) -> Iterator[str]:
 
 
 def _bounds(context: QueryContext) -> Iterator[str]:
-    """What is wrong with the bounds on the rows of a unit."""
     for field in ("groups", "rows_per_group"):
         if getattr(context.part, field) is not None and context.document.unit.id is None:
             yield (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,11 +16,8 @@ from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.query import ALL, Histogram, Query, UnitRows
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
 
-MOST_CELLS = 100_000_000
-"""The most cells of one table."""
-
-MOST_POINTS = 2**62
-"""The most points of the grids of one table."""
+MOST_CELLS = 100_000_000  # the most cells of one table
+MOST_POINTS = 2**62  # the most points of the grids of one table
 
 _VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
 
@@ -31,14 +28,7 @@ def read_queries(
     hierarchy: Hierarchy | None,
     problems: list[str],
 ) -> list[Query]:
-    """Return the queries of a plan that are right.
-
-    Args:
-        document: the plan as written.
-        columns: its columns that are right, by name.
-        hierarchy: its hierarchy; None if it has none or a wrong one.
-        problems: gets a sentence for each error.
-    """
+    """Return the queries of a plan that are right; a wrong hierarchy is None."""
     queries: list[Query] = []
     for index, part in enumerate(document.query):
         context = QueryContext(part, f"query[{index}]", document, columns)
@@ -148,7 +138,6 @@ def _with_clip(context: QueryContext, clip: tuple[int, int]) -> QueryContext:
 
 
 def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterator[str]:
-    """What is wrong with the columns and levels that the query is by."""
     part = context.part
     keyed = [column.name for column in context.columns.values() if not column.integer]
     levels = hierarchy.levels if hierarchy else ()
@@ -168,7 +157,6 @@ def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterato
 
 
 def _public_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterator[str]:
-    """What is wrong with the declared totals."""
     names, _ = _levels(context.part)
     for level in context.part.public or {}:
         spot, reason = context.spot(f"public.{level}"), _why_not_public(context)
@@ -203,7 +191,6 @@ def _why_not_public(context: QueryContext) -> str:
 
 
 def _share_problems(context: QueryContext) -> Iterator[str]:
-    """What is wrong with the share, its split by level, and the weights."""
     part, (names, measured) = context.part, _levels(context.part)
     for level, value in part.weight.items() if isinstance(part.weight, dict) else ():
         spot = f"{context.spot(f'weight.{level}')} = {show(value)}"
@@ -233,10 +220,12 @@ def _share_problems(context: QueryContext) -> Iterator[str]:
 def _resolved(
     context: QueryContext, numbers: Mapping[str, tuple[int, ...]], search: ClipSearch | None
 ) -> Query:
-    """The query, of which nothing is wrong."""
     part, measure, (names, measured) = context.part, context.measure, _levels(context.part)
     split = part.split or dict.fromkeys(measured, Fraction(1, max(1, len(measured))))
     public, ends = part.public or {}, _ends(numbers, "clip")
+    columns = [context.columns[name] for name in dict.fromkeys((part.column, part.over)) if name]
+    single = part.rows_per_group == 1 and len(measured) == 1
+    single = single or context.document.rows_of(part) == 1
     return measure(
         name=part.name,
         column=part.column,
@@ -258,10 +247,10 @@ def _resolved(
         over=part.over,
         clip_over=_ends(numbers, "clip_over"),
         inverse_sensitivity=context.inverse_sensitivity,
-        row_per_cell=part.measure == "count" and _one_row_per_cell(context, measured),
+        row_per_cell=part.measure == "count" and single,
         table=None if part.table == context.document.table else part.table,
         search=search,
-        optional=_optional(context),
+        optional=tuple(one.name for one in columns if one.integer and one.unknown is None),
         complete=part.complete,
     )
 
@@ -273,19 +262,6 @@ def _weights(part: QueryPart, measured: Iterable[str]) -> tuple[tuple[str, Fract
     return tuple((level, weight.get(level, Fraction(1))) for level in measured if weight)
 
 
-def _one_row_per_cell(context: QueryContext, measured: Sequence[str]) -> bool:
-    part = context.part
-    single = part.rows_per_group == 1 and len(measured) == 1
-    return single or context.document.rows_of(part) == 1
-
-
-def _optional(context: QueryContext) -> tuple[str, ...]:
-    """The measured columns in which a row may lack a number."""
-    names = dict.fromkeys((context.part.column, context.part.over))
-    columns = [context.columns[name] for name in names if name]
-    return tuple(one.name for one in columns if one.integer and one.unknown is None)
-
-
 def _ends(numbers: Mapping[str, tuple[int, ...]], field: str) -> tuple[int, int] | None:
     return (numbers[field][0], numbers[field][1]) if field in numbers else None
 
@@ -293,7 +269,6 @@ def _ends(numbers: Mapping[str, tuple[int, ...]], field: str) -> tuple[int, int]
 def _size_problems(
     context: QueryContext, query: Query, hierarchy: Hierarchy | None
 ) -> Iterator[str]:
-    """Whether a query has more cells, or points of its grids, than a table can have."""
     cells = math.prod(max(1, len(context.columns[name].keys)) for name in query.by)
     bins = len(query.bins or range(2)) - 1
     cells *= len(query.quantiles) if query.inverse_sensitivity else bins

@@ -37,12 +37,7 @@ from neyman.publishing.plan.tables import PrivateTable, read_tables
 def resolve(
     document: PlanDocument, folder: Path | None
 ) -> tuple[tuple[Column, ...], Hierarchy | None, tuple[Query, ...], Rows, tuple[PrivateTable, ...]]:
-    """Columns, hierarchy, queries, row expressions, and further tables of a document.
-
-    Raises:
-        PlanError: every name that is not declared, number that does not fit, or share that does
-            not add up.
-    """
+    """Resolve columns, hierarchy, queries, rows, and tables of a document, or list its problems."""
     problems: list[str] = []
     document, files = _listed(document, folder, problems)
     tables = read_tables(document, problems)
@@ -68,10 +63,7 @@ def resolve(
 def _listed(
     document: PlanDocument, folder: Path | None, problems: list[str]
 ) -> tuple[PlanDocument, Mapping[str, KeyFile | None]]:
-    """The document with a list in place of each range and file of keys, and their files.
-
-    A column whose keys cannot be listed has none, and no entry among the files.
-    """
+    """List the keys of ranges and files; a column whose keys cannot be listed has no file."""
     columns, files = dict(document.columns), dict[str, KeyFile | None]()
     for name, part in document.columns.items():
         are_integers = False
@@ -130,7 +122,6 @@ def _twins(document: PlanDocument, problems: list[str]) -> None:
 
 
 def _parsing(document: PlanDocument, problems: list[str]) -> None:
-    """Columns whose texts cannot be read as numbers or dates."""
     for name, part in document.columns.items():
         first = part.listed[0] if part.listed else None
         numbers = part.integer or part.decimals is not None or type(first) is int
@@ -156,7 +147,6 @@ def _columns(
 def _column(
     document: PlanDocument, name: str, part: ColumnPart, problems: list[str]
 ) -> Iterable[Column]:
-    """The column that queries use, if the part declares one."""
     where = f"columns.{name}"
     measured = part.integer or part.decimals is not None
     kinds = (part.keys is not None, part.integer, part.decimals is not None, part.discover)
@@ -186,7 +176,6 @@ def _column(
 
 
 def _type_problems(where: str, part: ColumnPart, calculated: bool) -> list[str]:
-    """Report what does not go with a type."""
     if part.measurement_unit is not None:
         return [
             f"{where}.measurement_unit = {show(part.measurement_unit)}: does not go with type; "
@@ -204,7 +193,6 @@ def _type_problems(where: str, part: ColumnPart, calculated: bool) -> list[str]:
 def _numeric(
     where: str, name: str, part: ColumnPart, document: PlanDocument, problems: list[str]
 ) -> Iterable[Column]:
-    """The column to sum."""
     decimals = part.decimals or 0
     given = document.unknown_number if part.unknown is None else part.unknown
     value = None if isinstance(given, bool) else scaled(given, decimals)
@@ -284,7 +272,6 @@ def _hierarchy(
 def _with_unknown(
     where: str, hierarchy: Hierarchy, unknown: str | tuple[str, ...], problems: list[str]
 ) -> Hierarchy:
-    """The hierarchy with the place that rows of unlisted places count as."""
     if unknown == "drop":
         return hierarchy
     length = 1 if isinstance(unknown, str) else len(hierarchy.levels)

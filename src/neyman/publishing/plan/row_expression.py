@@ -23,22 +23,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
-Type = Literal["number", "text", "boolean", "date"]
-"""What an expression's value is."""
-
-COLUMN_LIMIT = 10**15
-"""The largest size of a column's number, in units of its last digit."""
-
-NUMBER_LIMIT = 2**53
-"""The largest size of any number of an expression: a double holds each exactly."""
-
-MOST_TEXT = 2000
-"""The most characters of an expression."""
-
-MOST_WEIGHT = 200
-"""The most steps of an expression, each counted as often as an engine repeats it."""
+Type = Literal["number", "text", "boolean", "date"]  # what an expression's value is
+COLUMN_LIMIT = 10**15  # the largest size of a column's number, in units of its last digit
+NUMBER_LIMIT = 2**53  # the largest size of any number of an expression: a double holds each exactly
+MOST_TEXT = 2000  # the most characters of an expression
+MOST_WEIGHT = 200  # the most steps of an expression, each counted as often as an engine repeats it
 
 _MOST_DECIMALS = 9
 _NAMES: Mapping[Type, str] = {
@@ -47,8 +38,7 @@ _NAMES: Mapping[Type, str] = {
     "boolean": "true or false",
     "date": "a date",
 }
-DATE = 10_000, 100
-"""A date is the whole number year * 10000 + month * 100 + day."""
+DATE = 10_000, 100  # a date is the whole number year * 10000 + month * 100 + day
 
 PERIODS = ("day", "month", "quarter", "year")
 """The lengths of a period, and the steps of a range of dates."""
@@ -63,17 +53,14 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class ColumnType:
-    """How an expression reads a column.
-
-    Args:
-        type: of its values.
-        scale: digits after the point of a number.
-        is_timed: True for a date column of the data, which may have a time of day.
-    """
+    """How an expression reads a column; a timed date of the data may have a time of day."""
 
     type: Type
     scale: int = 0
     is_timed: bool = False
+
+
+ColumnTypes: TypeAlias = Mapping[str, ColumnType]
 
 
 @dataclass(frozen=True)
@@ -85,8 +72,6 @@ class Node:
             "subtract", "multiply", "divide", "modulo", "clip", "choose", "year", "quarter",
             "month", "day", "weekday", "period", "hour", "ordinal" (the number of a day, 1 for
             0001-01-01), "starts", "lower", "upper", "strip", or "normalize".
-        type: of its value.
-        parts: the steps that it takes values from.
         value: of a literal (a date and a number as a scaled whole number), the name of a column,
             the sign of a comparison, the values of ``member``, the constant of a division, the ends
             of a clip, the length of a period, or the text that another starts with.
@@ -105,17 +90,8 @@ class Node:
     weight: int = 1
 
 
-def read(text: str, types: Mapping[str, ColumnType]) -> Node:
-    """Parse an expression and give it a type.
-
-    Args:
-        text: the expression, at most `MOST_TEXT` characters.
-        types: the columns that it may read.
-
-    Raises:
-        ExpressionError: it is no expression of the language, mixes types, names an unknown column,
-            could overflow, or is too long or too deep.
-    """
+def read(text: str, types: ColumnTypes) -> Node:
+    """Parse an expression and give it a type; an `ExpressionError` says what is refused."""
     if len(text) > MOST_TEXT:
         raise ExpressionError(f"has {len(text)} characters; the most is {MOST_TEXT}")
     if "\\" in text:
@@ -148,11 +124,7 @@ def mentioned(text: str) -> frozenset[str]:
 
 
 def parsed(text: str) -> ast.expr:
-    """Python's syntax tree of an expression.
-
-    Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: it has none.
-    """
+    """Python's syntax tree of an expression; one of four errors of Python's if it has none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(_line(text), mode="eval").body
@@ -162,12 +134,8 @@ def _line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ").strip()
 
 
-def condition(text: str, types: Mapping[str, ColumnType]) -> Node:
-    """Parse an expression whose value is true or false.
-
-    Raises:
-        ExpressionError: see `read`, or its value is of another type.
-    """
+def condition(text: str, types: ColumnTypes) -> Node:
+    """Parse an expression whose value is true or false."""
     node = read(text, types)
     if node.type != "boolean":
         raise ExpressionError(
@@ -221,8 +189,7 @@ _PARTS_OF_DATE = {
 }
 """The functions of a date: their least and largest value, and their steps."""
 
-_ORDINAL_STEPS = 60
-"""The steps of the number of a day."""
+_ORDINAL_STEPS = 60  # the steps of the number of a day
 
 _VALID = (
     "valid are columns, numbers, texts, True, False, None, ==, !=, <, <=, >, >=, in, not in, is "
@@ -234,11 +201,10 @@ _VALID = (
 class _Reader:
     """Types the forms of Python's syntax tree that the language has."""
 
-    def __init__(self, text: str, types: Mapping[str, ColumnType]) -> None:
+    def __init__(self, text: str, types: ColumnTypes) -> None:
         self.text, self.types = text, types
 
     def refuse(self, tree: ast.AST, reason: str) -> ExpressionError:
-        """An error that names the place in the text."""
         node = cast("ast.expr", tree)
         segment = ast.get_source_segment(self.text, node) or ""
         shown = segment if len(segment) <= 60 else segment[:57] + "..."

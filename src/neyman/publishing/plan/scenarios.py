@@ -2,33 +2,8 @@
 
 A scenario compares two datasets in which one record differs in the named attributes alone. It is
 replace-one, restricted, whatever relation the plan has: under add-remove too the record is in both.
-The argument, on which the shifts rest:
-
-1. A record falls in one cell of a table, found from its place at the table's level, its keys and
-   its bin, or in none, where one of these is unknown and dropped. It adds x to its cell: 1 to a
-   count, a whole number in ``[low, high]`` to a sum, one in some ``[-x, x]`` to the
-   offset that a mean is made of, one in ``[0, q]`` to a sum of squares.
-2. The cell can become another where a changed column with two keys or more, or with unknown keys,
-   is one of the table's, where the column that is put into two bins or more changes, or where a
-   place that contains what the scenario holds fixed has two places of the table's level. It can
-   become none where a changed column of the table's, or a place that may change to anywhere, drops
-   what is unknown. It can also become none where the measured column changes and a row without a
-   number takes no part: such a row leaves the count of a mean as well [UN-10]. A place is known by
-   its whole path, so an unlisted one lies within no other: a place that stays within something is a
-   listed one (or that which unlisted ones count as) before and after.
-3. So a count moves by (1, 1) if the cell can become another, by (1) if it can only become none, and
-   else not at all. With m = max(|low|, |high|) a sum moves by (m, m), by (m) and, where the column
-   that is summed changes, by (high - low) in one cell; offsets and squares likewise with their own
-   ends. Nothing else happens; each of these does. Of unknown keys one may be lost and one gained
-   that nobody else has: the record is in both datasets, so this fails as under replace-one.
-4. Where a unit is named by a column, at most so many of its rows are kept, ranked by a keyed hash
-   of all that the plan reads of a row. A change of one attribute that is read may then change which
-   rows are kept, and so what every table gets of this unit: the tables move as if all attributes
-   of all rows kept had changed. What stays is how many rows a unit has: counts of everything,
-   where no filter takes some of them.
-5. A derived column changes where a column that it is computed from does. A filter that reads a
-   changed column can drop the row from a table, or add it: so the cell can become none, with and
-   without the changes of 2. Where a record is filtered before and after, nothing moves.
+AT-1 proves the shifts. A derived column changes where a column that it is computed from does, and a
+filter that reads a changed column can drop the row from a table, or add it.
 """
 
 from __future__ import annotations
@@ -66,15 +41,7 @@ class _Change:
 def concerning(
     plan: PlanModel, attributes: tuple[str, ...], within: str | None, scale: Fraction
 ) -> Mechanism:
-    """The part of a plan that a change of these attributes can move: see `Plan.concerning`.
-
-    Args:
-        plan, attributes, within: as for `moved`.
-        scale: 1/rho of the whole plan, which sets its noise.
-
-    Raises:
-        ValueError: see `moved`.
-    """
+    """The part of a plan that a change of these attributes can move, at 1/rho of the whole plan."""
     noise = {_table(entry): entry for entry in plan.entries()}
     return together(
         [
@@ -115,7 +82,6 @@ def moved(
     """The entries whose tables a change of these attributes can move, with the shifts it can cause.
 
     Args:
-        plan: which tables there are.
         attributes: columns of the plan, levels of its hierarchy, or the hierarchy by its name.
         within: the level whose place stays; all the levels that are named lie below it.
 

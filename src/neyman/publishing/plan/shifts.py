@@ -1,45 +1,9 @@
 """How far one unit can move a table: the finite set of integer shift vectors.
 
-The argument, on which every guarantee of a release rests:
-
-1. A table is a vector of cells; cell i holds the sum of x(row) over the kept rows that fall in it.
-   A count has x = 1; a clipped sum has x in ``[low, high]``, and distances from the middle
-   of the clip, of which means are made, lie in ``[-x, x]``. A row whose keys are unknown falls in
-   no cell, so a row may also contribute nothing, even to a table of a single cell: the range of
-   contributions is extended to contain 0.
-2. A unit has at most m rows (m = 1, or the rows are cut down to m before anything is summed, by a
-   rule that looks at that unit's rows alone); a query may bound further in how many cells g they
-   fall, and how many r in one cell. Say k_i of its rows leave cell i and l_i rows enter it: sum
-   k_i <= m, at most g of the k_i above 0, each k_i <= r, and so for l under replace-one; under
-   add-remove one of the two is 0. The most that cell i can move is then
-
-       v_i = max(k_i high - l_i low, l_i high - k_i low),    low <= 0 <= high,
-
-   and every shift that can happen is at most such a v, cell by cell, in absolute value. v_i grows
-   with k_i and with l_i, and wherever fewer than min(m, g r) rows are placed one more fits, so it
-   is enough to list the ways of placing exactly so many, in only as many cells as the table has.
-   If low = 0 then v_i = high max(k_i, l_i): every cell may be taken for one that rows leave or for
-   one that they enter, and the two sets share the cells. On a level above that of the bounds a
-   cell joins up to c of theirs: it holds up to c r rows, and k rows take k / r of the g cells.
-3. The noise is independent and identically distributed over cells and symmetric, so neither the
-   order of the cells nor the signs matter: relabelling and reflecting are bijections of the output.
-4. A smaller shift is never worse. The discrete Gaussian is log-concave, so its shifts have monotone
-   likelihood ratio; the best test of 0 against k at each level is a threshold, whose power grows
-   with k. By Blackwell's theorem the pair (X, X + j) is a garbling of (X, X + k) for j <= k; doing
-   so in each cell by itself garbles (X, X + v) into (X, X + w) for each w <= v. Nor is a shift
-   worse that is spread: (a, b) in two cells reveals no more than a + b in one. Let p_k be the power
-   of the best test of 0 against k, by its level. The same thresholds are best for every k, so
-   p_(a+b) = p_b(p_a). A test of (0, 0) against (a, b) has, under (a, 0), a power of at most p_a,
-   because the second cell says nothing there, and under (a, b) at most p_b of that. So only
-   vectors need to be kept whose cells do not fit, several in one or each by itself, into those of
-   another.
-5. The largest squared norm needs no list. Each v_i^2 is convex in (k, l), so the sum is largest at
-   a corner: k is a permutation of (r, ..., r, rest, 0, ...), and so is l, with c r in place of r on
-   a level above. What is left is which cells the two share: a full one of each in some number,
-   and where the two rests are.
-
-Dong, Roth and Su, "Gaussian differential privacy", JRSS B 84 (2022), theorem 2.10, has Blackwell's
-theorem in this form.
+UN-2 proves which shifts can happen and the largest squared norm; UN-3 drops the shifts that another
+covers. A row whose keys are unknown adds nothing, so the range of contributions is extended to
+contain 0. Noise is independent, alike in all cells, and symmetric, so neither the order of the
+cells nor the signs matter.
 """
 
 from __future__ import annotations
@@ -50,8 +14,7 @@ from itertools import islice
 
 from neyman.numerics.relation import Neighboring
 
-MOST_ROWS = 1000
-"""The most rows of a unit."""
+MOST_ROWS = 1000  # the most rows of a unit
 
 MOST_VECTORS = 64
 """The most shift vectors that are listed; where there are more, only their l2 norm is given."""
@@ -69,7 +32,6 @@ class Shifts:
     Args:
         vectors: the maximal absolute shifts, each sorted downward, largest first; empty where
             they are more than ``MOST_VECTORS``, or nothing moves.
-        squared: the largest squared l2 norm of a shift.
     """
 
     vectors: tuple[Vector, ...]
@@ -117,7 +79,6 @@ def shifts(
 
     Args:
         cells: number of cells, at least 1.
-        neighboring: "replace-one" or "add-remove".
         rows: most rows of a unit that are kept, 1 to ``MOST_ROWS``.
         low, high: the range that one row's contribution is clipped to; a count has 0 and 1.
         groups: most cells that rows of one unit are kept in.
@@ -139,7 +100,8 @@ def shifts(
     up, down = max(high, 0), -min(low, 0)
     if neighboring == "add-remove":
         vectors = (tuple(k * max(up, down) for k in parts) for parts in _partitions(side))
-        return Shifts(_few(vectors), _alone(side, max(up, down)))
+        full, rest = divmod(total, most)
+        return Shifts(_few(vectors), (full * most**2 + rest**2) * max(up, down) ** 2)
     return Shifts(_few(_both(side, cells, up, down)), _together(side, cells, up, down))
 
 
@@ -255,12 +217,6 @@ def _less(side: _Side, k: int) -> _Side:
 
 
 # ---- the largest norm -------------------------------------------------------------------------
-
-
-def _alone(side: _Side, most: int) -> int:
-    """The largest squared norm of one side alone."""
-    full, rest = divmod(side.total, side.most)
-    return (full * side.most**2 + rest**2) * most**2
 
 
 def _together(side: _Side, cells: int, up: int, down: int) -> int:

@@ -22,8 +22,6 @@ class PrivateTable:
     """A further private table.
 
     Args:
-        name: its name among the data.
-        id: its column that names the unit.
         rows: the most rows of one unit that count in it, 1 to 1000.
         join: its columns that each row of the plan's table gets.
         duplicates: which row a unit with several rows has: "drop" for none, or "least"; None where
@@ -52,12 +50,7 @@ def unit_in(unit: UnitPart, table: PrivateTable) -> UnitPart:
 
 
 def read_tables(document: PlanDocument, problems: list[str]) -> tuple[PrivateTable, ...]:
-    """Return the further tables of a plan, and report what is wrong with them.
-
-    Args:
-        document: the plan as written.
-        problems: gets a sentence for each error.
-    """
+    """Return the further tables of a plan, and report what is wrong with them."""
     problems += _problems(document)
     tables: list[PrivateTable] = []
     for name, part in document.tables.items():
@@ -126,14 +119,7 @@ def _column_problems(
 def read_by_queries(
     rows: Rows, queries: Iterable[Query], where: str | None, hierarchy: Hierarchy | None
 ) -> Rows:
-    """Return the derived columns and filters that some queries need, and no others.
-
-    Args:
-        rows: those of the plan.
-        queries: of one table.
-        where: the table's filter, or None.
-        hierarchy: of the plan.
-    """
+    """Return the derived columns and filters that some queries need, and no others."""
     queries = tuple(queries)
     texts = {query.where for query in queries} | {where}
     used = {name for query in queries for name in (*query.by, *query.columns)}

@@ -1,9 +1,8 @@
 """How far off a release's tables will be: known before any data, from the plan alone.
 
-A count or a sum is the true number plus noise of a known law, so its standard error and its 90%
-interval are the same in every cell, whatever is in it. A mean, a variance and a quantile divide by
-a number of rows: their error is a function of it, at most, to first order in the noise over that
-number:
+A count or a sum has the standard error and the 90% interval of its noise in every cell. A mean, a
+variance and a quantile divide by a number of rows: their error is a function of it, at most, to
+first order in the noise over that number:
 
 - mean of values within h of the middle of the clip: sqrt(S^2 + h^2 N^2) / rows, S and N the
   standard errors of the sum of their distances from it, with signs, and of the count;
@@ -11,12 +10,8 @@ number:
 - standard deviation: the root of the variance's, which is what it is at most;
 - ratio of sums: sqrt(S^2 + r^2 T^2) / b, S and T the standard errors of both sums, b the sum below
   if its values average the middle of their clip, r the largest ratio then;
-- quantile that is drawn by inverse sensitivity: by rank, see
-  `neyman.publishing.tables.estimates.rank_error`;
-- quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of
-  what decides on which side of bin j it lies (`neyman.publishing.tables.estimates.quantiles`).
-
-The other way round, the noise that has a wanted error gives the least rho that allows it.
+- quantile that is drawn by inverse sensitivity: by rank, see `rank_error`;
+- quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows (see `quantiles`).
 """
 
 from __future__ import annotations
@@ -42,8 +37,7 @@ from neyman.publishing.plan.query import Query, center, middle
 from neyman.publishing.tables.estimates import half_width, rank_error, ratio_range, standard_error
 from neyman.publishing.tables.key_selection import threshold
 
-ROWS = (100, 1000, 10_000)
-"""The numbers of rows in a cell for which a ratio's error is given."""
+ROWS = (100, 1000, 10_000)  # the numbers of rows in a cell for which a ratio's error is given
 
 LEAST_NOISE, MOST_NOISE = Fraction(1, 10**4), Fraction(10**30)  # sigma^2 that can be drawn
 DELTA, LEVEL = 1e-6, 0.05  # at which a promise is stated
@@ -56,8 +50,6 @@ class TableError:
     """The error of one table, in the plan's units.
 
     Args:
-        query, level: which table.
-        measure: what is measured.
         cells: how many cells it has; None where keys are found in the data.
         standard_error, half_width: of each cell, the latter of the 90% interval; None for ratios.
         by_rows: for ratios, by number of rows in a cell the most that both are, to first order;
@@ -105,13 +97,11 @@ class TableError:
             ],
             "consistent": None if self.consistent is None else list(self.consistent),
             "times_least_error": self.gap,
-            **self._discovery(),
-        }
-
-    def _discovery(self) -> dict[str, int | None]:
-        if self.threshold is None:
-            return {}
-        return {"threshold": self.threshold, "published_from": self.published_from}
+        } | (
+            {"threshold": self.threshold, "published_from": self.published_from}
+            if self.threshold is not None
+            else {}
+        )
 
 
 def _json(number: float) -> float | str:
@@ -201,7 +191,6 @@ def table_named(plan: Plan, text: str) -> Name:
     """The table that a text names.
 
     Args:
-        plan: whose tables.
         text: "query.level", as its files are named, or "level query" as one says it; the query
             alone where it has one level. A query "total" at "county" is "total.county" or "county
             total".
@@ -285,10 +274,7 @@ def scale_for(
 
 
 def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
-    """What the plan reveals at a scale: safe sides of rho, epsilon at 1e-6 and power at 5%.
-
-    With the noise that its budget asks for, no number is above the budget's.
-    """
+    """Bound rho, epsilon at 1e-6, and power at 5% at a scale; none is above the budget's."""
     mechanism = plan.at_scale(scale)
     curve = mechanism.tradeoff()
     met = plan.budget if scale == plan.scale and plan.admits(mechanism) else None
@@ -300,11 +286,7 @@ def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
 
 
 def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
-    """The largest scale of eight digits that is kept, where all smaller ones are.
-
-    With the least noise that can be drawn, what is published is the exact number, but for one cell
-    in 10^2000.
-    """
+    """Find the largest scale of eight digits that is kept, where all smaller ones are."""
     one = entry.sigma_squared(Fraction(1))
     low, high = LEAST_NOISE / one, MOST_NOISE / one
     if meets(high):
@@ -314,12 +296,8 @@ def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
         low,
         high,
         tolerance=Fraction(1, 10**9 + 1),
-        middle=lambda a, b: _eight_digits(math.sqrt(a) * math.sqrt(b)),
+        middle=lambda a, b: Fraction(f"{math.sqrt(a) * math.sqrt(b):.7e}"),
     )[0]
-
-
-def _eight_digits(value: float) -> Fraction:
-    return Fraction(f"{value:.7e}")
 
 
 def _tables(plan: Plan) -> dict[Name, list[Entry]]:

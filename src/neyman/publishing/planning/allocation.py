@@ -1,24 +1,15 @@
 """How a plan's budget is best split over its tables: the shares with the least weighed error.
 
-At a given rho a table with the share s has noise of variance squared / (2 s rho), where squared is
-the largest squared shift of one unit. Errors of counts and of sums are compared in that unit: what
-counts is the mean over a table's cells of variance / squared, times the table's weight.
+Errors are compared in the largest shift of one unit: what counts is the mean over a table's cells
+of variance / squared shift, times the table's weight.
 
-- Without consistency the objective is the sum of w_T k_T / (2 s_T), k_T the number of integer
-  tables that the measure is made of, each of which gets the same part. By Cauchy and Schwarz the
-  best shares are in proportion to sqrt(w_T k_T): a table that counts four times as much gets twice
-  the share.
-- With consistency a table also serves its margins, and the variances are those after least squares
-  (`neyman.publishing.consistency`). They are convex in the precisions, and so in the shares, and of
-  degree -1. With g_T = -dF/ds_T, sum s_T g_T = F, and convexity at t s* for any t > 0 says
-  F* / t >= 2 F - t sum s*_T g_T; the best t gives F* >= F^2 / sum s*_T g_T >= F^2 / max g, a bound
-  from below [MA-7]. Shares are multiplied by sqrt(g_T), which for
-  tables apart is the closed form in one step, until both are near. Derivatives are differences of
-  F, so that the bound is an estimate here.
+- Without consistency the best shares are in proportion to sqrt(weight * integer tables), by Cauchy
+  and Schwarz.
+- With consistency the variances are those after least squares, which are convex in the shares. The
+  gradient gives a bound from below [MA-7]; derivatives are differences, so it is an estimate here.
 
 Shares are whole thousandths, at least one each, and sum to 1 exactly; or the plan's own, if no
-others are better by more than the search can tell. A plan that states weights is explained by them
-(`Split.standing`) whenever a page is made of it: from the plan alone, so that anyone can check it.
+others are better by more than the search can tell.
 """
 
 from __future__ import annotations
@@ -59,13 +50,10 @@ class Part:
     """One table's part of the budget.
 
     Args:
-        query, level: which table.
-        weight: how much its cells' error counts.
         share: of the whole budget, exact.
         before: its share in the plan as it is.
         error: standard error of its cells (root of their mean variance) at rho = 1, over the
             largest l2 norm of a unit's shift, after least squares where that is meant.
-        error_before: the same with the plan's own shares.
         made_of: how many tables of integers, each of which gets the same part.
     """
 
@@ -85,7 +73,6 @@ class Split:
 
     Args:
         parts: by table, in declared order; shares sum to 1.
-        consistent: whether errors are those after least squares.
         value, before, equal: the objective with these shares, with the plan's, with equal ones.
         gap: by which factor, less 1, the objective may be above the best one (estimated where
             consistent); infinite where that would have taken too long to find out.

@@ -15,11 +15,7 @@ def searched(plan: Plan) -> bool:
 
 
 def refuse_searched(plan: Plan) -> None:
-    """Refuse a plan whose errors follow from bounds that are not known yet.
-
-    Raises:
-        ValueError: some bound follows from a histogram.
-    """
+    """Refuse a plan whose errors follow from bounds that are not known yet."""
     if searched(plan):
         raise ValueError(
             "plan: its errors depend on bounds that noisy histograms lead to (clip or rows = "

@@ -7,13 +7,10 @@ custodian.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from neyman.accounting.semantics.digits import many
-
-if TYPE_CHECKING:
-    from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.plan.query import Query
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import Query
 
 _COUNTS = frozenset({"count", "units", "distinct", "histogram"})
 
@@ -21,14 +18,10 @@ _COUNTS = frozenset({"count", "units", "distinct", "histogram"})
 def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
     """Return which rows count, and what it does to the tables that the others do not.
 
-    Args:
-        plan: the plan. Filters are no part of the answer: they say what is asked.
-        rows: the most rows of one unit that count, where a noisy histogram has set them.
-
-    Returns:
-        Both in sentences. The second is "" where every row counts.
+    Both are sentences; the second is "" where every row counts. ``rows`` are the most of one unit,
+    where a noisy histogram has set them.
     """
-    queries = [query for query in plan.queries if _noisy(query)]
+    queries = [query for query in plan.queries if query.split and not query.searched]
     dropping = [query for query in queries if plan.unit.id is not None or any(_lost(plan, query))]
     if not dropping:
         filtered = plan.rows.where is not None or any(query.where for query in queries)
@@ -39,10 +32,6 @@ def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
     sentences = [first, *_in_some(plan, queries), *_further(plan, queries)]
     which = " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences if text)
     return which, _effect(dropping)
-
-
-def _noisy(query: Query) -> bool:
-    return bool(query.split) and not query.searched
 
 
 def _bound(plan: Plan, queries: Sequence[Query], rows: int | None) -> Iterator[str]:

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from neyman.accounting.semantics.unchecked_claims import rows_not_stated
 from neyman.numerics.relation import Neighboring
+from neyman.publishing.engines.csv_reader import suffix_of
 from neyman.publishing.engines.source import close_table, database_at, open_table
 
-_LONGEST = 1 << 20
-"""The most bytes of a header that are read, as of any line."""
+_LONGEST = 1 << 20  # the most bytes of a header that are read, as of any line
 _DELIMITERS = (",", ";", "\t", "|")
 _NO_NAME = re.compile(r"[\W\d_]*|\d{4}-\d\d-\d\d.*|true|false|null|nan|na|n/a|none", re.I | re.S)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -64,16 +64,7 @@ class Schema:
 def schema_at(url: str) -> tuple[str, Schema] | None:
     """Read the name of a table in a database, and the names and types of its columns. Read no row.
 
-    Args:
-        url: the address of the table, as a run takes it.
-
-    Returns:
-        The name and the columns; None for the path of a file.
-
-    Raises:
-        DataError: the address cannot be read, or there is no such table. The message has no
-            password.
-        ImportError: the client of the database is not installed; the message names the extra.
+    None stands for the path of a file. The message of an error has no password.
     """
     source = database_at(url)
     if source is None:
@@ -97,30 +88,21 @@ def _usual(kind: pa.DataType) -> pa.DataType:
 def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8") -> Schema:
     """Read the column names of a file, and their types where it has them. Read no row.
 
-    Args:
-        path: a Parquet file, of which the footer is read, or a CSV file, of which the first line
-            is.
-        delimiter: of a CSV file; the one that the first line has, if not given.
-        encoding: of a CSV file.
+    Without a delimiter, the one that the first line has is taken.
 
     Raises:
         ValueError: it is no such file, or its first line has no column names. The message shows
             nothing of that line, which is someone's row where a header is missing.
     """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes[-1:] == [".parquet"]:
+    suffix, packed = suffix_of(path)
+    if (suffix, packed) == (".parquet", False):
         try:
             schema = pq.read_schema(path)
         except (pa.ArrowException, OSError) as error:
             reason = getattr(error, "strerror", None) or "it is no Parquet file"
             raise ValueError(f"{str(path)!r} cannot be read: {reason}") from None
         return Schema(tuple(zip(schema.names, schema.types, strict=True)), {})
-    packed = suffixes[-1:] == [".gz"]
-    if (
-        suffixes[-2:-1] != [".csv"]
-        if packed
-        else suffixes[-1:] not in ([".csv"], [".txt"], [".tsv"])
-    ):
+    if suffix not in ((".csv",) if packed else (".csv", ".txt", ".tsv")):
         raise ValueError(
             f"{str(path)!r}: give one file whose name ends in .parquet, .csv, .tsv, .txt or .csv.gz"
         )
@@ -169,15 +151,8 @@ def first_plan(
 ) -> str:
     """Return a commented plan in TOML, which is valid as it stands: it counts all rows.
 
-    Args:
-        name: of the plan, its dataset, and its table.
-        schema: the columns.
-        id: the column that names the unit, if a unit has several rows.
-        protects: who is protected.
-        neighboring: "replace-one" or "add-remove".
-
     Raises:
-        ValueError: the file has no column of the name ``id``.
+        ValueError: the file has no column of the name ``id``, the column that names the unit.
     """
     names = [column for column, _ in schema.columns]
     if id is not None and names.count(id) != 1:
@@ -283,7 +258,7 @@ def _column(name: str, kind: pa.DataType | None) -> Iterator[str]:
         yield from (head, 'type = "date"               # for expressions, as hour(admitted)')
         if kind.tz is not None:
             yield 'zone = "UTC"                # in which a timestamp has its day and its hour'
-    elif _is_text(kind):
+    elif pa.types.is_null(kind) or str(kind) in ("string", "large_string", "string_view"):
         yield from (head, 'type = "text"', keys)
     else:
         kind_text = _comment(str(kind))
@@ -295,12 +270,7 @@ def _numeric(kind: pa.DataType) -> bool:
     return types.is_integer(kind) or types.is_floating(kind)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_null(kind) or str(kind) in ("string", "large_string", "string_view")
-
-
 def _safe(name: str) -> str:
-    """A name for files and for the ledger."""
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:60]
     return safe or "data"
 

@@ -19,12 +19,7 @@ SQL_RULE = (
 
 
 def missing_values(plan: Plan, query: Query) -> str | None:
-    """Return one sentence on the rows without a number; None for a query that reads no number.
-
-    Args:
-        plan: the plan of the query.
-        query: one of its queries.
-    """
+    """Return one sentence on the rows without a number; None for a query that reads no number."""
     columns = [plan.column(name) for name in query.columns]
     numeric = [column for column in dict.fromkeys(columns) if column.integer]
     if not numeric:
@@ -38,11 +33,7 @@ def missing_values(plan: Plan, query: Query) -> str | None:
 
 
 def missing_by_sentence(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return each sentence on rows without a number, with the names of the queries that it is on.
-
-    Args:
-        plan: the plan. A query that reads no number is left out.
-    """
+    """Return each sentence on rows without a number, with the names of its queries."""
     names: dict[str, tuple[str, ...]] = {}
     for query in plan.queries:
         sentence = None if query.searched else missing_values(plan, query)

@@ -15,20 +15,15 @@ from neyman.publishing.tables.estimates import standard_error
 MOST_ALTERNATIVES = 8
 """The most combinations of shift vectors for which discrete noise is calibrated to compare it."""
 
-ALIKE = 1e-3
-"""A relative difference of standard errors that is not worth a change."""
+ALIKE = 1e-3  # a relative difference of standard errors that is not worth a change
 
 
 @dataclass(frozen=True)
 class NoiseChoice:
     """The kind of a plan's noise, and the other one at the same budget.
 
-    Args:
-        kind: the plan's own.
-        other: the other one.
-        ratio: its standard error over the plan's, the geometric mean over tables of whole numbers;
-            None where it is not known.
-        reason: why it is not known.
+    ``ratio`` is its standard error over the plan's, the geometric mean over tables of whole
+    numbers, or None with the reason.
     """
 
     kind: NoiseKind

@@ -20,13 +20,7 @@ _LONGEST = 2**53  # of the whole numbers that every reader of TOML takes
 def rewritten(text: str, split: Split) -> str:
     """Return a plan's TOML with the shares of a split, and the weights that it was computed for.
 
-    Args:
-        text: the plan, with a ``[[query]]`` section or an inline table for each query.
-        split: of that plan.
-
-    Returns:
-        The same text except for ``share``, ``split``, and ``weight`` of the queries that are
-        measured. Comments stay.
+    Only ``share``, ``split``, and ``weight`` of the queries that are measured change.
 
     Raises:
         ValueError: the text lacks a query of the split.
@@ -39,7 +33,12 @@ def rewritten(text: str, split: Split) -> str:
             parts = [part for part in split.parts if part.query == name]
             share = sum((part.share for part in parts), Fraction(0))
             shares = {part.level: str(part.share / share) for part in parts}
-            weights = {part.level: _number(part.weight) for part in parts}
+            weights = {
+                part.level: int(part.weight)
+                if part.weight.denominator == 1 and part.weight < _LONGEST
+                else exact_text(part.weight)
+                for part in parts
+            }
             alike = len(set(weights.values())) == 1
             fields = {
                 "share": str(share),
@@ -59,11 +58,7 @@ def rewritten(text: str, split: Split) -> str:
 
 
 def toml_text(sections: Mapping[str, Any]) -> str:
-    """Return the TOML of nested mappings, lists, text, numbers, and truth values, in their order.
-
-    Raises:
-        ValueError: a value has no form in TOML.
-    """
+    """Return the TOML of nested mappings, lists, text, numbers, and truth values, in order."""
     try:
         return tomlkit.dumps(sections)
     except ConvertError as error:
@@ -83,8 +78,3 @@ def _inline(values: Mapping[str, str | int]) -> InlineTable:
     for name, value in values.items():
         table.append(name, value)
     return table
-
-
-def _number(value: Fraction) -> str | int:
-    short = value.denominator == 1 and value < _LONGEST
-    return int(value) if short else exact_text(value)

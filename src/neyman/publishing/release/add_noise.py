@@ -24,12 +24,7 @@ from neyman.publishing.tables.key_selection import selected, threshold
 
 @dataclass(frozen=True)
 class Exact:
-    """What was counted, private, without noise.
-
-    Args:
-        cells: by (query, level, measure).
-        discovered: by (query, level), keys that are there and by measure a number for each.
-    """
+    """What was counted, private, without noise: cells by table and measure, and keys by table."""
 
     cells: Mapping[tuple[str, str, str], Cells]
     discovered: Mapping[tuple[str, str], tuple[pa.Table, Mapping[str, NDArray[np.int64]]]]
@@ -38,17 +33,7 @@ class Exact:
 def write_tables(
     stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
 ) -> list[TablePart]:
-    """Draw the noise and write every table, a part at a time.
-
-    Args:
-        stage: the folder they go to.
-        tables: their forms.
-        exact: what was counted.
-        done: told what part of all cells is written.
-
-    Returns:
-        What the receipt lists of them.
-    """
+    """Draw the noise and write every table, a part at a time."""
     bits = SecureBits()
     cells, written = sum(form.cells for form in tables), 0
 
@@ -78,12 +63,7 @@ def discovered_table(
     """The table of the keys whose noisy number of units reaches the threshold.
 
     A count or a sum gets noise of its own, and which keys are shown depends on units alone [UN-6].
-
-    Args:
-        form: the table, whose keys are found in the data.
-        keys: those that are there.
-        exact: by measure their exact numbers; those of units, "keys", are at least 1.
-        bits: where the noise comes from.
+    The exact numbers of units, "keys", are at least 1.
     """
     entry, sigma_squared = form.entries[0]
     units = exact[entry.measure] + _noise(entry, sigma_squared, keys.num_rows, bits)
@@ -99,14 +79,7 @@ def discovered_table(
 def noisy_part(
     form: Form, exact: Mapping[tuple[str, str, str], Cells], part: range, bits: Bits
 ) -> dict[str, NDArray[np.int64]]:
-    """By measure, the noisy integers of some cells of a table.
-
-    Args:
-        form: the table.
-        exact: the private integers, by (query, level, measure).
-        part: which cells.
-        bits: where the noise comes from.
-    """
+    """By measure, the noisy integers of some cells of a table."""
     noisy: dict[str, NDArray[np.int64]] = {}
     for entry, sigma_squared in form.entries:
         if entry.public is not None:
@@ -124,10 +97,7 @@ def noisy_part(
 def _quantiles_of_groups(
     form: Form, truth: Cells, part: range, sigma_squared: Fraction, bits: Bits
 ) -> NDArray[np.int64]:
-    """The quantiles of some groups, drawn from their values; those of a group rise.
-
-    Sorting them needs no data: the order of independent draws is public.
-    """
+    """Draw the quantiles of some groups; sorting them needs no data, so those of a group rise."""
     levels, points = form.query.quantiles, form.query.bins or range(2)
     size, ends = len(points) - 1, (points[0], points[-1] - 1)
     rate = rate_of(sigma_squared) / rank_unit(form.query)

@@ -26,12 +26,7 @@ from neyman.ledger.records import Account, ChargedError, Entry
 from neyman.ledger.throwaway import Throwaway
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.relation import Neighboring
-from neyman.publishing.release.receipt_format import (
-    CallGuarantee,
-    FiniteEpsilon,
-    LedgerPart,
-    PowerPoint,
-)
+from neyman.publishing.release import receipt_format as parts
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 LEVELS = (0.001, 0.01, 0.05, 0.1)
@@ -39,13 +34,7 @@ _log = logging.getLogger("neyman")
 
 
 class Payment(TypedDict, total=False):
-    """The public arguments that say who pays.
-
-    Args:
-        ledger: a `Ledger`, or its path.
-        dataset: "name@version".
-        account: the allocation of the dataset's account that pays.
-    """
+    """The public arguments that say who pays; the dataset is "name@version"."""
 
     ledger: Ledger | str | Path | None
     dataset: str | None
@@ -59,16 +48,7 @@ def opened(ledger: Ledger | str | Path) -> Ledger:
 
 @dataclass(frozen=True)
 class Payer:
-    """The account that pays, and the privacy unit that it must be registered for.
-
-    Args:
-        ledger: what is charged.
-        dataset: "name@version".
-        protects, neighboring, rows: the privacy unit.
-        account: the allocation of the dataset's account; "" without one.
-        part: of the dataset; "" for all of it.
-        currency: of the account; "" if it is not known yet.
-    """
+    """The account that pays, and the privacy unit that it must be registered for; "" for none."""
 
     ledger: Ledger
     dataset: str
@@ -93,12 +73,7 @@ class Payer:
             )
 
     def check(self, charge: Fraction | int, delta: Fraction | int = 0) -> Account:
-        """Return the account if the ledger would grant this charge now; write nothing.
-
-        Raises:
-            LedgerError: the dataset is not registered, or for another unit of privacy.
-            BudgetRefused: the charge or the delta is more than what is left.
-        """
+        """Return the account if it would be granted this charge now; see `Ledger.check`."""
         return self.ledger.check(
             self.dataset,
             protects=self.protects,
@@ -120,12 +95,7 @@ class Payer:
         plan: str,
         again: bool = False,
     ) -> Entry:
-        """Reserve a charge, durably; see `Ledger.reserve`.
-
-        Raises:
-            LedgerError, BudgetRefused: as `check` does, or an earlier call of this key did not
-                finish. Nothing is charged.
-        """
+        """Reserve a charge, durably; see `Ledger.reserve`."""
         return self.ledger.reserve(
             self.dataset,
             key=key,
@@ -141,9 +111,9 @@ class Payer:
             again=again,
         )
 
-    def ledger_part(self, entry: Entry) -> LedgerPart:
+    def ledger_part(self, entry: Entry) -> parts.LedgerPart:
         """Return what a receipt says about a charge."""
-        return LedgerPart.of(
+        return parts.LedgerPart.of(
             self.dataset,
             self.currency,
             entry.charge,
@@ -186,12 +156,7 @@ class ChargedCall:
         return self
 
     def finish(self, files: Mapping[str, bytes | Path]) -> StoredFiles | None:
-        """Store the files in the ledger and mark the entry as released; see `Ledger.finish`.
-
-        Returns:
-            The files of another call of the same key that finished first, which count instead;
-            None if there is none.
-        """
+        """Store the files and mark the entry as released; return those of an earlier call."""
         if self.payer is None or self.entry is None:
             return None
         book, entry = self.payer.ledger, self.entry
@@ -222,17 +187,17 @@ class ChargedCall:
 
 
 @lru_cache(maxsize=64)
-def call_guarantee(mechanism: Mechanism) -> CallGuarantee:
+def call_guarantee(mechanism: Mechanism) -> parts.CallGuarantee:
     """Return what one mechanism reveals, each number with both ends."""
     curve = mechanism.tradeoff()
     epsilons = [(delta, curve.epsilon(delta=delta)) for delta in DELTAS]
     powers = [(level, curve.power(level=level)) for level in LEVELS]
-    return CallGuarantee(
+    return parts.CallGuarantee(
         epsilon=tuple(
-            FiniteEpsilon(delta=d, lower=_finite(e.lower), upper=_finite(e.upper))
+            parts.FiniteEpsilon(delta=d, lower=_finite(e.lower), upper=_finite(e.upper))
             for d, e in epsilons
         ),
-        power=tuple(PowerPoint(level=a, lower=p.lower, upper=p.upper) for a, p in powers),
+        power=tuple(parts.PowerPoint(level=a, lower=p.lower, upper=p.upper) for a, p in powers),
     )
 
 

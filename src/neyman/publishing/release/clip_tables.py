@@ -21,13 +21,7 @@ Clips = Mapping[str, tuple[int, int]]
 def chosen_clips(
     tables: Sequence[Form], folder: Path, check: Callable[[Form, Path], None] = lambda f, p: None
 ) -> Clips:
-    """The clip of each query that has one to discover, by its name.
-
-    Args:
-        tables: the forms of a plan's tables.
-        folder: where the histograms are published.
-        check: called with a histogram's form and file before the file is read.
-    """
+    """The clip of each query that has one to discover; ``check`` comes before a file is read."""
     clips: dict[str, tuple[int, int]] = {}
     by_name = {form.query.name: form for form in tables}
     for name, search in searches(tables).items():
@@ -56,7 +50,8 @@ def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
 
 def extreme_forms(tables: Sequence[Form]) -> tuple[Form, ...]:
     """The forms with the smallest candidate for each clip: the least noise that can be drawn."""
-    return forms_with(tables, {name: _least(one) for name, one in searches(tables).items()})
+    tops = {name: top_clip(one) for name, one in searches(tables).items()}
+    return forms_with(tables, {name: (low // high, 1) for name, (low, high) in tops.items()})
 
 
 def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
@@ -68,12 +63,7 @@ def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
 
 
 def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
-    """What a receipt lists of clips that published histograms led to.
-
-    Args:
-        tables: the forms of the plan's tables.
-        clips: by the name of the query, scaled.
-    """
+    """What a receipt lists of clips that published histograms led to."""
     known = searches(tables)
     later = [form for form in forms_with(tables, clips) if not form.query.searched]
     parts: list[ClipPart] = []
@@ -96,8 +86,3 @@ def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
         what = "rows" if name == ROWS_TABLE else name
         parts.append(ClipPart(bounds=what, histogram=histogram, clip=ends, mechanisms=tuple(noise)))
     return tuple(parts)
-
-
-def _least(search: ClipSearch) -> tuple[int, int]:
-    low, high = top_clip(search)
-    return low // high, 1

@@ -13,22 +13,11 @@ from typing import Any
 import ibis  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.extras import library_warnings
+from neyman.publishing.engines import drop_counts, key_matches
 from neyman.publishing.engines.backends import row_count
 from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.data_schema import check_unit_type
-from neyman.publishing.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
-from neyman.publishing.engines.joins.join_counts import JoinRows, join_rows
+from neyman.publishing.engines.data_schema import check_key_type
 from neyman.publishing.engines.joins.joined_tables import columns_of, prepared_tables
-from neyman.publishing.engines.key_matches import (
-    KeyMatch,
-    NumberMatch,
-    TextMatch,
-    key_matches,
-    number_matches,
-    reading_matches,
-    text_matches,
-    with_texts,
-)
 from neyman.publishing.engines.line_faults import Lines, line_faults
 from neyman.publishing.engines.private_tables import NOTICE, Private
 from neyman.publishing.engines.source import close_table, csv_files
@@ -77,15 +66,15 @@ class DataCheck(Private):
     table: str
     rows: int
     lines: Lines | None
-    keys: tuple[KeyMatch, ...]
-    numbers: tuple[NumberMatch, ...]
-    unit: UnitRows | None
-    queries: tuple[QueryRows, ...]
-    texts: tuple[KeyMatch, ...] = ()
-    joins: tuple[JoinRows, ...] = ()
+    keys: tuple[key_matches.KeyMatch, ...]
+    numbers: tuple[key_matches.NumberMatch, ...]
+    unit: drop_counts.UnitRows | None
+    queries: tuple[drop_counts.QueryRows, ...]
+    texts: tuple[key_matches.KeyMatch, ...] = ()
+    joins: tuple[drop_counts.JoinRows, ...] = ()
     others: tuple[DataCheck, ...] = ()
-    readings: tuple[TextMatch, ...] = ()
-    assumed: UnitRows | None = None
+    readings: tuple[key_matches.TextMatch, ...] = ()
+    assumed: drop_counts.UnitRows | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as JSON types; the field "private" holds the notice."""
@@ -156,7 +145,7 @@ def check_data(
     if id is not None:
         if all(own.table != plan.table for own in plan.table_plans()):
             raise DataError(f"id = {id!r}: no query reads {plan.table!r}, the table of the units")
-        check_unit_type(id, source.open((id,), rows=False).schema()[id])
+        check_key_type(id, source.open((id,), rows=False).schema()[id])
     needed = columns_of(plan, {name: list(form.columns) for name, form in forms.items()})
     tables = source.open_tables(plan, forms, more=[] if id is None else [id])
     try:
@@ -164,20 +153,22 @@ def check_data(
             name: _read(one, needed[name], tables[name], most)
             for name, one in {plan.table: source, **source.others}.items()
         }
-        readings = {name: reading_matches(plan, table, most) for name, table in tables.items()}
-        with prepared_tables(plan, tables, with_texts, shown=True) as prepared:
+        readings = {
+            name: key_matches.reading_matches(plan, table, most) for name, table in tables.items()
+        }
+        with prepared_tables(plan, tables, key_matches.with_texts, shown=True) as prepared:
             own, filtered = prepared[0]
-            assumed = None if id is None else unit_rows(own, filtered, id)
+            assumed = None if id is None else drop_counts.unit_rows(own, filtered, id)
             checks = [
                 DataCheck(
                     plan.hash,
                     own.table,
                     *read[own.table],
-                    key_matches(own, filtered, most),
-                    number_matches(own, filtered, most),
-                    unit_rows(own, filtered),
-                    query_rows(own, filtered),
-                    text_matches(own, filtered, most),
+                    tuple(key_matches.key_matches(own, filtered, most)),
+                    key_matches.number_matches(own, filtered, most),
+                    drop_counts.unit_rows(own, filtered),
+                    drop_counts.query_rows(own, filtered),
+                    key_matches.text_matches(own, filtered, most),
                     readings=readings.pop(own.table),
                 )
                 for own, filtered in prepared
@@ -186,7 +177,7 @@ def check_data(
         joined = tuple(match for matches in readings.values() for match in matches)
         return replace(
             checks[0],
-            joins=join_rows(plan, tables),
+            joins=drop_counts.join_rows(plan, tables),
             others=tuple(checks[1:]),
             readings=(*checks[0].readings, *joined),
             assumed=assumed,

@@ -10,8 +10,7 @@ from typing import Any
 
 from neyman.numerics import check
 
-TINY = 1e-6
-"""Relative difference of bounds that another machine may compute in their last digits."""
+TINY = 1e-6  # relative difference of bounds that another machine may compute in their last digits
 _BETWEEN_VERSIONS = 1e-3
 """How much narrower stored bounds may be, relative to each, where they meet ours.
 

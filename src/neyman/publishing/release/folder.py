@@ -21,6 +21,7 @@ import pyarrow.parquet
 from neyman import notebook
 from neyman.accounting.semantics.digits import many
 from neyman.accounting.semantics.sentences import power
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.ledger.published_files import inside
 from neyman.ledger.throwaway import NOTICE
@@ -34,15 +35,12 @@ from neyman.storage.reading import open_file, read_file
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from neyman.curves.tradeoff.tradeoff import Tradeoff
-
 _MARKER = "neyman-staging"
 _PIECE = 1 << 20
 _WAIT = 30.0  # seconds
 _LEVEL = 0.05  # of the sentence that a notebook shows
 _MOST_TABLES, _MOST_ROWS = 6, 6  # in a notebook
-MOST_RECEIPT = 2**31
-"""The most bytes of a receipt."""
+MOST_RECEIPT = 2**31  # the most bytes of a receipt
 
 
 class OutputError(ValueError):
@@ -202,7 +200,6 @@ class Release:
 
     @cached_property
     def _listed(self) -> dict[str, str]:
-        """The path of each table's Parquet file by the table's name."""
         paths: dict[str, str] = {}
         for listed in self.receipt.tables:
             path = PurePosixPath(listed.path)
@@ -268,11 +265,7 @@ class _Tables(Mapping[str, pa.Table]):
 
 
 def resolved(out: str | Path) -> Path:
-    """The output folder's own path: symbolic links lead to where the release will be.
-
-    Raises:
-        OutputError: the links go in a circle, or the path cannot be one.
-    """
+    """The output folder's own path: symbolic links lead to where the release will be."""
     try:
         path = Path(out).resolve()
         if path.is_symlink():  # from Python 3.13 on a circle is not an error
@@ -283,15 +276,7 @@ def resolved(out: str | Path) -> Path:
 
 
 def check_folder(out: Path, files: Contents | None) -> None:
-    """Refuse an output folder that the release could not be put in place of.
-
-    Args:
-        out: resolved.
-        files: of the release, if it is published already; then a folder that holds them will do.
-
-    Raises:
-        OutputError: it holds something, is a file, or cannot be renamed onto.
-    """
+    """Refuse an output folder that holds something else than these published files."""
     try:
         if not out.is_dir():
             if out.exists():
@@ -317,14 +302,8 @@ def staging(out: Path, wait: float = _WAIT) -> Generator[Staging]:
     """A hidden folder beside ``out`` to write in, which vanishes unless it is published.
 
     It is locked and marked as ours. What killed runs left is removed, if it is marked so; nothing
-    else is. While one run has the name ``out``, another is refused.
-
-    Args:
-        out: resolved.
-        wait: seconds to wait for a process that has locked the folder above, at most.
-
-    Raises:
-        OutputError: nothing can be written there, or another run is about to write there.
+    else is. While one run has the name ``out``, another is refused. A process that has locked the
+    folder above is waited for ``wait`` seconds.
     """
     held = None
     missing: list[Path] = []
@@ -376,14 +355,7 @@ class Staging:
 
     @contextmanager
     def writing(self, path: str) -> Generator[Hashed]:
-        """A new file of the release, hashed while it is written, durable afterwards.
-
-        Args:
-            path: in the release's folder, with forward slashes.
-
-        Raises:
-            OutputError: it leads out of the folder, as a ledger could say that was tampered with.
-        """
+        """A new file of the release, hashed while it is written, durable afterwards."""
         if not inside(path):
             raise OutputError(f"the release has a file {path!r}, which is no path in its folder")
         file = self.folder / path
@@ -412,11 +384,7 @@ class Staging:
                     file.write(piece)
 
     def publish(self) -> None:
-        """Give the files their name in one step, durably.
-
-        Raises:
-            OutputError: the folder of that name holds something by now.
-        """
+        """Give the files their name in one step, durably, unless something is there by now."""
         for folder in {self.folder, *(parent for parent in self.folder.rglob("*"))}:
             if folder.is_dir():
                 _sync(folder)
@@ -453,7 +421,6 @@ class Hashed:
 
 
 def _same(these: Contents, those: Contents) -> bool:
-    """Whether two sets of files have the same paths and bytes."""
     if sorted(these) != sorted(those):
         return False
     return all(_digest(these.chunks(path)) == _digest(those.chunks(path)) for path in these)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import cast
 
 from neyman.numerics import check
-from neyman.publishing.engines import DataError, matches
+from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing.engines.data_files import matches
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
 
@@ -20,13 +21,9 @@ def check_key_files(plan: Plan, data: object) -> None:
     Files are compared by device and inode, so that a link or another path to a file is that file.
 
     Args:
-        plan: a plan; its key file was read when it was loaded.
         data: the private data, as `release` takes them: a path, a pattern, a folder (each file in
             it at any depth is data), several of these, or a mapping of names to them. What is not
             a path has no file that could be compared.
-
-    Raises:
-        PlanError: the key file is data.
     """
     lists = [(f"lookup.{one.name}.keys", one.file) for one in plan.rows.derived]
     lists += [(f"columns.{column.name}.keys", column.file) for column in plan.columns]
@@ -39,11 +36,9 @@ def check_key_files(plan: Plan, data: object) -> None:
         if (identity := _identity(path)) in files:
             where, file = files[identity]
             raise PlanError(
-                [
-                    f"{where} = {file.path!r} is also data of this "
-                    f"run ({str(path)!r}), and a release publishes each name in it; give a list of "
-                    "public keys, outside the folder of the data"
-                ]
+                f"{where} = {file.path!r} is also data of this "
+                f"run ({str(path)!r}), and a release publishes each name in it; give a list of "
+                "public keys, outside the folder of the data"
             )
 
 
@@ -57,7 +52,6 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _files(data: object) -> Iterator[str]:
-    """Each path that data may be read from."""
     if check.is_mapping(data):
         data = list(data.values())
     if isinstance(data, (list, tuple, set, frozenset)):

@@ -23,24 +23,10 @@ from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
 from neyman.numerics.operations import MOST_BATCHES, question_meter
 from neyman.numerics.roots import bisect
-from neyman.publishing.plan.measurement import Entry, listed
+from neyman.publishing.plan.measurement import Calibrated, Entry, listed
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.scenarios import concerning, moved, usual
-from neyman.publishing.release.receipt_format import (
-    SCHEMA,
-    Ends,
-    EpsilonPoint,
-    Guarantee,
-    LedgerPart,
-    MechanismPart,
-    OutrightPart,
-    PosteriorPoint,
-    PowerPoint,
-    Receipt,
-    RoutePart,
-    Scenario,
-    UnitPart,
-)
+from neyman.publishing.release import receipt_format as parts
 from neyman.publishing.tables.estimates import half_width, rank_error, standard_error
 from neyman.publishing.tables.key_selection import threshold
 
@@ -55,57 +41,41 @@ _CURVE = 60
 
 
 def draft(
-    plan: Plan,
-    calibrated: Sequence[tuple[Entry, Fraction]],
-    currency: str,
-    *,
-    throwaway: bool = False,
-) -> Receipt:
-    """All of a receipt but its tables and its entry in the ledger: what follows from the plan.
-
-    Args:
-        plan: what is to be released.
-        calibrated: its entries, each with the sigma squared of its noise.
-        currency: of the account that is charged.
-        throwaway: whether the ledger is a temporary one, as the receipt then says.
-    """
+    plan: Plan, calibrated: Calibrated, currency: str, *, throwaway: bool = False
+) -> parts.Receipt:
+    """All of a receipt but its tables and its entry in the ledger: what follows from the plan."""
     mechanism = plan.mechanism()
     charged, charged_delta = charge(mechanism, currency)
-    return Receipt(
-        schema=SCHEMA,
+    return parts.Receipt(
+        schema=parts.SCHEMA,
         plan=plan.canonical(),
         plan_hash=plan.hash,
         dataset=plan.dataset,
-        unit=UnitPart(protects=plan.unit.protects, rows=plan.unit_rows),
+        unit=parts.UnitPart(protects=plan.unit.protects, rows=plan.unit_rows),
         neighboring=plan.unit.neighboring,
         mechanisms=mechanism_list(plan, calibrated),
         guarantee=guarantee(mechanism, plan, plan.scale),
         budget=plan.budget,
         tables=(),
-        ledger=LedgerPart.of(plan.dataset, currency, charged, charged_delta, throwaway=throwaway),
+        ledger=parts.LedgerPart.of(
+            plan.dataset, currency, charged, charged_delta, throwaway=throwaway
+        ),
         versions=versions(),
     )
 
 
 def guarantee(
     mechanism: Mechanism, plan: Plan | None = None, scale: Fraction | None = None
-) -> Guarantee:
+) -> parts.Guarantee:
     """What an observer of the release can learn, each number with both of its bounds.
 
-    Args:
-        mechanism: the whole release.
-        plan: where its budget admits the mechanism, no number is above the budget's. With a plan
-            come ``zcdp_route``, the noise that accounting by zCDP alone would have needed for the
-            same promise; ``posterior``, how probably a posterior exceeds its counterfactual (none
-            under add-remove, where no record is replaced); and ``scenarios``, the same for some
-            attributes of one record alone: for each column and each level of the hierarchy within
-            the one above.
-        scale: 1/rho of the plan, which sets its noise. The mechanism's own rho can be a little
-            smaller, because quantiles that are drawn cost less than their share.
-
-    Returns:
-        ``outright`` is there only where keys are discovered: the delta of one being revealed, and
-        the rho of all else. The curve, and every number from it, counts both.
+    Where the budget admits the mechanism, no number is above the budget's. With a plan come
+    ``zcdp_route``, the noise that accounting by zCDP alone would have needed for the same promise;
+    ``posterior``, how probably a posterior exceeds its counterfactual (none under add-remove, where
+    no record is replaced); and ``scenarios``, the same for some attributes of one record alone.
+    ``outright`` is there only where keys are discovered: the delta of one being revealed, and the
+    rho of all else. ``scale`` is 1/rho of the plan, which sets its noise: the mechanism's own rho
+    can be a little smaller, because quantiles that are drawn cost less than their share.
     """
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     answers = _answers(mechanism, replaced)
@@ -113,15 +83,16 @@ def guarantee(
     known = {mechanism: answers.findings} if replaced else {}
     rho, outright = charge(mechanism, "zcdp")
     route = plan and not outright and _zcdp_route(plan.budget, rho)
-    failing = {"outright": OutrightPart(rho=str(rho), delta=str(outright))} if outright else {}
-    return Guarantee(
+    part = parts.OutrightPart(rho=str(rho), delta=str(outright))
+    failing = {"outright": part} if outright else {}
+    return parts.Guarantee(
         epsilon=tuple(
-            EpsilonPoint(delta=d, **_ends(within_limit(met, "epsilon", epsilon, d)))
+            parts.EpsilonPoint(delta=d, **_ends(within_limit(met, "epsilon", epsilon, d)))
             for d, epsilon in zip(DELTAS, answers.epsilons, strict=True)
         ),
-        mu=Ends(**_ends(within_limit(met, "mu", answers.mu))),
-        rho=Ends(**_ends(within_limit(met, "rho", answers.rho))),
-        total_variation=Ends(**_ends(answers.total_variation)),
+        mu=parts.Ends(**_ends(within_limit(met, "mu", answers.mu))),
+        rho=parts.Ends(**_ends(within_limit(met, "rho", answers.rho))),
+        total_variation=parts.Ends(**_ends(answers.total_variation)),
         power=_points(
             (a, within_limit(met, "power", power, a))
             for a, power in zip(LEVELS, answers.powers, strict=True)
@@ -129,7 +100,12 @@ def guarantee(
         curve=answers.curve,
         zcdp_route=route or None,
         posterior=answers.posterior,
-        scenarios=_scenarios(plan, scale, known) if plan and scale else (),
+        scenarios=tuple(
+            scenario(plan, concerning(plan, *asked, scale), *asked, known=known)
+            for asked in usual(plan)
+        )
+        if plan and scale
+        else (),
         **failing,
     )
 
@@ -137,20 +113,20 @@ def guarantee(
 class _Answers(NamedTuple):
     """What a mechanism's curve says, at the deltas and the levels of a receipt."""
 
-    curve: tuple[PowerPoint, ...]
+    curve: tuple[parts.PowerPoint, ...]
     epsilons: tuple[Bound, ...]
     mu: Bound
     rho: Bound
     total_variation: Bound
     powers: tuple[Bound, ...]
-    posterior: tuple[PosteriorPoint, ...]
-    near: tuple[PowerPoint, ...]
+    posterior: tuple[parts.PosteriorPoint, ...]
+    near: tuple[parts.PowerPoint, ...]
 
     @property
     def findings(self) -> dict[str, Any]:
         """The same of a scenario in which everything moves as it does in the whole."""
         return {
-            "rho": Ends(**_ends(self.rho)),
+            "rho": parts.Ends(**_ends(self.rho)),
             "power": _points(zip(LEVELS, self.powers, strict=True)),
             "curve": self.near,
             "posterior": self.posterior,
@@ -177,18 +153,8 @@ def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
         )
 
 
-def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[PowerPoint, ...]:
-    return tuple(PowerPoint(level=level, **_ends(power)) for level, power in powers)
-
-
-def _scenarios(
-    plan: Plan, scale: Fraction, known: Mapping[Mechanism, Mapping[str, Any]]
-) -> tuple[Scenario, ...]:
-    """What could be found out about some attributes of one record, for the usual ones."""
-    return tuple(
-        scenario(plan, concerning(plan, *asked, scale), *asked, known=known)
-        for asked in usual(plan)
-    )
+def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[parts.PowerPoint, ...]:
+    return tuple(parts.PowerPoint(level=level, **_ends(power)) for level, power in powers)
 
 
 def scenario(
@@ -198,23 +164,12 @@ def scenario(
     within: str | None,
     *,
     known: Mapping[Mechanism, Mapping[str, Any]] | None = None,
-) -> Scenario:
-    """A scenario as the receipt keeps it: what it is about, its tables, and what it tells.
-
-    Args:
-        plan: the whole plan.
-        mechanism: the part of it that the attributes can move.
-        attributes, within: as for `Plan.concerning`.
-        known: what is known already of some mechanisms, so that it is not computed again.
-    """
+) -> parts.Scenario:
+    """A scenario as the receipt keeps it; ``known`` findings are not computed again."""
     findings = (known or {}).get(mechanism) or _findings(mechanism)
-    return Scenario(**_about(plan, attributes, within), **findings)
-
-
-def _about(plan: Plan, attributes: Sequence[str], within: str | None) -> dict[str, Any]:
     entries = moved(plan, tuple(attributes), within)
-    tables = tuple(dict.fromkeys(f"{e.query}.{e.level}" for e in entries))
-    return {"attributes": tuple(attributes), "within": within, "tables": tables}
+    tables = tuple(dict.fromkeys(f"{entry.query}.{entry.level}" for entry in entries))
+    return parts.Scenario(attributes=tuple(attributes), within=within, tables=tables, **findings)
 
 
 @lru_cache(maxsize=64)  # where units have ids, most attributes move the same tables
@@ -224,17 +179,17 @@ def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
         levels = (*LEVELS, *NEAR)
         points = _points(zip(levels, curve.powers(levels), strict=True))
         return {
-            "rho": Ends(**_ends(curve.zcdp())),
+            "rho": parts.Ends(**_ends(curve.zcdp())),
             "power": points[: len(LEVELS)],
             "curve": points[len(LEVELS) :],
             "posterior": _posterior(curve),
         }
 
 
-def _posterior(curve: Tradeoff) -> tuple[PosteriorPoint, ...]:
+def _posterior(curve: Tradeoff) -> tuple[parts.PosteriorPoint, ...]:
     """How probably a posterior exceeds its counterfactual by more than e^epsilon."""
     return tuple(
-        PosteriorPoint(attacker=attacker, epsilon=epsilon, **_ends(bound))
+        parts.PosteriorPoint(attacker=attacker, epsilon=epsilon, **_ends(bound))
         for attacker in BELIEVERS
         for epsilon, bound in zip(
             EPSILONS, posterior_ratios(curve, EPSILONS, attacker), strict=True
@@ -250,7 +205,7 @@ def _json_number(x: float) -> float | str:
     return float(x) if math.isfinite(x) else "inf" if x > 0 else "-inf"
 
 
-def _zcdp_route(budget: PlanBudget, own: Fraction) -> RoutePart | None:
+def _zcdp_route(budget: PlanBudget, own: Fraction) -> parts.RoutePart | None:
     """The noise that accounting by rho alone would need for what the budget asks first.
 
     ``own`` is the rho of the release, whose noise it is compared with.
@@ -268,7 +223,7 @@ def _zcdp_route(budget: PlanBudget, own: Fraction) -> RoutePart | None:
     )
     rho = Fraction(f"{float(low):.6g}")
     ratio = round(float(own / low), 4)
-    return RoutePart(rho=str(rho), variance_ratio=ratio, promise=budget.claim)
+    return parts.RoutePart(rho=str(rho), variance_ratio=ratio, promise=budget.claim)
 
 
 def _meets_zcdp(budget: PlanBudget, rho: Fraction) -> bool:
@@ -276,15 +231,13 @@ def _meets_zcdp(budget: PlanBudget, rho: Fraction) -> bool:
     return budget.claimed_by(zcdp(Fraction(float(rho))))
 
 
-def mechanism_list(
-    plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]
-) -> tuple[MechanismPart, ...]:
+def mechanism_list(plan: Plan, calibrated: Calibrated) -> tuple[parts.MechanismPart, ...]:
     """Each entry of the plan with its exact noise, as the receipt and the ledger keep it."""
     curves = listed(entry for entry, _ in calibrated)
     return tuple(_listed(plan, entry, sigma_squared, curves) for entry, sigma_squared in calibrated)
 
 
-def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> MechanismPart:
+def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> parts.MechanismPart:
     content: dict[str, Any] = {
         "query": entry.query,
         "level": entry.level,
@@ -300,7 +253,7 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
             "half_width_90": 0,
             "mechanism": None,
         }
-        return MechanismPart(**content, **zero, public=True)
+        return parts.MechanismPart(**content, **zero, public=True)
     error = standard_error(sigma_squared, rounded=entry.rounded)
     half = half_width(sigma_squared, rounded=entry.rounded)
     if entry.measure == "rank":
@@ -318,14 +271,11 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
             "threshold": threshold(sigma_squared, entry.delta, rounded=entry.rounded),
             "outright": str(entry.failure),
         }
-    return MechanismPart(**content)
+    return parts.MechanismPart(**content)
 
 
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:
-    """Return the composition of mechanisms as JSON types, each so many times.
-
-    Declared tables have no mechanism and take no part.
-    """
+    """Compose mechanisms as JSON types, each so many times; a declared table has none."""
     mechanisms = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
     return reduce(add, mechanisms)
 

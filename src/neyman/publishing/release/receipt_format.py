@@ -12,7 +12,6 @@ from collections.abc import Iterator, KeysView, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
-    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -24,14 +23,13 @@ from pydantic import (
 from neyman.accounting.semantics.budget import PlanBudget, budget_of
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.consistency.adjusted_tables import Consistent
-from neyman.publishing.plan.document import Strict, as_tuple
+from neyman.publishing.plan.document import Several, Strict
 from neyman.publishing.plan.query import ConsistencyMethod
 
 RECEIPT = "receipt.json"
 SCHEMA = "neyman-receipt/1"
 
-Number = int | float | Literal["inf", "-inf"]
-"""A number of a receipt. JSON has no infinity."""
+Number = int | float | Literal["inf", "-inf"]  # a number of a receipt. JSON has no infinity
 
 
 class Part(Strict):
@@ -76,22 +74,16 @@ class PosteriorPoint(Part):
     upper: Number
 
 
-EpsilonPoints = Annotated[tuple[EpsilonPoint, ...], BeforeValidator(as_tuple)]
-PowerPoints = Annotated[tuple[PowerPoint, ...], BeforeValidator(as_tuple)]
-PosteriorPoints = Annotated[tuple[PosteriorPoint, ...], BeforeValidator(as_tuple)]
-Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
-
-
 class Scenario(Part):
     """The risk for some attributes of one record."""
 
-    attributes: Names
+    attributes: Several[str]
     within: str | None
-    tables: Names
+    tables: Several[str]
     rho: Ends
-    power: PowerPoints
-    curve: PowerPoints
-    posterior: PosteriorPoints = ()
+    power: Several[PowerPoint]
+    curve: Several[PowerPoint]
+    posterior: Several[PosteriorPoint] = ()
 
 
 class RoutePart(Part):
@@ -112,15 +104,15 @@ class OutrightPart(Part):
 class Guarantee(Part):
     """The guarantee in each vocabulary."""
 
-    epsilon: EpsilonPoints
+    epsilon: Several[EpsilonPoint]
     mu: Ends
     rho: Ends
     total_variation: Ends
-    power: PowerPoints
-    curve: PowerPoints
+    power: Several[PowerPoint]
+    curve: Several[PowerPoint]
     zcdp_route: RoutePart | None = None
-    posterior: PosteriorPoints = ()
-    scenarios: Annotated[tuple[Scenario, ...], BeforeValidator(as_tuple)] = ()
+    posterior: Several[PosteriorPoint] = ()
+    scenarios: Several[Scenario] = ()
     outright: OutrightPart | None = None
 
 
@@ -229,15 +221,12 @@ class TableName(Part):
     why: str | None = None
 
 
-TableNames = Annotated[tuple[TableName, ...], BeforeValidator(as_tuple)]
-
-
 class ConsistencyPart(Part):
     """How the consistent tables were computed."""
 
     method: ConsistencyMethod
-    invariants: TableNames
-    left_out: TableNames
+    invariants: Several[TableName]
+    left_out: Several[TableName]
 
     @classmethod
     def of(cls, tables: Consistent) -> ConsistencyPart:
@@ -273,8 +262,8 @@ class ClipPart(Part):
 
     bounds: str
     histogram: str
-    clip: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
-    mechanisms: Annotated[tuple[ClipNoise, ...], BeforeValidator(as_tuple)]
+    clip: Several[str]
+    mechanisms: Several[ClipNoise]
 
 
 class BaseReceipt(Part):
@@ -353,14 +342,14 @@ class Receipt(BaseReceipt):
     plan_hash: str
     dataset: str
     unit: UnitPart
-    mechanisms: Annotated[tuple[MechanismPart, ...], BeforeValidator(as_tuple)]
+    mechanisms: Several[MechanismPart]
     guarantee: Guarantee
     budget: Annotated[
         PlanBudget, PlainValidator(_budget), PlainSerializer(lambda budget: budget.to_dict())
     ]
-    tables: Annotated[tuple[TablePart, ...], BeforeValidator(as_tuple)] = ()
+    tables: Several[TablePart] = ()
     consistency: ConsistencyPart | None = None
-    clips: Annotated[tuple[ClipPart, ...], BeforeValidator(as_tuple)] = ()
+    clips: Several[ClipPart] = ()
 
     def __repr__(self) -> str:
         return f"<Receipt of {self.dataset}: plan {self.plan_hash[:12]}, entry {self.ledger.entry}>"
@@ -376,11 +365,11 @@ class Receipt(BaseReceipt):
         return (text + "\n").encode()
 
 
-_FIRST = (
+FIRST = (
     *("schema", "plan", "plan_hash", "dataset", "unit", "neighboring", "mechanisms"),
     *("guarantee", "budget", "tables", "ledger", "versions"),
 )
-_PLACES = {name: place for place, name in enumerate(_FIRST)}
+_PLACES = {name: place for place, name in enumerate(FIRST)}
 """Of the fields in the file of a release; further fields follow."""
 
 
@@ -395,8 +384,8 @@ class FiniteEpsilon(Part):
 class CallGuarantee(Part):
     """What one mechanism reveals, each number with both ends."""
 
-    epsilon: Annotated[tuple[FiniteEpsilon, ...], BeforeValidator(as_tuple)]
-    power: PowerPoints
+    epsilon: Several[FiniteEpsilon]
+    power: Several[PowerPoint]
 
 
 class CallReceipt(BaseReceipt):
@@ -410,7 +399,7 @@ class CallReceipt(BaseReceipt):
 
     guarantee: CallGuarantee
     proof: str
-    conditions: Names
+    conditions: Several[str]
     seeds: None
 
 
@@ -458,7 +447,7 @@ class ParametersPart(Part):
 
     path: str
     sha256: str
-    shape: Annotated[tuple[int, ...], BeforeValidator(as_tuple)]
+    shape: Several[int]
 
 
 class TrainingReceipt(CallReceipt):

@@ -36,12 +36,7 @@ from neyman.publishing.engines.databases.table import (
     LostConnection,
     on_one_connection,
 )
-from neyman.publishing.engines.joins.joined_tables import (
-    check_tables,
-    columns_of,
-    named_errors,
-    prepared_tables,
-)
+from neyman.publishing.engines.joins import joined_tables
 from neyman.publishing.engines.source import (
     as_source,
     check_engine,
@@ -53,18 +48,12 @@ from neyman.publishing.engines.source import (
     untyped_columns,
 )
 from neyman.publishing.plan.document import PLAIN_SOURCE, PlanError, SourcePart, suggest
-from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.measurement import Calibrated
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.accuracy import LEAST_NOISE
+from neyman.publishing.release import clip_tables
 from neyman.publishing.release.add_noise import Exact, write_tables
 from neyman.publishing.release.charged_call import ChargedCall, Payer
-from neyman.publishing.release.clip_tables import (
-    chosen_clips,
-    clip_parts,
-    extreme_forms,
-    forms_with,
-    searches,
-)
 from neyman.publishing.release.folder import (
     Contents,
     OutputError,
@@ -92,12 +81,7 @@ _LAST = "putting in place"
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do after a run that failed once its charge stood.
-
-    Args:
-        unpublished: words for a run whose files did not come into the ledger.
-        published: words for one whose files did.
-    """
+    """What to do after a run that failed with its charge: its files are in the ledger, or not."""
 
     unpublished: str = "running the plan again is refused, unless it is to be charged again"
     published: str = (
@@ -105,23 +89,12 @@ class Remedy:
     )
 
 
-WAIT = 3600.0
-"""Seconds for which a run waits for another one of the same plan."""
+WAIT = 3600.0  # seconds for which a run waits for another one of the same plan
 
 
 @dataclass(frozen=True)
 class FirstRun:
-    """The run that makes a release. Later runs of the same plan copy its files.
-
-    Args:
-        plan: what is released.
-        source: the private table.
-        payer: who pays.
-        sign: the path of the key that the receipt is signed with, or None.
-        pages: further files, made from the release.
-        remedy: what to do after a failure.
-        again: if True, charge the plan once more, although an earlier run did not finish.
-    """
+    """The run that makes a release and its pages; ``again`` charges an unfinished plan anew."""
 
     plan: Plan
     source: Source
@@ -142,12 +115,11 @@ class FirstRun:
         tell("finding the least noise", 0.05)
         calibrated = plan.calibrated()
         tables = _checked_tables(plan, calibrated)
-        smallest = [pair for form in extreme_forms(tables) for pair in form.entries]
-        if searches(tables):
+        smallest = [pair for form in clip_tables.extreme_forms(tables) for pair in form.entries]
+        if clip_tables.searches(tables):
             _checked_tables(tables[0].plan, smallest)
         tell("computing the guarantee", 0.3)
         receipt = draft(plan, calibrated, payer.currency, throwaway=payer.ledger.throwaway)
-        job = _Job(plan, self.source, form, tables, receipt, self.sign, self.pages)
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)
             entry = payer.reserve(
@@ -167,7 +139,7 @@ class FirstRun:
                 public_errors=(LedgerError, OutputError, LostConnection),
                 logs_errors=True,
             ) as call:
-                job.make(stage, entry, steps)
+                self._write(stage, entry, steps, form, tables, receipt)
                 steps("keeping a copy in the ledger", 0.92)
                 if first := call.finish(stage.files()):
                     stage.replace(first)
@@ -177,8 +149,52 @@ class FirstRun:
         tell("done", 1.0)
         return release
 
+    def _write(
+        self,
+        stage: Staging,
+        entry: Spend,
+        tell: Progress,
+        form: Mapping[str, ibis.Table],
+        tables: tuple[Form, ...],
+        receipt: Receipt,
+    ) -> None:
+        """Read the data, and write every file; ``form`` is kept so that Spark is started once."""
+        tell("counting", 0.55)
+        files: list[TablePart] = []
+        histograms = [form for form in tables if form.query.searched]
+        opened = self.source.open_tables(self.plan, form)
+        with joined_tables.prepared_tables(self.plan, opened) as prepared:
+            first = _counted(prepared, histograms, lambda part: None)
+            if histograms:
+                files += write_tables(stage, histograms, first, lambda part: None)
+            clips = clip_tables.chosen_clips(tables, stage.folder)
+            others = [f for f in clip_tables.forms_with(tables, clips) if not f.query.searched]
+            exact = _counted(prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part))
+        for table in opened.values():
+            close_table(table)
+        paid = {"entry": str(entry.id), "date": entry.created[:10]}
+        ledger = receipt.ledger.model_copy(update=paid)
+        files += write_tables(
+            stage, others, exact, lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part)
+        )
+        update: dict[str, Any] = {"ledger": ledger}
+        if clips:
+            update["clips"] = clip_tables.clip_parts(tables, clips)
+        if self.plan.consistency is not None:
+            tell("making the tables add up", 0.88)
+            consistent = from_published(self.plan, tables, stage.folder)
+            update["consistency"] = ConsistencyPart.of(consistent)
+            files += _write_consistent(stage, consistent_forms(consistent, tables))
+        update["tables"] = tuple(files)
+        content = receipt.model_copy(update=update).to_bytes()
+        stage.write("receipt.json", content)
+        if self.sign is not None:
+            stage.write(SIGNATURE, signed(content, self.sign))
+            stage.write(SSH_SIGNATURE, ssh_sign(content, self.sign))
+        tell("writing the report", 0.9)
+        _add_pages(stage, self.pages, self.plan)
+
     def _failed(self, text: str, at: str, entry: Spend) -> str:
-        """Return the message of a run that failed after its charge, and what to do."""
         then = self.remedy.published if at == _LAST else self.remedy.unpublished
         if text:
             then = f"{text}; {then}"
@@ -214,109 +230,34 @@ def copy_published(files: Contents, out: Path) -> None:
     sweep(out)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """All that makes a release once its charge stands, checked before.
+def _counted(
+    prepared: Sequence[tuple[Plan, ibis.Table]],
+    tables: Sequence[Form],
+    done: Callable[[float], None],
+) -> Exact:
+    names = {form.query.name for form in tables}
+    unknown = [form for form in tables if form.discovered]
+    steps = len(prepared) + len(unknown)
+    numbers = iter(range(steps))
 
-    Args:
-        plan: what is released.
-        source: the private table.
-        form: the forms of its tables by name, kept so that Spark is started once.
-        tables: the forms of the tables.
-        receipt: what is known before anything is counted.
-        sign: the path of the key that the receipt is signed with, or None.
-        pages: further files, made from the release.
-    """
+    def part() -> Callable[[float], None]:
+        number = next(numbers)
+        return lambda fraction: done((number + fraction) / steps)
 
-    plan: Plan
-    source: Source
-    form: Mapping[str, ibis.Table]
-    tables: tuple[Form, ...]
-    receipt: Receipt
-    sign: str | Path | None
-    pages: Pages
-
-    def make(self, stage: Staging, entry: Spend, tell: Progress) -> None:
-        """Read the data, and write every file of the release.
-
-        Args:
-            stage: where they are written.
-            entry: the charge in the ledger.
-            tell: told of each stage as it begins.
-        """
-        tell("counting", 0.55)
-        tables: list[TablePart] = []
-        histograms = [form for form in self.tables if form.query.searched]
-        opened = self.source.open_tables(self.plan, self.form)
-        with prepared_tables(self.plan, opened) as prepared:
-            first = self._counted(prepared, histograms, lambda part: None)
-            if histograms:
-                tables += write_tables(stage, histograms, first, lambda part: None)
-            clips = chosen_clips(self.tables, stage.folder)
-            others = [f for f in forms_with(self.tables, clips) if not f.query.searched]
-            exact = self._counted(
-                prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part)
-            )
-        for table in opened.values():
-            close_table(table)
-        paid = {"entry": str(entry.id), "date": entry.created[:10]}
-        ledger = self.receipt.ledger.model_copy(update=paid)
-        tables += write_tables(
-            stage, others, exact, lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part)
-        )
-        update: dict[str, Any] = {"ledger": ledger}
-        if clips:
-            update["clips"] = clip_parts(self.tables, clips)
-        if self.plan.consistency is not None:
-            tell("making the tables add up", 0.88)
-            consistent = from_published(self.plan, self.tables, stage.folder)
-            update["consistency"] = ConsistencyPart.of(consistent)
-            tables += _write_consistent(stage, consistent_forms(consistent, self.tables))
-        update["tables"] = tuple(tables)
-        content = self.receipt.model_copy(update=update).to_bytes()
-        stage.write("receipt.json", content)
-        if self.sign is not None:
-            stage.write(SIGNATURE, signed(content, self.sign))
-            stage.write(SSH_SIGNATURE, ssh_sign(content, self.sign))
-        tell("writing the report", 0.9)
-        _add_pages(stage, self.pages, self.plan)
-
-    def _counted(
-        self,
-        prepared: Sequence[tuple[Plan, ibis.Table]],
-        tables: Sequence[Form],
-        done: Callable[[float], None],
-    ) -> Exact:
-        """The exact numbers of some of the plan's tables.
-
-        Args:
-            prepared: each private table with the plan of its own queries.
-            tables: their forms, whose plan has the clips that are used.
-            done: told the part that is done.
-        """
-        names = {form.query.name for form in tables}
-        unknown = [form for form in tables if form.discovered]
-        steps = len(prepared) + len(unknown)
-        numbers = iter(range(steps))
-
-        def part() -> Callable[[float], None]:
-            number = next(numbers)
-            return lambda fraction: done((number + fraction) / steps)
-
-        cells: dict[Any, Any] = {}
-        discovered: dict[Any, Any] = {}
-        for every, rows in prepared:
-            own = _bounded(every, tables, names) if tables else every
-            if not tables or not own.queries:
-                continue
-            cells |= aggregate_cells(own, rows, progress=part())
-            for form in unknown:
-                if form.query.name in {query.name for query in own.queries}:
-                    query = own.query(form.query.name)
-                    discovered[query.name, form.level] = discover(
-                        own, query, form.level, rows, progress=part()
-                    )
-        return Exact(cells, discovered)
+    cells: dict[Any, Any] = {}
+    discovered: dict[Any, Any] = {}
+    for every, rows in prepared:
+        own = _bounded(every, tables, names) if tables else every
+        if not tables or not own.queries:
+            continue
+        cells |= aggregate_cells(own, rows, progress=part())
+        for form in unknown:
+            if form.query.name in {query.name for query in own.queries}:
+                query = own.query(form.query.name)
+                discovered[query.name, form.level] = discover(
+                    own, query, form.level, rows, progress=part()
+                )
+    return Exact(cells, discovered)
 
 
 def _bounded(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:
@@ -330,16 +271,7 @@ def _bounded(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan
 
 @dataclass(frozen=True)
 class Source:
-    """The private tables, not opened yet.
-
-    Args:
-        data: what ``as_source`` recognized: a stream is asked for its schema once.
-        engine: "duckdb" or "spark".
-        memory: the most memory that the engine may take.
-        master: where Spark runs.
-        csv: the form of CSV files.
-        others: the plan's further tables by name.
-    """
+    """The private tables, not opened yet; a stream was asked for its schema once (`as_source`)."""
 
     data: Any
     engine: str
@@ -353,12 +285,7 @@ class Source:
     def of(
         cls, plan: Plan, data: object, engine: str, memory: str | None, master: str | None
     ) -> Source:
-        """The tables that a plan reads, where data may be a mapping of tables' names.
-
-        Raises:
-            DataError: the mapping does not have each table of the plan, one is nothing that
-                ``open_table`` takes, or an argument of the engine is wrong.
-        """
+        """The tables that a plan reads, where data may be a mapping of tables' names."""
         check_engine(engine, memory, master)
         given = engine, memory, master
         if not plan.tables:
@@ -366,7 +293,7 @@ class Source:
         names = (plan.table, *(table.name for table in plan.tables))
         known: dict[str, Any] = {}
         for name in names:
-            with named_errors(plan, name):
+            with joined_tables.named_errors(plan, name):
                 known[name] = as_source(_bound_of_several(plan, name, data))
         on_one_connection(known.values())
         csv = {name: bool(csv_files(source)) for name, source in known.items()}
@@ -396,19 +323,15 @@ class Source:
         return [one.name for one in data if isinstance(one, DatabaseTable) and one.name]
 
     def columns(self, plan: Plan) -> Mapping[str, tuple[str, ...]]:
-        """The columns of each table that the plan reads. No engine is started.
-
-        Raises:
-            DataError: there are no such files or tables, or they lack a column.
-        """
+        """The columns of each table that the plan reads. No engine is started."""
         sources = {plan.table: self, **self.others}
         names: dict[str, list[str]] = {}
         folders: dict[str, frozenset[str]] = {}
         for name, source in sources.items():
-            with named_errors(plan, name):
+            with joined_tables.named_errors(plan, name):
                 names[name] = column_names(source.data, source.csv)
                 folders[name] = folder_columns(source.data)
-        return columns_of(plan, names, folders)
+        return joined_tables.columns_of(plan, names, folders)
 
     def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
         """The forms alone, once the tables of a plan are known to follow from them."""
@@ -418,21 +341,22 @@ class Source:
         untyped = {
             name: untyped_columns(source.data, source.csv) for name, source in sources.items()
         }
-        check_tables(plan, forms, {name: source.data for name, source in sources.items()}, untyped)
-        with prepared_tables(plan, forms) as prepared:
+        joined_tables.check_tables(
+            plan, forms, {name: source.data for name, source in sources.items()}, untyped
+        )
+        with joined_tables.prepared_tables(plan, forms) as prepared:
             for own, rows in prepared:
-                with named_errors(plan, own.table):
+                with joined_tables.named_errors(plan, own.table):
                     rehearse(own, rows)
         return forms
 
     def open_tables(
         self, plan: Plan, forms: Mapping[str, ibis.Table], *, more: Sequence[str] = ()
     ) -> dict[str, ibis.Table]:
-        """The plan's tables by name, each with the columns that the plan reads.
-
-        The plan's own table also has the columns in ``more``.
-        """
-        columns = columns_of(plan, {name: form.columns for name, form in forms.items()})
+        """Open the tables with the columns that the plan reads, its own one also with ``more``."""
+        columns = joined_tables.columns_of(
+            plan, {name: form.columns for name, form in forms.items()}
+        )
         columns[plan.table] = tuple(dict.fromkeys((*columns[plan.table], *more)))
         return self._opened(columns, plan, rows=True)
 
@@ -441,7 +365,7 @@ class Source:
     ) -> dict[str, ibis.Table]:
         tables: dict[str, ibis.Table] = {}
         for name, source in {plan.table: self, **self.others}.items():
-            with named_errors(plan, name):
+            with joined_tables.named_errors(plan, name):
                 tables[name] = source.open(columns[name], rows=rows)
         return tables
 
@@ -465,27 +389,19 @@ def _bound_of_several(plan: Plan, name: str, data: object) -> object:
     )
 
 
-def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
-    """The forms of a plan's tables, each of which is known to be one that can be made.
-
-    Raises:
-        PlanError: the noise is too large, or a table cannot be made.
-    """
+def _checked_tables(plan: Plan, calibrated: Calibrated) -> tuple[Form, ...]:
+    """The forms of a plan's tables, each of which is known to be one that can be made."""
     for entry, sigma_squared in calibrated:
         if entry.public is None and entry.measure != "rank" and sigma_squared < LEAST_NOISE:
             raise PlanError(
-                [
-                    f"query {entry.query!r} at {entry.level!r} could get noise of variance below "
-                    "1e-4, which cannot be drawn; give the plan a smaller budget"
-                ]
+                f"query {entry.query!r} at {entry.level!r} could get noise of variance below "
+                "1e-4, which cannot be drawn; give the plan a smaller budget"
             )
         if sigma_squared > _MOST_SIGMA_SQUARED:
             raise PlanError(
-                [
-                    f"query {entry.query!r} at {entry.level!r} would get noise of standard error "
-                    f"{float(sigma_squared) ** 0.5:.3g}, and the most is 2^50; give it a larger "
-                    "share, or the plan a larger budget"
-                ]
+                f"query {entry.query!r} at {entry.level!r} would get noise of standard error "
+                f"{float(sigma_squared) ** 0.5:.3g}, and the most is 2^50; give it a larger "
+                "share, or the plan a larger budget"
             )
     tables = forms(plan, calibrated)
     for form in tables:
@@ -496,7 +412,7 @@ def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) ->
                 form.build({entry.measure: zeros for entry, _ in form.entries})
         except (ValueError, OverflowError, KeyError) as error:
             raise PlanError(
-                [f"query {form.query.name!r} at {form.level!r}: its table cannot be made: {error}"]
+                f"query {form.query.name!r} at {form.level!r}: its table cannot be made: {error}"
             ) from None
     if plan.consistency is not None:
         check_consistency(plan, plan.consistency)
@@ -504,7 +420,6 @@ def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) ->
 
 
 def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[TablePart]:
-    """Write the tables that add up; what the receipt lists of them."""
     listed: list[TablePart] = []
     for table in tables:
         form = table.form

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from neyman import notebook
 from neyman.accounting.filters import Filter
 from neyman.accounting.semantics.unchecked_claims import rows_not_stated
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, Entry, LedgerError
@@ -34,9 +35,6 @@ from neyman.publishing.release.receipt import composed
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.run import FirstRun, Remedy, Source, copy_published
 from neyman.storage.private_folder import private_folder
-
-if TYPE_CHECKING:
-    from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 _SHOWN = 20  # rows
 

@@ -13,16 +13,13 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization as pem
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from neyman.storage.durable import sync_folder
 from neyman.storage.reading import read_file
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PrivateKey,
-        Ed25519PublicKey,
-    )
 
 SIGNATURE = "receipt.sig"
 _SCHEMA = "neyman-signature/1"
@@ -36,28 +33,14 @@ class SignatureError(ValueError):
 def create_key(path: str | Path) -> tuple[Path, str]:
     """Make a private key in a file (PEM, mode 0600) and its public key in ``<path>.pub``.
 
-    Args:
-        path: where there is nothing yet.
-
-    Returns:
-        The path of the public key, which is to be given to whoever verifies, and its fingerprint.
-
-    Raises:
-        SignatureError: there is something at one of the paths, or they cannot be written.
+    Return the path of the public key, which is for whoever verifies, and its fingerprint.
     """
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-    )
-
     path = Path(path)
     public = path.with_name(f"{path.name}.pub")
     key = Ed25519PrivateKey.generate()
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    public_bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    secret = key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption())
+    form = pem.PublicFormat.SubjectPublicKeyInfo
+    public_bytes = key.public_key().public_bytes(pem.Encoding.PEM, form)
     if os.path.lexists(public):
         raise SignatureError(f"{public} already exists: keys are not replaced, name another file")
     try:
@@ -79,15 +62,7 @@ def create_key(path: str | Path) -> tuple[Path, str]:
 
 
 def sign(receipt: bytes, key: str | Path) -> bytes:
-    """The signature file of a receipt.
-
-    Args:
-        receipt: the bytes of ``receipt.json``.
-        key: path of a private key, as `create_key` makes it.
-
-    Raises:
-        SignatureError: the file holds no such key, or others may read it.
-    """
+    """The signature file of a receipt; the key must be readable by this user alone."""
     public, mark = sign_bytes(receipt, key)
     content = {
         "schema": _SCHEMA,
@@ -99,36 +74,21 @@ def sign(receipt: bytes, key: str | Path) -> bytes:
 
 
 def sign_bytes(message: bytes, key: str | Path) -> tuple[bytes, bytes]:
-    """Return the public key and the Ed25519 signature of a message, 32 and 64 bytes.
-
-    Args:
-        message: what is signed.
-        key: path of a private key, as `create_key` makes it.
-
-    Raises:
-        SignatureError: the file holds no such key, or others may read it.
-    """
+    """Return the public key and the Ed25519 signature of a message, 32 and 64 bytes."""
     private = _private(Path(key))
     return _raw(private.public_key()), private.sign(message)
 
 
 def public_bytes(key: str | Path) -> bytes:
-    """Return the 32 bytes of a public key in a PEM file.
-
-    Raises:
-        SignatureError: the file holds no Ed25519 public key.
-    """
+    """Return the 32 bytes of a public key in a PEM file."""
     return _raw(_public(Path(key)))
 
 
 def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
     """What a signature says, if it is the receipt's.
 
-    Args:
-        receipt: the bytes of ``receipt.json``.
-        signature: the bytes of its signature file.
-        key: path of the public key that it must be by. Without it any key will do, and only
-            its fingerprint says whose it is: the release may have brought it along.
+    Without a key, any key will do, and only its fingerprint says whose it is: the release may have
+    brought it along.
 
     Raises:
         SignatureError: the signature is not the receipt's, or not by that key.
@@ -145,20 +105,11 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
 
 
 def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | None = None) -> str:
-    """Return who signed a message, if the signature is of it.
-
-    Args:
-        public: the 32 bytes of the public key that came with the signature.
-        mark: the 64 bytes of the signature.
-        message: what was signed.
-        key: path of the public key that it must be by. Without it, any key is accepted.
+    """Return who signed a message, from a public key of 32 bytes and a signature of 64.
 
     Raises:
-        SignatureError: the signature is not of the message, or not by that key.
+        SignatureError: the signature is not of the message, or not by the ``key`` that is given.
     """
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     try:
         by = Ed25519PublicKey.from_public_bytes(public)
     except ValueError as error:
@@ -190,13 +141,9 @@ def fingerprint(public: bytes) -> str:
 
 
 def _private(path: Path) -> Ed25519PrivateKey:
-    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     content = _read(path, "private")
     try:
-        key = load_pem_private_key(content, None)
+        key = pem.load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
         if isinstance(error, TypeError):
             raise SignatureError(f"{path} is encrypted: give a key without a password") from None
@@ -211,13 +158,9 @@ def _private(path: Path) -> Ed25519PrivateKey:
 
 
 def _public(path: Path) -> Ed25519PublicKey:
-    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
     content = _read(path, "public")
     try:
-        key = load_pem_public_key(content)
+        key = pem.load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm, InternalError):
         raise SignatureError(
             f"{path} holds no public key in PEM: it is the file that ends with .pub"
@@ -235,6 +178,4 @@ def _read(path: Path, kind: str) -> bytes:
 
 
 def _raw(public: Ed25519PublicKey) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return public.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return public.public_bytes(pem.Encoding.Raw, pem.PublicFormat.Raw)

@@ -15,10 +15,8 @@ from pathlib import Path
 
 from neyman.publishing.release.signing import SignatureError, check_signer, public_bytes, sign_bytes
 
-SSH_SIGNATURE = "receipt.json.sshsig"
-"""The file beside the receipt."""
-NAMESPACE = "neyman-receipt"
-"""What the signature is for: ``ssh-keygen -Y verify -n`` must name it."""
+SSH_SIGNATURE = "receipt.json.sshsig"  # the file beside the receipt
+NAMESPACE = "neyman-receipt"  # what the signature is for: ``ssh-keygen -Y verify -n`` must name it
 PRINCIPAL = "custodian"
 
 _MAGIC = b"SSHSIG"
@@ -30,15 +28,7 @@ _MOST = 100_000
 
 
 def ssh_sign(receipt: bytes, key: str | Path) -> bytes:
-    """Return the signature file of a receipt, in OpenSSH's armored form.
-
-    Args:
-        receipt: the bytes of ``receipt.json``.
-        key: path of a private key, as `create_key` makes it.
-
-    Raises:
-        SignatureError: the file holds no such key, or others may read it.
-    """
+    """Return the signature file of a receipt, in OpenSSH's armored form."""
     public, mark = sign_bytes(_signed_block(receipt), key)
     blob = (
         _MAGIC
@@ -54,31 +44,13 @@ def ssh_sign(receipt: bytes, key: str | Path) -> bytes:
 
 
 def check_ssh_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
-    """Return who signed a receipt in OpenSSH's form.
-
-    Args:
-        receipt: the bytes of ``receipt.json``.
-        signature: the bytes of its signature file.
-        key: path of the public key that must have signed it. Without it, any key is accepted, and
-            the text says so.
-
-    Raises:
-        SignatureError: the signature does not fit the receipt, or another key made it.
-    """
+    """Return who signed a receipt in OpenSSH's form; see `check_signature`."""
     public, mark = _parts(signature)
     return check_signer(public, mark, _signed_block(receipt), key)
 
 
 def allowed_signer(key: str | Path, principal: str = PRINCIPAL) -> str:
-    """Return the line of an allowed signers file for a public key (PEM).
-
-    Args:
-        key: path of the public key, from the custodian.
-        principal: the name by which ``ssh-keygen -Y verify -I`` asks for it.
-
-    Raises:
-        SignatureError: the file holds no Ed25519 public key.
-    """
+    """Return the line of a public key (PEM) for ``ssh-keygen -Y verify -I principal``."""
     blob = base64.b64encode(_key_blob(public_bytes(key))).decode()
     return f'{principal} namespaces="{NAMESPACE}" {_KIND.decode()} {blob}\n'
 
@@ -99,11 +71,7 @@ def _text(content: bytes) -> bytes:
 
 
 def _parts(signature: bytes) -> tuple[bytes, bytes]:
-    """The public key and the signature that a file holds; every field is as `ssh_sign` writes it.
-
-    Raises:
-        SignatureError: the file is another one.
-    """
+    """Return the public key and the signature in a file whose fields `ssh_sign` writes."""
     try:
         text = signature[:_MOST].decode("ascii").strip()
         if not (text.startswith(_BEGIN) and text.endswith(_END)):

@@ -26,8 +26,7 @@ from neyman.storage.visible_text import escaped
 
 Writer = pyarrow.csv.CSVWriter | pyarrow.parquet.ParquetWriter
 
-CHUNK = 1 << 20
-"""The cells that are in memory at a time, and the rows of a row group."""
+CHUNK = 1 << 20  # the cells that are in memory at a time, and the rows of a row group
 MOST_CSV_CELLS = 1_000_000
 """The most cells of a table that is published as CSV too: a spreadsheet has 1,048,576 rows."""
 
@@ -54,17 +53,7 @@ def parts(form: Form) -> Iterator[range]:
 def write(
     stage: Staging, listed: list[TablePart], schema: pa.Schema, tables: Iterable[pa.Table]
 ) -> list[TablePart]:
-    """Write the files of one table.
-
-    Args:
-        stage: the folder they go to.
-        listed: which, see `listing`.
-        schema: names and types of the columns.
-        tables: the rows, a part at a time, in order; each is made when it is to be written.
-
-    Returns:
-        What the receipt lists of them, digests included.
-    """
+    """Write the files of one table from its parts, in order; return what the receipt lists."""
     digests: list[Hashed] = []
     with ExitStack() as stack:
         writers: list[Writer] = []
@@ -90,14 +79,8 @@ def _writer(file: Hashed, path: str, schema: pa.Schema) -> Writer:
 
 
 def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Table:
-    """A table as CSV shows it.
-
-    Args:
-        table: as in Parquet.
-        safe: how a text is shown; `formula_free` in releases of before control characters were
-            escaped.
-    """
-    safe = safe or _safe
+    """A table as CSV shows it; ``safe`` is `formula_free` in releases of earlier versions."""
+    safe = safe or (lambda text: formula_free(escaped(text)))
     columns = [_shown(column, safe) for column in table.columns]
     return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])
 
@@ -116,10 +99,6 @@ def _shown(
         return column
     texts = [text if text is None else safe(text) for text in column.to_pylist()]
     return pa.array(texts, pa.string())
-
-
-def _safe(text: str) -> str:
-    return formula_free(escaped(text))
 
 
 def formula_free(text: str) -> str:

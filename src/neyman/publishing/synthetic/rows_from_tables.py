@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from neyman.publishing.plan.column import key_text
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 from neyman.publishing.release.folder import Release
@@ -143,14 +144,14 @@ def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str
     keys: dict[str, list[str]] = {}
     unused: dict[str, str] = {}
     tables: list[tuple[str, tuple[str, ...], Any, Any, Any]] = []
-    for query, level in _levels(plan):
+    for query, level in ((one, level) for one in plan.queries for level in one.levels):
         name = f"{query.name}.{level}"
         if (reason := _reason(plan, query)) is not None:
             unused[name] = reason
             continue
         table = release.tables[name]
         columns = tuple(plan.key_columns(query, level))
-        texts = [[_text(key) for key in table[column].to_pylist()] for column in columns]
+        texts = [[key_text(key) for key in table[column].to_pylist()] for column in columns]
         for column, own in zip(columns, texts, strict=True):
             keys[column] = list(dict.fromkeys([*keys.get(column, []), *own]))
         values = np.array(table["value"].to_pylist(), dtype=np.float64)
@@ -173,12 +174,6 @@ def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str
     return measured, unused, {name: own for name, own in keys.items() if name in present}
 
 
-def _levels(plan: Plan) -> Iterator[tuple[Query, str]]:
-    for query in plan.queries:
-        for level in query.levels:
-            yield query, level
-
-
 def _reason(plan: Plan, query: Query) -> str | None:
     """Why a query's tables cannot be used; None if they can."""
     if query.table not in (None, plan.table):
@@ -192,10 +187,6 @@ def _reason(plan: Plan, query: Query) -> str | None:
     if not query.by and not query.at:
         return "it has no keys"
     return None
-
-
-def _text(key: object) -> str:
-    return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def _total(measured: Sequence[_Measured]) -> int:

@@ -1,23 +1,16 @@
 """What noisy integers say: values, standard errors and 90% intervals, for every measure.
 
-Pure functions of noisy integers, of their exact sigma squared and of public numbers. An interval
-holds what the data say (what counts after clipping, dropping and bounding of rows) with probability
-at least 90%, in each row of a table by itself; of a mean, variance or quantile of no rows nothing
-is claimed. It is about noise alone. The arithmetic is in doubles, whose rounding is far below the
-noise; no privacy depends on it.
-
-How close to 90% the coverage is depends on the measure. A count's or a sum's interval is the
-shortest symmetric one. A mean's is held a little more often than that where the noise is wide and
-the count is well above its noise, and up to always elsewhere. A quantile's ends are edges of bins,
-so it is held more often where a bin has many rows. A variance's is wider than needed: three margins
-have to hold at once.
+An interval holds what the data say (what counts after clipping, dropping and bounding of rows) with
+probability at least 90%, in each row of a table by itself; of a mean, variance or quantile of no
+rows nothing is claimed. It is about noise alone. The arithmetic is in doubles, whose rounding is
+far below the noise; no privacy depends on it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -49,7 +42,6 @@ class Estimate:
 
     Args:
         value, lower, upper: of one type: int64, or doubles.
-        standard_error: doubles.
         decimals: all four are in units of 10^-decimals (of 10^-2 decimals for a variance).
     """
 
@@ -66,7 +58,6 @@ def estimate(
     """The estimate of a query's rows.
 
     Args:
-        query: what is measured.
         decimals: those of the query's column, less those of ``over``; 0 without a column.
         noisy: by measure ("count", "units", "sum", "offset", "square", "keys") the noisy integers
             of the same cells, flat in declared order: for quantiles whole groups of bins.
@@ -77,26 +68,28 @@ def estimate(
         A row for each cell; for quantiles, for each group of bins a row for each quantile.
     """
     if query.measure == "mean" and query.clip:
-        return mean(query.clip, noisy["offset"], noisy["count"], decimals, rounded=rounded)
-    if query.measure == "variance" and query.clip:
+        result = mean(query.clip, noisy["offset"], noisy["count"], rounded=rounded)
+    elif query.measure in ("variance", "standard_deviation") and query.clip:
+        kind = variance if query.measure == "variance" else standard_deviation
         parts = noisy["offset"], noisy["square"], noisy["count"]
-        return variance(query.clip, *parts, decimals, rounded=rounded)
-    if query.measure == "standard_deviation" and query.clip:
-        parts = noisy["offset"], noisy["square"], noisy["count"]
-        return standard_deviation(query.clip, *parts, decimals, rounded=rounded)
-    if query.measure == "ratio" and query.clip and query.clip_over:
+        result = kind(query.clip, *parts, rounded=rounded)
+        decimals *= 2 if query.measure == "variance" else 1
+    elif query.measure == "ratio" and query.clip and query.clip_over:
         ranges = query.row_range("sum"), query.row_range("over")
-        return ratio(*ranges, noisy["sum"], noisy["over"], decimals, rounded=rounded)
-    if query.inverse_sensitivity and query.bins:
-        return quantile_draws(query.bins, *noisy["rank"], decimals)
-    if query.ranked and query.bins:
-        bins = tuple(query.bins)
-        return quantiles(bins, query.quantiles, noisy["count"], decimals, rounded=rounded)
-    ((measure, (values, sigma_squared)),) = noisy.items()
-    if measure == "keys" and query.delta is not None:
-        least = threshold(sigma_squared, query.delta, rounded=rounded)
-        return shown(values, sigma_squared, least, rounded=rounded)
-    return with_margin(values, sigma_squared, decimals if measure == "sum" else 0, rounded=rounded)
+        result = ratio(*ranges, noisy["sum"], noisy["over"], rounded=rounded)
+    elif query.inverse_sensitivity and query.bins:
+        result = quantile_draws(query.bins, noisy["rank"][0])
+    elif query.ranked and query.bins:
+        result = quantiles(tuple(query.bins), query.quantiles, noisy["count"], rounded=rounded)
+    else:
+        ((measure, (values, sigma_squared)),) = noisy.items()
+        decimals = decimals if measure == "sum" else 0
+        if measure == "keys" and query.delta is not None:
+            least = threshold(sigma_squared, query.delta, rounded=rounded)
+            result = shown(values, sigma_squared, least, rounded=rounded)
+        else:
+            result = with_margin(values, sigma_squared, rounded=rounded)
+    return replace(result, decimals=decimals)
 
 
 def rows_of(query: Query, cells: int) -> int:
@@ -158,13 +151,11 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool 
     return int(np.searchsorted(reached, coverage * (1 + 1e-12) * float(reached[-1])))
 
 
-def with_margin(
-    values: Integers, sigma_squared: Fraction, decimals: int = 0, *, rounded: bool = False
-) -> Estimate:
+def with_margin(values: Integers, sigma_squared: Fraction, *, rounded: bool = False) -> Estimate:
     """A count or a sum: the noisy number itself, within the noise's 90%."""
     half = half_width(sigma_squared, rounded=rounded)
     error = np.full(len(values), standard_error(sigma_squared, rounded=rounded))
-    return Estimate(values, error, values - half, values + half, decimals)
+    return Estimate(values, error, values - half, values + half)
 
 
 def shown(
@@ -179,11 +170,6 @@ def shown(
 
     each fails with probability at most 5% whatever c is. The first grows with c and the second
     falls, because the likelihood ratio is monotone, so both ends are found by halving.
-
-    Args:
-        values: each at least ``least``.
-        sigma_squared: of their noise.
-        least: the threshold.
     """
     distinct, back = np.unique(values, return_inverse=True)
     reach = 12 * math.ceil(math.sqrt(sigma_squared)) + 12
@@ -228,9 +214,7 @@ def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
 # ---- ratios -----------------------------------------------------------------------------------
 
 
-def mean(
-    clip: tuple[int, int], offset: Noisy, count: Noisy, decimals: int = 0, *, rounded: bool = False
-) -> Estimate:
+def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = False) -> Estimate:
     """The mean of clipped values: the middle of the clip, and how far they are above it.
 
     With S the sum of the distances from the middle and n the count, it is the middle plus S / n:
@@ -247,13 +231,8 @@ def mean(
       sqrt(sx^2 + d^2 sy^2) + u + |d|, u the unit of S. This is Fieller's interval with a
       correction for whole numbers.
 
-    What passes both is their intersection, cut to the clip, in which every mean lies.
-
-    Args:
-        clip: [low, high], scaled.
-        offset: sums of d x - m, m / d the middle of the clip.
-        count: of the same cells.
-        decimals: of the values.
+    What passes both is their intersection, cut to the clip, in which every mean lies. An offset is
+    a sum of d x - m, m / d the middle of the clip.
 
     Source: Fieller 1954, "Some problems in interval estimation".
     """
@@ -283,7 +262,6 @@ def mean(
         np.minimum(error, float(high - low)),
         np.where(some, lower, float(low)),
         np.where(some, upper, float(high)),
-        decimals,
     )
 
 
@@ -314,13 +292,7 @@ def _distances(
 
 
 def variance(
-    clip: tuple[int, int],
-    offset: Noisy,
-    square: Noisy,
-    count: Noisy,
-    decimals: int = 0,
-    *,
-    rounded: bool = False,
+    clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, *, rounded: bool = False
 ) -> Estimate:
     """The variance of clipped values about their mean, divided by their number.
 
@@ -338,11 +310,6 @@ def variance(
 
     which is concave in t: it is largest at an end, at a kink r / S, or where a piece is flat,
     t = (Q + 2 S r) / (2 S^2). The standard error is to first order.
-
-    Args:
-        clip: [low, high], scaled; ``decimals`` is of the values, of which a variance has twice.
-        offset: sums of d x - m, m / d the middle of the clip.
-        square, count: of the same cells.
     """
     low, high = clip
     rest, most = float(center(clip) - middle(clip)), (high - low) ** 2 / 4
@@ -382,25 +349,15 @@ def variance(
         error,
         np.where(some, np.clip(lower - slack, 0.0, most), 0.0),
         np.where(some, np.clip(upper + slack, 0.0, most), most),
-        2 * decimals,
     )
 
 
 def standard_deviation(
-    clip: tuple[int, int],
-    offset: Noisy,
-    square: Noisy,
-    count: Noisy,
-    decimals: int = 0,
-    *,
-    rounded: bool = False,
+    clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, *, rounded: bool = False
 ) -> Estimate:
     """The standard deviation of clipped values: the root of their `variance`, ends included.
 
     The standard error is to first order, and at most the root of the variance's.
-
-    Args:
-        clip, offset, square, count, decimals: as `variance` has them.
     """
     squared = variance(clip, offset, square, count, rounded=rounded)
     value, lower, upper = (np.sqrt(x) for x in (squared.value, squared.lower, squared.upper))
@@ -408,7 +365,7 @@ def standard_deviation(
         first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
     most = (clip[1] - clip[0]) / 2
     error = np.minimum(np.minimum(first_order, np.sqrt(squared.standard_error)), most)
-    return Estimate(value, error, lower, np.minimum(upper, most), decimals)
+    return Estimate(value, error, lower, np.minimum(upper, most))
 
 
 def ratio(
@@ -416,7 +373,6 @@ def ratio(
     clip_over: tuple[int, int],
     above: Noisy,
     over: Noisy,
-    decimals: int = 0,
     *,
     rounded: bool = False,
 ) -> Estimate:
@@ -425,13 +381,8 @@ def ratio(
     Each sum lies within its own 95% with probability at least that, so both do with 90%, and the
     ratio between its extremes over that box. The sum below is a whole number above 0 where there is
     a ratio. If each of its values is above 0, the ratio lies between the least and the largest
-    ratio of one row. The standard error is to first order.
-
-    Args:
-        clip, clip_over: of what one row adds above and below, the latter at least 0; with 0 where
-            a row without a number adds nothing to one of them.
-        above, over: noisy sums of the same cells.
-        decimals: of the values above, less those of the values below.
+    ratio of one row. The standard error is to first order. A clip is of what one row adds: with 0
+    where a row without a number adds nothing to one of the sums.
     """
     (sums, above_variance), (sums_over, over_variance) = above, over
     s, o = sums.astype(float), sums_over.astype(float)
@@ -447,7 +398,7 @@ def ratio(
     lower = np.clip(np.where(a >= 0, a / last, a / first), least, most)
     upper = np.clip(np.where(b >= 0, b / first, b / last), least, most)
     error = np.minimum(error, most - least)
-    return Estimate(value, error, np.minimum(lower, value), np.maximum(upper, value), decimals)
+    return Estimate(value, error, np.minimum(lower, value), np.maximum(upper, value))
 
 
 def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[float, float]:
@@ -464,33 +415,25 @@ def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[floa
 
 
 def quantiles(
-    bins: tuple[int, ...],
-    levels: tuple[Fraction, ...],
-    count: Noisy,
-    decimals: int = 0,
-    *,
-    rounded: bool = False,
+    bins: tuple[int, ...], levels: tuple[Fraction, ...], count: Noisy, *, rounded: bool = False
 ) -> Estimate:
     """Quantiles from noisy counts of bins: edges between which each of them lies [IN-3].
 
     The q-quantile of n > 0 values is the least value that at least q n of them do not exceed. It
-    lies in the bin j* that is the first with D_j >= 0, where D_j = C_j - q C_B and C_j counts the
-    values of the bins up to j. With
+    lies in the first bin with D_j >= 0, where D_j = C_j - q C_B and C_j counts the values of the
+    bins up to j. The noise of D_j is
 
         W_j = (1 - q) (X_1 + ... + X_j) - q (X_j+1 + ... + X_B),   variance factor
-        v_j = sigma^2 ((1 - q)^2 j + q^2 (B - j)),
+        v_j = sigma^2 ((1 - q)^2 j + q^2 (B - j)).
 
-    the noise of D_j, and a margin w_j that W_j exceeds on either side with probability at most 5%,
-    a bin j is rejected if the noisy D_j < -w_j or the noisy D_j-1 >= w_j-1. The bin j* is rejected
-    with probability at most 10%: D_j* >= 0 and D_j*-1 < 0, so each of the two events needs noise
-    beyond the margin. The interval goes from the first bin that is not rejected to the last. For
-    the margin see `_normal_margin`.
+    With a margin w_j that W_j exceeds on either side with probability at most 5% (`_normal_margin`)
+    a bin j is rejected if the noisy D_j < -w_j or the noisy D_j-1 >= w_j-1. The interval goes from
+    the first bin that is not rejected to the last.
 
     Args:
         bins: n rising edges, scaled whole numbers.
         levels: which quantiles, in (0, 1).
         count: noisy counts, flat, the n - 1 bins of a group together.
-        decimals: of the edges.
 
     Returns:
         For each group, a row for each level: between the edges ``lower`` and ``upper`` of values
@@ -507,25 +450,18 @@ def quantiles(
         np.stack(column, axis=1).reshape(-1) for column in zip(*located, strict=True)
     )
     error = (upper - lower).astype(float) / (2 * _NORMAL)
-    return Estimate(value, error, lower, upper, decimals)
+    return Estimate(value, error, lower, upper)
 
 
-def quantile_draws(
-    points: Sequence[int], values: Integers, _: Fraction, decimals: int = 0
-) -> Estimate:
+def quantile_draws(points: Sequence[int], values: Integers) -> Estimate:
     """Quantiles that were drawn: nothing of the data around them is known, but for the clip.
 
     So the interval is the clip. How far the rank may be off is known before any data
-    (`neyman.publishing.planning.accuracy`).
-
-    Args:
-        points: those that were drawn from, and one more.
-        values: those that were drawn.
-        decimals: of the points.
+    (`neyman.publishing.planning.accuracy`). ``points`` has one more than were drawn from.
     """
     low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
     error = (high - low).astype(float) / (2 * _NORMAL)
-    return Estimate(values, error, low, high, decimals)
+    return Estimate(values, error, low, high)
 
 
 def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
@@ -534,10 +470,6 @@ def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
     The standard error is sqrt(2) over the rate, that of a Laplace law, which the distance has where
     the values near the quantile are spread evenly. The margin holds for any rows [IS-3]: one point
     has distance 0, so that P(d >= a) <= points exp(-rate a).
-
-    Args:
-        query: whose quantiles.
-        sigma_squared: as the plan's entries have it.
     """
     rank = math.sqrt(sigma_squared) * float(rank_unit(query))
     points = len(query.bins or range(2)) - 1
@@ -547,10 +479,7 @@ def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
 def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> Floats:
     """The margin of `_normal_margin` for rounded Gaussian noise [IN-4].
 
-    Args:
-        factor: the sum of the squared coefficients of W.
-        weight: the sum of their absolute values.
-        sigma_squared: of the noise before it is rounded.
+    W's squared coefficients sum to ``factor``, and their absolute values to ``weight``.
     """
     if sigma_squared < _SMOOTH:
         return _ONE_SIDED * np.sqrt(float(sigma_squared) * factor) + weight / 2
@@ -561,14 +490,8 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
     """A margin that W = (1 - q) A - q B exceeds with probability at most 5%, on either side [IN-1].
 
     A and B are sums of whole noise of sigma squared each, and ``variance`` is W's factor. W is
-    sub-Gaussian: P(W >= w) <= exp(-w^2 / (2 v)). From sigma = 2 on more is known. Up to a relative
-    2 exp(-pi^2 sigma^2) < 2e-17 for each summand A is discrete Gaussian itself (Poisson summation).
-    The mass at k of such a law, falling away from 0, is at most the density's integral over the
-    unit interval toward 0, so A is stochastically below a normal law plus 1, and -B too. With
-    coefficients that sum to 1, W is below a normal law of the variance v, plus 1.
-
-    Source: Canonne, Kamath and Steinke 2020 (the discrete Gaussian is sub-Gaussian with its sigma);
-    [IN-1].
+    sub-Gaussian: P(W >= w) <= exp(-w^2 / (2 v)) (Canonne, Kamath and Steinke 2020). From sigma = 2
+    on it is also stochastically below a normal law of the variance v, plus 1.
     """
     margin = np.sqrt(2 * math.log(20) * variance)
     if sigma_squared < _SMOOTH:

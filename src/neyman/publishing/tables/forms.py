@@ -34,7 +34,6 @@ class Form:
     a group of bins.
 
     Args:
-        plan: the whole plan.
         entries: what the table is made of, each with the sigma squared of its noise (0 for declared
             values).
     """
@@ -117,12 +116,7 @@ class Form:
         return self.with_keys(self._estimate(noisy), start)
 
     def with_keys(self, estimate: Estimate, start: int = 0) -> pa.Table:
-        """Some rows of the table, those of the cells from ``start`` on, with their errors.
-
-        Args:
-            found: the measured columns.
-            start: the first cell, from 0: where a block begins.
-        """
+        """Some rows of the table, those of the cells from ``start`` on, with their errors."""
         table_columns = columns(estimate)
         first = rows_of(self.query, start)
         keys = {
@@ -131,12 +125,7 @@ class Form:
         return pa.table(keys | table_columns)
 
     def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
-        """The table where keys are found in the data.
-
-        Args:
-            keys: the key columns of the rows that are published.
-            noisy: their noisy numbers of units or rows, or noisy sums.
-        """
+        """The table where keys are found in the data."""
         table_columns = columns(self._estimate({self.shown.measure: noisy}))
         return pa.table({name: keys.column(name) for name in keys.column_names} | table_columns)
 
@@ -156,7 +145,6 @@ class Form:
         return as_published(self.schema)
 
     def _estimate(self, noisy: Mapping[str, Integers]) -> Estimate:
-        """The measured columns."""
         noise = {entry.measure: sigma_squared for entry, sigma_squared in self.entries}
         both = {measure: (values, noise[measure]) for measure, values in noisy.items()}
         return estimate(self.query, self.decimals, both, rounded=self.plan.rounded)
@@ -201,10 +189,7 @@ class Form:
 
 
 def columns(estimate: Estimate) -> dict[str, pa.Array]:
-    """The columns ``value``, ``standard_error``, ``lower`` and ``upper``, in the plan's units.
-
-    Whole numbers stay int64; fixed-point ones become decimals, exactly; ratios are doubles.
-    """
+    """Return the measured columns in the plan's units: int64, exact decimals, or doubles."""
     unit = 10.0**estimate.decimals
 
     def decimal_column(values: Array) -> pa.Array:
@@ -234,7 +219,9 @@ def _decimal(values: Integers, decimals: int) -> pa.Array:
 
 def as_published(schema: pa.Schema) -> pa.Schema:
     """A schema with texts as texts."""
-    return pa.schema([(field.name, _plain(field.type)) for field in schema])
+    coded = pa.types.is_dictionary
+    plain = [kind.value_type if coded(kind) else kind for kind in schema.types]
+    return pa.schema(list(zip(schema.names, plain, strict=True)))
 
 
 def integers(column: pa.ChunkedArray) -> Integers:
@@ -271,7 +258,3 @@ class _Key:
         if pa.types.is_string(self.values.type):
             return pa.DictionaryArray.from_arrays(index, self.values)
         return self.values.take(index)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -11,16 +11,13 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.noise.weights import RoundedWeights, exponential
 from neyman.numerics.roots import bisect_integers
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Integers = NDArray[np.int64]
 
@@ -52,13 +49,7 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
 
 
 def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fraction, Fraction]:
-    """A lower and an upper bound of P(X >= k), for sigma up to 1000 and k >= 0.
-
-    Args:
-        sigma_squared: sigma^2, exact.
-        k: from where on, at least 0.
-        precision: bits of each term.
-    """
+    """Bound P(X >= k) below and above, for sigma up to 1000 and k >= 0."""
     terms = list(_terms(sigma_squared, precision))
     low, high = sum(a for a, _ in terms[k:]), sum(b for _, b in terms[k:]) + 1
     all_low = 2 * sum(a for a, _ in terms) - terms[0][1]
@@ -67,25 +58,15 @@ def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fracti
 
 
 def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
-    """The keys that reach the threshold, sorted by the keys' bytes.
+    """The numbers of the rows with keys that reach the threshold, by the UTF-8 bytes of their keys.
 
-    Args:
-        keys: a text column for each part of a key, a row for each key that is present.
-        noisy: for each row its number of units plus noise.
-        least: the threshold.
-
-    Returns:
-        The numbers of the rows to publish, in the order of the UTF-8 bytes of their keys, column by
-        column: it reveals nothing about their order in the data.
+    The order reveals nothing about that in the data.
     """
     shown = np.flatnonzero(noisy >= least)
     columns = [column.take(shown).to_pylist() for column in keys.columns]
-    rows = [tuple(_bytes(value) for value in row) for row in zip(*columns, strict=True)]
+    texts = zip(*(map(str, column) for column in columns), strict=True)
+    rows = [tuple(text.encode("utf-8", "surrogatepass") for text in row) for row in texts]
     return shown[np.array(sorted(range(len(rows)), key=rows.__getitem__), dtype=np.int64)]
-
-
-def _bytes(value: object) -> bytes:
-    return str(value).encode("utf-8", "surrogatepass")
 
 
 def _least(sigma_squared: Fraction, delta: Fraction) -> int:
@@ -145,10 +126,8 @@ def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]
 def _far(sigma_squared: Fraction, delta: Fraction) -> int:
     """As `_least`, where the tail has too many terms.
 
-    The weight g(x) = exp(-x^2 / (2 sigma^2)) is convex from sigma on, so g(j) is at most its
-    integral over (j - 1/2, j + 1/2); by Poisson summation all weights together are at least the
-    integral over the line. So P(X >= k) <= Q((k - 1/2) / sigma) from there on. It is asked with a
-    margin of 1e-6 in k, far beyond the rounding of the normal quantile.
+    P(X >= k) <= Q((k - 1/2) / sigma) from sigma on [UN-5]. It is asked with a margin of 1e-6 in k,
+    far beyond the rounding of the normal quantile.
     """
     from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 

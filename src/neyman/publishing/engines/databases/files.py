@@ -34,14 +34,7 @@ _BATCH = 1 << 16
 
 
 def file_table(url: str) -> Frame | DatabaseTable:
-    """The table that a URL of a file names: ``duckdb://people.db?table=people``.
-
-    Args:
-        url: begins with ``duckdb://`` or ``sqlite://``, then the path of the file.
-
-    Raises:
-        DataError: the URL cannot be read, or there is no such file or table.
-    """
+    """The table that a URL of a file names: ``duckdb://people.db?table=people``."""
     scheme = url.partition(":")[0]
     match = _URL.fullmatch(url)
     given = parse_qsl(match[3], keep_blank_values=True) if match else []
@@ -57,13 +50,7 @@ def file_table(url: str) -> Frame | DatabaseTable:
 
 
 class DuckDBTable(DatabaseTable):
-    """A table of a DuckDB file.
-
-    Args:
-        url: what is printed.
-        path: the file.
-        table: the table, after its schema and a point if it has one.
-    """
+    """A table of a DuckDB file; its name may have its schema and a point in front."""
 
     def __init__(self, url: str, path: str, table: str) -> None:
         self._url, self._path, self._names = url, path, table.split(".")
@@ -155,12 +142,8 @@ def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
     if "BLOB" in kind:
         return PLACEHOLDER, lambda value, _: None
     if any(word in kind for word in ("REAL", "FLOA", "DOUB")):
-        return pa.float64(), _number
+        return pa.float64(), lambda x, _: float(x) if isinstance(x, (int, float)) else None
     return pa.large_string(), _text  # of a batch there can be more than 2 GiB
-
-
-def _number(value: object, marks: SourcePart) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
 
 
 def _text(value: object, marks: SourcePart) -> str | None:

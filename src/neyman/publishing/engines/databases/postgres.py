@@ -1,17 +1,13 @@
 """A table of a PostgreSQL server, counted on the server in one read-only transaction.
 
-All that a run asks is asked in one transaction, ``REPEATABLE READ READ ONLY``: each query sees the
-same rows, nothing is written, and no type can change before the last query. Public keys are
-literals of a query, and the secret key is a setting of the transaction. So the role needs the right
-to read the table, and no other.
+Each query of a ``REPEATABLE READ READ ONLY`` transaction sees the same rows, and no type can change
+before the last query. Public keys are literals of a query, and the secret key is a setting of the
+transaction. So the role needs the right to read the table, and no other.
 
-Only what the types say can raise here. The columns are read in plain types: text of every kind as
-``text`` that compares by its bytes, ``numeric`` without a scale as one with 21 decimals, and dates
-and timestamps outside the years 1 to 9999, and NaN of a ``numeric``, as missing.
-
-Casts, functions, and operators come from ``pg_catalog`` alone: the search path has no other schema,
-and a column has one of the built-in types that this module lists by number. An owner of any other
-type can give it casts that run their code with the rights of the reader.
+Only what the types say can raise here. Dates and timestamps outside the years 1 to 9999, and NaN of
+a ``numeric``, are missing. Casts, functions, and operators come from ``pg_catalog`` alone, and
+columns have built-in types, listed by number: the owner of another type can give it casts that run
+their code with the rights of the reader.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -78,11 +74,7 @@ class _Server(Backend):
         self.con, self.shown, self._can_reconnect = connection, shown, False
 
     def check_public(self, table: str) -> None:
-        """Refuse a name without a schema that is not in the schema ``public``.
-
-        Raises:
-            DataError: it is not; the message has the schemas that it is in.
-        """
+        """Refuse a name without a schema that is not in the schema ``public``."""
         rows = self.asked(
             "SELECT nspname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
             " WHERE relname = %s AND relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY nspname",
@@ -98,12 +90,10 @@ class _Server(Backend):
         )
 
     def asked(self, query: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-        """The rows that a query gives."""
         with _in_words(self.shown):
             return self.con.execute(query, values).fetchall()
 
     def fetched(self, rows: Any) -> pa.Table:
-        """A result as an Arrow table."""
         schema = PyArrowSchema.from_ibis(rows.schema())
         values = list(zip(*self.asked(self.compile(rows)), strict=True)) or [()] * len(schema)
         return pa.table(
@@ -112,7 +102,6 @@ class _Server(Backend):
         )
 
     def listed(self, rows: pa.Table) -> Any:
-        """A table of literals."""
         kinds = [_kind(field.type) for field in rows.schema]
         arrays = ", ".join(
             f"CAST({_literal(column, kind)} AS {kind}[])"
@@ -151,25 +140,16 @@ class _Place:
         self._server: _Server | None = None
 
     def is_same(self, other: _Place) -> bool:
-        """Return True for the same server and login."""
         return self._parameters == other._parameters
 
     def server(self) -> _Server:
-        """The open connection."""
         if self._server is None or self._server.con.closed:
             self._server = _connected(self._shown, self._parameters)
         return self._server
 
 
 class PostgresTable(DatabaseTable):
-    """A table on a PostgreSQL server, or a query of it.
-
-    Args:
-        shown: where it is, without what is secret; all that is ever printed.
-        parameters: what libpq is given.
-        relation: the schema, if given, and the name of the table.
-        query: SQL that gives the rows, in place of a table.
-    """
+    """A table on a PostgreSQL server, or a query of it; ``shown`` is all that is ever printed."""
 
     def __init__(
         self,
@@ -186,11 +166,7 @@ class PostgresTable(DatabaseTable):
 
     @classmethod
     def at(cls, url: str) -> PostgresTable:
-        """The table that a URL names. No message quotes what may be a part of a password.
-
-        Raises:
-            DataError: the URL cannot be read, or names no table.
-        """
+        """The table that a URL names. No message quotes what may be a part of a password."""
         try:
             parts = urlsplit(url)
             given = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
@@ -217,11 +193,7 @@ class PostgresTable(DatabaseTable):
 
     @classmethod
     def of(cls, table: Any, backend: Any) -> PostgresTable:
-        """An Ibis table on the caller's connection, which is opened once more.
-
-        Raises:
-            DataError: it has a table in memory, which another connection does not see.
-        """
+        """An Ibis table on the caller's connection, which is opened once more."""
         if table.op().find(ops.InMemoryTable):
             raise DataError(
                 "data is an Ibis expression of PostgreSQL with a table in memory, which would have"
@@ -300,11 +272,6 @@ def _with_schemas(table: Any, backend: Any) -> Any:
 
 
 def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
-    """A server with its transaction begun.
-
-    Raises:
-        DataError: there is none, it is too old, or its text is not in UTF-8.
-    """
     settings = {"connect_timeout": 10, "application_name": "neyman", "keepalives_idle": 60}
     given = settings | parameters | {"client_encoding": "utf8"}
     try:
@@ -398,12 +365,7 @@ def _array(values: Sequence[Any], kind: Any) -> pa.Array:
 
 @contextmanager
 def _in_words(shown: str) -> Generator[None]:
-    """Say what PostgreSQL's errors mean, in words that hold no value of a row.
-
-    Raises:
-        LostConnection: the connection broke, or the server ended the query.
-        DataError: any other error.
-    """
+    """Say what PostgreSQL's errors mean, in words that hold no value of a row."""
     try:
         yield
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):

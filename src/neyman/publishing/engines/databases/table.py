@@ -18,8 +18,7 @@ class LostConnection(DataError):
 class DatabaseTable(ABC):
     """A table or a query on one connection, which is opened when it is first asked for."""
 
-    name = ""
-    """The table of a server with its schema, once it has been opened; empty for any other."""
+    name = ""  # the table of a server with its schema, once it has been opened; empty for any other
 
     def share(self, other: DatabaseTable) -> None:  # a file has no connection to share
         """Use the connection of another table, if it is on the same server with the same login."""
@@ -33,19 +32,11 @@ class DatabaseTable(ABC):
             columns: the columns that are needed; None for all.
             rows: False for a table of the same form without rows.
             memory: the most memory of an engine of ours, such as "4GB".
-
-        Raises:
-            DataError: there is no such table, no right to read it, no server, or a column is
-                missing or has a type that no plan can use.
         """
 
 
 def on_one_connection(sources: Iterable[object]) -> None:
-    """Give tables of one server one connection, so that a run sees one state of all of them.
-
-    Args:
-        sources: what `as_source` gives.
-    """
+    """Give tables of one server one connection, so that a run sees one state of all of them."""
     earlier: list[DatabaseTable] = []
     for source in sources:
         if isinstance(source, DatabaseTable):

@@ -37,8 +37,7 @@ def _second(year: int, month: int = 1) -> int:
 
 _FIRST, _LAST = _second(1), (date.max.toordinal() + 1 - _EPOCH) * _DAY - 1
 _FIRST_LISTED, _RULED = _second(1800), _second(2129)
-_CYCLE = 146_097 * _DAY
-"""400 years: the calendar and its weekdays repeat."""
+_CYCLE = 146_097 * _DAY  # 400 years: the calendar and its weekdays repeat
 _SHORT_CYCLE, _SHORT_START = 10_227 * _DAY, _second(2101)
 """28 years: the same, where no century leaves out a leap day."""
 
@@ -54,12 +53,11 @@ def local_days(
     """The table with a date in place of each timestamp, and the hours that the plan reads.
 
     Args:
-        plan: it names the zones.
-        table: the private rows, whose schema has been checked.
         staged: gives a table whose columns are not computed again where they are used.
     """
     backend, zones = backend_of(table), dict(plan.rows.zones)
-    names, times = list(table.columns), _times(plan, table)
+    kinds = table.schema()  # no plan has a timestamp as an id
+    times = [name for name, kind in kinds.items() if kind.is_timestamp() and name != plan.unit.id]
     if not times:
         return table
     ready = table.mutate(**{_own("utc", name): _seconds(table[name], backend) for name in times})
@@ -80,7 +78,7 @@ def local_days(
             }
         )
     )
-    columns: dict[str, Any] = {name: ready[name] for name in names}
+    columns: dict[str, Any] = {name: ready[name] for name in table.columns}
     for name in times:
         seconds = ready[_own("local", name)]
         columns[name] = backend.date_of(quotient(seconds, _DAY).cast("int32"))
@@ -91,12 +89,6 @@ def local_days(
 
 def _own(kind: str, name: str) -> str:
     return f"neyman:{kind}:{name}"
-
-
-def _times(plan: Plan, table: ibis.Table) -> list[str]:
-    """The columns of timestamps, but for the id: no plan has one as an id."""
-    kinds = table.schema().items()
-    return [name for name, kind in kinds if kind.is_timestamp() and name != plan.unit.id]
 
 
 def _seconds(column: Value, backend: Backend) -> Value:

@@ -1,17 +1,9 @@
 """Texts in one case, without blanks around them, and in one Unicode form, equal on every engine.
 
-Engines map cases by Unicode versions, locales, and collations of their own. So each function has a
-definition that none of these changes:
-
-- ``lower`` and ``upper`` replace a letter of Latin, Greek, Cyrillic, or Armenian by one letter
-  (`CASED`). Other characters stay: ``ß`` has no single upper case, and ``İ`` no single lower case.
-- ``strip`` removes the characters of `BLANKS` at both ends, as Python's ``str.strip`` does. Of
-  blanks alone nothing is left, which is missing.
-- ``normalize`` gives the form NFC. A text with a character that is not `is_settled` stays, because
-  later versions of Unicode may give such a character another form.
-- A text that is not UTF-8 stays.
-
-Texts of ASCII or of common letters alone, which are most, take a shorter way.
+No engine's Unicode version, locale, or collation changes these functions. ``lower`` and ``upper``
+replace a letter of `CASED` by one letter. ``strip`` removes `BLANKS`, and blanks alone are missing.
+``normalize`` gives the form NFC; a text with a character that is not `is_settled` stays, and so
+does one that is not UTF-8. Texts of ASCII or of common letters alone take a shorter way.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -50,13 +42,7 @@ def _nfc(text: str) -> str:  # pyright: ignore[reportReturnType] - see ``postgre
 
 
 def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value:
-    """The bytes of a text after some changes.
-
-    Args:
-        data: the text's bytes.
-        changes: "lower", "upper", "strip" or "normalize", the first to apply first.
-        backend: the engine that it is on.
-    """
+    """Return the bytes of a text after some of `TEXT_CHANGES`, the first to apply first."""
     text, is_text, is_ascii = backend.decode(data)
     short: Value = text
     long: Value = text

@@ -1,18 +1,9 @@
-"""A plan's private tables on one engine: one row per unit, and joins by the unit's id.
+"""A plan's private tables on one engine: one row per unit, and joins by the unit's id [UN-7].
 
-A table with a rule for duplicates has at most one row per unit, and which one follows from that
-unit's rows alone, by what they hold and not by their order [UN-7]:
-
-- A row without an id is no unit's.
-- "drop": a unit with several rows has none.
-- "least": a unit has its least row. Rows compare by the columns in `order_of`, one after another. A
-  missing value comes after all others, and NaN before that. Texts compare as bytes, false comes
-  before true, and numbers and dates compare by size. Rows that are equal in these columns are equal
-  in all that the plan reads.
-
-A join gives each row of the plan's table the columns of its unit's row, or missing values if the
-unit has none. It adds and drops no row of the plan's table. Units are compared as everywhere: by
-the bytes of the id's text.
+A row without an id is no unit's. With "drop" a unit with several rows has none, and with "least" it
+has its least row: rows compare by the columns in `order_of`, texts as bytes; a missing value comes
+after all others, and NaN before that. A join gives each row of the plan's table the columns of its
+unit's row, or missing values, and adds and drops no row.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -28,9 +19,9 @@ import ibis.expr.datatypes as dt
 from neyman.publishing.engines.backends import Backend, Value, backend_of
 from neyman.publishing.engines.csv_reader import DataError, MissingColumn
 from neyman.publishing.engines.data_schema import (
+    check_key_type,
     check_schema,
-    check_unit_type,
-    check_value_type,
+    check_type,
     columns_read,
 )
 from neyman.publishing.engines.expressions import key_bytes
@@ -72,16 +63,7 @@ def columns_of(
     present: Mapping[str, Sequence[str]],
     folders: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each table that the plan reads.
-
-    Args:
-        plan: the plan.
-        present: the columns of each table's data, by the table's name.
-        folders: the names that the folders of its files have, for errors.
-
-    Raises:
-        DataError: a column is missing, or the plan's table has one that is joined to it.
-    """
+    """Return the columns of each table that the plan reads."""
     joined = [column for table in plan.tables for column in table.join]
     result: dict[str, tuple[str, ...]] = {}
     folders = folders or {}
@@ -119,8 +101,6 @@ def check_tables(
     """Refuse tables whose columns or types cannot fit the plan; no row is read.
 
     Args:
-        plan: the plan.
-        forms: each table, or one of its form, by its name.
         sources: where each comes from: a path is named in errors.
         untyped: the columns of each whose type its schema does not say; None if not known.
 
@@ -131,9 +111,10 @@ def check_tables(
     for table in plan.tables:
         with named_errors(plan, table.name):
             schema = forms[table.name].schema()
-            check_unit_type(table.id, schema[table.id])
+            check_key_type(table.id, schema[table.id])
             for name in table.join:
-                check_value_type(name, schema[name])
+                if not schema[name].is_timestamp():
+                    check_type(name, schema[name])
             main = forms[plan.table].schema()[plan.unit.id or ""]
             kinds = [_kind(schema[table.id]), _kind(main)]
             if None not in kinds and kinds[0] != kinds[1]:
@@ -186,11 +167,8 @@ def prepared_tables(
 ) -> Generator[list[tuple[Plan, ibis.Table]]]:
     """Each table of the plan with the plan of its own queries, ready to be counted.
 
-    Args:
-        plan: the plan.
-        tables: the private tables by name, whose schemas have been checked.
-        widened: what to prepare in place of a table's own plan, such as one with more columns.
-        shown: whether texts come along as they are written, see `as_written`.
+    ``widened`` gives what to prepare in place of a table's own plan; with ``shown`` texts come
+    along as they are written, see `as_written`.
     """
     with ExitStack() as scope:
         single = {table.name for table in plan.tables if table.duplicates is not None}
@@ -228,12 +206,7 @@ def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[
 def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
     """Return at most one row of each unit, chosen from that unit's rows alone [UN-7].
 
-    Args:
-        table: the table, with its rule for duplicates.
-        rows: its rows, with the columns that the plan reads and no others.
-
-    Returns:
-        Rows with the same columns, each text as its bytes: DuckDB holds no text that is not UTF-8.
+    Each text is its bytes: DuckDB holds no text that is not UTF-8.
     """
     backend, columns = backend_of(rows), list(rows.columns)
     keyed: Any = rows.select(
@@ -257,15 +230,7 @@ def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
 
 
 def order_of(table: PrivateTable, columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns by which rows of one unit compare.
-
-    Args:
-        table: the table.
-        columns: those that the plan reads.
-
-    Returns:
-        The columns of ``join`` in their order, then the others by name, without the id.
-    """
+    """Return the columns by which rows compare: ``join`` in order, then others by name, no id."""
     others = sorted(name for name in columns if name not in table.join and name != table.id)
     return (*(name for name in table.join if name != table.id), *others)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from neyman.accounting.semantics.digits import many
 from neyman.ledger.chain import Checkpoint
@@ -17,10 +15,8 @@ from neyman.ledger.records import LedgerError
 from neyman.publishing.release.field_comparison import Differs, same, short
 from neyman.publishing.release.signing import SIGNATURE, SignatureError, check_signature
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE, check_ssh_signature
+from neyman.publishing.release.verify.case import Case
 from neyman.storage.reading import read_file
-
-if TYPE_CHECKING:
-    from neyman.publishing.release.verify.case import Case
 
 Check = Callable[[bytes, bytes, "str | Path | None"], str]
 """Returns who signed a receipt, from its bytes, the bytes of a signature, and a public key."""
@@ -30,99 +26,66 @@ _UNSIGNED = (
 )
 
 
-@dataclass(frozen=True)
-class Signed:
-    """The receipt is signed, by a key if one is given.
-
-    Args:
-        key: path of the public key, got from the custodian and not with the release.
-    """
-
-    key: str | Path | None
-
-    def __call__(self, case: Case) -> str:
-        """What was found, if the signatures are right or none was asked for."""
-        text = self._checked(case, SIGNATURE, check_signature)
-        ssh = self._checked(case, SSH_SIGNATURE, check_ssh_signature)
-        if text and ssh and text != ssh:
-            raise Differs(
-                f"its two signatures are by two keys: {SIGNATURE} is {text};"
-                f" {SSH_SIGNATURE} is {ssh}"
-            )
-        if text is None and self.key is not None:
-            raise Differs(f"there is no {SIGNATURE}: {self.key} has not signed this release")
-        return text or ssh or _UNSIGNED
-
-    def _checked(self, case: Case, name: str, check: Check) -> str | None:
-        """Who signed by one of the files; None if it is not there."""
-        file = case.folder / name
-        if not os.path.lexists(file):
-            return None
-        try:
-            return check(case.content, read_file(file, links=False), self.key)
-        except SignatureError as error:
-            where = "" if name == SIGNATURE else f"{name}: "
-            raise Differs(f"{where}{error}") from None
+def check_signed(case: Case, key: str | Path | None) -> str:
+    """Check that the receipt is signed, by a key if one is given."""
+    text = _checked(case, key, SIGNATURE, check_signature)
+    ssh = _checked(case, key, SSH_SIGNATURE, check_ssh_signature)
+    if text and ssh and text != ssh:
+        raise Differs(
+            f"its two signatures are by two keys: {SIGNATURE} is {text}; {SSH_SIGNATURE} is {ssh}"
+        )
+    if text is None and key is not None:
+        raise Differs(f"there is no {SIGNATURE}: {key} has not signed this release")
+    return text or ssh or _UNSIGNED
 
 
-@dataclass(frozen=True)
-class LedgerStands:
-    """The ledger's chain and everything that follows from it hold, and it was at a checkpoint.
-
-    Args:
-        ledger: its path or address.
-        checkpoint: the file of a checkpoint.
-    """
-
-    ledger: str | Path
-    checkpoint: str | Path | None = None
-
-    def __call__(self, case: Case) -> str:
-        """What was found, if it holds."""
-        try:
-            saved = None if self.checkpoint is None else Checkpoint.load(self.checkpoint)
-            with Ledger(self.ledger) as book:
-                report = book.verify(saved)
-        except (LedgerError, ValueError) as error:
-            raise Differs(str(error)) from None
-        if report.problems:
-            raise Differs("; ".join(report.problems[:3]))
-        more = report.events - (saved.events if saved else 0)
-        since = f", {more} of them since the checkpoint" if saved else ""
-        return f"ledger {report.ledger} stands: a chain of {many(report.events, 'event')}{since}"
+def _checked(case: Case, key: str | Path | None, name: str, check: Check) -> str | None:
+    """Who signed by one of the files; None if it is not there."""
+    file = case.folder / name
+    if not os.path.lexists(file):
+        return None
+    try:
+        return check(case.content, read_file(file, links=False), key)
+    except SignatureError as error:
+        where = "" if name == SIGNATURE else f"{name}: "
+        raise Differs(f"{where}{error}") from None
 
 
-@dataclass(frozen=True)
-class InLedger:
-    """The release is the one that its entry in the ledger has published and was charged for."""
-
-    ledger: str | Path
-
-    def __call__(self, case: Case) -> str:
-        """What was found, if it is."""
-        plan, said = case.plan, case.receipt["ledger"]
-        try:
-            with Ledger(self.ledger) as book:
-                entry_and_files = book.published(plan.dataset, plan.hash)
-        except (LedgerError, ValueError) as error:
-            raise Differs(str(error)) from None
-        if entry_and_files is None:
-            raise Differs(f"the ledger has published nothing of plan {plan.hash[:12]}")
-        entry, files = entry_and_files
-        same("ledger.entry", str(entry.id), said["entry"])
-        for name, own in (("charged", entry.charge), ("charged_delta", entry.delta)):
-            if Fraction(str(said[name])) != own:
-                raise Differs(f"ledger.{name} is {short(said[name])}, and was {own}")
-        if "date" in said:  # receipts of earlier versions have none
-            same("ledger.date", entry.created[:10], said["date"])
-        for path, own in _hashes(case):
-            if files.hashes.get(path) != own:
-                raise Differs(f"{short(path)} is not the file that entry {entry.id} published")
-        return f"entry {entry.id} has published these files, and was charged {entry.charge}"
+def check_ledger(ledger: str | Path, checkpoint: str | Path | None = None) -> str:
+    """Check that the ledger's chain and all that follows from it hold, and a checkpoint."""
+    try:
+        saved = None if checkpoint is None else Checkpoint.load(checkpoint)
+        with Ledger(ledger) as book:
+            report = book.verify(saved)
+    except (LedgerError, ValueError) as error:
+        raise Differs(str(error)) from None
+    if report.problems:
+        raise Differs("; ".join(report.problems[:3]))
+    more = report.events - (saved.events if saved else 0)
+    since = f", {more} of them since the checkpoint" if saved else ""
+    return f"ledger {report.ledger} stands: a chain of {many(report.events, 'event')}{since}"
 
 
-def _hashes(case: Case) -> Iterator[tuple[str, str]]:
-    yield "receipt.json", hashlib.sha256(case.content).hexdigest()
-    listed: list[Mapping[str, Any]] = case.receipt["tables"]
-    for one in listed:
-        yield one["path"], one["sha256"]
+def check_published(case: Case, ledger: str | Path) -> str:
+    """Check that the release is the one that its entry has published and was charged for."""
+    plan, said = case.plan, case.receipt["ledger"]
+    try:
+        with Ledger(ledger) as book:
+            entry_and_files = book.published(plan.dataset, plan.hash)
+    except (LedgerError, ValueError) as error:
+        raise Differs(str(error)) from None
+    if entry_and_files is None:
+        raise Differs(f"the ledger has published nothing of plan {plan.hash[:12]}")
+    entry, files = entry_and_files
+    same("ledger.entry", str(entry.id), said["entry"])
+    for name, own in (("charged", entry.charge), ("charged_delta", entry.delta)):
+        if Fraction(str(said[name])) != own:
+            raise Differs(f"ledger.{name} is {short(said[name])}, and was {own}")
+    if "date" in said:  # receipts of earlier versions have none
+        same("ledger.date", entry.created[:10], said["date"])
+    hashes = {"receipt.json": hashlib.sha256(case.content).hexdigest()}
+    hashes |= {one["path"]: one["sha256"] for one in case.receipt["tables"]}
+    for path, own in hashes.items():
+        if files.hashes.get(path) != own:
+            raise Differs(f"{short(path)} is not the file that entry {entry.id} published")
+    return f"entry {entry.id} has published these files, and was charged {entry.charge}"

@@ -10,10 +10,9 @@ import io
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,73 +30,44 @@ from neyman.publishing.release.receipt import versions
 from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE
 from neyman.publishing.release.table_files import CHUNK, csv_form, formula_free
-from neyman.publishing.release.verify.size_limits import (
-    MemoryLimit,
-    codes,
-    same_texts,
-    texts_size,
-    with_texts,
-)
+from neyman.publishing.release.verify import size_limits
+from neyman.publishing.release.verify.case import Case
 from neyman.publishing.tables.forms import Form, as_published, integers
 from neyman.publishing.tables.key_selection import threshold
 from neyman.storage.reading import open_file, read_file
-
-if TYPE_CHECKING:
-    from neyman.publishing.release.verify.case import Case
 
 _REPORT = "report.html"
 _PER_BYTE = 6  # bytes of a table for a byte of CSV
 _MEASURED = ("value", "standard_error", "lower", "upper")
 
 
-@dataclass(frozen=True)
-class TableFile:
-    """One file of a table: its bytes are those listed, its content has the form that follows."""
-
-    query: str
-    level: str
-    ending: str
-
-    def __call__(self, case: Case) -> str:
-        """What was found, if the file is right."""
-        form = case.form(self.query, self.level)
-        rows = case.rows(form)
-        size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
-        return _looked_through(
-            case,
-            f"tables/{self.query}.{self.level}",
-            self.ending,
-            form.published,
-            rows,
-            lambda start, table: _check_values(form, start, table, case.memory),
-            max(size, 1),
-        )
+def check_table(case: Case, query: str, level: str, ending: str) -> str:
+    """Check a table's file: its bytes are those listed, its content has the form that follows."""
+    form = case.form(query, level)
+    rows = case.rows(form)
+    size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
+    return _looked_through(
+        case,
+        f"tables/{query}.{level}",
+        ending,
+        form.published,
+        rows,
+        lambda start, table: _check_values(form, start, table, case.memory),
+        max(size, 1),
+    )
 
 
-@dataclass(frozen=True)
-class ConsistentFile:
-    """One file of a table that adds up: it is what the published noisy tables come to."""
+def check_consistent(case: Case, query: str, level: str, ending: str) -> str:
+    """Check a file of a table that adds up: it is what the published noisy tables come to."""
+    form = case.consistent[query, level]
 
-    query: str
-    level: str
-    ending: str
+    def look(start: int, table: pa.Table) -> None:
+        _check_alike(table, form.build(range(start, start + len(table))))
 
-    def __call__(self, case: Case) -> str:
-        """What was found, if the file is right."""
-        form = case.consistent[self.query, self.level]
-
-        def look(start: int, table: pa.Table) -> None:
-            _check_alike(table, form.build(range(start, start + len(table))))
-
-        detail = _looked_through(
-            case,
-            f"{FOLDER}/{self.query}.{self.level}",
-            self.ending,
-            as_published(form.schema),
-            form.form.rows,
-            look,
-        )
-        return detail if self.ending == "csv" else f"{detail}, as they follow from the noisy tables"
+    detail = _looked_through(
+        case, f"{FOLDER}/{query}.{level}", ending, as_published(form.schema), form.form.rows, look
+    )
+    return detail if ending == "csv" else f"{detail}, as they follow from the noisy tables"
 
 
 def _looked_through(
@@ -139,22 +109,19 @@ def _listed(case: Case, path: str) -> Path:
 def _check_alike(table: pa.Table, own: pa.Table) -> None:
     """Some rows of a table that adds up; machines may differ in the last digits of a double."""
     for name in table.column_names[: -len(_MEASURED)]:
-        if not same_texts(table.column(name), own.column(name)):
+        if not size_limits.same_texts(table.column(name), own.column(name)):
             raise Differs(f"the keys in column {name!r} are not the public ones, in order")
     for name in _MEASURED:
         here, ours = (np.asarray(t.column(name).to_numpy(), dtype=float) for t in (table, own))
         # A whole number is rounded from a double, and may fall on the other side of a half.
-        near = 1e-6 if pa.types.is_floating(table.column(name).type) else _step(table, name)
+        kind = table.column(name).type
+        step = 10.0**-kind.scale if pa.types.is_decimal(kind) else 1.0
+        near = 1e-6 if pa.types.is_floating(kind) else step
         if not np.allclose(here, ours, rtol=1e-9, atol=near):
             raise Differs(f"column {name!r} is not what the noisy tables come to")
 
 
-def _step(table: pa.Table, name: str) -> float:
-    kind = table.column(name).type
-    return 10.0**-kind.scale if pa.types.is_decimal(kind) else 1.0
-
-
-def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) -> None:
+def _check_values(form: Form, start: int, table: pa.Table, memory: size_limits.MemoryLimit) -> None:
     """Some rows of a file, held against what follows from the public keys and their own values.
 
     Where the value is the noisy integer itself, all else of the row follows from it.
@@ -171,7 +138,7 @@ def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) 
     else:
         own = form.build({entry.measure: noisy for entry, _ in form.entries}, first)
     for name in names:
-        if not same_texts(table.column(name), own.column(name)):
+        if not size_limits.same_texts(table.column(name), own.column(name)):
             raise Differs(f"the keys in column {name!r} are not the public ones, in order")
     if ratio:
         numbers = [np.asarray(column.to_numpy(), dtype=float) for column in table.columns[-4:]]
@@ -197,7 +164,7 @@ def _check_possible(form: Form, columns: Sequence[NDArray[np.float64]]) -> None:
         raise Differs(f"a {what}, its error or its interval is impossible")
 
 
-def _check_discovered(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
+def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLimit) -> None:
     """Whether keys that were found could be, and are in the order that tells nothing."""
     plan, query = form.plan, form.query
     names = plan.key_columns(query, form.level)
@@ -235,7 +202,7 @@ def _ranked(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     """The rank of each row's key in the order of bytes, and the distinct keys in this order."""
     if column.null_count:
         raise Differs("a key is missing")
-    numbers, keys = codes(
+    numbers, keys = size_limits.codes(
         column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     )
     used, numbers = np.unique(np.asarray(numbers, dtype=np.int64), return_inverse=True)
@@ -245,15 +212,17 @@ def _ranked(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     return np.array([ranks[text] for text in texts], dtype=np.int64)[numbers], order
 
 
-def _same_as_parquet(path: Path, file: pyarrow.parquet.ParquetFile, memory: MemoryLimit) -> str:
+def _same_as_parquet(
+    path: Path, file: pyarrow.parquet.ParquetFile, memory: size_limits.MemoryLimit
+) -> str:
     """What was found, if a CSV file says what the Parquet file says."""
     size = path.stat().st_size
     memory.check("the file", size * _PER_BYTE)
     table = file.read(use_threads=False)
     # In CSV each text is written out, so that it cannot be shorter than they are together.
-    if texts_size(table) > size:
+    if size_limits.texts_size(table) > size:
         raise Differs("it does not say what the Parquet file says")
-    written, content = with_texts(table), read_file(path, size)
+    written, content = size_limits.with_texts(table), read_file(path, size)
     # Releases of earlier versions have control characters as they are.
     shown = (csv_form(written, safe) for safe in (None, formula_free))
     if not any(_csv(content, one.schema).equals(one.combine_chunks()) for one in shown):
@@ -274,49 +243,36 @@ def _csv(content: bytes, schema: pa.Schema) -> pa.Table:
     ).combine_chunks()
 
 
-@dataclass(frozen=True)
-class Files:
-    """Nothing lies in the folder but what the receipt lists, and pages."""
-
-    pages: Mapping[str, Any] | None
-
-    def __call__(self, case: Case) -> str:
-        """What was found, if nothing else is there."""
-        known = {one.path for one in case.files}
-        known |= {case.path.name, SIGNATURE, SSH_SIGNATURE, *(self.pages or (_REPORT,))}
-        holding = {str(above) for path in known for above in PurePosixPath(path).parents}
-        there: set[str] = set()
-        for root, folders, files in os.walk(case.folder):
-            for name in (*folders, *files):
-                entry = Path(root) / name
-                path = entry.relative_to(case.folder).as_posix()
-                mode = entry.lstat().st_mode
-                if stat.S_ISLNK(mode):
-                    raise Differs(f"{short(path)} is a symbolic link, and a release has none")
-                if stat.S_ISDIR(mode) and path in holding:
-                    continue
-                if path not in known:
-                    raise Differs(f"{short(path)} is in the folder and is not part of the release")
-                if not stat.S_ISREG(mode):
-                    raise Differs(f"{short(path)} is not an ordinary file")
-                there.add(path)
-        if self.pages is None and _REPORT in there:
-            return f"nothing else lies there; {_REPORT} was not looked at"
-        return "nothing else lies there"
+def check_files(case: Case, pages: Mapping[str, Any] | None) -> str:
+    """Check that nothing lies in the folder but what the receipt lists, and pages."""
+    known = {one.path for one in case.files}
+    known |= {case.path.name, SIGNATURE, SSH_SIGNATURE, *(pages or (_REPORT,))}
+    holding = {str(above) for path in known for above in PurePosixPath(path).parents}
+    there: set[str] = set()
+    for root, folders, files in os.walk(case.folder):
+        for name in (*folders, *files):
+            entry = Path(root) / name
+            path = entry.relative_to(case.folder).as_posix()
+            mode = entry.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                raise Differs(f"{short(path)} is a symbolic link, and a release has none")
+            if stat.S_ISDIR(mode) and path in holding:
+                continue
+            if path not in known:
+                raise Differs(f"{short(path)} is in the folder and is not part of the release")
+            if not stat.S_ISREG(mode):
+                raise Differs(f"{short(path)} is not an ordinary file")
+            there.add(path)
+    if pages is None and _REPORT in there:
+        return f"nothing else lies there; {_REPORT} was not looked at"
+    return "nothing else lies there"
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page is the one that follows from the receipt and the tables."""
-
-    name: str
-    page: Callable[[Release], str]
-
-    def __call__(self, case: Case) -> str:
-        """What was found, if the page is right."""
-        if read_file(case.folder / self.name, links=False) != self.page(case.release).encode():
-            version = case.receipt["versions"]["neyman"]
-            now = versions()["neyman"]
-            other = f" (it was made with {version}, and this is {now})" if version != now else ""
-            raise Differs(f"is not the page that follows from the receipt{other}: make it again")
-        return "follows from the receipt and the tables"
+def check_page(case: Case, name: str, page: Callable[[Release], str]) -> str:
+    """Check that a page is the one that follows from the receipt and the tables."""
+    if read_file(case.folder / name, links=False) != page(case.release).encode():
+        version = case.receipt["versions"]["neyman"]
+        now = versions()["neyman"]
+        other = f" (it was made with {version}, and this is {now})" if version != now else ""
+        raise Differs(f"is not the page that follows from the receipt{other}: make it again")
+    return "follows from the receipt and the tables"

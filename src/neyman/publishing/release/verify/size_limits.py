@@ -22,8 +22,7 @@ import pyarrow.parquet
 from neyman.publishing.release.field_comparison import Differs
 from neyman.storage.reading import open_file
 
-MEMORY = "4GB"
-"""The default limit of what a verification may take."""
+MEMORY = "4GB"  # the default limit of what a verification may take
 
 _FORM = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?) ?(KB|KiB|MB|MiB|GB|GiB|TB|TiB)")
 _UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
@@ -37,26 +36,14 @@ _compute: Any = pc  # pyright does not see the functions that Arrow makes on imp
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """The memory that a verification may take.
-
-    Args:
-        text: such as "4GB".
-        size: the same in bytes.
-    """
+    """The memory that a verification may take: a text such as "4GB", and the size in bytes."""
 
     text: str
     size: int
 
     @classmethod
     def of(cls, text: str) -> MemoryLimit:
-        """Read an amount of memory.
-
-        Args:
-            text: a number with KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024).
-
-        Raises:
-            ValueError: it is none, or 0.
-        """
+        """Read an amount in KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)."""
         match = _FORM.fullmatch(text) if isinstance(text, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         base = 1024 if match and "i" in match[2] else 1000
         size = int(float(match[1]) * base ** _UNITS[match[2][0]]) if match else 0
@@ -65,15 +52,7 @@ class MemoryLimit:
         return cls(text, size)
 
     def check(self, what: str, size: int) -> None:
-        """Refuse what takes more memory than there may be.
-
-        Args:
-            what: the file, or what is made of it.
-            size: an estimate, in bytes.
-
-        Raises:
-            Differs: it takes more.
-        """
+        """Refuse what takes more bytes than there may be, by an estimate."""
         if size > self.size:
             raise Differs(
                 f"{what} would take about {size / 1e9:,.2g} GB, and memory = {self.text!r}; if the "
@@ -94,17 +73,7 @@ class MemoryLimit:
     ) -> Generator[pyarrow.parquet.ParquetFile]:
         """Open a table's Parquet file, once its footer states what is expected.
 
-        Args:
-            path: the file; not a symbolic link.
-            schema: names and types of the columns, texts as texts.
-            rows: the number of rows that it must have.
-            size: the most rows that are in memory at once.
-
-        Returns:
-            The file, in which texts are dictionary-encoded.
-
-        Raises:
-            Differs: the footer states something else, or values that take too much memory.
+        At most ``size`` rows are in memory at once. In the file, texts are dictionary-encoded.
         """
         with open_file(path, links=False) as handle:
             self.check("the footer of the file", _footer(handle) * _PER_BYTE)
@@ -173,14 +142,7 @@ def with_texts(table: pa.Table) -> pa.Table:
 
 
 def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
-    """Return True if two key columns hold the same values in the same order.
-
-    Texts are compared as numbers in dictionaries, so that no repeated text is written out.
-
-    Args:
-        column: as read from a file.
-        own: as made again.
-    """
+    """Return True for the same values in the same order; no repeated text is written out."""
     if not pa.types.is_dictionary(column.type):
         return column.equals(own.cast(column.type))
     if not pa.types.is_dictionary(own.type):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from neyman.accounting.semantics.digits import many, plain
 from neyman.ledger.throwaway import NOTICE
 from neyman.numerics.check import is_list, is_mapping
 from neyman.publishing.consistency.published_forms import FOLDER
-from neyman.publishing.plan.canonical_form import hash_of
+from neyman.publishing.plan.plan import hash_of
 from neyman.publishing.plan.query_numbers import SEARCHES
 from neyman.publishing.plan.shifts import maximal
 from neyman.publishing.release.clip_tables import clip_parts
@@ -39,32 +40,13 @@ from neyman.publishing.release.field_comparison import (
 )
 from neyman.publishing.release.folder import MOST_RECEIPT, Release
 from neyman.publishing.release.receipt import guarantee, mechanism_list, versions
-from neyman.publishing.release.receipt_format import SCHEMA, ConsistencyPart
+from neyman.publishing.release.receipt_format import FIRST, SCHEMA, ConsistencyPart
+from neyman.publishing.release.verify import external_checks as evidence
+from neyman.publishing.release.verify import publication_checks as publication
 from neyman.publishing.release.verify.case import Case
-from neyman.publishing.release.verify.external_checks import InLedger, LedgerStands, Signed
-from neyman.publishing.release.verify.publication_checks import (
-    ConsistentFile,
-    Files,
-    Page,
-    TableFile,
-)
 from neyman.publishing.release.verify.size_limits import MEMORY, MemoryLimit
 from neyman.storage.reading import read_file
 
-_FIELDS = (
-    "schema",
-    "plan",
-    "plan_hash",
-    "dataset",
-    "unit",
-    "neighboring",
-    "mechanisms",
-    "guarantee",
-    "budget",
-    "tables",
-    "ledger",
-    "versions",
-)
 _ROUTE = 1e-3  # the route by zCDP is searched for to four digits
 
 
@@ -133,28 +115,28 @@ def verify(
         ("guarantee", _guarantee),
         ("tables", _listing),
     ):
-        checks.append(_tried(name, check, case))
+        checks.append(_tried(name, partial(check, case)))
     if checks[-1].ok:
         for one in case.files:
             ending = one.path.rpartition(".")[2]
-            kind = ConsistentFile if one.path.startswith(FOLDER) else TableFile
-            check = kind(one.query, one.level, ending)
-            checks.append(_tried(one.path, check, case))
-    checks.append(_tried("files", Files(pages), case))
-    checks.append(_tried("signature", Signed(key), case))
+            added_up = one.path.startswith(FOLDER)
+            look = publication.check_consistent if added_up else publication.check_table
+            checks.append(_tried(one.path, partial(look, case, one.query, one.level, ending)))
+    checks.append(_tried("files", partial(publication.check_files, case, pages)))
+    checks.append(_tried("signature", partial(evidence.check_signed, case, key)))
     if ledger is not None:
-        checks.append(_tried("ledger", LedgerStands(ledger, checkpoint), case))
-        checks.append(_tried("published", InLedger(ledger), case))
+        checks.append(_tried("ledger", partial(evidence.check_ledger, ledger, checkpoint)))
+        checks.append(_tried("published", partial(evidence.check_published, case, ledger)))
     if pages and all(check.ok for check in checks):
         for name, page in pages.items():
             if (path.parent / name).exists():
-                checks.append(_tried(name, Page(name, page), case))
+                checks.append(_tried(name, partial(publication.check_page, case, name, page)))
     return checks
 
 
-def _tried(name: str, check: Callable[[Case], str], case: Case) -> Check:
+def _tried(name: str, check: Callable[[], str]) -> Check:
     try:
-        return Check(name, True, check(case))
+        return Check(name, True, check())
     except Differs as error:
         return Check(name, False, str(error))
     except Exception as error:
@@ -180,7 +162,7 @@ def _read(content: bytes) -> object:
 def _schema(case: Case) -> str:
     more = ("consistency",) if "consistency" in case.receipt["plan"] else ()
     more += ("clips",) if _searches(case.receipt["plan"]) else ()
-    keys("the receipt", dict.fromkeys((*_FIELDS, *more)), case.receipt)
+    keys("the receipt", dict.fromkeys((*FIRST, *more)), case.receipt)
     said = case.receipt["versions"]
     keys("versions", versions(), said)
     for name, version in said.items():
@@ -190,7 +172,6 @@ def _schema(case: Case) -> str:
 
 
 def _searches(plan: Mapping[str, Any]) -> bool:
-    """Whether a plan has clips to discover."""
     clips = any(query.get("clip") in SEARCHES for query in plan["query"])
     return clips or plan["unit"].get("rows") == "discover"
 
