@@ -55,13 +55,13 @@ def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
     for tilt, above, epsilon in numbers(1, 60, (1e3, 1e6), (0.0, 90.0), (0.0, 1e-3)):
         bracket = SimpleNamespace(tilts=np.array([tilt]), log_f_above=lambda _, a=above: a)
         table = SimpleNamespace(saddle=lambda _, t=tilt: (t, 0.0))
-        profile = bare(
-            LargestStepProfile,
-            _table=lambda _, t=table: t,
-            _one_bracket=lambda _, b=bracket: [b],
-            _removed=False,
-            _cheap=False,
+        steps = SimpleNamespace(
+            rough=lambda _, t=table: (0.0, t),
+            one_bracket=lambda _, b=bracket: [b],
+            removed=False,
+            cheap=False,
         )
+        profile = bare(LargestStepProfile, _sum=steps)
         exact = above + log_kernel(tilt) - mpf(tilt) * epsilon
         yield profile._most(np.array([epsilon]))[0] >= min(exact, 0)
 
