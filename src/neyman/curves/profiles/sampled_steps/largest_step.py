@@ -343,6 +343,7 @@ class LargestStepProfile(ContourProfile):
         brackets = self._sum.one_bracket(tilts)
         if not brackets:
             return np.zeros(len(epsilons))
+        tilts = brackets[0].tilts
         above = np.array([brackets[0].log_f_above(k) for k in range(len(tilts))])
         moved = np.multiply.outer(np.minimum(epsilons, 1e200), tilts)  # delta falls beyond
         exponent = above + log_kernel(tilts) - moved
