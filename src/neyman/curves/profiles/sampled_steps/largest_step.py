@@ -50,8 +50,11 @@ class Limits:
     """How the engine splits a sum and where it looks. Every bound holds with any other values.
 
     Args:
-        window_width: in t, beyond its level, at which a window has cut as far as delta needs. Wider
-            windows let larger losses into the law below them, narrower ones need more nodes [LS-1].
+        window_slope: of log psi over t, at least; over 0.3 t / mu where that is more, and over 0.6
+            t / mu in a pair that is its own reverse. Flatter windows let larger losses into the law
+            below them, steeper ones need more nodes [LS-1].
+        window_share: of the slope of the step's log density at epsilon, at least. Below its level
+            1 - s falls by m and by (m x)^2 / 18, else smaller losses outweigh those above it.
         level_ratio: of a level to the one before, and of epsilon to the first one. A level's line
             serves losses that differ by about this ratio.
         last_loss: level from which no window cuts.
@@ -69,7 +72,8 @@ class Limits:
         grid_steps: up to which grids of their sum are fast.
     """
 
-    window_width: float = 0.5
+    window_slope: float = 6.0
+    window_share: float = 0.4
     level_ratio: float = 10.0
     last_loss: float = 20.0
     cancellation_efolds: float = 4.0
@@ -133,8 +137,8 @@ class StepSum:
         sure = math.fsum(n * step.loss.ratio_floor for step, n in self.parts)
         self.ordinary = self.cheap and sure > limits.sure_steps
         # About how far the sum of all losses spreads.
-        sides = 1 if order == "one" else 2
-        spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self.parts)
+        self.sides = 1 if order == "one" else 2
+        spread = math.fsum(n * (self.sides * x.loss.mean_shift) ** 2 for x, n in self.parts)
         self.spread = math.sqrt(spread + self.variance)
         self.symmetric = order == "symmetric"
         # Few such steps have an atom at 0, near which no line goes.
@@ -161,20 +165,27 @@ class StepSum:
         return rough, table
 
     def place(self, epsilon: float) -> float:
-        """The epsilon whose lines serve this one and its neighbors.
+        """The epsilon whose lines serve this one and its neighbors, which are not below it.
 
-        Delta changes by a few e-folds between two places.
+        Delta falls by a few e-folds from it on. The share of each bracket falls, too, and so does
+        the error of its line.
         """
-        room = min(epsilon, self.supremum - epsilon)
+        room = min(self.scale(epsilon), 0.5 * (self.supremum - epsilon))
+        if self.atom_at_zero:
+            room = min(room, 0.5 * epsilon)
         if self.ordinary or not 0 < room < FARTHEST:
             return epsilon
         rough, table = self.rough(epsilon)
         fall = rough - table.log_delta(epsilon + 0.1 * room)  # over a tenth of the room
         if not (fall > 0 and -rough < self.limits.deepest_efolds):
             return epsilon
-        cell = room * min(0.1 * self.limits.cell_efolds / fall, 0.25)
+        cell = room * min(0.1 * self.limits.cell_efolds / fall, 0.5)
         cell = 2.0 ** math.floor(math.log2(cell))
-        return cell * math.floor(epsilon / cell + 0.5)
+        return cell * math.floor(epsilon / cell)
+
+    def scale(self, epsilon: float) -> float:
+        """About how large the losses are that decide delta there."""
+        return max(epsilon, 0.1 * self.spread)
 
     def lines(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: one where its terms do not cancel, else one for each level."""
@@ -255,10 +266,13 @@ class StepSum:
 
     def _levels(self, epsilon: float, log_delta: float) -> list[BracketSum]:
         """The bulk up to a first level, and the levels above it, for one epsilon."""
-        ratio, scale = self.limits.level_ratio, max(epsilon, 0.1 * self.spread)
+        scale = self.scale(epsilon)
+        # Deep in a tail the terms of one level cancel more.
+        ratio = max(self.limits.level_ratio / max(1.0, -0.01 * log_delta), 3.0)
         last = self.table(log_delta).last_level(epsilon, log_delta - 2 * DIGITS)
         levels = [-math.inf, scale / ratio]
-        while levels[-1] < min(max(self.limits.last_loss, 4 * scale), max(last, 2 * scale)):
+        # A window lets some losses below its level pass, a few times below the level.
+        while levels[-1] < min(max(self.limits.last_loss, 4 * scale), max(3 * last, 2 * scale)):
             levels.append(levels[-1] * ratio)
         rare = levels[-1] >= last  # what is beyond the last level hardly counts
         levels.append(math.inf)
@@ -271,12 +285,13 @@ class StepSum:
                 pad = math.sqrt(2 * (3 * DIGITS - log_delta)) + 2
                 start, end = 1e-3, max(2.0, (pad - PAD) / self.farthest)
             tilts.append(np.geomspace(start, end, self.limits.bracket_tilts))
-        # As narrow as a law of a small mu needs, or as wide as a large loss permits.
-        width = self.limits.window_width * max(1.0, scale / 16) / max(1.0, 0.3 / self.farthest)
-        sharpness = math.log(DIGITS - log_delta) / width
         columns: list[list[StepNodes]] = []
         for x, n in self.parts:
             places = [v if math.isinf(v) else x.place(v) for v in levels]
+            mu = x.loss.farthest
+            slope = self.limits.window_slope * max(1.0, 0.3 * self.sides / mu)
+            sharpness = max(slope, self.limits.window_share * x.place(scale) / mu**2)
+            sharpness /= max(1.0, scale / 16)
             grid = StepGrid(x.loss, x.order, sharpness, float(tilts[-1][-1]))
             columns.append(
                 [
