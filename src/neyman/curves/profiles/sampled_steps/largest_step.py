@@ -173,7 +173,7 @@ class StepSum:
         room = min(self.scale(epsilon), 0.5 * (self.supremum - epsilon))
         if self.atom_at_zero:
             room = min(room, 0.5 * epsilon)
-        if self.ordinary or not 0 < room < FARTHEST:
+        if not 0 < room < FARTHEST:
             return epsilon
         rough, table = self.rough(epsilon)
         fall = rough - table.log_delta(epsilon + 0.1 * room)  # over a tenth of the room
@@ -193,13 +193,9 @@ class StepSum:
         if epsilon > FARTHEST:
             return None
         best, narrowest = None, math.inf
-        if self.ordinary:
-            best, narrowest = self._one_line(epsilon)
-            if narrowest < limits.enough_width:
-                return best
         rough, table = self.rough(epsilon)
-        if self.cheap and not self.ordinary and rough < -limits.deep_efolds:
-            best, narrowest = self._one_line(epsilon)
+        if self.cheap and rough < -limits.deep_efolds:
+            best, narrowest = self.one_line(epsilon)
         if rough < -limits.deepest_efolds:  # only a line whose K is cheap goes there
             return best
         for brackets in self._splits(epsilon, rough, table):
@@ -211,7 +207,7 @@ class StepSum:
                 best, narrowest = telescope, width
         return best
 
-    def _one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
+    def one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
         """A line of K, and the width of its bounds; none where it knows nothing."""
         line = line_at(self.losses, epsilon, release=False)
         width = math.inf if line is None else line.width(epsilon)
@@ -290,7 +286,7 @@ class StepSum:
             places = [v if math.isinf(v) else x.place(v) for v in levels]
             mu = x.loss.farthest
             slope = self.limits.window_slope * max(1.0, 0.3 * self.sides / mu)
-            sharpness = max(slope, self.limits.window_share * x.place(scale) / mu**2)
+            sharpness = max(slope, self.limits.window_share * x.place(min(scale, last)) / mu**2)
             sharpness /= max(1.0, scale / 16)
             grid = StepGrid(x.loss, x.order, sharpness, float(tilts[-1][-1]))
             columns.append(
@@ -369,6 +365,10 @@ class LargestStepProfile(ContourProfile):
         return np.minimum(bound, super()._most(epsilons)) if self._sum.cheap else bound
 
     def _line(self, epsilon: float) -> Telescope | None:
+        if self._sum.ordinary:
+            line, width = self._sum.one_line(epsilon)
+            if width < self._sum.limits.enough_width:
+                return line
         return _lines_at(self._losses, self._sum.place(epsilon), self._sum.limits)
 
     def _guess(self, log_target: float, kind: Kernel) -> tuple[float, bool]:
