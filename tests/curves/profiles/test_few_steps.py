@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from neyman.curves.losses.composition import Composition
 from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.sampled_steps.few_steps import (
-    FewStepsProfile,
-    Step,
-    log_left,
-)
+from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile, Step, log_left
 from neyman.curves.profiles.sampled_steps.log_sum_density import (
     convolve,
     density_of_step,

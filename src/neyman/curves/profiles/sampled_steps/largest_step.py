@@ -369,7 +369,7 @@ class LargestStepProfile(ContourProfile):
             line, width = self._sum.one_line(epsilon)
             if width < self._sum.limits.enough_width:
                 return line
-        return _lines_at(self._losses, self._sum.place(epsilon), self._sum.limits)
+        return _lines_at(self._sum.losses, self._sum.place(epsilon), self._sum.limits)
 
     def _guess(self, log_target: float, kind: Kernel) -> tuple[float, bool]:
         """About where a tail falls to a logarithm, and whether it does; a start otherwise."""
