@@ -110,7 +110,7 @@ def test_intervals_meet_those_of_the_grid(rates, sigma, count, log_delta):
 def test_a_power_without_a_line_is_near_its_level(part, level):
     """Small noise, where lines need too many nodes: powers by duality from deltas."""
     low, high = select(addition(part)).log_power(math.log(level))
-    assert math.log(level) - 1e-12 <= low <= high < low + 1e-5
+    assert math.log(level) - 1e-12 <= low <= high < low + 2e-5
 
 
 @pytest.mark.parametrize(

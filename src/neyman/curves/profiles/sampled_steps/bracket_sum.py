@@ -28,7 +28,7 @@ from neyman.numerics.roots import bisect_integers
 DIGITS = 27.0  # aliasing and truncation are kept below e^-27 of delta
 STRIDE = 4  # of the nodes for a guess at a bracket's transform
 PLACES = 4  # of a line that are tried where the first needs many nodes
-FEW = 2000  # nodes with which no other place is tried
+FEW = 4000  # nodes with which no other place is tried
 MOST_NODES = 30_000
 LEAST_HEIGHT, LARGEST_HEIGHT = 0.3, 1e9  # of a line's end, in units of the tilt
 SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded

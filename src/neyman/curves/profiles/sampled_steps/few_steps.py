@@ -20,9 +20,9 @@ from scipy.special import gammaln, log_ndtr, logsumexp
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
-from neyman.curves.profiles.contour.contour import ContourProfile
+from neyman.curves.profiles.contour.contour import MOST_LOG_LEVEL, ContourProfile
 from neyman.curves.profiles.contour_line import rough, rough_epsilon
-from neyman.curves.profiles.profile import Engine
+from neyman.curves.profiles.profile import Engine, Interval
 from neyman.curves.profiles.sampled_steps.log_sum_density import (
     ANGLE,
     MOST_ANGLE,
@@ -34,6 +34,7 @@ from neyman.curves.profiles.sampled_steps.log_sum_density import (
 from neyman.curves.profiles.selection import select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.roots import bisect
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 DEPTH = 32.0  # e-folds below the answer at which a tail is cut off
@@ -170,25 +171,35 @@ class FewSteps:
 
     def log_value(self, tau: Array) -> tuple[Array, Array]:
         """Bounds on log E_Q[...] with the thresholds tau*."""
+        return self._sums(tau)[1]
+
+    def log_mass(self, tau: Array) -> tuple[Array, Array]:
+        """Bounds on log of the mass under Q below tau*."""
+        return self._sums(tau)[0]
+
+    def _sums(self, tau: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         h = self._density
         panel = np.clip(h.panel(tau), self._first, max(self._last - 1, self._first))
         inside = (tau >= self._edges[self._first]) & (tau <= self._edges[self._last])
         inside &= self._last > self._first
+        masses = np.full(len(tau), EMPTY), np.full(len(tau), math.inf)
         values = np.full(len(tau), EMPTY), np.full(len(tau), math.inf)
         if not inside.any():
-            return values
+            return masses, values
         at, p = tau[inside], panel[inside]
         edge = self._edges[p]
-        gain = self._integrals(p, np.minimum(edge, at), at, at)[1]
+        mass, gain = self._integrals(p, np.minimum(edge, at), at, at)
         gap = _log_gap(np.minimum(at, edge), np.maximum(at, edge))
         # Units of each exponent, and one of the size and a few for each of the running sums.
         size = np.abs(h.scale).max() + np.abs(at) * (np.abs(h.slope).max() + 2)
         slack = UNIT * ((16 + h.panels) * size + 1024)
         for side, sign in ((0, -1), (1, 1)):
             error = np.log1p(sign * self._errors[p])
-            terms = [self._delta[side, p], self._mass[side, p] + gap, gain + error]
+            known = self._mass[side, p]
+            terms = [self._delta[side, p], known + gap, gain + error]
             values[side][inside] = logsumexp(terms, axis=0) + sign * slack
-        return values
+            masses[side][inside] = np.logaddexp(known, mass + error) + sign * slack
+        return masses, values
 
 
 def log_left(steps: Steps, tau: float) -> float:
@@ -312,6 +323,65 @@ class FewStepsProfile(ContourProfile):
             if abs(epsilon - before) <= 1e-12 * before:
                 break
         return epsilon
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Bounds on log power: the likelihood ratio test with its threshold in a table."""
+        answers = [self._power(float(v)) for v in log_levels]
+        return np.array([a[0] for a in answers]), np.array([a[1] for a in answers])
+
+    def _power(self, log_level: float) -> tuple[float, float]:
+        if not FARTHEST < log_level < MOST_LOG_LEVEL:
+            return (0.0, 0.0) if log_level >= 0 else (EMPTY, 0.0)
+        ends = self._thresholds(log_level)
+        if not self._add(ends[0] - PAD, ends[1] + PAD):
+            return EMPTY, 0.0
+        table = self._tables[-1]
+        # The threshold whose test certainly has the level.
+        place = bisect(lambda t: self._level(table, t)[1] <= log_level, table.low, table.high)[0]
+        at = np.array([place])
+        fits = self._level(table, place)[1] <= log_level
+        s = float(np.logaddexp(0.0, place))
+        # Three sums each, of what is at most as large as the power and these.
+        slack = 16 * UNIT * (4 + abs(log_level) + s + self._log_a)
+        lower, most = table.log_mass(at)[0][0], table.log_value(at)[1][0]
+        # Any threshold bounds the power by delta + e^epsilon level.
+        upper = float(np.logaddexp(most - s, self._log_a - s + log_level))
+        return (float(lower) - slack if fits else EMPTY), min(upper + slack, 0.0)
+
+    def _level(self, table: FewSteps, tau: float) -> Interval:
+        """Bounds on log of the level of the test with this threshold: (e^s F - G) / A."""
+        at = np.array([tau])
+        low, high = (float(v[0]) for v in table.log_mass(at))
+        least, most = (float(v[0]) for v in table.log_value(at))
+        s = float(np.logaddexp(0.0, tau))
+
+        def less(one: float, two: float) -> float:
+            return one + math.log(-math.expm1(two - one)) if two < one else EMPTY
+
+        if not math.isfinite(high):
+            return EMPTY, math.inf
+        # Sums; where both ends cancel, what `_sums` has moved them apart by is far more than that.
+        slack = 16 * UNIT * (4 + abs(high) + s)
+        lower = less(s + low, most) - self._log_a - slack
+        return lower, less(s + high, least) - self._log_a + slack
+
+    def _thresholds(self, log_level: float) -> tuple[float, float]:
+        """A range that holds the threshold of the test of this level."""
+
+        def all_below(tau: float, *, shared: bool) -> float:
+            b = _log_expm1(np.logaddexp(0.0, np.array([tau])) / self._total)[0] if shared else tau
+            masses: list[float] = []
+            for step, n in self._steps:
+                z = (b - step.mean) / step.distance
+                sides = math.log1p(-step.rate) + log_ndtr(z), log_ndtr(z - step.distance)
+                masses.append(n * float(np.logaddexp(sides[0], math.log(step.rate) + sides[1])))
+            return math.fsum(masses)
+
+        top = max(step.mean + 9 * step.distance for step, _ in self._steps)
+        top += math.log(self._total) + 1
+        high = _end(lambda tau: all_below(tau, shared=True), top, log_level, -0.1)
+        low = _end(lambda tau: all_below(tau, shared=False), high, log_level, -0.1)
+        return low, high + 0.3
 
 
 def _log_expm1(s: Array) -> Array:
