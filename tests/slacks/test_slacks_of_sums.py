@@ -55,13 +55,13 @@ def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
     for tilt, above, epsilon in numbers(1, 60, (1e3, 1e6), (0.0, 90.0), (0.0, 1e-3)):
         bracket = SimpleNamespace(tilts=np.array([tilt]), log_f_above=lambda _, a=above: a)
         table = SimpleNamespace(saddle=lambda _, t=tilt: (t, 0.0))
-        profile = bare(
-            LargestStepProfile,
-            _table=lambda _, t=table: t,
-            _one_bracket=lambda _, b=bracket: [b],
-            _removed=False,
-            _cheap=False,
+        steps = SimpleNamespace(
+            rough=lambda _, t=table: (0.0, t),
+            one_bracket=lambda _, b=bracket: [b],
+            removed=False,
+            cheap=False,
         )
+        profile = bare(LargestStepProfile, _sum=steps)
         exact = above + log_kernel(tilt) - mpf(tilt) * epsilon
         yield profile._most(np.array([epsilon]))[0] >= min(exact, 0)
 
@@ -135,17 +135,19 @@ def test_the_density_of_one_step() -> Iterator[bool]:
 def test_delta_of_a_threshold_that_is_rounded() -> Iterator[bool]:
     far = numbers(6, 40, (1.0, 9.0), (1.0, 9.0), (1e5, 1e6), (0.0, 1e-6))
     slow = numbers(7, 40, (0.1, 0.9), (0.1, 0.9), (0.0, 1.0), (-700.0, -90.0))
-    for log_a, epsilon, slope, start in (*far, *slow):
-        middle = log_a + epsilon + (1e-9 if slope > 1 else -0.3)
+    for beyond, epsilon, slope, start in (*far, *slow):
+        log_a = beyond + epsilon
+        middle = beyond + (1e-9 if slope > 1 else -0.3)
         known = Known(start, slope)  # log of the expectation, by how far s is beyond the middle
 
         def values(tau: Any, known: Known = known, middle: float = middle) -> Any:
             s = [mpmath.log1p(mpmath.exp(mpf(t))) for t in tau]
-            return np.array([known._ends(known.start - known.slope * (x - middle)) for x in s]).T
+            return np.array([known._ends(known.start + known.slope * (x - middle)) for x in s]).T
 
-        profile = bare(FewStepsProfile, _log_a=log_a, _removed=True, _values=values)
+        profile = bare(FewStepsProfile, _log_a=log_a, _values=values)
         low, high = profile._above_zero(np.array([epsilon]))
-        exact = start - mpf(slope) * (mpf(log_a) + epsilon - middle) - log_a
+        s = mpf(log_a) - epsilon
+        exact = start + mpf(slope) * (s - middle) - s
         yield exact > 0 or low[0] <= exact <= high[0]
 
 

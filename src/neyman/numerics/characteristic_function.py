@@ -14,6 +14,7 @@ BLOCK = 1 << 19  # complex numbers held at a time
 LARGEST_BLOCK = 1 << 22  # the same of waves that are multiplied
 EVEN_BLOCK = 1 << 13  # angles of one chirp
 LARGE_PRODUCT = 1 << 22  # multiplications
+ONE_THREAD = 1 << 16  # multiplications of a product that is never shared among threads
 FEW_WAVES = 1 << 10  # of a series that are computed one by one
 WAVE = 25.0  # operations of a complex exponential or product
 EVEN_WAVE = 500.0  # of an angle or a node of a chirp: three Fourier transforms
@@ -157,11 +158,17 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
 def _product(left: Array, right: Array) -> Array:
     """The product of two matrices; a small one in one thread, where several cost more.
 
-    The bound of `rounding` holds for every order in which the terms of a sum are added.
+    So it is the sum of products that are too small to be shared among threads. The bound of
+    `rounding` holds for every order in which the terms of a sum are added.
     """
-    if left.shape[0] * left.shape[1] * right.shape[1] > LARGE_PRODUCT:
+    rows, terms, columns = left.shape[0], left.shape[1], right.shape[1]
+    if rows * terms * columns > LARGE_PRODUCT:
         return left @ right
-    return np.einsum("ij,jk->ik", left, right)
+    size = max(ONE_THREAD // (rows * columns), 8)
+    even = terms - terms % size
+    blocks = left[:, :even].reshape(rows, -1, size).transpose(1, 0, 2)
+    parts = np.matmul(blocks, right[:even].reshape(-1, size, columns))
+    return parts.sum(axis=0) + np.matmul(left[:, even:], right[even:])
 
 
 def _applied(matrix: Array, vector: Array) -> Array:

@@ -29,12 +29,13 @@ from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
-from neyman.curves.profiles.sampled_steps.largest_step import LargestStepProfile
+from neyman.curves.profiles.sampled_steps.largest_step import LIMITS, LargestStepProfile, StepSum
 from neyman.curves.profiles.sampled_steps.real_sums import RealSums, Step
 from neyman.curves.profiles.sampled_steps.step_grid import StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
 from neyman.curves.profiles.selection import profile_of_one
 from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.numerics.array_cache import CACHE
 from random_laws import examples
 
 RATES = st.floats(-7, -0.6).map(lambda v: 10**v)
@@ -280,16 +281,15 @@ FEW = st.lists(
 
 
 @settings(max_examples=examples(24))
-@given(FEW, st.booleans(), st.floats(0.1, 6.0))
-def test_few_steps_agree_with_their_density(
-    parts: list[tuple[float, float, int]], removed: bool, times: float
+@given(FEW, st.floats(0.01, 0.99))
+def test_few_added_steps_agree_with_their_density(
+    parts: list[tuple[float, float, int]], share: float
 ):
     """Intervals of two unrelated certificates always meet."""
-    losses = steps(*parts, removed=removed)
+    losses = steps(*parts, removed=False)
     if sum(n for _, n in losses.parts) < 2:
         return
-    scale = math.fsum(q * n for q, _, n in parts)
-    at = np.array([times * scale * (1.0 if removed else 0.1)])
+    at = np.array([share * float(losses.supremum)])
     one, other = FewStepsProfile(losses).log_deltas(at), LargestStepProfile(losses).log_deltas(at)
     assert one[0][0] <= other[1][0] + 1e-12
     assert other[0][0] <= one[1][0] + 1e-12
@@ -398,6 +398,36 @@ def test_few_steps_with_a_tiny_epsilon_are_tight(rate, sigma, count, delta):
     for sample in ({"size": size, "population": 10**7}, {"rate": rate}):
         bound = (ny.Gaussian(sigma).subsample(**sample) * count).tradeoff().epsilon(delta)
         assert bound.upper - bound.lower <= 1e-6 * bound.upper, sample
+
+
+@settings(max_examples=examples(12))
+@given(FEW, st.floats(0.05, 6.0), st.integers(0, 2))
+def test_the_lines_of_a_place_serve_the_epsilons_beyond_it(
+    parts: list[tuple[float, float, int]], times: float, decades: int
+):
+    """They agree with lines for the epsilon itself, and lose few digits."""
+    losses = steps(*((q, mu, n * 10**decades) for q, mu, n in parts))
+    epsilon = times * math.fsum(q * n for q, _, n in parts) * 10**decades
+    known = StepSum(losses, LIMITS)
+    place = known.place(epsilon)
+    assert 0 <= place <= epsilon
+    shared, own = known.lines(place), known.lines(epsilon)
+    if shared is None or own is None or own.width(epsilon) > 1e-6:
+        return
+    one, other = (lines.log_delta(np.array([epsilon])) for lines in (shared, own))
+    assert max(one[0][0], other[0][0]) <= min(one[1][0], other[1][0]) + 1e-13
+    assert one[1][0] - one[0][0] < 1e-5
+
+
+def test_an_epsilon_and_its_check_share_one_set_of_lines(monkeypatch: pytest.MonkeyPatch):
+    """Engines that are asked afresh find the lines of the place."""
+    places: list[float] = []
+    lines = StepSum.lines
+    monkeypatch.setattr(StepSum, "lines", lambda s, e: places.append(e) or lines(s, e))
+    CACHE.clear()
+    bound = (ny.Gaussian(1).subsample(rate=1e-4) * 10).tradeoff().epsilon(1e-5)
+    assert bound.upper - bound.lower < 1e-9 * bound.upper
+    assert len(places) <= 2  # of the removal, and perhaps of the addition
 
 
 def test_a_level_above_all_likely_losses_costs_few_lines():
@@ -532,7 +562,7 @@ def test_guesses_reach_beyond_the_floats(y: float):
     exact = profile_of_one(SubsampledGaussianLoss(mu, rate, True))
     assert exact is not None
     known = exact.log_delta(epsilon)
-    assert profile._table(known[0]).log_delta(epsilon) == pytest.approx(known[0], rel=1e-2)
+    assert profile._sum.table(known[0]).log_delta(epsilon) == pytest.approx(known[0], rel=1e-2)
     low, high = profile.log_delta(epsilon)
     assert low <= known[1]
     assert known[0] <= high

@@ -28,11 +28,10 @@ from neyman.numerics.roots import bisect_integers
 DIGITS = 27.0  # aliasing and truncation are kept below e^-27 of delta
 STRIDE = 4  # of the nodes for a guess at a bracket's transform
 PLACES = 4  # of a line that are tried where the first needs many nodes
-FEW = 2000  # nodes with which no other place is tried
+FEW = 4000  # nodes with which no other place is tried
 MOST_NODES = 30_000
 LEAST_HEIGHT, LARGEST_HEIGHT = 0.3, 1e9  # of a line's end, in units of the tilt
 SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded
-CANCELLATIONS = (6.0, 2.0)  # of the terms, in e-folds; the next where an answer is wide
 STEEP = 0.3  # of the spacing that terms before allow, below which those after need closer tilts
 LOOSE = 1.0  # of a bound on log F
 LEAST_TERM = 60.0  # e-folds below the largest, from which a wave does not count as falling
@@ -199,7 +198,7 @@ class BracketSum:
     def _end(self, tilt: float, need: float) -> tuple[float, float]:
         """A height u with |F| / (pi u) below e^need for good, and the bound on log |F| there."""
         low, high, at_high = LEAST_HEIGHT, LARGEST_HEIGHT, math.inf
-        for points in (6, 6, 5):
+        for points in (20, 10):
             heights = low * (high / low) ** np.linspace(0.0, 1.0, points + 1)
             u = heights * tilt
             decay = self.log_decay(tilt, u)
@@ -213,9 +212,7 @@ class BracketSum:
             low = float(heights[first - 1])
         return high * tilt, at_high
 
-    def plan(
-        self, epsilon: float, log_delta: float, cancellation: float = CANCELLATIONS[0]
-    ) -> LinePlan | None:
+    def plan(self, epsilon: float, log_delta: float, cancellation: float) -> LinePlan | None:
         """Where a line with few nodes goes; none if each has too many.
 
         Its terms cancel by so many e-folds.
@@ -281,10 +278,8 @@ class BracketSum:
         fixed = float(np.abs(kernel) @ error) + math.exp(decay) / (math.pi * end)
         # The height, the angle of the first node, and a multiple of it.
         moving = 4 * UNIT * float(np.abs(phi * kernel) @ np.abs(z))
-        used = sorted({other, min(other + 2, self._good - 1), max(other - 2, index + 1)})
-        others = self.tilts[used]
-        above = np.array([self.log_f_above(i) for i in used])
-        beyond = np.array([others, above, math.tau * (others - c) / h])
+        far = float(self.tilts[other])
+        beyond = np.array([[far], [self.log_f_above(other)], [math.tau * (far - c) / h]])
         turns = math.tau * c / h
         return Line(c, heights, phi * kernel, top, fixed, moving, turns, beyond, 0.0)
 

@@ -3,11 +3,11 @@
 With A = the product of 1 / (1 - q), S = the sum of X as in `log_sum_density`, and e^s the
 threshold,
 
-    removal:   delta(epsilon) = E_Q[(e^S - e^s)_+] / A,    s = log A + epsilon
-    addition:  delta(epsilon) = E_Q[(e^s - e^S)_+] / e^s,  s = log A - epsilon
+    delta(epsilon) = E_Q[(e^s - e^S)_+] / e^s,  s = log A - epsilon
 
-are integrals of a positive density against e^tau - e^{tau*}, tau* = log(e^s - 1). Nothing cancels,
-so relative accuracy survives at any delta.
+of the addition of a record is the integral of a positive density against e^{tau*} - e^tau,
+tau* = log(e^s - 1). Nothing cancels, so relative accuracy survives at any delta. Where the noise is
+small a line needs too many nodes for it; removals never do.
 """
 
 from __future__ import annotations
@@ -32,15 +32,13 @@ from neyman.curves.profiles.sampled_steps.log_sum_density import (
     density_of_step,
 )
 from neyman.curves.profiles.selection import select
-from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.roots import bisect, zero
+from neyman.numerics.roots import bisect
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 DEPTH = 32.0  # e-folds below the answer at which a tail is cut off
 MOST_PANELS = 300
-POWERS = np.unique(np.round(np.geomspace(1, 400, 40))).astype(int)  # of e^S in Chernoff's bound
 EMPTY = -math.inf
 MARGIN = 16  # half panels beside the range that is asked
 
@@ -52,25 +50,20 @@ Steps = Sequence[tuple[Step, int]]
 
 
 class FewSteps:
-    """The sum of few steps in one order, for thresholds in a range.
+    """The sum of few steps, for thresholds in a range.
 
     Args:
         steps: each distinct step with its count.
-        removed: True for the removal of a record, False for its addition.
         low, high: range of tau*.
         depth: about the logarithm of the least answer, E_Q[...].
     """
 
-    def __init__(self, steps: Steps, removed: bool, low: float, high: float, depth: float) -> None:
-        self._steps, self._removed = tuple(steps), removed
+    def __init__(self, steps: Steps, low: float, high: float, depth: float) -> None:
+        self._steps = tuple(steps)
         self.low, self.high = low, high
-        top, bottom = high, low
-        if removed:
-            top = _end(lambda tau: log_right(self._steps, tau), high, depth - DEPTH, 0.25)
-        else:
-            level = depth - DEPTH - math.log1p(math.exp(low))
-            bottom = _end(lambda tau: log_left(self._steps, tau), low, level, -0.25)
-        self._density = self._composed(bottom, top)
+        level = depth - DEPTH - math.log1p(math.exp(low))
+        bottom = _end(lambda tau: log_left(self._steps, tau), low, level, -0.25)
+        self._density = self._composed(bottom, high)
         self._accumulate()
 
     def _composed(self, low: float, high: float) -> Density:
@@ -104,21 +97,7 @@ class FewSteps:
         mu = max(step.distance for step, _ in self._steps)
         # The share of a part, and nine deviations of its logarithm given the sum.
         lowest = low + math.log(count / total) - 9 * mu * math.sqrt(1 / count - 1 / total)
-        if self._removed:
-            # Nearly all the mass of the largest part that is asked for; less of smaller ones.
-            largest = total // 2
-            lowest = _end(
-                lambda tau: self._mass_below(steps, total // 2, tau), steps[0][0].mean, -DEPTH, -0.1
-            )
-            if count < largest:
-                lowest += math.log(count / largest) - 6 * mu * math.sqrt(1 / count - 1 / largest)
         return lowest - MARGIN * half / 2, top
-
-    @staticmethod
-    def _mass_below(steps: Steps, count: int, tau: float) -> float:
-        """log of a bound on Q(tau_S < tau) for so many of these steps."""
-        most = max(float(log_ndtr((tau - step.mean) / step.distance)) for step, _ in steps)
-        return count * most
 
     def _of_one(self, step: Step, total: int, low: float, high: float) -> Density:
         start, end = self._range(((step, 1),), total, low, high)
@@ -154,53 +133,39 @@ class FewSteps:
         self._first, self._last = first, last
         width = 2 * h.half
         self._edges = h.low + width * np.arange(h.panels + 1)
-        count = h.panels + 1
-        self._mass = np.full((2, count), EMPTY)
-        self._delta = np.full((2, count), EMPTY)
-        if self._removed:
-            end = float(self._edges[last])
-            rest = h.peaks[1 + last : -1] + math.log(width)
-            rest = np.append(
-                rest + self._edges[last + 1 :], log_right(self._steps, float(self._edges[-1]))
-            )
-            self._mass[1, last] = np.asarray(logsumexp(rest)) - end
-            self._delta[1, last] = np.asarray(logsumexp(rest))
-            order = range(last - 1, first - 1, -1)
-        else:
-            end = float(self._edges[first])
-            rest = h.peaks[1 : 1 + first] + math.log(width)
-            rest = np.append(rest, log_left(self._steps, float(self._edges[0])))
-            self._mass[1, first] = np.asarray(logsumexp(rest))
-            self._delta[1, first] = np.asarray(logsumexp(rest)) + end
-            order = range(first, last)
+        self._mass = np.full((2, h.panels + 1), EMPTY)
+        self._delta = np.full((2, h.panels + 1), EMPTY)
+        rest = np.append(
+            h.peaks[1 : 1 + first] + math.log(width), log_left(self._steps, float(self._edges[0]))
+        )
+        self._mass[1, first] = np.asarray(logsumexp(rest))
+        self._delta[1, first] = self._mass[1, first] + self._edges[first]
         if last <= first:
             return
         panels = np.arange(first, last)
         start, stop = self._edges[panels], self._edges[panels + 1]
-        mass, gain = self._integrals(panels, start, stop, start if self._removed else stop)
+        mass, gain = self._integrals(panels, start, stop, stop)
         error = self._errors[panels]
         for side, factor in ((0, np.log1p(-error)), (1, np.log1p(error))):
             own_mass, own_gain = mass + factor, gain + factor
-            for p in order:
-                near, far = (p, p + 1) if self._removed else (p + 1, p)
-                known = self._mass[side, far]
+            for p in panels:
+                known = self._mass[side, p]
                 lift = known + _log_gap(self._edges[p], self._edges[p + 1])
-                self._mass[side, near] = np.logaddexp(known, own_mass[p - first])
-                self._delta[side, near] = logsumexp(
-                    [self._delta[side, far], lift, own_gain[p - first]]
+                self._mass[side, p + 1] = np.logaddexp(known, own_mass[p - first])
+                self._delta[side, p + 1] = logsumexp(
+                    [self._delta[side, p], lift, own_gain[p - first]]
                 )
 
     def _integrals(
         self, panel: Array, start: Array, stop: Array, threshold: Array
     ) -> tuple[Array, Array]:
-        """log of the integrals of h and of h |e^tau - e^threshold| over parts of panels."""
+        """log of the integrals of h and of h (e^threshold - e^tau) over parts of panels."""
         h = self._density
         half = 0.5 * (stop - start)
         tau = start[:, None] + half[:, None] * (NODES + 1)
         log_h = h.log_value(tau, np.broadcast_to(panel[:, None], tau.shape))
         log_w = np.log(np.maximum(half, 1e-300))[:, None] + np.log(WEIGHTS)
-        low, high = np.minimum(tau, threshold[:, None]), np.maximum(tau, threshold[:, None])
-        gap = _log_gap(low, high)
+        gap = _log_gap(np.minimum(tau, threshold[:, None]), threshold[:, None])
         mass = np.asarray(logsumexp(log_h + log_w, axis=1))
         return mass, np.asarray(logsumexp(log_h + log_w + gap, axis=1))
 
@@ -209,7 +174,7 @@ class FewSteps:
         return self._sums(tau)[1]
 
     def log_mass(self, tau: Array) -> tuple[Array, Array]:
-        """Bounds on log of the mass under Q beyond tau* (removal), or below it (addition)."""
+        """Bounds on log of the mass under Q below tau*."""
         return self._sums(tau)[0]
 
     def _sums(self, tau: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -222,20 +187,16 @@ class FewSteps:
         if not inside.any():
             return masses, values
         at, p = tau[inside], panel[inside]
-        if self._removed:
-            far, edge = p + 1, self._edges[p + 1]
-            mass, gain = self._integrals(p, at, np.maximum(edge, at), at)
-        else:
-            far, edge = p, self._edges[p]
-            mass, gain = self._integrals(p, np.minimum(edge, at), at, at)
+        edge = self._edges[p]
+        mass, gain = self._integrals(p, np.minimum(edge, at), at, at)
         gap = _log_gap(np.minimum(at, edge), np.maximum(at, edge))
         # Units of each exponent, and one of the size and a few for each of the running sums.
         size = np.abs(h.scale).max() + np.abs(at) * (np.abs(h.slope).max() + 2)
         slack = UNIT * ((16 + h.panels) * size + 1024)
         for side, sign in ((0, -1), (1, 1)):
             error = np.log1p(sign * self._errors[p])
-            known = self._mass[side, far]
-            terms = [self._delta[side, far], known + gap, gain + error]
+            known = self._mass[side, p]
+            terms = [self._delta[side, p], known + gap, gain + error]
             values[side][inside] = logsumexp(terms, axis=0) + sign * slack
             masses[side][inside] = np.logaddexp(known, mass + error) + sign * slack
         return masses, values
@@ -244,38 +205,6 @@ class FewSteps:
 def log_left(steps: Steps, tau: float) -> float:
     """[FS-9] Bound log Q(tau_S < tau): each b is below tau."""
     return math.fsum(n * float(log_ndtr((tau - step.mean) / step.distance)) for step, n in steps)
-
-
-def log_right(steps: Steps, tau: float) -> float:
-    """[FS-9] Bound log E_Q[e^S; tau_S > tau].
-
-    One b is above the mean share of the sum; or by Chernoff's bound.
-    """
-    total = sum(n for _, n in steps)
-    s = float(np.logaddexp(0.0, tau))
-    log_a = math.fsum(n * step.log_total for step, n in steps)
-    place = math.log(math.expm1(s / total))
-    terms: list[float] = []
-    for step, n in steps:
-        z = (place - step.mean) / step.distance
-        one = float(np.logaddexp(log_ndtr(-z), step.log_odds + log_ndtr(step.distance - z)))
-        terms.append(math.log(n) + one + log_a - step.log_total)
-    single = float(np.asarray(logsumexp(terms)))
-    if s < 0.3:
-        return single
-    chernoff = sum(n * _log_moments(step) for step, n in steps) - POWERS * s
-    return min(single, float(chernoff.min()) + 1e-6)
-
-
-@array_cache
-def _log_moments(step: Step) -> Array:
-    """log E_Q[(1 + e^b)^{1 + k}] for k in POWERS."""
-    values: list[Array] = []
-    for k in POWERS + 1:
-        j = np.arange(int(k) + 1)
-        log_ways = gammaln(k + 1) - gammaln(j + 1) - gammaln(k - j + 1)
-        values.append(logsumexp(log_ways + j * step.mean + (j * step.distance) ** 2 / 2))
-    return np.array(values) * (1 + 1e-12) + 1e-9
 
 
 def _log_gap(low: Array, high: Array) -> Array:
@@ -296,10 +225,10 @@ def _end(bound: Callable[[float], float], start: float, level: float, step: floa
 
 
 class FewStepsProfile(ContourProfile):
-    """Privacy profile of few steps on Poisson samples of Gaussian noise.
+    """Privacy profile of the addition of a record to few Poisson samples, with Gaussian noise.
 
     Args:
-        losses: a sum of `SubsampledGaussianLoss` of one order.
+        losses: a sum of `SubsampledGaussianLoss` whose records are added.
     """
 
     def __init__(self, losses: Composition) -> None:
@@ -309,7 +238,6 @@ class FewStepsProfile(ContourProfile):
         self.method, self.engine = "density of the sum", Engine.DENSITY
         parts = [(x, n) for x, n in losses.parts if isinstance(x, SubsampledGaussianLoss)]
         self._steps = tuple((Step(x.rate, x.distance), n) for x, n in parts)
-        self._removed = all(x.removed for x, _ in parts)
         self._total = sum(n for _, n in parts)
         self._log_a = math.fsum(n * step.log_total for step, n in self._steps)
         self._tables: list[FewSteps] = []
@@ -317,23 +245,21 @@ class FewStepsProfile(ContourProfile):
 
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         low, high = np.full(len(epsilons), EMPTY), np.zeros(len(epsilons))
-        s = self._log_a + epsilons if self._removed else self._log_a - epsilons
+        s = self._log_a - epsilons
         # [FS-11] The threshold is rounded: each side is asked a little beyond it. What rounds tau
         # counts in `_sums`.
         error = 8 * UNIT * (self._log_a + np.abs(epsilons)) + 4 * UNIT * s
         open_ = s > error
-        high[~open_] = 0.0 if self._removed else np.log(2 * error[~open_] + 1e-300)
+        high[~open_] = np.log(2 * error[~open_] + 1e-300)
         if not open_.any():
             return low, high
         first, last = (_log_expm1(s[open_] + sign * error[open_]) for sign in (-1, 1))
         below, above = self._values(np.concatenate([first, last])).reshape(2, 2, -1)
-        offset = -self._log_a if self._removed else -s[open_]
-        # D falls and G rises with the threshold.
-        lower, upper = (below[1], above[0]) if self._removed else (below[0], above[1])
-        for ends, side, target in ((lower, -1, low), (upper, 1, high)):
-            size = np.abs(offset) + np.where(np.isfinite(ends), np.abs(ends), 0.0)
+        # The expectation rises with the threshold.
+        for ends, side, target in ((below[0], -1, low), (above[1], 1, high)):
+            size = np.abs(s[open_]) + np.where(np.isfinite(ends), np.abs(ends), 0.0)
             slack = 8 * UNIT * (1 + size) + error[open_]  # a sum, and an offset that is rounded
-            target[open_] = np.minimum(ends + offset + side * slack, 0.0)
+            target[open_] = np.minimum(ends - s[open_] + side * slack, 0.0)
         return low, high
 
     def _values(self, tau: Array) -> Array:
@@ -355,24 +281,17 @@ class FewStepsProfile(ContourProfile):
 
     def _add(self, low: float, high: float) -> bool:
         """Make a table for this range; False where it would be too large."""
-        depth = self._depth(high if self._removed else low)
+        depth = self._depth(low)
         if depth < FARTHEST:
             return False
         try:
-            self._tables.append(FewSteps(self._steps, self._removed, low, high, depth))
+            self._tables.append(FewSteps(self._steps, low, high, depth))
         except OverflowError:
             return False
         return True
 
     def _depth(self, tau: float) -> float:
-        """A lower bound on log E_Q[...] there: one step alone, or all steps below their share."""
-        if self._removed:
-            each: list[float] = []
-            for step, _ in self._steps:
-                z = (tau - step.mean) / step.distance
-                one, two = step.log_odds + log_ndtr(step.distance - z), tau + log_ndtr(-z)
-                each.append(float(one + math.log(-math.expm1(min(two - one, -1e-12)))))
-            return max(each)
+        """A lower bound on log E_Q[...] there: all steps below their share."""
         s = float(np.logaddexp(0.0, tau))
         place = float(_log_expm1(np.array([s / (1.5 * self._total)]))[0])
         mass = math.fsum(
@@ -386,13 +305,11 @@ class FewStepsProfile(ContourProfile):
         if log_delta <= FARTHEST or log_delta >= self._log_total:
             return 1.0
         epsilon = max(rough_epsilon(self._losses, log_delta), 1e-3 * self._log_a)
-        first = self._of_one_jump(log_delta) if self._removed else epsilon
-        s = self._log_a + np.array([first, epsilon]) * (1 if self._removed else -1)
-        if s.min() > 0:
-            ends = _log_expm1(s)
+        s = np.array([self._log_a - epsilon])
+        if s[0] > 0:
+            end = float(_log_expm1(s)[0])
             pad = max(PAD, 2 * max(x.distance for x, _ in self._steps) / math.sqrt(self._total))
-            self._add(float(ends.min()) - pad, float(ends.max()) + pad)
-        epsilon = first if self._removed else epsilon
+            self._add(end - pad, end + pad)
         for _ in range(TRIES):
             places = epsilon * (1 + np.array([0.0, 1e-4]))
             low, high = self.log_deltas(places)
@@ -419,32 +336,22 @@ class FewStepsProfile(ContourProfile):
         if not self._add(ends[0] - PAD, ends[1] + PAD):
             return EMPTY, 0.0
         table = self._tables[-1]
-        low, high = table.low, table.high
         # The threshold whose test certainly has the level.
-        inside, outside = (high, low) if self._removed else (low, high)
-        place = bisect(lambda t: self._level(table, t)[1] <= log_level, inside, outside)[0]
+        place = bisect(lambda t: self._level(table, t)[1] <= log_level, table.low, table.high)[0]
         at = np.array([place])
         fits = self._level(table, place)[1] <= log_level
         s = float(np.logaddexp(0.0, place))
         # Three sums each, of what is at most as large as the power and these.
         slack = 16 * UNIT * (4 + abs(log_level) + s + self._log_a)
-        (mass, _), (value, most) = table.log_mass(at), table.log_value(at)
+        lower, most = table.log_mass(at)[0][0], table.log_value(at)[1][0]
         # Any threshold bounds the power by delta + e^epsilon level.
-        if self._removed:
-            upper = float(np.logaddexp(most[0] - self._log_a, s - self._log_a + log_level))
-            lower = float(np.logaddexp(value[0], s + mass[0])) - self._log_a
-        else:
-            upper = float(np.logaddexp(most[0] - s, self._log_a - s + log_level))
-            lower = float(mass[0])
-        return (lower - slack if fits else EMPTY), min(upper + slack, 0.0)
+        upper = float(np.logaddexp(most - s, self._log_a - s + log_level))
+        return (float(lower) - slack if fits else EMPTY), min(upper + slack, 0.0)
 
     def _level(self, table: FewSteps, tau: float) -> Interval:
-        """Bounds on log of the false positive rate of the test with this threshold."""
+        """Bounds on log of the level of the test with this threshold: (e^s F - G) / A."""
         at = np.array([tau])
         low, high = (float(v[0]) for v in table.log_mass(at))
-        if self._removed:
-            return low, high
-        # Under the mixture: (e^s F - G) / A.
         least, most = (float(v[0]) for v in table.log_value(at))
         s = float(np.logaddexp(0.0, tau))
 
@@ -461,61 +368,20 @@ class FewStepsProfile(ContourProfile):
     def _thresholds(self, log_level: float) -> tuple[float, float]:
         """A range that holds the threshold of the test of this level."""
 
-        def share(tau: float) -> float:
-            s = float(np.logaddexp(0.0, tau))
-            return float(_log_expm1(np.array([s / self._total]))[0])
-
-        def single(step: Step, b: float) -> float:
-            z = (b - step.mean) / step.distance
-            if self._removed:
-                return float(log_ndtr(-z))
-            parts = math.log1p(-step.rate) + log_ndtr(z)
-            return float(np.logaddexp(parts, math.log(step.rate) + log_ndtr(z - step.distance)))
-
-        start = min(step.mean for step, _ in self._steps)
-        if self._removed:
-
-            def least(tau: float) -> float:
-                return max(single(step, tau) for step, _ in self._steps)
-
-            def most(tau: float) -> float:
-                each = [math.log(n) + single(step, share(tau)) for step, n in self._steps]
-                return float(np.asarray(logsumexp(each)))
-
-            far = _end(most, start, log_level, 0.1)
-            near = -_end(lambda x: -least(-x), -far, -log_level, 0.1)
-            return near, far
-
         def all_below(tau: float, *, shared: bool) -> float:
-            place = share(tau) if shared else tau
-            return math.fsum(n * single(step, place) for step, n in self._steps)
+            b = _log_expm1(np.logaddexp(0.0, np.array([tau])) / self._total)[0] if shared else tau
+            masses: list[float] = []
+            for step, n in self._steps:
+                z = (b - step.mean) / step.distance
+                sides = math.log1p(-step.rate) + log_ndtr(z), log_ndtr(z - step.distance)
+                masses.append(n * float(np.logaddexp(sides[0], math.log(step.rate) + sides[1])))
+            return math.fsum(masses)
 
         top = max(step.mean + 9 * step.distance for step, _ in self._steps)
         top += math.log(self._total) + 1
         high = _end(lambda tau: all_below(tau, shared=True), top, log_level, -0.1)
         low = _end(lambda tau: all_below(tau, shared=False), high, log_level, -0.1)
         return low, high + 0.3
-
-    def _of_one_jump(self, log_delta: float) -> float:
-        """The epsilon at which the deltas of single steps sum to delta: a lower guess."""
-
-        def excess(log_epsilon: float) -> float:
-            epsilon = math.exp(log_epsilon)
-            each: list[float] = []
-            for step, n in self._steps:
-                tau = float(_log_expm1(np.array([epsilon + step.log_total]))[0])
-                z = (tau - step.mean) / step.distance
-                one, two = step.log_odds + log_ndtr(step.distance - z), tau + log_ndtr(-z)
-                gain = float(one + math.log(-math.expm1(min(two - one, -1e-12))))
-                each.append(math.log(n) + gain - step.log_total)
-            return float(np.asarray(logsumexp(each))) - log_delta
-
-        low, high = math.log(1e-3 * self._log_a), 3.0
-        if excess(low) <= 0:
-            return math.exp(low)
-        while excess(high) > 0 and high < 8:
-            high += 0.5
-        return math.exp(zero(excess, low, high, 1e-3)) if excess(high) < 0 else math.exp(high)
 
 
 def _log_expm1(s: Array) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -30,66 +31,78 @@ from neyman.curves.profiles.contour_line import Line, line_at, line_for, log_ker
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import Profile, log_delta_below_zero
-from neyman.curves.profiles.sampled_steps.bracket_sum import (
-    CANCELLATIONS,
-    DIGITS,
-    MOST_NODES,
-    BracketSum,
-    LinePlan,
-    Telescope,
-)
+from neyman.curves.profiles.sampled_steps.bracket_sum import DIGITS, BracketSum, Telescope
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
 from neyman.curves.profiles.sampled_steps.real_sums import LEAST_WEIGHT, Kernel, RealSums, Step
 from neyman.curves.profiles.sampled_steps.step_grid import PAD, StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
 from neyman.curves.profiles.selection import register
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import in_question
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above
 
-SHARPNESS = (6.0, 12.0, 24.0)  # of windows; the next one where an answer is wide
-RATIO = 8.0  # of a level to the one before, and of epsilon to the first one
-SOFT = 4.0  # losses over a level that its window lets through in part
-LAST = 20.0  # level from which no window cuts
+
+@dataclass(frozen=True)
+class Limits:
+    """How the engine splits a sum and where it looks. Every bound holds with any other values.
+
+    Args:
+        window_slope: of log psi over t, at least; over 0.3 t / mu where that is more, and over 0.6
+            t / mu in a pair that is its own reverse. Flatter windows let larger losses into the law
+            below them, steeper ones need more nodes [LS-1].
+        window_share: of the slope of the step's log density at epsilon, at least. Below its level
+            1 - s falls by m and by (m x)^2 / 18, else smaller losses outweigh those above it.
+        level_ratio: of a level to the one before, and of epsilon to the first one. A level's line
+            serves losses that differ by about this ratio.
+        last_loss: level from which no window cuts.
+        cancellation_efolds: by how much the terms of one line may exceed their sum, which costs as
+            many digits.
+        cell_efolds: by how much delta changes between two epsilons that share their lines.
+        one_line_nodes: of one line, beyond which levels are tried.
+        outcome_nodes: of y, beyond which no line is tried.
+        bracket_tilts: at which a bracket's transform is looked at.
+        sure_steps: with the record, on average, from which one line of K is tried first.
+        enough_width: of log delta, with which no other split is tried.
+        atom_steps: up to which the atom at 0 of their sum counts.
+        deep_efolds, deepest_efolds: minus a log delta whose guess is rough, and beyond which only
+            a line whose K is cheap goes.
+        grid_steps: up to which grids of their sum are fast.
+    """
+
+    window_slope: float = 6.0
+    window_share: float = 0.4
+    level_ratio: float = 10.0
+    last_loss: float = 20.0
+    cancellation_efolds: float = 4.0
+    cell_efolds: float = 4.0
+    one_line_nodes: float = 4000
+    outcome_nodes: float = 60_000
+    bracket_tilts: int = 40
+    sure_steps: float = 5.0
+    enough_width: float = 3e-7
+    atom_steps: int = 8
+    deep_efolds: float = 300.0
+    deepest_efolds: float = 1e5
+    grid_steps: int = 64
+
+
+LIMITS = Limits()
 FARTHEST = 1e9  # epsilon beyond which no guess goes
-DEEP = 300.0  # minus a log delta whose guess is rough
-DEEPEST = 1e5  # minus a log probability beyond which guesses do not go
-TILTS = 40  # tilts at which a bracket's transform is looked at
-MOST_PLACES = 60_000  # nodes of y beyond which no line is tried
-MANY = 4000  # nodes of y with which sharper windows are slow
-FEW_NODES = 4000  # of one line, beyond which levels are tried
-RARE = 1e-3, 2.0  # tilts of a last level that hardly counts
-LAST_TILT = 30.0  # times the last level, which has no window above it
 FARTHEST_PEAK = 300.0  # of the terms in y
-MOST_TILT = 400.0  # times the level
-EXCESS = 5.0  # e-folds by which the terms of one line may cancel, about
 DOUBT = 0.03  # part of a log delta by which a guess at it may be off
-FINE = 1e-9  # width of log delta with which a line is good enough
-ENOUGH = 3e-7  # width of log delta with which no other shape is tried
-USELESS = 1e-2  # width of log delta that less cancellation does not help
-MOST_FAILURES, FEW_FAILURES = 6, 2  # on the way to a threshold
-MOST_BRACKETS = 24  # lists of them that are stored
 MOST_UNLIKE = 400  # parts, beyond which all levels of all of them take too long
-MOST_STORED = 1_500_000  # nodes in them, of half a kilobyte each
-TRIES = 3  # of lines for one epsilon
-NARROW = 1e-6  # width of log delta from which the next engine is asked, too
-FAIR = 1e-5  # the same before a grid of a few steps, which is fast
+MOST_FAILURES, FEW_FAILURES = 6, 2  # on the way to a threshold
+NARROW, FAIR = 1e-6, 1e-5  # widths of log delta from which the next engine is asked, too
 COARSE, MEDIUM = 1 << 13, 1 << 15  # points of grids before the finest
-FEW_ATOMS = 8  # steps up to which the atom at 0 of their sum counts
-FEWEST = 16  # steps up to which moments do not bound the decay of their sum soon enough
-SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
-MANY_LARGE = 5.0  # steps with the record, on average, from which one line is tried first
 LOG_HALF = math.log(0.5)
-NEAR = 1e-3  # of the logarithm of a guess at epsilon
 LEAST_PLACE = 1e-5  # of the spread, below which a threshold counts as none
-REUSE = 0.2  # of an epsilon and the spread, within which lines may suit another epsilon
-FARTHEST_REUSE = 3.0  # of the same, for many levels
+REUSE, FARTHEST_REUSE = 0.2, 3.0  # of an epsilon and the spread, within which a line may suit
 MANY_PLACES = 65  # of thresholds for many levels
-SEARCH = 24  # steps to the threshold of a level
-NEWTON = 12  # steps to the epsilon of a delta
+SEARCH, NEWTON = 24, 12  # steps to the threshold of a level, and to the epsilon of a delta
 CLOSE = 2e-3  # of the logarithm of an epsilon with which a search begins
 
 
@@ -99,17 +112,221 @@ def _step(loss: Part) -> Step | None:
     return None if ratio is None else Step(ratio.loss, ratio.order)
 
 
+class StepSum:
+    """A sum of steps that are mixtures of normals, and the lines that suit an epsilon.
+
+    Args:
+        losses: the sum.
+        limits: of the search.
+    """
+
+    def __init__(self, losses: Composition, limits: Limits) -> None:
+        self.losses, self.limits = losses, limits
+        steps = [(_step(x), n) for x, n in losses.parts]
+        self.parts = tuple((step, n) for step, n in steps if step is not None)
+        self.variance = math.fsum(
+            n * x.mu_squared for x, n in losses.parts if isinstance(x, GaussianLoss)
+        )
+        self.removed = self.parts[0][0].loss.removed
+        self.farthest = max(step.loss.farthest for step, _ in self.parts)
+        order = self.parts[0][0].order
+        count = sum(n for _, n in self.parts)
+        # Whether K is a short sum on a line of its own, and so many steps die out soon on it.
+        self.cheap = (self.variance > 0 or count > 2 * limits.atom_steps) and order == "one"
+        # Whether several steps with the record are sure, so that no single one is the largest.
+        sure = math.fsum(n * step.loss.ratio_floor for step, n in self.parts)
+        self.ordinary = self.cheap and sure > limits.sure_steps
+        # About how far the sum of all losses spreads.
+        self.sides = 1 if order == "one" else 2
+        spread = math.fsum(n * (self.sides * x.loss.mean_shift) ** 2 for x, n in self.parts)
+        self.spread = math.sqrt(spread + self.variance)
+        self.symmetric = order == "symmetric"
+        # Few such steps have an atom at 0, near which no line goes.
+        self.atom_at_zero = self.symmetric and count <= limits.atom_steps and not self.variance
+        self.supremum = above(losses.supremum)
+        self._tables: dict[float, RealSums] = {}
+
+    def table(self, log_target: float) -> RealSums:
+        """The real sums that reach as far as this logarithm of a probability needs."""
+        depth = 64.0
+        while depth < min(-log_target, self.limits.deepest_efolds):
+            depth *= 2
+        if depth not in self._tables:
+            self._tables[depth] = _real_sums(self.parts, self.variance, self.spread, depth)
+        return self._tables[depth]
+
+    def rough(self, epsilon: float) -> tuple[float, RealSums]:
+        """About log delta there, and the table that reaches as far."""
+        table = self.table(0.0)
+        rough = table.log_delta(epsilon)
+        if rough < -table.depth:
+            table = self.table(rough)
+            rough = table.log_delta(epsilon)
+        return rough, table
+
+    def place(self, epsilon: float) -> float:
+        """The epsilon whose lines serve this one and its neighbors, which are not below it.
+
+        Delta falls by a few e-folds from it on. The share of each bracket falls, too, and so does
+        the error of its line.
+        """
+        room = min(self.scale(epsilon), 0.5 * (self.supremum - epsilon))
+        if self.atom_at_zero:
+            room = min(room, 0.5 * epsilon)
+        if not 0 < room < FARTHEST:
+            return epsilon
+        rough, table = self.rough(epsilon)
+        fall = rough - table.log_delta(epsilon + 0.1 * room)  # over a tenth of the room
+        if not (fall > 0 and -rough < self.limits.deepest_efolds):
+            return epsilon
+        cell = room * min(0.1 * self.limits.cell_efolds / fall, 0.5)
+        cell = 2.0 ** math.floor(math.log2(cell))
+        return cell * math.floor(epsilon / cell)
+
+    def scale(self, epsilon: float) -> float:
+        """About how large the losses are that decide delta there."""
+        return max(epsilon, 0.1 * self.spread)
+
+    def lines(self, epsilon: float) -> Telescope | None:
+        """Lines for an epsilon: one where its terms do not cancel, else one for each level."""
+        limits = self.limits
+        if epsilon > FARTHEST:
+            return None
+        best, narrowest = None, math.inf
+        rough, table = self.rough(epsilon)
+        if self.cheap and rough < -limits.deep_efolds:
+            best, narrowest = self.one_line(epsilon)
+        if rough < -limits.deepest_efolds:  # only a line whose K is cheap goes there
+            return best
+        for brackets in self._splits(epsilon, rough, table):
+            if narrowest < limits.enough_width:
+                break
+            telescope = self._telescope(brackets, epsilon, rough * (1 + DOUBT))
+            width = telescope.width(epsilon) if telescope is not None else math.inf
+            if width < narrowest:
+                best, narrowest = telescope, width
+        return best
+
+    def one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
+        """A line of K, and the width of its bounds; none where it knows nothing."""
+        line = line_at(self.losses, epsilon, release=False)
+        width = math.inf if line is None else line.width(epsilon)
+        return None if line is None or width == math.inf else Telescope((line,), ()), width
+
+    def _splits(
+        self, epsilon: float, rough: float, table: RealSums
+    ) -> Iterator[Sequence[BracketSum]]:
+        """The whole sum where its terms cancel little, and its parts by largest step."""
+        half = self.limits.bracket_tilts // 2
+        c, top, bend = table.saddle(epsilon)
+        # Above c as far as the terms rise by what aliases need; below it as far as they fall.
+        reach = min(max(9.0 / math.sqrt(bend), 0.02), 1.4)
+        ahead = np.linspace(0.0, reach, half)
+        tilts = c * np.exp(np.append(np.linspace(-0.7, 0.0, half)[:-1], ahead))
+        enough = rough + self.limits.cancellation_efolds + 1 - DOUBT * rough
+        short = float(tilts[-1]) * self.farthest < FARTHEST_PEAK
+        if not self.removed or (top < enough and short):
+            yield self.one_bracket(tilts)
+        if self.removed:
+            yield self._levels(epsilon, rough)
+
+    def _telescope(
+        self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float
+    ) -> Telescope | None:
+        """The lines of the brackets that count, if each has one."""
+        lines: list[Line] = []
+        rest: list[tuple[float, float]] = []
+        # The bracket whose line fails most often first: the last one, but the bulk near an atom.
+        for bracket in brackets if self.atom_at_zero else reversed(brackets):
+            if bracket.chernoff(epsilon)[0] < log_delta - DIGITS - 2:
+                rest.append(bracket.certain(epsilon))
+                continue
+            plan = bracket.plan(epsilon, log_delta, self.limits.cancellation_efolds)
+            line = plan.bracket.built(plan) if plan is not None else None
+            if line is None:
+                return None
+            lines.append(line)
+        return Telescope(tuple(lines), tuple(rest)) if lines else None
+
+    def one_bracket(self, tilts: Array) -> list[BracketSum]:
+        """The sum without levels; nothing where sums over y are too long."""
+        nodes = tuple(
+            StepNodes(x.loss, x.order, n, -math.inf, math.inf, float(tilts[-1]), None)
+            for x, n in self.parts
+        )
+        if any(step.full >= self.limits.outcome_nodes for step in nodes):
+            return []
+        if not self.removed:
+            return [BracketSum(nodes, self.variance, tilts)]
+        return [BracketSum(nodes, self.variance, tilts, self.limits.one_line_nodes)]
+
+    def _levels(self, epsilon: float, log_delta: float) -> list[BracketSum]:
+        """The bulk up to a first level, and the levels above it, for one epsilon."""
+        scale = self.scale(epsilon)
+        # Deep in a tail the terms of one level cancel more.
+        ratio = max(self.limits.level_ratio / max(1.0, -0.01 * log_delta), 3.0)
+        last = self.table(log_delta).last_level(epsilon, log_delta - 2 * DIGITS)
+        levels = [-math.inf, scale / ratio]
+        # A window lets some losses below its level pass, a few times below the level.
+        while levels[-1] < min(max(self.limits.last_loss, 4 * scale), max(3 * last, 2 * scale)):
+            levels.append(levels[-1] * ratio)
+        rare = levels[-1] >= last  # what is beyond the last level hardly counts
+        levels.append(math.inf)
+        tilts: list[Array] = []
+        for low, high in pairwise(levels):
+            start, end = 0.02 / max(low, scale), 400.0 / high
+            if high == math.inf:
+                end = min(30.0 / max(low, scale), max(FARTHEST_PEAK / self.farthest, 4 * start))
+            if high == math.inf and rare:  # the nodes reach as far as its mass counts
+                pad = math.sqrt(2 * (3 * DIGITS - log_delta)) + 2
+                start, end = 1e-3, max(2.0, (pad - PAD) / self.farthest)
+            tilts.append(np.geomspace(start, end, self.limits.bracket_tilts))
+        columns: list[list[StepNodes]] = []
+        for x, n in self.parts:
+            places = [v if math.isinf(v) else x.place(v) for v in levels]
+            mu = x.loss.farthest
+            slope = self.limits.window_slope * max(1.0, 0.3 * self.sides / mu)
+            sharpness = max(slope, self.limits.window_share * x.place(min(scale, last)) / mu**2)
+            sharpness /= max(1.0, scale / 16)
+            grid = StepGrid(x.loss, x.order, sharpness, float(tilts[-1][-1]))
+            columns.append(
+                [
+                    StepNodes(x.loss, x.order, n, low, high, float(c[-1]), sharpness, grid)
+                    for (low, high), c in zip(pairwise(places), tilts, strict=True)
+                ]
+            )
+        if any(step.full >= self.limits.outcome_nodes for column in columns for step in column):
+            return []
+        return [
+            BracketSum(nodes, self.variance, c)
+            for nodes, c in zip(zip(*columns, strict=True), tilts, strict=True)
+        ]
+
+
+@array_cache
+def _real_sums(
+    parts: tuple[tuple[Step, int], ...], variance: float, spread: float, depth: float
+) -> RealSums:
+    return RealSums(parts, variance, spread, depth)
+
+
+@array_cache
+def _lines_at(losses: Composition, epsilon: float, limits: Limits) -> Telescope | None:
+    return StepSum(losses, limits).lines(epsilon)
+
+
 class LargestStepProfile(ContourProfile):
     """Privacy profile of steps that are mixtures of normals, beside Gaussian noise.
 
     Args:
         losses: a sum of `LikelihoodRatioLoss` of one order, of `ReplaceOneSubsampledLoss`, or of
             `FixedSizeLoss`, of Gaussian noise, and at most one `GaussianLoss`.
+        limits: of the search for lines.
     """
 
     patient = False
 
-    def __init__(self, losses: Composition) -> None:
+    def __init__(self, losses: Composition, limits: Limits = LIMITS) -> None:
         super().__init__(
             losses,
             lambda: largest_step_profile(losses.reverse()),
@@ -118,246 +335,45 @@ class LargestStepProfile(ContourProfile):
             losses.log_top,
         )
         self._beside = True
-        steps = [(_step(x), n) for x, n in losses.parts]
-        self._parts = [(step, n) for step, n in steps if step is not None]
-        self._variance = math.fsum(
-            n * x.mu_squared for x, n in losses.parts if isinstance(x, GaussianLoss)
-        )
-        self._removed = self._parts[0][0].loss.removed
-        self._farthest = max(step.loss.farthest for step, _ in self._parts)
-        # Whether K is a short sum on a line of its own, and so many steps die out soon on it.
-        enough = self._variance > 0 or sum(n for _, n in self._parts) > FEWEST
-        self._cheap = enough and all(step.order == "one" for step, _ in self._parts)
-        # Whether several steps with the record are sure, so that no single one is the largest.
-        self._ordinary = (
-            self._cheap
-            and math.fsum(n * step.loss.ratio_floor for step, n in self._parts) > MANY_LARGE
-        )
-        # About how far the sum of all losses spreads.
-        sides = 1 if self._parts[0][0].order == "one" else 2
-        spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
-        self._spread = math.sqrt(spread + self._variance)
-        self._tables: list[RealSums] = []
-        self._bracket_at: dict[tuple[float, ...], list[BracketSum]] = {}
-        self._stored = 0  # nodes in them
-        self._symmetric = self._parts[0][0].order == "symmetric"
-        # Few such steps have an atom at 0, near which no line goes.
-        few = sum(n for _, n in self._parts) <= FEW_ATOMS
-        self._atom_at_zero = self._symmetric and few and not self._variance
+        self._sum = StepSum(losses, limits)
+        self._spread = self._sum.spread
         # Additions have a largest loss, but not beside Gaussian noise.
         self._bounded = math.isfinite(self._supremum)
         self._middle = 0.5 * self._supremum if self._bounded else 0.1 * self._spread
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
 
-    def _table(self, log_target: float) -> RealSums:
-        """The real sums that reach as far as this logarithm of a probability needs."""
-        depth = 64.0
-        while depth < min(-log_target, DEEPEST):
-            depth *= 2
-        if not self._tables or self._tables[0].depth < depth:
-            self._tables = [RealSums(self._parts, self._variance, self._spread, depth)]
-        return self._tables[0]
-
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts of the whole sum [C-1]."""
-        table = self._table(0.0)
         places = np.minimum(np.quantile(epsilons, (0, 0.5, 1)), FARTHEST)
+        table = self._sum.rough(float(places[2]))[1]
         saddles = {_rounded(table.saddle(float(e))[0]) for e in places}
         most = math.inf
-        if self._removed:  # beyond it sums over y are long
-            most = FARTHEST_PEAK / self._farthest
+        if self._sum.removed:  # beyond it sums over y are long
+            most = FARTHEST_PEAK / self._sum.farthest
         tilts = np.unique(np.minimum(np.multiply.outer(sorted(saddles), (0.5, 1.0)), most))
-        brackets = self._one_bracket(tilts)
+        brackets = self._sum.one_bracket(tilts)
         if not brackets:
             return np.zeros(len(epsilons))
-        bracket = brackets[0]
-        tilts = bracket.tilts  # those of a bracket that is stored may differ between the ends
-        above = np.array([bracket.log_f_above(k) for k in range(len(tilts))])
+        tilts = brackets[0].tilts
+        above = np.array([brackets[0].log_f_above(k) for k in range(len(tilts))])
         moved = np.multiply.outer(np.minimum(epsilons, 1e200), tilts)  # delta falls beyond
         exponent = above + log_kernel(tilts) - moved
         # Both terms of log kappa are about c log c.
         size = np.abs(above) + moved + tilts * np.abs(np.log(tilts))
         bound = np.minimum((exponent + 16 * UNIT * (1 + size)).min(axis=1), 0.0)
         # Above 10^15 steps these bounds lose all digits; a K of its own errs less, near 1.
-        return np.minimum(bound, super()._most(epsilons)) if self._cheap else bound
+        return np.minimum(bound, super()._most(epsilons)) if self._sum.cheap else bound
 
     def _line(self, epsilon: float) -> Telescope | None:
-        """Lines for an epsilon: one where its terms do not cancel, else one for each level."""
-        if epsilon > FARTHEST:
-            return None
-        best, narrowest = None, math.inf
-        if self._ordinary:
-            best, narrowest = self._one_line(epsilon)
-            if narrowest < ENOUGH:
-                return best
-        table = self._table(0.0)
-        rough = table.log_delta(epsilon)
-        if rough < -table.depth:
-            table = self._table(rough)
-            rough = table.log_delta(epsilon)
-        one = rough < -DEEP or table.saddle(epsilon)[1] < rough + EXCESS - DOUBT * rough
-        if self._cheap and one and not self._ordinary:
-            best, narrowest = self._one_line(epsilon)
-            if narrowest < ENOUGH:
-                return best
-        if rough < -DEEPEST:  # only a line whose K is cheap goes there
-            return best
-        for brackets in self._candidates(epsilon, rough, table):
-            for cancellation in CANCELLATIONS:
-                telescope = self._telescope(brackets, epsilon, rough, cancellation)
-                width = telescope.width(epsilon) if telescope is not None else math.inf
-                if width < narrowest:
-                    best, narrowest = telescope, width
-                if not ENOUGH < width < USELESS:
-                    break
-            size = max((x.size for bracket in brackets for x in bracket.nodes), default=0)
-            if narrowest < (ENOUGH if size < MANY else FAIR):
-                break
-        return best
-
-    def _one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
-        """A line of K, and the width of its bounds; none where it knows nothing."""
-        line = line_at(self._losses, epsilon, release=False)
-        width = math.inf if line is None else line.width(epsilon)
-        return None if line is None or width == math.inf else Telescope((line,), ()), width
-
-    def _candidates(
-        self, epsilon: float, rough: float, table: RealSums
-    ) -> Iterator[list[BracketSum]]:
-        """Ways to split the sum, the one with fewest lines first."""
-        enough = rough + EXCESS - DOUBT * rough
-        c, top, bend = table.saddle(epsilon)
-        # Above c as far as the terms rise by what aliases need; below it as far as they fall.
-        reach = min(max(9.0 / math.sqrt(bend), 0.02), 1.4)
-        ahead = np.linspace(0.0, reach, TILTS // 2)
-        tilts = c * np.exp(np.append(np.linspace(-0.7, 0.0, TILTS // 2)[:-1], ahead))
-        if not self._removed:
-            yield self._one_bracket(tilts)
-            return
-        scale = _rounded(max(epsilon, 0.1 * self._spread))
-        # In t a window is as wide as a law of a small mu permits, or as a large loss.
-        sharpness = max(1.0, 0.3 / self._farthest) / max(1.0, scale / 16)
-        if top < enough and float(tilts[-1]) * self._farthest < FARTHEST_PEAK:
-            yield self._one_bracket(tilts)
-        elif table.saddle(epsilon, SOFT * RATIO * scale)[1] < enough:
-            for times in SHARPNESS[:2]:
-                yield self._brackets(epsilon, RATIO * scale, times * sharpness, rough)
-        for times in SHARPNESS:
-            yield self._brackets(epsilon, scale / RATIO, times * sharpness, rough)
-
-    def _telescope(
-        self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float, cancellation: float
-    ) -> Telescope | None:
-        best = None
-        log_delta *= 1 + DOUBT
-        for _ in range(TRIES):
-            telescope = self._planned(brackets, epsilon, log_delta, cancellation)
-            if telescope is None:
-                return best
-            best = telescope
-            low, high = telescope.log_delta(np.array([epsilon]))
-            if high[0] - low[0] < FINE or low[0] == -math.inf or low[0] > log_delta - 1:
-                break
-            log_delta = float(low[0])
-        return best
-
-    def _planned(
-        self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float, cancellation: float
-    ) -> Telescope | None:
-        plans: list[LinePlan] = []
-        rest: list[BracketSum] = []
-        # The bracket whose line fails most often first: the last one, but the bulk near an atom.
-        for bracket in brackets if self._atom_at_zero else reversed(brackets):
-            if bracket.chernoff(epsilon)[0] < log_delta - DIGITS - 2:
-                rest.append(bracket)
-                continue
-            plan = bracket.plan(epsilon, log_delta, cancellation)
-            if plan is None:
-                return None
-            plans.append(plan)
-        lines: list[Line] = []
-        for plan in plans:
-            line = plan.bracket.built(plan)
-            if line is None:
-                return None
-            lines.append(line)
-        return Telescope(tuple(lines), tuple(x.certain(epsilon) for x in rest)) if lines else None
-
-    def _one_bracket(self, tilts: Array) -> list[BracketSum]:
-        """The sum without levels; nothing where sums over y are too long."""
-        key = (float(tilts[0]), float(tilts[-1]))
-        if key not in self._bracket_at:
-            nodes = tuple(
-                StepNodes(x.loss, x.order, n, -math.inf, math.inf, float(tilts[-1]), None)
-                for x, n in self._parts
-            )
-            short = all(step.full < MOST_PLACES for step in nodes)
-            most = FEW_NODES if self._removed else MOST_NODES  # levels are tried beyond
-            self._store(key, [BracketSum(nodes, self._variance, tilts, most)] if short else [])
-        return self._bracket_at[key]
-
-    def _brackets(
-        self, epsilon: float, first: float, sharpness: float, log_delta: float
-    ) -> list[BracketSum]:
-        """The bulk up to a first level, and the levels above it, for one epsilon."""
-        scale = max(epsilon, 0.1 * self._spread)
-        last = self._table(log_delta).last_level(epsilon, log_delta - 2 * DIGITS)
-        levels = [-math.inf, first]
-        while levels[-1] < min(max(LAST, 4 * scale), max(last, 2 * scale)):
-            levels.append(levels[-1] * RATIO)
-        rare = levels[-1] >= last  # what is beyond the last level hardly counts
-        levels.append(math.inf)
-        # Half an octave of what lies below delta, so that neighbors have the same brackets.
-        depth = 2.0 ** (math.ceil(2 * math.log2(3 * DIGITS - log_delta)) / 2)
-        key = (first, sharpness, float(len(levels)), float(rare), depth)
-        if key not in self._bracket_at:
-            brackets = self._new_brackets(levels, _rounded(scale), sharpness, rare, depth)
-            self._store(key, brackets)
-        return self._bracket_at[key]
-
-    def _store(self, key: tuple[float, ...], brackets: list[BracketSum]) -> None:
-        nodes = sum(step.full for bracket in brackets for step in bracket.nodes)
-        if len(self._bracket_at) >= MOST_BRACKETS or self._stored + nodes > MOST_STORED:
-            self._bracket_at.clear()
-            self._stored = 0
-        self._stored += nodes
-        self._bracket_at[key] = brackets
-
-    def _new_brackets(
-        self, levels: Sequence[float], scale: float, sharpness: float, rare: bool, depth: float
-    ) -> list[BracketSum]:
-        tilts: list[Array] = []
-        for low, high in pairwise(levels):
-            start = 0.02 / max(low, scale)
-            last = MOST_TILT / high
-            if high == math.inf:
-                last = min(
-                    LAST_TILT / max(low, scale), max(FARTHEST_PEAK / self._farthest, 4 * start)
-                )
-            if high == math.inf and rare:  # the nodes reach as far as its mass counts
-                pad = math.sqrt(2 * max(depth, 0.0)) + 2
-                start, last = RARE[0], max(RARE[1], (pad - PAD) / self._farthest)
-            tilts.append(np.geomspace(start, last, TILTS))
-        columns: list[list[StepNodes]] = []
-        for x, n in self._parts:
-            places = [v if math.isinf(v) else x.place(v) for v in levels]
-            grid = StepGrid(x.loss, x.order, sharpness, float(tilts[-1][-1]))
-            columns.append(
-                [
-                    StepNodes(x.loss, x.order, n, low, high, float(c[-1]), sharpness, grid)
-                    for (low, high), c in zip(pairwise(places), tilts, strict=True)
-                ]
-            )
-        if any(step.full >= MOST_PLACES for column in columns for step in column):
-            return []
-        return [
-            BracketSum(nodes, self._variance, c)
-            for nodes, c in zip(zip(*columns, strict=True), tilts, strict=True)
-        ]
+        if self._sum.ordinary:
+            line, width = self._sum.one_line(epsilon)
+            if width < self._sum.limits.enough_width:
+                return line
+        return _lines_at(self._sum.losses, self._sum.place(epsilon), self._sum.limits)
 
     def _guess(self, log_target: float, kind: Kernel) -> tuple[float, bool]:
         """About where a tail falls to a logarithm, and whether it does; a start otherwise."""
-        table = self._table(log_target)
+        table = self._sum.table(log_target)
 
         def rough(epsilon: float) -> float:
             return table.log_tail(epsilon, kind)
@@ -377,7 +393,7 @@ class LargestStepProfile(ContourProfile):
         if not (low < high and rough(low) > log_target >= rough(high)):
             return high, False
         ends = math.log(low), math.log(high)
-        low, high = falls_to(lambda x: rough(math.exp(x)), log_target, *ends, NEAR)
+        low, high = falls_to(lambda x: rough(math.exp(x)), log_target, *ends, 1e-3)
         return math.exp(0.5 * (low + high)), True
 
     def _about(self, place: float) -> float:
@@ -391,18 +407,23 @@ class LargestStepProfile(ContourProfile):
                 continue
             if lines.width(epsilon) <= max(4 * width, GOOD):
                 return lines
-        line = self._line_at(epsilon)
-        if not isinstance(line, Telescope):
+        return self._own(epsilon)
+
+    def _own(self, epsilon: float) -> Telescope | None:
+        """The lines of the place of an epsilon."""
+        lines = self._line_at(epsilon)
+        if not isinstance(lines, Telescope):
             return None
-        self._added(line, epsilon)
-        return line
+        if all(lines is not known for known, _, _ in self._lines):
+            self._added(lines, epsilon)
+        return lines
 
     def _first_threshold(self, log_mass: float, *, ahead: bool) -> tuple[float, bool] | None:
         """Where to look for the threshold of `threshold`, and whether there is one for certain.
 
         None where there is none above 0.
         """
-        if self._symmetric and not ahead and log_mass > LOG_HALF:
+        if self._sum.symmetric and not ahead and log_mass > LOG_HALF:
             return None  # Q(L > 0) <= P(L > 0) = Q(L < 0), so it is at most one half
         if ahead:
             t, near = self._guess(log_mass, "P")
@@ -410,7 +431,7 @@ class LargestStepProfile(ContourProfile):
             t, near = self._guess(log_mass, "Q")
         if near:
             return t, True
-        if not self._atom_at_zero:
+        if not self._sum.atom_at_zero:
             return LEAST_PLACE * self._spread, False
         return None if log_mass > LOG_HALF else (self._start, True)
 
@@ -424,7 +445,7 @@ class LargestStepProfile(ContourProfile):
         if first is None:
             return None
         t, near = first
-        most_failures = FEW_FAILURES if self._atom_at_zero else MOST_FAILURES
+        most_failures = FEW_FAILURES if self._sum.atom_at_zero else MOST_FAILURES
         for step in range(SEARCH):
             lines = self._near(t)
             failures += lines is None
@@ -481,7 +502,7 @@ class LargestStepProfile(ContourProfile):
             low[now], high[now] = conjugate.log_powers(log_levels[now])
             if alone:
                 continue
-            for k in now[~(high[now] - low[now] <= ENOUGH)]:
+            for k in now[~(high[now] - low[now] <= self._sum.limits.enough_width)]:
                 closer = self._conjugate_for(float(log_levels[k]), alone=True)
                 if closer is not None:
                     ends = closer.log_powers(log_levels[[k]])
@@ -531,11 +552,11 @@ class LargestStepProfile(ContourProfile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the real sums, then by Newton's method."""
-        if log_delta < -DEEPEST:
+        if log_delta < -self._sum.limits.deepest_efolds:
             return super().epsilon_near(log_delta)
-        if self._ordinary:
+        if self._sum.ordinary:
             first = line_for(self._losses, log_delta, release=False)
-            if first is not None and first[0].width(first[1]) < ENOUGH:
+            if first is not None and first[0].width(first[1]) < self._sum.limits.enough_width:
                 self._added(Telescope(first[:1], ()), first[1])
                 return min(first[1], self._supremum)
         epsilon, near = self._guess(log_delta, "delta")
@@ -544,7 +565,7 @@ class LargestStepProfile(ContourProfile):
         if not near:  # delta may be below this already at 0
             epsilon = 1e-3 * self._spread
         for _ in range(NEWTON):
-            lines = self._near(epsilon)
+            lines = self._own(epsilon)
             if lines is None:  # another engine is asked
                 return epsilon
             below, above = lines.log_delta(epsilon * (1 + np.array([0.0, 1e-5])))
@@ -602,10 +623,11 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         engines.append((FAILED, lambda: group_profile(composition, FEW_GROUPS)))
     count = sum(n for _, n in composition.parts)
     subsampled = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
-    if count <= SEVERAL and subsampled:
+    few = count <= LIMITS.grid_steps
+    if few and subsampled and not steps[0].loss.removed:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
     # A grid of few steps is fast where a loss is a ratio alone, without a piecewise law.
-    fast = count <= SEVERAL and all(step.order == "one" for step in steps)
+    fast = few and all(step.order == "one" for step in steps)
     enough = FAIR if fast else WIDE
     # A coarse grid decides most questions, in a tenth of the time.
     engines.append((enough, lambda: dots_profile(composition, COARSE)))

@@ -522,9 +522,8 @@ class StepNodes:
         )
 
     def _outer_shape(self, height: float) -> _Shape:
-        """The first panel and the last."""
-        shape = self._stored(self._shape, height)
-        return _Shape(*(v[[0, -1]] if len(v) else v for v in vars(shape).values()))
+        """The first panel, and the last without what only `_bound_last` gives it."""
+        return self._shape(height, 1)
 
     def _bound_last(self, height: float, tilt: float, bracket: Array, low: Array) -> None:
         """Bound the integrals from the last node on."""
@@ -566,8 +565,13 @@ class StepNodes:
             end += units + self._psi_units * window
             bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
 
-    def _shape(self, height: float) -> _Shape:
-        grid, size = self._grid, self.size
+    def _shape(self, height: float, most: float = math.inf) -> _Shape:
+        """What the bounds consist of, on the panels of so many nodes and beyond.
+
+        Size and ratio rise with y, and the part of losses below 0 falls, so the last panel is safe
+        for whatever lies beyond the nodes, too.
+        """
+        grid, size = self._grid, int(min(self.size, most))
         normal = np.append(grid.normal_bounds(height)[:size], 0.0)
         first, second = (np.real(v[:size]) for v in grid.exponent(height))
         if self.rises:  # on each panel the size is largest at its end
