@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +18,7 @@ from scipy.special import ndtri_exp
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.loss import Part
+from neyman.curves.losses.loss import Loss, Part
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.combination import (
     FAILED,
@@ -25,7 +27,7 @@ from neyman.curves.profiles.combination import (
     CascadeProfile,
     group_profile,
 )
-from neyman.curves.profiles.contour.contour import GOOD, WIDE, ContourProfile
+from neyman.curves.profiles.contour.contour import GOOD, WIDE, ContourProfile, smooth
 from neyman.curves.profiles.contour_line import Line, line_at, line_for, log_kernel
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
@@ -70,6 +72,7 @@ FINE = 1e-9  # width of log delta with which a line is good enough
 ENOUGH = 3e-7  # width of log delta with which no other shape is tried
 USELESS = 1e-2  # width of log delta that less cancellation does not help
 MOST_FAILURES, FEW_FAILURES = 6, 2  # on the way to a threshold
+MOST_NODES_BESIDE = 1e6  # of a line beside other losses, where the next engine is a grid
 MOST_BRACKETS = 24  # lists of them that are stored
 MOST_UNLIKE = 400  # parts, beyond which all levels of all of them take too long
 MOST_STORED = 1_500_000  # nodes in them, of half a kilobyte each
@@ -104,7 +107,7 @@ class LargestStepProfile(ContourProfile):
 
     Args:
         losses: a sum of `LikelihoodRatioLoss` of one order, of `ReplaceOneSubsampledLoss`, or of
-            `FixedSizeLoss`, of Gaussian noise, and at most one `GaussianLoss`.
+            `FixedSizeLoss`, of Gaussian noise, at most one `GaussianLoss`, and any other losses.
     """
 
     patient = False
@@ -123,11 +126,16 @@ class LargestStepProfile(ContourProfile):
         self._variance = math.fsum(
             n * x.mu_squared for x, n in losses.parts if isinstance(x, GaussianLoss)
         )
+        others = [p for p, (step, _) in zip(losses.parts, steps, strict=True) if step is None]
+        others = [(x, n) for x, n in others if not isinstance(x, GaussianLoss)]
+        self._others = Composition.of(others) if others else None
         self._removed = self._parts[0][0].loss.removed
         self._farthest = max(step.loss.farthest for step, _ in self._parts)
         # Whether K is a short sum on a line of its own, and so many steps die out soon on it.
         enough = self._variance > 0 or sum(n for _, n in self._parts) > FEWEST
         self._cheap = enough and all(step.order == "one" for step, _ in self._parts)
+        self._cheap &= self._others is None or smooth(losses)
+        self._enough = ENOUGH if self._others is None else FINE
         # Whether several steps with the record are sure, so that no single one is the largest.
         self._ordinary = (
             self._cheap
@@ -136,6 +144,8 @@ class LargestStepProfile(ContourProfile):
         # About how far the sum of all losses spreads.
         sides = 1 if self._parts[0][0].order == "one" else 2
         spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
+        if self._others is not None:
+            spread += float(self._others.moments(np.zeros(1))[2][0])
         self._spread = math.sqrt(spread + self._variance)
         self._tables: list[RealSums] = []
         self._bracket_at: dict[tuple[float, ...], list[BracketSum]] = {}
@@ -155,7 +165,8 @@ class LargestStepProfile(ContourProfile):
         while depth < min(-log_target, DEEPEST):
             depth *= 2
         if not self._tables or self._tables[0].depth < depth:
-            self._tables = [RealSums(self._parts, self._variance, self._spread, depth)]
+            sums = RealSums(self._parts, self._variance, self._spread, depth, self._others)
+            self._tables = [sums]
         return self._tables[0]
 
     def _most(self, epsilons: Array) -> Array:
@@ -188,7 +199,7 @@ class LargestStepProfile(ContourProfile):
         best, narrowest = None, math.inf
         if self._ordinary:
             best, narrowest = self._one_line(epsilon)
-            if narrowest < ENOUGH:
+            if narrowest < self._enough:
                 return best
         table = self._table(0.0)
         rough = table.log_delta(epsilon)
@@ -198,7 +209,7 @@ class LargestStepProfile(ContourProfile):
         one = rough < -DEEP or table.saddle(epsilon)[1] < rough + EXCESS - DOUBT * rough
         if self._cheap and one and not self._ordinary:
             best, narrowest = self._one_line(epsilon)
-            if narrowest < ENOUGH:
+            if narrowest < self._enough:
                 return best
         if rough < -DEEPEST:  # only a line whose K is cheap goes there
             return best
@@ -208,10 +219,10 @@ class LargestStepProfile(ContourProfile):
                 width = telescope.width(epsilon) if telescope is not None else math.inf
                 if width < narrowest:
                     best, narrowest = telescope, width
-                if not ENOUGH < width < USELESS:
+                if not self._enough < width < USELESS:
                     break
             size = max((x.size for bracket in brackets for x in bracket.nodes), default=0)
-            if narrowest < (ENOUGH if size < MANY else FAIR):
+            if narrowest < (self._enough if size < MANY or self._others is not None else FAIR):
                 break
         return best
 
@@ -231,8 +242,11 @@ class LargestStepProfile(ContourProfile):
         reach = min(max(9.0 / math.sqrt(bend), 0.02), 1.4)
         ahead = np.linspace(0.0, reach, TILTS // 2)
         tilts = c * np.exp(np.append(np.linspace(-0.7, 0.0, TILTS // 2)[:-1], ahead))
+        long = partial(replace, most_nodes=MOST_NODES_BESIDE)
         if not self._removed:
             yield self._one_bracket(tilts)
+            if self._others is not None:
+                yield [long(bracket) for bracket in self._one_bracket(tilts)]
             return
         scale = _rounded(max(epsilon, 0.1 * self._spread))
         # In t a window is as wide as a law of a small mu permits, or as a large loss.
@@ -242,8 +256,12 @@ class LargestStepProfile(ContourProfile):
         elif table.saddle(epsilon, SOFT * RATIO * scale)[1] < enough:
             for times in SHARPNESS[:2]:
                 yield self._brackets(epsilon, RATIO * scale, times * sharpness, rough)
-        for times in SHARPNESS:
+        for times in SHARPNESS if self._others is None else SHARPNESS[:1]:
             yield self._brackets(epsilon, scale / RATIO, times * sharpness, rough)
+        if self._others is not None:
+            yield [long(bracket) for bracket in self._one_bracket(tilts)]
+            levels = self._brackets(epsilon, scale / RATIO, SHARPNESS[0] * sharpness, rough)
+            yield [long(bracket) for bracket in levels]
 
     def _telescope(
         self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float, cancellation: float
@@ -293,7 +311,8 @@ class LargestStepProfile(ContourProfile):
             )
             short = all(step.full < MOST_PLACES for step in nodes)
             most = FEW_NODES if self._removed else MOST_NODES  # levels are tried beyond
-            self._store(key, [BracketSum(nodes, self._variance, tilts, most)] if short else [])
+            bracket = BracketSum(nodes, self._variance, tilts, most, beside=self._others)
+            self._store(key, [bracket] if short else [])
         return self._bracket_at[key]
 
     def _brackets(
@@ -351,7 +370,7 @@ class LargestStepProfile(ContourProfile):
         if any(step.full >= MOST_PLACES for column in columns for step in column):
             return []
         return [
-            BracketSum(nodes, self._variance, c)
+            BracketSum(nodes, self._variance, c, beside=self._others)
             for nodes, c in zip(zip(*columns, strict=True), tilts, strict=True)
         ]
 
@@ -590,12 +609,15 @@ def largest_step_profile(losses: Composition) -> LargestStepProfile:
 def _sampled_steps(composition: Composition) -> Profile | None:
     kinds = [loss for loss, _ in composition.parts if not isinstance(loss, GaussianLoss)]
     steps = [step for step in map(_step, kinds) if step is not None]
+    others = [loss for loss in kinds if _step(loss) is None]
     one_order = len({(step.order, step.loss.removed) for step in steps}) == 1
-    if not one_order or len(steps) < len(kinds) or not all(map(_suits, steps)):
+    if not one_order or not all(map(_suits, steps)) or not all(map(_beside, others)):
         return None
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, lambda: largest_step_profile(composition))
     ]
+    if others and len(composition.parts) > MANY_UNLIKE:
+        return None
     if len(composition.parts) > MOST_UNLIKE:
         return group_profile(composition, FEW_GROUPS)
     if len(composition.parts) > MANY_UNLIKE:
@@ -612,6 +634,11 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     engines.append((FAIR, lambda: dots_profile(composition, MEDIUM)))
     engines.append((enough, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)
+
+
+def _beside(loss: Part) -> bool:
+    """Whether a loss is one factor more of a line: a law without infinite losses, whose K is cheap."""
+    return isinstance(loss, Loss) and not loss.infinite and not loss.costly
 
 
 def _suits(step: Step) -> bool:
