@@ -439,19 +439,19 @@ class PartsContour(ContourProfile):
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         if len(log_levels) > FEW_LEVELS:
             return super()._by_duality(log_levels)
-        low, high = _near_thresholds(self, self._losses, log_levels, self._largest)
+        low, high = near_thresholds(self, self._losses, log_levels, self._largest)
         unknown = low == EMPTY
         if self._release and unknown.any():
             low[unknown], high[unknown] = super()._by_duality(log_levels[unknown])
         return low, high
 
 
-def _near_thresholds(
-    profile: Profile, losses: Sum, log_levels: Array, largest: float
+def near_thresholds(
+    profile: Profile, losses: Sum, log_levels: Array, largest: float, enough: float = ENOUGH
 ) -> tuple[Array, Array]:
     """Bounds on log power at a few levels, from deltas about each threshold."""
     ends = [
-        log_power_near(profile.log_deltas, float(v), *_threshold(losses, v, largest))
+        log_power_near(profile.log_deltas, float(v), *_threshold(losses, v, largest), enough)
         for v in log_levels
     ]
     low, high = np.array(ends).T
@@ -542,7 +542,7 @@ class ContinuousPartsProfile(ContourProfile):
             low, high = super()._by_duality(log_levels)
         else:
             low, high = np.full(len(log_levels), EMPTY), np.zeros(len(log_levels))
-            low, high = _near_thresholds(self, self._losses, log_levels, self._largest_tilt)
+            low, high = near_thresholds(self, self._losses, log_levels, self._largest_tilt)
         for i in np.flatnonzero(high - low > ENOUGH):
             least, most = self._of_level(float(log_levels[i]))
             low[i], high[i] = max(low[i], least), min(high[i], most)

@@ -27,6 +27,7 @@ from neyman.curves.profiles.combination import (
     CascadeProfile,
     group_profile,
 )
+from neyman.curves.profiles.contour.conditioning import conditioned
 from neyman.curves.profiles.contour.contour import GOOD, WIDE, ContourProfile, smooth
 from neyman.curves.profiles.contour_line import Line, line_at, line_for, log_kernel
 from neyman.curves.profiles.duality import Conjugate
@@ -73,6 +74,7 @@ ENOUGH = 3e-7  # width of log delta with which no other shape is tried
 USELESS = 1e-2  # width of log delta that less cancellation does not help
 MOST_FAILURES, FEW_FAILURES = 6, 2  # on the way to a threshold
 MOST_NODES_BESIDE = 1e6  # of a line beside other losses, where the next engine is a grid
+MOST_LISTED = 1 << 8  # sums of losses beside the steps that are taken one by one
 MOST_BRACKETS = 24  # lists of them that are stored
 MOST_UNLIKE = 400  # parts, beyond which all levels of all of them take too long
 MOST_STORED = 1_500_000  # nodes in them, of half a kilobyte each
@@ -626,6 +628,12 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     subsampled = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
     if count <= SEVERAL and subsampled:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
+    if others:
+        listed = conditioned(composition, MOST_LISTED)
+        if listed is not None:
+            engines.append((FINE, lambda: listed))
+        engines.append((NARROW, lambda: dots_profile(composition)))
+        return CascadeProfile(engines, composition.log_total_variation)
     # A grid of few steps is fast where a loss is a ratio alone, without a piecewise law.
     fast = count <= SEVERAL and all(step.order == "one" for step in steps)
     enough = FAIR if fast else WIDE
