@@ -32,6 +32,7 @@ from neyman.numerics.characteristic_function import even_series, series
 from neyman.numerics.roots import bisect, zero
 
 DIGITS = 25.0  # aliasing and truncation are kept below e^-25 of delta
+FEWER = 3.5  # digits of truncation where |phi| falls like a power of u
 MOST_NODES = 1 << 16
 BLURRED_NODES = 1 << 14  # with a tiny release
 MOST_PLACES = 1e6  # terms of K
@@ -60,10 +61,16 @@ ENDS = 0.9 * 1.5 ** np.arange(14)
 QUICK_ENDS = np.append(ENDS[:6], ENDS[6] * 3.0 ** np.arange(4))
 FINE_ENDS = np.append(ENDS[:8], ENDS[8] + 0.5 * np.arange(1 << 13))
 ALL_ENDS = np.concatenate([ENDS, ENDS[-1] * 1.6 ** np.arange(1, 19)])
+SLOW_ENDS = ENDS[-1] * 1.15 ** np.arange(1, 60)
 
 
 class Sum(Protocol):
     """A sum of independent losses, as the contour sees it."""
+
+    @property
+    def algebraic(self) -> bool:
+        """Whether the characteristic function falls like a power of u."""
+        ...
 
     def places(self, tilt: float, height: float) -> float:
         """About how many terms K takes at this height."""
@@ -425,12 +432,13 @@ def _best_plan(
             break
         if best is None or plan.count < best.count:
             best = plan
-        if best.count < FEW or (not release and best.count > MANY):
+        if best.count < FEW or (not (release or losses.algebraic) and best.count > MANY):
             break
     assert best is not None
-    if best.count <= (MOST_NODES if release else MANY):
+    long = release or losses.algebraic
+    if best.count <= (MOST_NODES if long else MANY):
         places = losses.places(best.c, best.end)
-        if places <= MOST_PLACES and best.count * places <= (MOST_WORK if release else SOME_WORK):
+        if places <= MOST_PLACES and best.count * places <= (MOST_WORK if long else SOME_WORK):
             return best
     return _smoothed(losses, c, epsilon, log_delta) if release else None
 
@@ -549,7 +557,9 @@ def end_of(losses: Sum, c: float, need: float) -> tuple[float, float]:
         edges = normal * ends
         bound = losses.log_decay(c, edges, need)
         left = np.maximum.accumulate(bound[::-1])[::-1]
-        enough = np.nonzero(left <= -need)[0]
+        # What is beyond counts with 1 / u: that matters where |phi| falls like a power of u.
+        gain = np.log(np.maximum(math.pi * edges, 1.0)) + FEWER if losses.algebraic else 0.0
+        enough = np.nonzero(left - gain <= -need)[0]
         if len(enough):
             return float(edges[enough[0]]), float(left[enough[0]])
     return math.inf, 0.0
