@@ -413,7 +413,9 @@ class _StretchNodes:
             at = np.flatnonzero(inside)[k : k + ROWS]
             low[at], high[at] = self._from(epsilons[at])
         below = np.flatnonzero(epsilons <= first)
-        if len(below):  # 1 - e^{epsilon - first} of the mass, and e^{epsilon - first} of delta there
+        if len(
+            below
+        ):  # 1 - e^{epsilon - first} of the mass, and e^{epsilon - first} of delta there
             mass, start = self._all
             away = epsilons[below] - first
             with np.errstate(divide="ignore"):

@@ -37,6 +37,7 @@ MOST_NODES = 1 << 16
 BLURRED_NODES = 1 << 14  # with a tiny release
 MOST_PLACES = 1e6  # terms of K
 MOST_WORK = 4e7  # nodes times terms of K
+MOST_WAVES = 3e8  # the same of sums over nodes that are alike for all, which is fast
 SOME_WORK = 3e6  # beyond which a line without a release is left to another engine
 BLUR = 1e-8  # relative width that a tiny release costs, if nodes allow
 BEYOND = np.array([1.35, 2.2, 1.02, 1.05, 1.1, 1.2, 1.55, 1.8, 3.0])  # c' / c, for the terms after
@@ -61,7 +62,6 @@ ENDS = 0.9 * 1.5 ** np.arange(14)
 QUICK_ENDS = np.append(ENDS[:6], ENDS[6] * 3.0 ** np.arange(4))
 FINE_ENDS = np.append(ENDS[:8], ENDS[8] + 0.5 * np.arange(1 << 13))
 ALL_ENDS = np.concatenate([ENDS, ENDS[-1] * 1.6 ** np.arange(1, 19)])
-SLOW_ENDS = ENDS[-1] * 1.15 ** np.arange(1, 60)
 
 
 class Sum(Protocol):
@@ -426,7 +426,7 @@ def _best_plan(
     Off the saddle the terms outgrow their sum; where they cancel too much nothing is gained.
     """
     best = None
-    for factor in FACTORS:
+    for factor in FACTORS[:1] if losses.algebraic else FACTORS:
         plan = _plan(losses, factor * c, epsilon, log_delta)
         if factor < 1 and float(plan.k[0]) - plan.c * epsilon - log_delta > MOST_CANCELLATION:
             break
@@ -435,10 +435,12 @@ def _best_plan(
         if best.count < FEW or (not (release or losses.algebraic) and best.count > MANY):
             break
     assert best is not None
-    long = release or losses.algebraic
-    if best.count <= (MOST_NODES if long else MANY):
+    most, work = (MOST_NODES, MOST_WORK) if release else (MANY, SOME_WORK)
+    if losses.algebraic:
+        most, work = MOST_NODES, MOST_WAVES
+    if best.count <= most:
         places = losses.places(best.c, best.end)
-        if places <= MOST_PLACES and best.count * places <= (MOST_WORK if long else SOME_WORK):
+        if places <= MOST_PLACES and best.count * places <= work:
             return best
     return _smoothed(losses, c, epsilon, log_delta) if release else None
 

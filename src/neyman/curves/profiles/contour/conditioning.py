@@ -15,9 +15,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.profiles.contour.continuous_parts import near_thresholds
+from neyman.curves.profiles.contour.continuous_parts import near_thresholds, newton_epsilon
 from neyman.curves.profiles.contour.contour import ContourProfile, smooth
-from neyman.curves.profiles.contour_line import log_kernel, rough_epsilon, saddle
+from neyman.curves.profiles.contour_line import log_kernel, saddle
 from neyman.curves.profiles.profile import Engine, Profile
 from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.numerics.arrays import Array
@@ -30,7 +30,6 @@ LEAST_WEIGHT = 1e-18  # of the largest, under the tilt
 FINE = 1e-10  # relative width of a power
 LEAST_REACH = 1e-9  # of the sums of the listed parts
 LARGEST_TILT = 1e4  # over the reach of the listed parts: exponents keep their digits
-NEWTON, CLOSE = 12, 1e-6  # steps to an epsilon, and the last of them, relative
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +106,9 @@ class ConditionedProfile(ContourProfile):
         k, error = (float(v[0]) for v in self.rest.mgf(c))
         # Each of the terms errs by a few units of itself; the kernel's are about c log c.
         size = 4 + abs(k) + abs(math.log(lost)) + abs(atoms.log_scale) + 2 * tilt * tilt
-        log_rest = math.log(lost) + atoms.log_scale + k + math.log1p(error) + float(log_kernel(c)[0])
+        log_rest = (
+            math.log(lost) + atoms.log_scale + k + math.log1p(error) + float(log_kernel(c)[0])
+        )
         return _Given(loss, log_p, place, slack, log_rest + 8 * UNIT * size, tilt)
 
     def _sums(self, given: _Given, epsilons: Array) -> tuple[Array, Array]:
@@ -136,19 +137,7 @@ class ConditionedProfile(ContourProfile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by Newton's method."""
-        epsilon = max(rough_epsilon(self._losses, log_delta), LEAST_REACH)
-        epsilon = min(epsilon, (1 - 1e-9) * self._supremum)
-        for _ in range(NEWTON):
-            low, high = self.log_deltas(epsilon * (1 + np.array([0.0, 1e-5])))
-            middle = 0.5 * (low + high)
-            slope = float(middle[1] - middle[0]) / 1e-5  # in the logarithm of epsilon
-            if not (math.isfinite(middle[0]) and slope < 0):
-                break
-            move = (log_delta - float(middle[0])) / slope
-            epsilon = min(epsilon * math.exp(min(max(move, -2.0), 2.0)), (1 - 1e-9) * self._supremum)
-            if abs(move) <= CLOSE:
-                break
-        return epsilon
+        return newton_epsilon(self, self._losses, log_delta, self._supremum)
 
 
 def conditioned(losses: Composition, most: float) -> ConditionedProfile | None:

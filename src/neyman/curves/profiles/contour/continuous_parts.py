@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -27,7 +27,7 @@ from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss, Point
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, contour_profile
 from neyman.curves.profiles.contour_line import Sum, log_kernel, rough_epsilon, saddle
-from neyman.curves.profiles.duality import ENOUGH, Conjugate, log_power_near
+from neyman.curves.profiles.duality import ENOUGH, log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side, tilt_of_level
 from neyman.curves.profiles.profile import Engine, Profile
@@ -37,15 +37,13 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, compose, convolve
 from neyman.numerics.discretization import contract, contract_dense, spread
 from neyman.numerics.operations import in_question
-from neyman.numerics.roots import bisect_integers, falls_to
 from neyman.numerics.rounding import above, log_complement
 
 Bounds = Callable[[Array], tuple[Array, Array]]
 SHARED = 3  # parts from the density from which on a contour is used
 CONTOUR_FROM = 45.0  # e-folds by which the sums of atoms alone die out
 GRID_FROM = 20.0  # the same, from which on a grid may answer, too
-GOOD = 1e-9  # width of the terms of many parts from the density with which a line serves
-ROUGH = 1e-3  # the same for a guess
+GOOD = 1e-8  # width of the terms of many parts from the density with which a line serves
 NOTHING = -30.0  # log of a share that is not computed
 TILTS_OF_REST = 8.0 ** np.arange(0, 5)  # over the range of a loss
 BEND = 4.0  # of the tilt of one and two draws over the range of a loss
@@ -69,6 +67,7 @@ FAIR = 2e-7  # relative width at which a line of the contour serves another epsi
 LEAST_TILT = -0.05  # of a threshold from which on a power is not near 1
 NEARLY_ONE = -9.0  # log of 1 - power up to which the power itself has no more digits
 BEYOND_DIGITS = 1e-17  # of 1 - power, of which deltas know nothing
+NEWTON, CLOSE = 12, 1e-6  # steps to an epsilon, and the last of them, relative
 FEW_LEVELS = 8  # that are searched for one by one
 ZOOMS = 2
 SCALES = (1e-3, 1e-5, 1e-7)  # of the points about a threshold, in distances of kinks
@@ -86,6 +85,7 @@ class ManyFromDensity:
 
     def __init__(self, loss: PiecewiseAnalyticLoss, count: int) -> None:
         self._loss, self._count = loss, count
+        self.patient = count > ALONE  # else a lattice is asked
 
     def places(self, tilt: float, height: float) -> float:
         """That of one loss; its shares are sums over nodes, also where K has a closed form."""
@@ -120,7 +120,10 @@ class ManyFromDensity:
         k = np.log(np.maximum(np.abs(value), SMALLEST)) + 1j * np.angle(value)
         k += n * shares.log_mgf
         log_mass = _log_sum(self._log_weights(shares))
-        grown = np.expm1(np.minimum(n * part, 1.0)) + units
+        grown = np.expm1(np.minimum(n * part, 1.0))
+        # Where the density has died out each term has SHARED - 1 factors of it at least.
+        left = np.minimum(n * (np.abs(density) + part * shares.density), 1.0) ** (SHARED - 1)
+        grown = np.minimum(grown, 3 * n * part * left * math.exp(min(-log_mass, 600.0)))
         lost = (SMALLEST + (16 * n + 64) * UNIT) * math.exp(min(-log_mass, 600.0))
         return k, grown + lost
 
@@ -391,6 +394,23 @@ def near_thresholds(
     return low, high
 
 
+def newton_epsilon(profile: Profile, losses: Sum, log_delta: float, supremum: float) -> float:
+    """About the epsilon that has this log delta, from where a normal law has it."""
+    most = (1 - 1e-9) * supremum
+    epsilon = min(max(rough_epsilon(losses, log_delta), 1e-9 * most), most)
+    for _ in range(NEWTON):
+        low, high = profile.log_deltas(epsilon * (1 + np.array([0.0, 1e-5])))
+        middle = 0.5 * (low + high)
+        slope = float(middle[1] - middle[0]) / 1e-5  # in the logarithm of epsilon
+        if not (math.isfinite(middle[0]) and slope < 0):
+            break
+        move = (log_delta - float(middle[0])) / slope
+        epsilon = min(epsilon * math.exp(min(max(move, -2.0), 2.0)), most)
+        if abs(move) <= CLOSE:
+            break
+    return epsilon
+
+
 def _threshold(losses: Sum, log_level: float, largest: float) -> tuple[float, float]:
     """About the loss above which the null's mass is a level, and how far that may be off."""
     c = tilt_of_level(losses, float(log_level), largest)
@@ -416,6 +436,7 @@ class ContinuousPartsProfile(ContourProfile):
         self._largest_tilt = MOST_TILT / max(above(loss.supremum), 1e-300)
         self.method, self.engine = "sums by the number of continuous parts", Engine.CONTOUR
         self._loss, self._count = loss, count
+        self.patient = count > ALONE  # else a lattice is asked
         self._rest: ContourProfile | None = None
         if count >= SHARED:
             many = ManyFromDensity(loss, count)
@@ -502,112 +523,14 @@ class ContinuousPartsProfile(ContourProfile):
             low = np.where(x < 0, np.logaddexp(gain + 2 * least, below + low) - slack, low)
             return low, np.where(x < 0, np.logaddexp(gain + 2 * most, below + high) + slack, high)
 
-    def _tilts_of(self, epsilons: Array) -> Array:
-        """Powers of `RATIO` near the saddles; any tilt is valid."""
-        tilts, places = self._saddles
-        return tilts[np.minimum(np.searchsorted(places, epsilons), len(tilts) - 1)]
-
-    @cached_property
-    def _saddles(self) -> tuple[Array, Array]:
-        """Tilts, and the epsilons up to which each serves."""
-        largest = math.log(MOST_TILT / max(self._supremum, 1e-300)) / math.log(RATIO)
-        tilts = RATIO ** np.arange(math.floor(largest) - TILTS, math.floor(largest) + 1)
-        _, mean, _ = self._losses.moments(tilts)
-        own = mean - 1 / tilts - 1 / (tilts + 1)
-        return tilts, np.maximum.accumulate(0.5 * (own + np.append(own[1:], math.inf)))
-
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         if len(log_levels) > FEW_LEVELS:
-            low, high = super()._by_duality(log_levels)
-        else:
-            low, high = np.full(len(log_levels), EMPTY), np.zeros(len(log_levels))
-            low, high = near_thresholds(self, self._losses, log_levels, self._largest_tilt)
-        for i in np.flatnonzero(high - low > ENOUGH):
-            least, most = self._of_level(float(log_levels[i]))
-            low[i], high[i] = max(low[i], least), min(high[i], most)
-        return low, high
-
-    def _of_level(self, log_level: float) -> tuple[float, float]:
-        """Power at one level: the threshold is a sum of atoms, or lies between two."""
-        kinks = self._kinks
-        level = np.array([log_level])
-        conjugate = Conjugate(self.log_deltas, kinks, kinks)
-
-        def line(epsilon: Array) -> Array:
-            return np.logaddexp(self.log_deltas(epsilon)[1], epsilon + log_level)
-
-        # The line is convex in e^epsilon: from a guess on, downhill.
-        tilts, _ = self._saddles
-        k, mean, variance = self._losses.moments(tilts)
-        log_levels = k - (tilts + 1) * mean - np.log(tilts + 1) - 0.5 * np.log(math.tau * variance)
-        start = float(mean[min(int(np.searchsorted(-log_levels, -log_level)), len(tilts) - 1)])
-        at = int(np.clip(np.searchsorted(kinks, start), 1, len(kinks) - 2))
-        reach = 1
-        for _ in range(2 * len(kinks)):
-            about = np.unique(np.clip([at - reach, at, at + reach], 0, len(kinks) - 1))
-            best = int(about[int(np.argmin(line(kinks[about])))])
-            reach = max(reach // 2, 1) if best == at else 2 * reach
-            if best == at and reach == 1:
-                break
-            at = best
-        low, high = EMPTY, 0.0
-        spacing = float(kinks[1] - kinks[0])
-        ends = float(kinks[max(at - 1, 0)]), float(kinks[min(at + 1, len(kinks) - 1)])
-        ends = ends[0] - 0.5 * spacing, ends[1]
-        star = np.array([kinks[at]])
-        for zoom in range(ZOOMS):
-            for scale in SCALES:
-                with np.errstate(all="ignore"):  # where nothing is known nothing is claimed
-                    least, most, _ = conjugate.chords(star, scale * spacing, level)
-                low, high = max(low, float(least[0])), min(high, float(most[0]))
-                if high - low <= ENOUGH:
-                    return low, high
-            if zoom == ZOOMS - 1:
-                break
-            for _ in range(5):  # between the kinks the line is smooth
-                grid: Array = np.linspace(ends[0], ends[1], 17)
-                best = int(np.argmin(line(grid)))
-                ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, 16)])
-            star = np.array([0.5 * (ends[0] + ends[1])])
-        return low, high
-
-    @cached_property
-    def _kinks(self) -> Array:
-        """All sums of atoms."""
-        place = self._atoms.place
-        n = self._count * (len(place) - 1)
-        return np.linspace(self._count * float(place[0]), self._count * float(place[-1]), n + 1)
+            return super()._by_duality(log_levels)
+        return near_thresholds(self, self._losses, log_levels, self._largest_tilt)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: in a bracket, because of the kinks."""
-        if self._rest is None:
-            return self._bracketed(log_delta)
-        self._rest.good = ROUGH  # a line serves far around
-        guess = self._bracketed(log_delta)
-        self._rest.good = GOOD
-        return guess
-
-    def _bracketed(self, log_delta: float) -> float:
-        top = self._supremum
-
-        def excess(epsilon: float) -> float:
-            low, high = self.log_delta(epsilon)
-            return (0.5 * (low + high) if low > EMPTY else min(high, -1e4)) - log_delta
-
-        kinks = np.concatenate([[0.0], self._kinks[(self._kinks > 0) & (self._kinks < top)]])
-        kinks = np.append(kinks, top * (1 - 1e-9))
-        guess = int(np.searchsorted(kinks, rough_epsilon(self._losses, log_delta)))
-        guess = min(max(guess, 1), len(kinks) - 1)
-        low, high = guess - 1, guess
-        while low > 0 and excess(float(kinks[low])) <= 0:
-            low, high = max(2 * low - high, 0), low
-        while high < len(kinks) - 1 and excess(float(kinks[high])) > 0:
-            low, high = high, min(2 * high - low, len(kinks) - 1)
-        low = bisect_integers(lambda i: excess(float(kinks[i])) > 0, low, high)
-        high = low + 1
-        if excess(float(kinks[low])) <= 0 or excess(float(kinks[high])) > 0:
-            return float(kinks[low if low == 0 else high])
-        return falls_to(excess, 0.0, float(kinks[low]), float(kinks[high]), 1e-11, 0.0)[0]
+        """Guess the epsilon that has this log delta: by Newton's method."""
+        return newton_epsilon(self, self._losses, log_delta, self._supremum)
 
 
 @array_cache
