@@ -25,6 +25,7 @@ from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_cells, by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
+from neyman.numerics.rounding import known
 
 Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
@@ -208,8 +209,7 @@ class PiecewiseAnalyticLoss(Loss):
             low, high = np.logaddexp(low, ends[0]), np.logaddexp(high, ends[1])
         for log_mass, _ in law.lost:
             high = np.logaddexp(high, log_mass)
-        sizes = [np.where(np.isfinite(v), np.abs(v), 0.0) for v in (low, high)]
-        slacks = [4 * UNIT * (1 + len(law.pieces) + size) for size in sizes]
+        slacks = [4 * UNIT * (1 + len(law.pieces) + known(v)) for v in (low, high)]
         return low - slacks[0], high + slacks[1]
 
     def density_dots(self, tilt: float, step: float, origin: float) -> Discretization:
@@ -424,7 +424,7 @@ class _StretchNodes:
             moved = UNIT * (2 * np.abs(epsilons[below]) + 2 * abs(first)) + 4 * UNIT
             ends = [np.logaddexp(gain + mass[i], away + start[i]) for i in (0, 1)]
             near = np.exp(np.minimum(mass[1] - ends[0], 600.0)) * moved
-            slack = 2 * near + 8 * UNIT * (1 + np.abs(ends[0]) + np.abs(gain) * (gain > -800))
+            slack = 2 * near + 8 * UNIT * (1 + known(ends[0]) + known(gain))
             low[below], high[below] = ends[0] - slack, ends[1] + slack
         high = np.logaddexp(high, self.log_lost)
         return low, high
@@ -611,7 +611,8 @@ class _RoughNodes:
         parts = slice(atoms), slice(atoms, None)
         sums = [float(weight[part].sum()) for part in parts]
         total = sum(sums)
-        means, variances = [], []
+        means: list[float] = []
+        variances: list[float] = []
         for part, size in zip(parts, sums, strict=True):
             means.append(_dot(weight[part], self.place[part]) / size)
             away = (self.place[part] - means[-1]) ** 2

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.loss import Loss
 from neyman.curves.profiles.contour.continuous_parts import near_thresholds, newton_epsilon
 from neyman.curves.profiles.contour.contour import ContourProfile, smooth
 from neyman.curves.profiles.contour_line import log_kernel, saddle
@@ -23,7 +24,7 @@ from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.power_sums import added
-from neyman.numerics.rounding import above
+from neyman.numerics.rounding import above, known
 
 MOST_GIVEN = 1 << 9  # atoms beside one release with a closed form
 LEAST_WEIGHT = 1e-18  # of the largest, under the tilt
@@ -122,9 +123,8 @@ class ConditionedProfile(ContourProfile):
         moved = -given.tilt * epsilons * (1 - 8 * UNIT * np.sign(epsilons))
         rest = given.log_rest + moved
         low, high = ends[0][index[0]], ends[1][index[1]]
-        sizes = [np.where(np.isfinite(v), np.abs(v), 0.0) for v in (low, high)]
-        low = low + given.log_p - slack - 4 * UNIT * sizes[0]
-        high = high + given.log_p + slack + 4 * UNIT * sizes[1]
+        low = low + given.log_p - slack - 4 * UNIT * known(low)
+        high = high + given.log_p + slack + 4 * UNIT * known(high)
         infinite = np.full(len(epsilons), self._log_infinite)  # its mass errs by a few units
         moved = 16 * UNIT * (1 + abs(self._log_infinite)) if self._infinite else 0.0
         low = np.column_stack([low, infinite - moved])
@@ -141,8 +141,10 @@ class ConditionedProfile(ContourProfile):
 
 
 def conditioned(losses: Composition, most: float) -> ConditionedProfile | None:
-    """The profile given all parts that are listed; none where they are no parts, or all, or many."""
-    listed, rest, size = [], [], 1.0
+    """The profile given all parts that are listed; none where these are none, all, or many."""
+    listed: list[tuple[Loss, int]] = []
+    rest: list[tuple[Loss, int]] = []
+    size = 1.0
     for loss, count in losses.laws:
         ways = loss.sum_size(count, truncated=True)
         size *= ways if ways < math.inf else 1.0
@@ -159,5 +161,5 @@ def _given_atoms(composition: Composition) -> Profile | None:
     profile = conditioned(composition, MOST_GIVEN)
     if profile is None or len(profile.rest.parts) > 1:
         return None
-    ((loss, count),) = profile.rest.parts
-    return profile if count == 1 and profile_of_one(loss) is not None else None
+    one = all(n == 1 and profile_of_one(loss) is not None for loss, n in profile.rest.parts)
+    return profile if one else None

@@ -37,7 +37,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, compose, convolve
 from neyman.numerics.discretization import contract, contract_dense, spread
 from neyman.numerics.operations import in_question
-from neyman.numerics.rounding import above, log_complement
+from neyman.numerics.rounding import above, known, log_complement
 
 Bounds = Callable[[Array], tuple[Array, Array]]
 SHARED = 3  # parts from the density from which on a contour is used
@@ -397,12 +397,15 @@ def near_thresholds(
 def newton_epsilon(profile: Profile, losses: Sum, log_delta: float, supremum: float) -> float:
     """About the epsilon that has this log delta, from where a normal law has it."""
     most = (1 - 1e-9) * supremum
-    epsilon = min(max(rough_epsilon(losses, log_delta), 1e-9 * most), most)
+    epsilon = min(max(rough_epsilon(losses, log_delta), 1e-9 * min(most, 1.0)), most)
     for _ in range(NEWTON):
         low, high = profile.log_deltas(epsilon * (1 + np.array([0.0, 1e-5])))
-        middle = 0.5 * (low + high)
+        middle = np.where(low > EMPTY, 0.5 * (low + high), high)
+        if not np.all(np.isfinite(middle)):  # too far out
+            epsilon *= 0.5
+            continue
         slope = float(middle[1] - middle[0]) / 1e-5  # in the logarithm of epsilon
-        if not (math.isfinite(middle[0]) and slope < 0):
+        if not slope < 0:
             break
         move = (log_delta - float(middle[0])) / slope
         epsilon = min(epsilon * math.exp(min(max(move, -2.0), 2.0)), most)
@@ -460,9 +463,8 @@ class ContinuousPartsProfile(ContourProfile):
                 least[asked], most[asked] = self._rest.log_deltas(at[asked])
             below, above = np.logaddexp(below, least), np.logaddexp(above, most)
         # Sums of two logarithms err by 2 units, and by 2 of themselves.
-        size = np.where(np.isfinite(above), np.abs(above), 0.0)
-        low[inside] = below - 8 * UNIT * (1 + np.abs(below))
-        high[inside] = np.minimum(above + 8 * UNIT * (1 + size), self._log_total)
+        low[inside] = below - 8 * UNIT * (1 + known(below))
+        high[inside] = np.minimum(above + 8 * UNIT * (1 + known(above)), self._log_total)
         return np.minimum(low, high), high
 
     def _most_from_density(self, epsilons: Array) -> Array:
@@ -498,9 +500,9 @@ class ContinuousPartsProfile(ContourProfile):
         sums: list[Array] = []
         for ends, side in ((low, -1), (high, 1)):
             term = ends + log_w
-            known = np.where(np.isfinite(term), np.abs(term), 0.0)
+            slacks = slack + 4 * UNIT * known(term)
             with np.errstate(divide="ignore"):
-                sums.append(np.asarray(logsumexp(term + side * (slack + 4 * UNIT * known), axis=1)))
+                sums.append(np.asarray(logsumexp(term + side * slacks, axis=1)))
         return sums[0], sums[1]
 
     def _density_sides(self, tilt: float, density: int) -> tuple[Bounds, Bounds]:
@@ -518,10 +520,10 @@ class ContinuousPartsProfile(ContourProfile):
         below = np.minimum(x, 0.0)
         with np.errstate(divide="ignore"):
             gain = np.log(-np.expm1(below))
-        slack = 16 * UNIT * (1 + np.abs(low) + np.abs(gain) * (gain > EMPTY))
-        with np.errstate(invalid="ignore"):
-            low = np.where(x < 0, np.logaddexp(gain + 2 * least, below + low) - slack, low)
-            return low, np.where(x < 0, np.logaddexp(gain + 2 * most, below + high) + slack, high)
+        slack = 16 * UNIT * (1 + known(low) + known(high) + known(gain))
+        ends = np.logaddexp(gain + 2 * least, below + low) - slack
+        low = np.where(x < 0, ends, low)
+        return low, np.where(x < 0, np.logaddexp(gain + 2 * most, below + high) + slack, high)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         if len(log_levels) > FEW_LEVELS:

@@ -633,7 +633,9 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         if listed is not None:
             engines.append((FINE, lambda: listed))
         engines.append((NARROW, lambda: dots_profile(composition)))
-        return CascadeProfile(engines, composition.log_total_variation)
+        # Of steps with an atom at 0 each power would take many lines.
+        asked = (0, len(engines) - 1) if steps[0].order == "symmetric" else None
+        return CascadeProfile(engines, composition.log_total_variation, asked)
     # A grid of few steps is fast where a loss is a ratio alone, without a piecewise law.
     fast = count <= SEVERAL and all(step.order == "one" for step in steps)
     enough = FAIR if fast else WIDE
@@ -645,7 +647,7 @@ def _sampled_steps(composition: Composition) -> Profile | None:
 
 
 def _beside(loss: Part) -> bool:
-    """Whether a loss is one factor more of a line: a law without infinite losses, whose K is cheap."""
+    """Whether a loss is one factor more of a line: all of it is finite, and its K is cheap."""
     return isinstance(loss, Loss) and not loss.infinite and not loss.costly
 
 
