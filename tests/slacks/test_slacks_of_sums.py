@@ -219,11 +219,11 @@ def test_terms_with_few_and_with_many_parts_from_the_density() -> Iterator[bool]
 
 @needed("curves/profiles/contour/continuous_parts.py:ContinuousPartsProfile._few_from_density")
 def test_terms_with_one_part_from_the_density() -> Iterator[bool]:
-    # Of the density's own part the delta is e^{start - slope x}; x is at most 0.6.
+    # Of the density's own part the delta is e^{start - slope x}; x is at most 0.3.
     deep = numbers(11, 20, (2, 3), (-1000.0, -600.0), (0.0, 1.0))
     # The largest term, from the highest atoms, is about e^-9: there places count.
     steep = [
-        (n, (1.0 - 0.4 * int(n)) * 1e6 * s - 9, 1e6 * s)
+        (n, (0.7 - 0.4 * int(n)) * 1e6 * s - 9, 1e6 * s)
         for n, s in numbers(12, 20, (3, 9), (0.5, 1.0))
     ]
     many = numbers(13, 9, (200, 300), (-9.0, -1.0), (0.0, 1e-3))
@@ -234,13 +234,13 @@ def test_terms_with_one_part_from_the_density() -> Iterator[bool]:
             ContinuousPartsProfile,
             _atoms=SimpleNamespace(place=place, log_mass=log_mass, relative=0.0),
             _count=n,
-            _density_sides=lambda _, density, v=known: (v.log_deltas, v.log_deltas),
+            _draws_at=lambda density, above, x, v=known: v.log_deltas(x),
         )
-        epsilon = 0.3 * (n - 1) + 0.6  # the density reaches it from each sum of atoms
+        epsilon = 0.3 * n + 0.3  # the density reaches it from each sum of atoms
         low, high = profile._few_from_density(np.array([epsilon]), 1)
         exact = mpf(0)
         for k in range(n):
-            x = mpf(epsilon) - (n - 1) * mpf(0.3) - k * (mpf(0.7) - mpf(0.3))
+            x = mpf(epsilon) - n * mpf(0.3) - k * (mpf(0.7) - mpf(0.3))
             log_chance = -mpf(0.8) * k - mpf(0.7) * (n - 1 - k) + start - mpf(slope) * x
             exact += n * mpmath.binomial(n - 1, k) * mpmath.exp(log_chance)
         yield low[0] <= mpmath.log(exact) <= high[0]

@@ -25,7 +25,6 @@ from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_cells, by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
-from neyman.numerics.rounding import known
 
 Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
@@ -43,7 +42,6 @@ NODE = 250.0  # operations for each node of a discretization
 DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
 CUTS = 160  # intervals on which the density is bounded from below
-ROWS = 1 << 10  # epsilons that are answered together
 FARTHEST = 700.0  # exponents beyond which e^x is no float
 
 
@@ -194,23 +192,6 @@ class PiecewiseAnalyticLoss(Loss):
         if low < place[0] - slack or high > place[-1] + slack:
             return None
         return PointMasses(place, log_mass, law.relative)
-
-    def density_deltas(self, tilt: float, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log of the integral of (1 - e^{epsilon - l})_+ over the density under P [CP-3].
-
-        Args:
-            tilt: panels suit the law under it; at least 1, and any is valid.
-            epsilons: shape (m,).
-        """
-        law = _law(self, _size(tilt))
-        low, high = (np.full(len(epsilons), -math.inf) for _ in range(2))
-        for piece in law.pieces:
-            ends = _stretch(self, piece, tilt).log_deltas(epsilons)
-            low, high = np.logaddexp(low, ends[0]), np.logaddexp(high, ends[1])
-        for log_mass, _ in law.lost:
-            high = np.logaddexp(high, log_mass)
-        slacks = [4 * UNIT * (1 + len(law.pieces) + known(v)) for v in (low, high)]
-        return low - slacks[0], high + slacks[1]
 
     def density_dots(self, tilt: float, step: float, origin: float) -> Discretization:
         """Nodes of its density alone, in panels between the places origin + n step.
@@ -371,126 +352,6 @@ def _nodes_of_law(
         tail + math.fsum(math.exp(min(a + tilt * x - scale, 700.0)) for a, x in law.lost),
         law.relative + 4 * UNIT * (most + abs(scale) + 8) + 4 * NODE_ERROR,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _StretchNodes:
-    """Nodes of a density on one stretch, in panels: what it adds to delta from epsilon on [CP-3].
-
-    Args:
-        piece: the stretch.
-        tilt: that the panels suit.
-        edges: of the panels in t, in the order in which the loss rises.
-        loss, log_p: at the nodes, shape (panels, nodes).
-        log_lost: of the mass on panels that were left out.
-    """
-
-    piece: Piece
-    tilt: float
-    edges: Array
-    loss: Array
-    log_p: Array
-    log_lost: float
-
-    @cached_property
-    def ends(self) -> Array:
-        """The losses at the edges."""
-        return self.piece.loss(self.edges)
-
-    @cached_property
-    def _units(self) -> float:
-        """Of an exponent, a node, and a sum of all nodes."""
-        size = float((np.abs(self.log_p) + self.tilt * np.abs(self.loss)).max())
-        return 4 * NODE_ERROR + (8 * size + self.loss.size + 64) * UNIT
-
-    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log of the integral of (1 - e^{epsilon - l})_+ over the stretch."""
-        first, last = float(self.ends[0]), float(self.ends[-1])
-        low, high = np.full((2, len(epsilons)), self.log_lost)
-        low[:] = -math.inf
-        inside = (epsilons > first) & (epsilons < last)
-        for k in range(0, int(inside.sum()), ROWS):
-            at = np.flatnonzero(inside)[k : k + ROWS]
-            low[at], high[at] = self._from(epsilons[at])
-        below = np.flatnonzero(epsilons <= first)
-        if len(
-            below
-        ):  # 1 - e^{epsilon - first} of the mass, and e^{epsilon - first} of delta there
-            mass, start = self._all
-            away = epsilons[below] - first
-            with np.errstate(divide="ignore"):
-                gain = np.log(-np.expm1(away))
-            # The difference errs by a unit of both of its terms.
-            moved = UNIT * (2 * np.abs(epsilons[below]) + 2 * abs(first)) + 4 * UNIT
-            ends = [np.logaddexp(gain + mass[i], away + start[i]) for i in (0, 1)]
-            near = np.exp(np.minimum(mass[1] - ends[0], 600.0)) * moved
-            slack = 2 * near + 8 * UNIT * (1 + known(ends[0]) + known(gain))
-            low[below], high[below] = ends[0] - slack, ends[1] + slack
-        high = np.logaddexp(high, self.log_lost)
-        return low, high
-
-    @cached_property
-    def _all(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Bounds on the logarithms of the stretch's mass, and of delta at its lowest loss."""
-        log_mass = float(_log_sum(self.log_p.ravel()))
-        start = self._from(self.ends[:1])
-        units = 2 * self._units
-        return (log_mass - units, log_mass + units), (float(start[0][0]), float(start[1][0]))
-
-    def _from(self, epsilons: Array) -> tuple[Array, Array]:
-        """The same where the stretch holds epsilon: the panel that holds it is cut there."""
-        k = np.clip(np.searchsorted(self.ends, epsilons, side="right") - 1, 0, len(self.edges) - 2)
-        t = self.piece.place(epsilons)
-        end = self.edges[k + 1]
-        node, weight = _rule(ORDER)
-        width = (end - t)[:, None]
-        places = t[:, None] + width * node
-        cut = self.piece.loss(places)
-        with np.errstate(divide="ignore"):
-            log_cut = self.piece.log_p(places) + np.log(np.abs(width)) + np.log(weight)
-        base = float((self.log_p + self.tilt * self.loss).max())
-
-        def terms(loss: Array, log_p: Array, used: Array) -> tuple[Array, Array]:
-            """Masses under the tilt from epsilon on, and what they add to delta."""
-            away = loss - epsilons[:, None]
-            exponent = np.where(used, log_p - base + self.tilt * epsilons[:, None], -math.inf)
-            mass = np.exp(exponent)
-            return mass.sum(axis=1), (mass * -np.expm1(-np.maximum(away, 0.0))).sum(axis=1)
-
-        panel = np.arange(len(self.loss))
-        later = np.repeat(panel[None, :] > k[:, None], self.loss.shape[1], axis=1)
-        own = np.repeat(panel[None, :] == k[:, None], self.loss.shape[1], axis=1)
-        loss, log_p = self.loss.ravel()[None, :], self.log_p.ravel()[None, :]
-        mass, value = terms(loss, log_p, later)
-        held, _ = terms(loss, log_p, own)
-        _, cut_value = terms(cut, log_cut, np.ones(cut.shape, bool))
-        value = value + cut_value
-        # The rule errs by 1e-18 of a panel's mass. Losses are known to a few units, and where the
-        # panel is cut by a few more: so much of the mass that it moves.
-        reach = max(abs(float(self.ends[0])), abs(float(self.ends[-1])))
-        error = (mass + held) * (1e-17 + 32 * UNIT * reach) + self._units * value
-        scale = base - self.tilt * epsilons
-        slack = 4 * UNIT * (2 + abs(base) + self.tilt * np.abs(epsilons))
-        with np.errstate(divide="ignore"):
-            low = np.log(np.maximum(value - error, 0.0)) + scale - slack
-            return low, np.log(value + error + 1e-300) + scale + slack
-
-
-@array_cache
-def _stretch(loss: PiecewiseAnalyticLoss, piece: Piece, tilt: float) -> _StretchNodes:
-    edges, log_lost, _ = _panels(piece, tilt, 0.0, MOVE)
-    t, log_share = _nodes(edges, ORDER)
-    place, log_p = piece.loss(t), piece.log_p(t) + log_share
-    shape = len(edges) - 1, ORDER
-    place, log_p = place.reshape(shape), log_p.reshape(shape)
-    if place[0, 0] > place[-1, -1]:
-        edges, place, log_p = edges[::-1], place[::-1], log_p[::-1]
-    return counted(_StretchNodes(piece, tilt, edges, place, log_p, log_lost))
-
-
-def _log_sum(logs: Array) -> float:
-    top = float(logs.max())
-    return top + math.log(float(np.exp(logs - top).sum()))
 
 
 @dataclass(frozen=True, eq=False)

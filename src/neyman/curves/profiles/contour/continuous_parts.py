@@ -5,10 +5,10 @@ Each of T equal parts takes an atom or comes from the density. With k parts from
     delta(epsilon) = sum over k of binom(T, k) E[(1 - e^{epsilon - A - S_k})_+],
 
 A the sum of T - k atoms, which is a finite sum, and S_k that of k draws from the density. The terms
-k = 0 and k = 1 are computed as they stand: beside each sum of atoms the density is integrated from
-epsilon on. The term k = 2 comes from a lattice that holds the density alone. All others together
-have a characteristic function that falls like |u|^-3, and a contour gives their sum. The atoms
-alone would keep the contour from converging.
+k < `SHARED` come from a lattice that holds the density alone. All others together have a
+characteristic function that falls like |u|^-SHARED, and a contour gives their sum. The atoms alone
+would keep the contour from converging. Where few parts come from the density, one lattice holds all
+terms: the atoms stand on places, so that only the density moves (`parts_lattice`) [CP-4].
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -39,7 +38,6 @@ from neyman.numerics.discretization import contract, contract_dense, spread
 from neyman.numerics.operations import in_question
 from neyman.numerics.rounding import above, known, log_complement
 
-Bounds = Callable[[Array], tuple[Array, Array]]
 SHARED = 3  # parts from the density from which on a contour is used
 CONTOUR_FROM = 45.0  # e-folds by which the sums of atoms alone die out
 GRID_FROM = 20.0  # the same, from which on a grid may answer, too
@@ -47,7 +45,6 @@ GOOD = 1e-8  # width of the terms of many parts from the density with which a li
 NOTHING = -30.0  # log of a share that is not computed
 TILTS_OF_REST = 8.0 ** np.arange(0, 5)  # over the range of a loss
 BEND = 4.0  # of the tilt of one and two draws over the range of a loss
-FAR_BELOW = 700.0  # all losses, where delta is the mass
 WIDTH = 2e-9  # of log delta, that the lattice of two draws may cost
 LEAST_NODES, MOST_NODES = 1 << 7, 1 << 14  # of this lattice between the atoms
 WIDE_RANGE = 2.5  # of the losses of one part, from which one lattice is as good
@@ -479,17 +476,14 @@ class ContinuousPartsProfile(ContourProfile):
         width = float(self._atoms.place[-1]) - origin
         log_mass = tuple(self._atoms.log_mass.tolist())
         share, log_w = _sums_of_atoms(log_mass, n, density)
-        # Those of one draw are losses, those of two are less two origins.
-        at = (n - density % 2) * origin + share * width
+        at = n * origin + share * width  # draws are taken less their origins
         x = epsilons[:, None] - at
         error = 8 * UNIT * (np.abs(epsilons)[:, None] + n * abs(origin) + share * width) + 1e-300
         if density:
-            tilt = max(1.0, BEND / width)
-            sides = self._density_sides(tilt, density)
-            low = sides[1]((x + error).ravel())[0].reshape(x.shape)
-            high = sides[0]((x - error).ravel())[1].reshape(x.shape)
-            end = float(self._atoms.place[-1]) if density == 1 else 2 * width
-            high = np.where(x - 2 * error >= end, EMPTY, high)  # no draw lies beyond the last atom
+            low = self._draws_at(density, False, (x + error).ravel())[0].reshape(x.shape)
+            high = self._draws_at(density, True, (x - error).ravel())[1].reshape(x.shape)
+            # No draw lies beyond the highest atom.
+            high = np.where(x - 2 * error >= density * width, EMPTY, high)
         else:
             with np.errstate(divide="ignore"):
                 low = np.log(-np.expm1(np.minimum(x + error, 0.0)))
@@ -505,25 +499,20 @@ class ContinuousPartsProfile(ContourProfile):
                 sums.append(np.asarray(logsumexp(term + side * slacks, axis=1)))
         return sums[0], sums[1]
 
-    def _density_sides(self, tilt: float, density: int) -> tuple[Bounds, Bounds]:
-        """What one or two draws from the density add to delta: from above, and from below."""
-        if density == 1:
-            one = partial(self._loss.density_deltas, tilt)
-            return one, one
-        above, below = _two_draws(self._loss, self._count, tilt)
-        return partial(self._two_draws_at, above), partial(self._two_draws_at, below)
-
-    def _two_draws_at(self, side: Side, x: Array) -> tuple[Array, Array]:
-        """The same of two draws, less two origins: below 0 all of them lie above epsilon."""
+    def _draws_at(self, density: int, above: bool, x: Array) -> tuple[Array, Array]:
+        """What one or two draws from the density, less as many origins, add to delta at x."""
+        side = _draws(self._loss, self._count, density)[0 if above else 1]
         low, high = side.log_deltas(np.maximum(x, 0.0))
-        least, most = self._loss.density_deltas(1.0, np.array([-FAR_BELOW]))  # their mass
+        # Below 0 all of them lie above x: 1 - e^x of their mass, and e^x of delta at 0. The mass
+        # errs by that of the atoms, and by a unit of 1 for each sum.
+        mass = 1 - float(np.exp(self._atoms.log_mass).sum())
+        error = density * (self._atoms.relative + 16 * UNIT) / mass
         below = np.minimum(x, 0.0)
         with np.errstate(divide="ignore"):
-            gain = np.log(-np.expm1(below))
-        slack = 16 * UNIT * (1 + known(low) + known(high) + known(gain))
-        ends = np.logaddexp(gain + 2 * least, below + low) - slack
-        low = np.where(x < 0, ends, low)
-        return low, np.where(x < 0, np.logaddexp(gain + 2 * most, below + high) + slack, high)
+            gain = np.log(-np.expm1(below)) + density * math.log(mass)
+        slack = error + 16 * UNIT * (1 + known(low) + known(high) + known(gain))
+        low = np.where(x < 0, np.logaddexp(gain, below + low) - slack, low)
+        return low, np.where(x < 0, np.logaddexp(gain, below + high) + slack, high)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         if len(log_levels) > FEW_LEVELS:
@@ -548,22 +537,24 @@ def _exponents(loss: PiecewiseAnalyticLoss, count: int) -> tuple[Array, Array, A
 
 
 @array_cache
-def _two_draws(loss: PiecewiseAnalyticLoss, count: int, tilt: float) -> tuple[Side, Side]:
-    """Two draws from the density less two origins, from above and from below [CP-3]."""
+def _draws(loss: PiecewiseAnalyticLoss, count: int, density: int) -> tuple[Side, Side]:
+    """One or two draws from the density less as many origins, from above and from below [CP-3]."""
     masses = loss.point_masses()
     assert masses is not None
     origin = float(masses.place[0])
     width = float(masses.place[-1]) - origin
+    tilt = max(1.0, BEND / width)
     # Each draw is spread by its variance on a cell; an odd number of cells: `contract` mixes those
     # at both ends, too.
-    share = math.exp(min(float(_log_binomial(count, loss.shares(tilt))[2]), 0.0))
+    log_chances = _log_binomial(count, loss.shares(tilt))
+    share = math.exp(min(float(log_chances[1:SHARED].max()), 0.0))
     nodes = math.sqrt(share / (6 * WIDTH)) * (tilt + 1) * width
     nodes = 2.0 ** math.ceil(math.log2(min(max(nodes, LEAST_NODES), MOST_NODES)))
     step = width / (nodes + 1)
     # `contract` merges cells that end in the middle between two places [DI-2].
     dots = loss.density_dots(tilt, step / 2, origin)
-    twice = [compose([(one, 2)]) for one in (spread(dots, step), contract(dots, step))]
-    return counted((Side.of(twice[0], tilt), Side.of(twice[1], tilt)))
+    sums = [compose([(one, density)]) for one in (spread(dots, step), contract(dots, step))]
+    return counted((Side.of(sums[0], tilt), Side.of(sums[1], tilt)))
 
 
 def _contour(losses: Composition, *, beside: bool) -> PartsContour:
