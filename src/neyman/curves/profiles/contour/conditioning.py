@@ -9,6 +9,7 @@ profile of the rest. Atoms that hardly count under a tilt are left out, at a Che
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,15 +61,18 @@ class ConditionedProfile(ContourProfile):
         losses: the sum; its other parts have no infinite losses.
         listed: parts whose sums are available atom by atom.
         rest: all other parts.
+        profile: of these.
     """
 
     patient = False
 
-    def __init__(self, losses: Composition, listed: Composition, rest: Composition) -> None:
+    def __init__(
+        self, losses: Composition, listed: Composition, rest: Composition, profile: Profile
+    ) -> None:
         backward, infinite = losses.reverse(), listed.infinite
         largest = above(losses.supremum)
         super().__init__(losses, lambda: select(backward), infinite, largest, losses.log_top)
-        self._listed, self.rest, self._profile = listed, rest, select(rest)
+        self._listed, self.rest, self._profile = listed, rest, profile
         self.method = f"{self._profile.method}, given the listed parts"
         self.engine = Engine.CONTOUR
         self._given: dict[float, _Given] = {}
@@ -140,7 +144,9 @@ class ConditionedProfile(ContourProfile):
         return newton_epsilon(self, self._losses, log_delta, self._supremum)
 
 
-def conditioned(losses: Composition, most: float) -> ConditionedProfile | None:
+def conditioned(
+    losses: Composition, most: float, profile_of: Callable[[Composition], Profile] = select
+) -> ConditionedProfile | None:
     """The profile given all parts that are listed; none where these are none, all, or many."""
     listed: list[tuple[Loss, int]] = []
     rest: list[tuple[Loss, int]] = []
@@ -151,7 +157,8 @@ def conditioned(losses: Composition, most: float) -> ConditionedProfile | None:
         (listed if ways < math.inf else rest).append((loss, count))
     if not listed or not rest or size > most or any(loss.infinite for loss, _ in rest):
         return None
-    return ConditionedProfile(losses, Composition.of(listed), Composition.of(rest))
+    others = Composition.of(rest)
+    return ConditionedProfile(losses, Composition.of(listed), others, profile_of(others))
 
 
 @register(93, "one release with a closed form, beside losses that are listed atom by atom")

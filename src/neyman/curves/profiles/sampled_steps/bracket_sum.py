@@ -30,7 +30,7 @@ STRIDE = 4  # of the nodes for a guess at a bracket's transform
 PLACES = 4  # of a line that are tried where the first needs many nodes
 FEW = 2000  # nodes with which no other place is tried
 MOST_NODES = 30_000
-MOST_WORK = 4e8  # nodes times terms of the K of what is beside the steps
+MOST_WORK = 1.5e9  # nodes times terms of all K, with other losses beside the steps
 LEAST_HEIGHT, LARGEST_HEIGHT = 0.3, 1e9  # of a line's end, in units of the tilt
 SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded
 CANCELLATIONS = (6.0, 2.0)  # of the terms, in e-folds; the next where an answer is wide
@@ -252,6 +252,7 @@ class BracketSum:
             return None
         if self.beside is not None:
             places = self.beside.places(float(self.tilts[best.index]), best.end)
+            places += sum(step.size for step in self.nodes)
             if places * best.size > MOST_WORK:
                 return None
         return best

@@ -629,7 +629,7 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     if count <= SEVERAL and subsampled:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
     if others:
-        listed = conditioned(composition, MOST_LISTED)
+        listed = conditioned(composition, MOST_LISTED, largest_step_profile)
         if listed is not None:
             engines.append((FINE, lambda: listed))
         engines.append((NARROW, lambda: dots_profile(composition)))
