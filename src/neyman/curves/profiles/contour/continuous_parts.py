@@ -56,8 +56,7 @@ LARGEST_BEND = 20.0
 PARTS_WIDTH = 2e-6  # of log delta; a power and an epsilon are narrower
 FULL = 0.4  # of the cells that are wanted, with which a shorter transform is taken
 FFT_WORK = 1e6  # multiplications up to which a convolution is direct
-RATIO = 1.6  # of neighboring tilts
-MOST_TILT, TILTS = 1e3, 40  # over the largest loss, and their number
+MOST_TILT = 1e3  # over the largest loss
 TINY = 1e-6  # range of losses below which rounding of places costs digits
 WIDE = 1e-3  # relative width from which other engines are asked, too
 FAIR = 2e-7  # relative width at which a line of the contour serves another epsilon
@@ -66,8 +65,6 @@ NEARLY_ONE = -9.0  # log of 1 - power up to which the power itself has no more d
 BEYOND_DIGITS = 1e-17  # of 1 - power, of which deltas know nothing
 NEWTON, CLOSE = 12, 1e-6  # steps to an epsilon, and the last of them, relative
 FEW_LEVELS = 8  # that are searched for one by one
-ZOOMS = 2
-SCALES = (1e-3, 1e-5, 1e-7)  # of the points about a threshold, in distances of kinks
 SMALLEST = 1e-300  # of a transform that counts as nothing but an error
 EMPTY = -math.inf
 
@@ -82,7 +79,6 @@ class ManyFromDensity:
 
     def __init__(self, loss: PiecewiseAnalyticLoss, count: int) -> None:
         self._loss, self._count = loss, count
-        self.patient = count > ALONE  # else a lattice is asked
 
     def places(self, tilt: float, height: float) -> float:
         """That of one loss; its shares are sums over nodes, also where K has a closed form."""
