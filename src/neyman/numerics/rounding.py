@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
+
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
 
@@ -69,3 +72,8 @@ def down(x: float, steps: int = 2) -> float:
     for _ in range(steps):
         x = math.nextafter(x, -math.inf)
     return max(x, 0.0)
+
+
+def known(x: Array) -> Array:
+    """Return |x| where it is finite, and 0 elsewhere: what a logarithm's rounding goes by."""
+    return np.where(np.isfinite(x), np.abs(x), 0.0)

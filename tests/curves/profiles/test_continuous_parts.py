@@ -22,6 +22,7 @@ from neyman.curves.profiles.contour.continuous_parts import (
     SHARED,
     ContinuousPartsProfile,
     ManyFromDensity,
+    _sums_of_atoms,
     parts_lattice,
 )
 from neyman.curves.profiles.duality import log_power_by_duality, log_power_near
@@ -234,9 +235,16 @@ def test_sums_of_atoms_equal_their_enumeration(count: int, kinds: int):
     loss = loss_of(shape, 1.0, 0.2)
     atoms = loss.point_masses()
     assert atoms is not None
-    profile = ContinuousPartsProfile(Composition.of([(loss, count)]))
-    kinks = sorted({round(sum(c), 9) for c in product(atoms.place, repeat=count)})
-    assert np.allclose(sorted(np.round(profile._kinks, 9)), kinks, atol=2e-9)
+    low, high = float(atoms.place[0]), float(atoms.place[-1])
+    share, log_w = _sums_of_atoms(tuple(atoms.log_mass.tolist()), count, 0)
+    exact: dict[float, float] = {}
+    for chosen in product(range(kinds), repeat=count):
+        place = round(sum(float(atoms.place[k]) for k in chosen), 9)
+        mass = math.exp(sum(float(atoms.log_mass[k]) for k in chosen))
+        exact[place] = exact.get(place, 0.0) + mass
+    places = np.round(count * low + share * (high - low), 9)
+    assert np.allclose(places, sorted(exact), atol=2e-9)
+    assert np.allclose(np.exp(log_w), [exact[k] for k in sorted(exact)], rtol=1e-12)
 
 
 def test_few_releases_have_narrow_answers():

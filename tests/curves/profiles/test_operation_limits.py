@@ -60,7 +60,7 @@ def test_bounds_of_few_operations_hold_those_of_many(name):
 
 
 def test_a_stopped_question_says_so_and_has_one_answer(monkeypatch):
-    monkeypatch.setattr(operations, "MOST_OPERATIONS", 2e7)
+    monkeypatch.setattr(operations, "MOST_OPERATIONS", 4e6)
     ask = MECHANISMS["unlike"]
     first, other = ask().tradeoff(), ask().tradeoff()
     answers = [first.epsilon(1e-6), first.epsilon(1e-6), other.epsilon(1e-6)]

@@ -133,6 +133,11 @@ class Composition:
         return total
 
     @property
+    def algebraic(self) -> bool:
+        """Return False: its characteristic function dies out like a normal law's, or not."""
+        return False
+
+    @property
     def rounded(self) -> bool:
         """Whether the largest loss is known only to rounding."""
         return any(loss.rounded for loss, _ in self.parts)

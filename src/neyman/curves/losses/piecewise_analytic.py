@@ -219,6 +219,18 @@ class PiecewiseAnalyticLoss(Loss):
         )
         return Shares(tilted.log_mgf, atoms, density, centers, variance)
 
+    def rough_shares(self, tilts: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """About K, the shares of atoms and density, and their means and variances: to steer by."""
+        out = np.empty((7, len(tilts)))
+        for k, c in enumerate(tilts.tolist()):
+            nodes = self._rough_nodes(_size(c))
+            if nodes is None:
+                x = self.shares(c)
+                out[:, k] = x.log_mgf, x.atoms, x.density, *x.mean, *x.variance
+                continue
+            out[:, k] = nodes.shares(c, len(_law(self, _size(c)).loss))
+        return out[0], out[1], out[2], out[3:5], out[5:]
+
     def characteristic_functions(self, z: Array) -> tuple[Array, Array, Array]:
         """E e^{zL} over its atoms and over its density, over e^{K(Re z)}, and their errors.
 
@@ -450,6 +462,24 @@ class _RoughNodes:
         place, log_p = np.concatenate(places), np.concatenate(logs)
         finite = np.isfinite(place) & np.isfinite(log_p)
         return _RoughNodes(place[finite], log_p[finite], infinite if law.normalized else None)
+
+    def shares(self, tilt: float, atoms: int) -> tuple[float, ...]:
+        """About K, the shares of the atoms and the others, their means, and their variances."""
+        charge(CALL + MOMENT * len(self.place))
+        g = tilt * self.place + self.log_p
+        top = float(g.max())
+        weight = np.exp(g - top)
+        parts = slice(atoms), slice(atoms, None)
+        sums = [float(weight[part].sum()) for part in parts]
+        total = sum(sums)
+        means: list[float] = []
+        variances: list[float] = []
+        for part, size in zip(parts, sums, strict=True):
+            means.append(_dot(weight[part], self.place[part]) / size)
+            away = (self.place[part] - means[-1]) ** 2
+            variances.append(_dot(weight[part], away) / size)
+        k = top + math.log(total)
+        return k, sums[0] / total, sums[1] / total, *means, *variances
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """About K, mean and variance under each tilt."""

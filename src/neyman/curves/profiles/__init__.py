@@ -5,7 +5,7 @@
 
 from neyman.curves.profiles import combination, rare_choice
 from neyman.curves.profiles.closed_forms import bounded_range_releases, closed_form
-from neyman.curves.profiles.contour import continuous_parts, contour
+from neyman.curves.profiles.contour import conditioning, continuous_parts, contour
 from neyman.curves.profiles.lattice import convolution
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.curves.profiles.sampled_steps import largest_step, one_subsampled_step
@@ -18,6 +18,7 @@ __all__ = [
     "bounded_range_releases",
     "closed_form",
     "combination",
+    "conditioning",
     "continuous_parts",
     "contour",
     "convolution",

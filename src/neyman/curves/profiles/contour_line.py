@@ -32,10 +32,12 @@ from neyman.numerics.characteristic_function import even_series, series
 from neyman.numerics.roots import bisect, zero
 
 DIGITS = 25.0  # aliasing and truncation are kept below e^-25 of delta
+FEWER = 3.5  # digits of truncation where |phi| falls like a power of u
 MOST_NODES = 1 << 16
 BLURRED_NODES = 1 << 14  # with a tiny release
 MOST_PLACES = 1e6  # terms of K
 MOST_WORK = 4e7  # nodes times terms of K
+MOST_WAVES = 3e8  # the same of sums over nodes that are alike for all, which is fast
 SOME_WORK = 3e6  # beyond which a line without a release is left to another engine
 BLUR = 1e-8  # relative width that a tiny release costs, if nodes allow
 BEYOND = np.array([1.35, 2.2, 1.02, 1.05, 1.1, 1.2, 1.55, 1.8, 3.0])  # c' / c, for the terms after
@@ -64,6 +66,11 @@ ALL_ENDS = np.concatenate([ENDS, ENDS[-1] * 1.6 ** np.arange(1, 19)])
 
 class Sum(Protocol):
     """A sum of independent losses, as the contour sees it."""
+
+    @property
+    def algebraic(self) -> bool:
+        """Whether the characteristic function falls like a power of u."""
+        ...
 
     def places(self, tilt: float, height: float) -> float:
         """About how many terms K takes at this height."""
@@ -419,18 +426,21 @@ def _best_plan(
     Off the saddle the terms outgrow their sum; where they cancel too much nothing is gained.
     """
     best = None
-    for factor in FACTORS:
+    for factor in FACTORS[:1] if losses.algebraic else FACTORS:
         plan = _plan(losses, factor * c, epsilon, log_delta)
         if factor < 1 and float(plan.k[0]) - plan.c * epsilon - log_delta > MOST_CANCELLATION:
             break
         if best is None or plan.count < best.count:
             best = plan
-        if best.count < FEW or (not release and best.count > MANY):
+        if best.count < FEW or (not (release or losses.algebraic) and best.count > MANY):
             break
     assert best is not None
-    if best.count <= (MOST_NODES if release else MANY):
+    most, work = (MOST_NODES, MOST_WORK) if release else (MANY, SOME_WORK)
+    if losses.algebraic:
+        most, work = MOST_NODES, MOST_WAVES
+    if best.count <= most:
         places = losses.places(best.c, best.end)
-        if places <= MOST_PLACES and best.count * places <= (MOST_WORK if release else SOME_WORK):
+        if places <= MOST_PLACES and best.count * places <= work:
             return best
     return _smoothed(losses, c, epsilon, log_delta) if release else None
 
@@ -549,7 +559,9 @@ def end_of(losses: Sum, c: float, need: float) -> tuple[float, float]:
         edges = normal * ends
         bound = losses.log_decay(c, edges, need)
         left = np.maximum.accumulate(bound[::-1])[::-1]
-        enough = np.nonzero(left <= -need)[0]
+        # What is beyond counts with 1 / u: that matters where |phi| falls like a power of u.
+        gain = np.log(np.maximum(math.pi * edges, 1.0)) + FEWER if losses.algebraic else 0.0
+        enough = np.nonzero(left - gain <= -need)[0]
         if len(enough):
             return float(edges[enough[0]]), float(left[enough[0]])
     return math.inf, 0.0

@@ -24,6 +24,7 @@ from neyman.numerics.rounding import log_add
 FARTHEST = 1e6  # epsilons beyond which no minimum is sought
 POINTS = 400
 NEAR_POINTS = 17  # about a guess
+NEARER = 8.0  # times nearer to it where they do not decide
 MOVES = 6  # of a guess
 KNOWN = 1e-2  # width of log delta with which a guess is followed
 CHORDS = np.array([-8.0, -3, -1, -0.4, -0.15, -0.06, -0.02, 0.02, 0.06, 0.15, 0.4, 1, 3, 8])
@@ -38,11 +39,13 @@ class Conjugate:
         log_deltas: certified bounds at many epsilons.
         place: epsilons, evenly spaced.
         z: normal quantiles of the levels at which they are the minimum, falling.
+        enough: relative width of a power with which no better guess is sought.
     """
 
     log_deltas: Callable[[Array], tuple[Array, Array]]
     place: Array
     z: Array
+    enough: float = ENOUGH
 
     @staticmethod
     def over(
@@ -50,6 +53,7 @@ class Conjugate:
         low: float,
         high: float,
         points: int = POINTS,
+        enough: float = ENOUGH,
     ) -> Conjugate:
         """For the levels at which the minimum lies between two epsilons."""
         epsilon = np.linspace(low, high, points)
@@ -61,7 +65,7 @@ class Conjugate:
         middle = 0.5 * (epsilon[1:] + epsilon[:-1])
         log_level = 0.5 * (above[1:] + above[:-1]) - middle + np.log(fall)
         z = np.minimum.accumulate(ndtri_exp(np.minimum(log_level, -1e-12)))
-        return Conjugate(log_deltas, middle, z)
+        return Conjugate(log_deltas, middle, z, enough)
 
     def reaches(self, log_level: float) -> bool:
         """Whether so small a level lies within."""
@@ -87,7 +91,7 @@ class Conjugate:
             star[wanting] = np.where(np.isfinite(better), better, star[wanting])
             best[wanting] = np.maximum(best[wanting], bracket[0])
             top[wanting] = np.minimum(top[wanting], bracket[1])
-            wanting = wanting[top[wanting] - best[wanting] > ENOUGH]
+            wanting = wanting[top[wanting] - best[wanting] > self.enough]
             if not len(wanting):
                 return best, top
         # What is left has a kink near its minimum: there the chords of either side meet.
@@ -97,7 +101,7 @@ class Conjugate:
                 low, high, star[wanting] = self.chords(star[wanting], scale, log_levels[wanting])
             best[wanting] = np.fmax(best[wanting], low)
             top[wanting] = np.fmin(top[wanting], high)
-            wanting = wanting[top[wanting] - best[wanting] > ENOUGH]
+            wanting = wanting[top[wanting] - best[wanting] > self.enough]
             if not len(wanting):
                 break
             scale /= 30
@@ -174,7 +178,11 @@ class Conjugate:
 
 
 def log_power_near(
-    log_deltas: Callable[[Array], tuple[Array, Array]], log_level: float, guess: float, scale: float
+    log_deltas: Callable[[Array], tuple[Array, Array]],
+    log_level: float,
+    guess: float,
+    scale: float,
+    enough: float = ENOUGH,
 ) -> Interval:
     """Bounds on log power at one level, from deltas about a guess at its threshold.
 
@@ -183,6 +191,7 @@ def log_power_near(
         log_level: logarithm of the level, finite.
         guess: about the epsilon at which delta + e^epsilon level is least.
         scale: how far from it that may be; it moves on where that is too little.
+        enough: relative width of a power with which no better guess is sought.
 
     Returns:
         Bounds on log power; (-inf, 0) where delta is not known about the guess.
@@ -194,10 +203,15 @@ def log_power_near(
     if not above[0] - below[0] <= KNOWN:
         return low, high
     for _ in range(MOVES):
-        local = Conjugate.over(log_deltas, guess - scale, guess + scale, NEAR_POINTS)
+        local = Conjugate.over(log_deltas, guess - scale, guess + scale, NEAR_POINTS, enough)
         if local.z[0] > z > local.z[-1]:
             below, above = local.log_powers(level)
-            return max(low, float(below[0])), min(high, float(above[0]))
+            low, high = max(low, float(below[0])), min(high, float(above[0]))
+            if high - low <= enough:
+                break
+            # The threshold lies where the profile bends on a smaller scale.
+            guess, scale = float(np.interp(-z, -local.z, local.place)), scale / NEARER
+            continue
         guess, scale = guess + (scale if z <= local.z[-1] else -scale), 2 * scale
     return low, high
 

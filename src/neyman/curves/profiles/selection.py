@@ -78,6 +78,7 @@ def select(composition: Composition) -> Profile:
     - 75: each choice drawn in the open falls nearly always on the same loss.
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
     - 90: the losses lie on a lattice that is small enough, or have few enough sums.
+    - 93: one release with a closed form, beside losses that are listed atom by atom.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
     - 97: equal losses with atoms and a bounded density, too few for the contour alone.
     - 100: few releases whose K is costly, or K does not decay: discretization on a grid.

@@ -4,12 +4,11 @@ Each of T equal parts takes an atom or comes from the density. With k parts from
 
     delta(epsilon) = sum over k of binom(T, k) E[(1 - e^{epsilon - A - S_k})_+],
 
-A the sum of T - k atoms, which is a finite sum, and S_k that of k draws from the density. Up to
-`ALONE` parts one lattice holds the sum, on which all atoms stand on places, so that only the
-density moves (`parts_lattice`) [CP-4]. Of more parts, the terms k < `SHARED` come from a lattice
-that holds the density alone, and all others together have a characteristic function that falls like
-|u|^-SHARED, and a contour gives their sum. The atoms alone would keep the contour from converging,
-and a lattice that moves them from reaching the second order.
+A the sum of T - k atoms, which is a finite sum, and S_k that of k draws from the density. The terms
+k < `SHARED` come from a lattice that holds the density alone. All others together have a
+characteristic function that falls like |u|^-SHARED, and a contour gives their sum. The atoms alone
+would keep the contour from converging. Where few parts come from the density, one lattice holds all
+terms: the atoms stand on places, so that only the density moves (`parts_lattice`) [CP-4].
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -28,7 +26,7 @@ from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss, Point
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, contour_profile
 from neyman.curves.profiles.contour_line import Sum, log_kernel, rough_epsilon, saddle
-from neyman.curves.profiles.duality import ENOUGH, Conjugate, log_power_near
+from neyman.curves.profiles.duality import ENOUGH, log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side, tilt_of_level
 from neyman.curves.profiles.profile import Engine, Profile
@@ -38,34 +36,35 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, compose, convolve
 from neyman.numerics.discretization import contract, contract_dense, spread
 from neyman.numerics.operations import in_question
-from neyman.numerics.roots import bisect_integers, falls_to
-from neyman.numerics.rounding import above, log_complement
+from neyman.numerics.rounding import above, known, log_complement
 
-ALONE = 150  # parts up to which one lattice holds all of them
-TABLED = 24  # parts up to which the tables of `ContinuousPartsProfile` hold all terms
+SHARED = 3  # parts from the density from which on a contour is used
+CONTOUR_FROM = 45.0  # e-folds by which the sums of atoms alone die out
+GRID_FROM = 20.0  # the same, from which on a grid may answer, too
+GOOD = 1e-8  # width of the terms of many parts from the density with which a line serves
+NOTHING = -30.0  # log of a share that is not computed
+TILTS_OF_REST = 8.0 ** np.arange(0, 5)  # over the range of a loss
+BEND = 4.0  # of the tilt of one and two draws over the range of a loss
+WIDTH = 2e-9  # of log delta, that the lattice of two draws may cost
+LEAST_NODES, MOST_NODES = 1 << 7, 1 << 14  # of this lattice between the atoms
+WIDE_RANGE = 2.5  # of the losses of one part, from which one lattice is as good
+FEW_PARTS = 7.0  # from the density, about, up to which one lattice holds all of up to `ALONE` parts
+ALONE = 150
 LEAST_PLACES, MOST_PLACES = 1 << 14, 1 << 18  # of it
 LEAST_BEND = 2.0  # tilts over the range of a loss count as no less: the sum bends without them
 LARGEST_BEND = 20.0
 PARTS_WIDTH = 2e-6  # of log delta; a power and an epsilon are narrower
 FULL = 0.4  # of the cells that are wanted, with which a shorter transform is taken
 FFT_WORK = 1e6  # multiplications up to which a convolution is direct
-SHARED = 10  # parts from the density from which on a contour is used beyond that
-LEAST_NODES, MOST_NODES = 1 << 7, 1 << 15  # of the lattice between the atoms
-RARE = 36.0  # e-folds of what is left out, under the tilt
-CONTOUR_FROM = 20.0  # e-folds by which the sums of atoms alone die out
-MOST_PARTS = 1000
-RATIO = 1.6  # of neighboring tilts
-MOST_TILT, TILTS = 1e3, 40  # over the largest loss, and their number
+MOST_TILT = 1e3  # over the largest loss
 TINY = 1e-6  # range of losses below which rounding of places costs digits
 WIDE = 1e-3  # relative width from which other engines are asked, too
 FAIR = 2e-7  # relative width at which a line of the contour serves another epsilon
 LEAST_TILT = -0.05  # of a threshold from which on a power is not near 1
 NEARLY_ONE = -9.0  # log of 1 - power up to which the power itself has no more digits
 BEYOND_DIGITS = 1e-17  # of 1 - power, of which deltas know nothing
-NEAR = math.log(2.6)  # of the logarithms of tilts, within which a table may serve
+NEWTON, CLOSE = 12, 1e-6  # steps to an epsilon, and the last of them, relative
 FEW_LEVELS = 8  # that are searched for one by one
-ZOOMS = 2
-SCALES = (1e-3, 1e-5, 1e-7)  # of the points about a threshold, in distances of kinks
 SMALLEST = 1e-300  # of a transform that counts as nothing but an error
 EMPTY = -math.inf
 
@@ -76,13 +75,14 @@ class ManyFromDensity:
     e^{K(z)} is the transform of a measure whose mass is the event's probability.
     """
 
+    algebraic = True
+
     def __init__(self, loss: PiecewiseAnalyticLoss, count: int) -> None:
         self._loss, self._count = loss, count
 
     def places(self, tilt: float, height: float) -> float:
-        """That of one loss, and a step of a recursion for each part."""
-        # Shares are sums over nodes, also where K has a closed form.
-        return PiecewiseAnalyticLoss.places(self._loss, tilt, height) + self._count
+        """That of one loss; its shares are sums over nodes, also where K has a closed form."""
+        return PiecewiseAnalyticLoss.places(self._loss, tilt, height)
 
     def _log_weights(self, shares: Shares) -> Array:
         """Logarithms of the chances of k = SHARED .. T parts from the density."""
@@ -105,32 +105,35 @@ class ManyFromDensity:
             return k, error
         shares = self._loss.shares(float(z[0].real))
         atoms, density, part = self._loss.characteristic_functions(z)
-        both = atoms + density
-        total, power = np.ones_like(density), np.ones_like(density)
-        for j in range(1, n - SHARED + 1):  # j atoms before the last of the SHARED parts
-            power = power * atoms * ((SHARED - 1 + j) / j)
-            total = total * both + power
-        value = total * density**SHARED
+        # Both in units of all together; their difference errs by units of the larger ones.
+        both, log_atoms = np.log(atoms + density), np.log(atoms)
+        value = np.exp(n * both)
+        for j in range(SHARED):
+            value -= math.comb(n, j) * density**j * np.exp((n - j) * log_atoms)
         k = np.log(np.maximum(np.abs(value), SMALLEST)) + 1j * np.angle(value)
         k += n * shares.log_mgf
         log_mass = _log_sum(self._log_weights(shares))
-        grown = np.expm1(np.minimum(n * part, 1.0)) + units
-        return k, grown + SMALLEST * math.exp(min(-log_mass, 600.0))
+        grown = np.expm1(np.minimum(n * part, 1.0))
+        # Where the density has died out each term has SHARED - 1 factors of it at least.
+        left = np.minimum(n * (np.abs(density) + part * shares.density), 1.0) ** (SHARED - 1)
+        grown = np.minimum(grown, 3 * n * part * left * math.exp(min(-log_mass, 600.0)))
+        lost = (SMALLEST + (16 * n + 64) * UNIT) * math.exp(min(-log_mass, 600.0))
+        return k, grown + lost
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, mean and variance under each tilt, from those given the number of parts."""
-        n, out = self._count, np.empty((3, len(tilts)))
+        n = self._count
+        log_mgf, atoms, density, mean, variance = self._loss.rough_shares(tilts)
         k = np.arange(SHARED, n + 1)
-        for i, c in enumerate(tilts):
-            shares = self._loss.shares(float(c))
-            log_w = self._log_weights(shares)
-            top = _log_sum(log_w)
-            w = np.exp(log_w - top)
-            means = (n - k) * shares.mean[0] + k * shares.mean[1]
-            mean = float(w @ means)
-            within = (n - k) * shares.variance[0] + k * shares.variance[1]
-            out[:, i] = n * shares.log_mgf + top, mean, float(w @ (within + (means - mean) ** 2))
-        return out[0], out[1], out[2]
+        log_w = _log_ways(n, k) + np.multiply.outer(np.log(atoms), n - k)
+        log_w += np.multiply.outer(np.log(density), k)
+        top = logsumexp(log_w, axis=1, keepdims=True)
+        w = np.exp(log_w - top)
+        means = np.multiply.outer(mean[0], n - k) + np.multiply.outer(mean[1], k)
+        center = (w * means).sum(axis=1)
+        within = np.multiply.outer(variance[0], n - k) + np.multiply.outer(variance[1], k)
+        spread = (w * (within + (means - center[:, None]) ** 2)).sum(axis=1)
+        return n * log_mgf + top[:, 0], center, spread
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
         """Each term by the sizes of the shares: that of the density falls like 1 / u [CP-2]."""
@@ -155,80 +158,6 @@ def _log_binomial(count: int, shares: Shares) -> Array:
 def _log_ways(count: int, k: Array) -> Array:
     """log of count over k."""
     return gammaln(count + 1) - gammaln(k + 1) - gammaln(count - k + 1)
-
-
-class _FewFromDensity:
-    """The terms with at most so many parts from the density, under one tilt [CP-3].
-
-    Args:
-        loss, atoms: one loss and its atoms.
-        count: T.
-        most: the largest number of parts from the density.
-        tilt: of the lattice's weights; any is valid.
-    """
-
-    def __init__(
-        self, loss: PiecewiseAnalyticLoss, atoms: PointMasses, count: int, most: int, tilt: float
-    ) -> None:
-        self._atoms, self._count, self._tilt = atoms, count, tilt
-        self._origin = float(atoms.place[0])
-        self._width = float(atoms.place[-1]) - self._origin
-        # Under the tilt, more parts from the density may be too rare to count.
-        shares = loss.shares(tilt)
-        log_chances = _log_binomial(count, shares)
-        share = math.exp(min(_log_sum(log_chances[1 : most + 1]), 0.0))
-        log_rest = np.logaddexp.accumulate(log_chances[most::-1])[::-1]
-        log_rest = np.append(log_rest, EMPTY)
-        most = min(most, int(np.argmax(log_rest < -RARE)) - 1)
-        kernel = float(log_kernel(np.array([tilt]))[0])
-        self._log_rare = float(log_rest[most + 1]) + count * shares.log_mgf + kernel + 1e-9
-        # Each part's weight is spread by its variance on a cell; few of all sums have these parts.
-        nodes = math.sqrt(share * max(most, 1) / (12 * FAIR)) * max(
-            (tilt + 1) * self._width, LEAST_BEND
-        )
-        # An odd number of cells: `contract` mixes those at both ends, too.
-        nodes = 2.0 ** math.ceil(math.log2(min(max(nodes, LEAST_NODES), MOST_NODES)))
-        step = self._width / (nodes + 1)
-        # `contract` merges cells that end in the middle between two places [DI-2].
-        density = loss.density_dots(tilt, step / 2, self._origin)
-        one = spread(density, step), contract(density, step)
-        powers = one
-        self._sides: list[tuple[Side, Side]] = []
-        for k in range(1, most + 1):
-            if k > 1:
-                above, below = (compose([(a, 1), (b, 1)]) for a, b in zip(powers, one, strict=True))
-                powers = above, below
-            self._sides.append((Side.of(powers[0], tilt), Side.of(powers[1], tilt)))
-
-    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log of their sum at each epsilon."""
-        n = self._count
-        lows: list[Array] = []
-        highs: list[Array] = []
-        origin, log_mass = n * self._origin, tuple(self._atoms.log_mass.tolist())
-        size = n * (float(np.abs(self._atoms.log_mass).max()) + 8 + 2 * math.log(n + 1))
-        # Of binomials and masses; a sum with a delta is rounded in proportion to itself, too.
-        slack = (64 + 8 * size) * UNIT + n * self._atoms.relative
-        for k in range(len(self._sides) + 1):
-            share, log_w = _sums_of_atoms(log_mass, n, k)
-            x = epsilons[:, None] - origin - share * self._width
-            error = 8 * UNIT * (np.abs(epsilons)[:, None] + abs(origin) + share * self._width)
-            error = error + 1e-300
-            if k:
-                above, below = self._sides[k - 1]
-                low = below.log_deltas((x + error).ravel())[0].reshape(x.shape)
-                high = above.log_deltas((x - error).ravel())[1].reshape(x.shape)
-            else:
-                with np.errstate(divide="ignore"):
-                    low = np.log(-np.expm1(np.minimum(x + error, 0.0)))
-                    high = np.log(-np.expm1(np.minimum(x - error, 0.0)))
-            for sums, ends, side in ((lows, low, -1), (highs, high, 1)):
-                term = ends + log_w
-                known = np.where(np.isfinite(term), np.abs(term), 0.0)
-                sums.append(term + side * (slack + 4 * UNIT * known))
-        highs.append((self._log_rare - self._tilt * epsilons)[:, None])
-        low, high = (logsumexp(np.concatenate(v, axis=1), axis=1) for v in (lows, highs))
-        return np.asarray(low) - 1e-14, np.asarray(high) + 1e-14
 
 
 @array_cache
@@ -439,23 +368,43 @@ class PartsContour(ContourProfile):
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         if len(log_levels) > FEW_LEVELS:
             return super()._by_duality(log_levels)
-        low, high = _near_thresholds(self, self._losses, log_levels, self._largest)
+        low, high = near_thresholds(self, self._losses, log_levels, self._largest)
         unknown = low == EMPTY
         if self._release and unknown.any():
             low[unknown], high[unknown] = super()._by_duality(log_levels[unknown])
         return low, high
 
 
-def _near_thresholds(
-    profile: Profile, losses: Sum, log_levels: Array, largest: float
+def near_thresholds(
+    profile: Profile, losses: Sum, log_levels: Array, largest: float, enough: float = ENOUGH
 ) -> tuple[Array, Array]:
     """Bounds on log power at a few levels, from deltas about each threshold."""
     ends = [
-        log_power_near(profile.log_deltas, float(v), *_threshold(losses, v, largest))
+        log_power_near(profile.log_deltas, float(v), *_threshold(losses, v, largest), enough)
         for v in log_levels
     ]
     low, high = np.array(ends).T
     return low, high
+
+
+def newton_epsilon(profile: Profile, losses: Sum, log_delta: float, supremum: float) -> float:
+    """About the epsilon that has this log delta, from where a normal law has it."""
+    most = (1 - 1e-9) * supremum
+    epsilon = min(max(rough_epsilon(losses, log_delta), 1e-9 * min(most, 1.0)), most)
+    for _ in range(NEWTON):
+        low, high = profile.log_deltas(epsilon * (1 + np.array([0.0, 1e-5])))
+        middle = np.where(low > EMPTY, 0.5 * (low + high), high)
+        if not np.all(np.isfinite(middle)):  # too far out
+            epsilon *= 0.5
+            continue
+        slope = float(middle[1] - middle[0]) / 1e-5  # in the logarithm of epsilon
+        if not slope < 0:
+            break
+        move = (log_delta - float(middle[0])) / slope
+        epsilon = min(epsilon * math.exp(min(max(move, -2.0), 2.0)), most)
+        if abs(move) <= CLOSE:
+            break
+    return epsilon
 
 
 def _threshold(losses: Sum, log_level: float, largest: float) -> tuple[float, float]:
@@ -482,16 +431,13 @@ class ContinuousPartsProfile(ContourProfile):
         self._atoms, self._log_total = atoms, losses.log_total_variation
         self._largest_tilt = MOST_TILT / max(above(loss.supremum), 1e-300)
         self.method, self.engine = "sums by the number of continuous parts", Engine.CONTOUR
-        alone = count <= TABLED
-        most = count if alone else SHARED - 1
-        self._count = count
-        self._tables: dict[float, _FewFromDensity] = {}
-        self._parts = (loss, atoms, count, most)
+        self._loss, self._count = loss, count
+        self.patient = count > ALONE  # else a lattice is asked
         self._rest: ContourProfile | None = None
-        if not alone:
+        if count >= SHARED:
             many = ManyFromDensity(loss, count)
-            self._rest = ContourProfile(many, self._backward, 0.0, largest, EMPTY)
-            self._rest.good = FAIR
+            self._rest = ContourProfile(many, self._backward, 0.0, largest, EMPTY, release=False)
+            self._rest.good = GOOD
 
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         low, high = np.full(len(epsilons), EMPTY), np.full(len(epsilons), EMPTY)
@@ -499,128 +445,112 @@ class ContinuousPartsProfile(ContourProfile):
         if not inside.any():
             return low, high
         at = epsilons[inside]
-        tilts = self._tilts_of(at)
-        below, above = np.full(len(at), EMPTY), np.zeros(len(at))
-        wide = np.full(len(at), True)
-        for tilt in sorted(self._tables, key=lambda t: abs(math.log(t / tilts[0]))):
-            near = wide & (np.abs(np.log(tilt / tilts)) <= NEAR)
-            if near.any():
-                least, most = self._tables[tilt].log_deltas(at[near])
-                below[near] = np.maximum(below[near], least)
-                above[near] = np.minimum(above[near], most)
-                wide = ~(above - below <= FAIR)
-        for tilt in np.unique(tilts[wide]):
-            mine = wide & (tilts == tilt)
-            if tilt not in self._tables:
-                self._tables[tilt] = _FewFromDensity(*self._parts, float(tilt))
-                below[mine], above[mine] = self._tables[tilt].log_deltas(at[mine])
+        below, above = self._few_from_density(at, 0)
+        for density in range(1, min(SHARED, self._count + 1)):
+            ends = self._few_from_density(at, density)
+            below, above = np.logaddexp(below, ends[0]), np.logaddexp(above, ends[1])
         if self._rest is not None:
-            rest = self._rest.log_deltas(at)
-            below, above = np.logaddexp(below, rest[0]), np.logaddexp(above, rest[1])
-        # The sum of two logarithms errs by 2 units, and by 2 of itself.
-        size = np.where(np.isfinite(above), np.abs(above), 0.0)
-        low[inside] = below - 4 * UNIT * (1 + np.abs(below))
-        high[inside] = np.minimum(above + 4 * UNIT * (1 + size), self._log_total)
+            least, most = np.full(len(at), EMPTY), self._most_from_density(at)
+            asked = ~(most < below + NOTHING)
+            if asked.any():
+                least[asked], most[asked] = self._rest.log_deltas(at[asked])
+            below, above = np.logaddexp(below, least), np.logaddexp(above, most)
+        # Sums of two logarithms err by 2 units, and by 2 of themselves.
+        low[inside] = below - 8 * UNIT * (1 + known(below))
+        high[inside] = np.minimum(above + 8 * UNIT * (1 + known(above)), self._log_total)
         return np.minimum(low, high), high
 
-    def _tilts_of(self, epsilons: Array) -> Array:
-        """Powers of `RATIO` near the saddles; any tilt is valid."""
-        tilts, places = self._saddles
-        return tilts[np.minimum(np.searchsorted(places, epsilons), len(tilts) - 1)]
+    def _most_from_density(self, epsilons: Array) -> Array:
+        """Chernoff's bound of the terms with many parts from the density, by a few tilts [C-1]."""
+        c, log_most, slack = _exponents(self._loss, self._count)
+        moved = np.multiply.outer(epsilons, c)
+        return (log_most - moved + slack + 8 * UNIT * np.abs(moved)).min(axis=1)
 
-    @cached_property
-    def _saddles(self) -> tuple[Array, Array]:
-        """Tilts, and the epsilons up to which each serves."""
-        largest = math.log(MOST_TILT / max(self._supremum, 1e-300)) / math.log(RATIO)
-        tilts = RATIO ** np.arange(math.floor(largest) - TILTS, math.floor(largest) + 1)
-        _, mean, _ = self._losses.moments(tilts)
-        own = mean - 1 / tilts - 1 / (tilts + 1)
-        return tilts, np.maximum.accumulate(0.5 * (own + np.append(own[1:], math.inf)))
+    def _few_from_density(self, epsilons: Array, density: int) -> tuple[Array, Array]:
+        """Bounds on log of the terms with so many parts from the density, 0 or 1 [CP-3]."""
+        n, origin = self._count, float(self._atoms.place[0])
+        width = float(self._atoms.place[-1]) - origin
+        log_mass = tuple(self._atoms.log_mass.tolist())
+        share, log_w = _sums_of_atoms(log_mass, n, density)
+        at = n * origin + share * width  # draws are taken less their origins
+        x = epsilons[:, None] - at
+        error = 8 * UNIT * (np.abs(epsilons)[:, None] + n * abs(origin) + share * width) + 1e-300
+        if density:
+            low = self._draws_at(density, False, (x + error).ravel())[0].reshape(x.shape)
+            high = self._draws_at(density, True, (x - error).ravel())[1].reshape(x.shape)
+            # No draw lies beyond the highest atom.
+            high = np.where(x - 2 * error >= density * width, EMPTY, high)
+        else:
+            with np.errstate(divide="ignore"):
+                low = np.log(-np.expm1(np.minimum(x + error, 0.0)))
+                high = np.log(-np.expm1(np.minimum(x - error, 0.0)))
+        # Of binomials and masses; a sum with a delta is rounded in proportion to itself, too.
+        size = n * (float(np.abs(self._atoms.log_mass).max()) + 8 + 2 * math.log(n + 1))
+        slack = (64 + 8 * size + n) * UNIT + n * self._atoms.relative
+        sums: list[Array] = []
+        for ends, side in ((low, -1), (high, 1)):
+            term = ends + log_w
+            slacks = slack + 4 * UNIT * known(term)
+            with np.errstate(divide="ignore"):
+                sums.append(np.asarray(logsumexp(term + side * slacks, axis=1)))
+        return sums[0], sums[1]
+
+    def _draws_at(self, density: int, above: bool, x: Array) -> tuple[Array, Array]:
+        """What one or two draws from the density, less as many origins, add to delta at x."""
+        side = _draws(self._loss, self._count, density)[0 if above else 1]
+        low, high = side.log_deltas(np.maximum(x, 0.0))
+        # Below 0 all of them lie above x: 1 - e^x of their mass, and e^x of delta at 0. The mass
+        # errs by that of the atoms, and by a unit of 1 for each sum.
+        mass = 1 - float(np.exp(self._atoms.log_mass).sum())
+        error = density * (self._atoms.relative + 16 * UNIT) / mass
+        below = np.minimum(x, 0.0)
+        with np.errstate(divide="ignore"):
+            gain = np.log(-np.expm1(below)) + density * math.log(mass)
+        slack = error + 16 * UNIT * (1 + known(low) + known(high) + known(gain))
+        low = np.where(x < 0, np.logaddexp(gain, below + low) - slack, low)
+        return low, np.where(x < 0, np.logaddexp(gain, below + high) + slack, high)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         if len(log_levels) > FEW_LEVELS:
-            low, high = super()._by_duality(log_levels)
-        else:
-            low, high = np.full(len(log_levels), EMPTY), np.zeros(len(log_levels))
-            low, high = _near_thresholds(self, self._losses, log_levels, self._largest_tilt)
-        for i in np.flatnonzero(high - low > ENOUGH):
-            least, most = self._of_level(float(log_levels[i]))
-            low[i], high[i] = max(low[i], least), min(high[i], most)
-        return low, high
-
-    def _of_level(self, log_level: float) -> tuple[float, float]:
-        """Power at one level: the threshold is a sum of atoms, or lies between two."""
-        kinks = self._kinks
-        level = np.array([log_level])
-        conjugate = Conjugate(self.log_deltas, kinks, kinks)
-
-        def line(epsilon: Array) -> Array:
-            return np.logaddexp(self.log_deltas(epsilon)[1], epsilon + log_level)
-
-        # The line is convex in e^epsilon: from a guess on, downhill.
-        tilts, _ = self._saddles
-        k, mean, variance = self._losses.moments(tilts)
-        log_levels = k - (tilts + 1) * mean - np.log(tilts + 1) - 0.5 * np.log(math.tau * variance)
-        start = float(mean[min(int(np.searchsorted(-log_levels, -log_level)), len(tilts) - 1)])
-        at = int(np.clip(np.searchsorted(kinks, start), 1, len(kinks) - 2))
-        reach = 1
-        for _ in range(2 * len(kinks)):
-            about = np.unique(np.clip([at - reach, at, at + reach], 0, len(kinks) - 1))
-            best = int(about[int(np.argmin(line(kinks[about])))])
-            reach = max(reach // 2, 1) if best == at else 2 * reach
-            if best == at and reach == 1:
-                break
-            at = best
-        low, high = EMPTY, 0.0
-        spacing = float(kinks[1] - kinks[0])
-        ends = float(kinks[max(at - 1, 0)]), float(kinks[min(at + 1, len(kinks) - 1)])
-        ends = ends[0] - 0.5 * spacing, ends[1]
-        star = np.array([kinks[at]])
-        for zoom in range(ZOOMS):
-            for scale in SCALES:
-                with np.errstate(all="ignore"):  # where nothing is known nothing is claimed
-                    least, most, _ = conjugate.chords(star, scale * spacing, level)
-                low, high = max(low, float(least[0])), min(high, float(most[0]))
-                if high - low <= ENOUGH:
-                    return low, high
-            if zoom == ZOOMS - 1:
-                break
-            for _ in range(5):  # between the kinks the line is smooth
-                grid: Array = np.linspace(ends[0], ends[1], 17)
-                best = int(np.argmin(line(grid)))
-                ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, 16)])
-            star = np.array([0.5 * (ends[0] + ends[1])])
-        return low, high
-
-    @cached_property
-    def _kinks(self) -> Array:
-        """All sums of atoms."""
-        place = self._atoms.place
-        n = self._count * (len(place) - 1)
-        return np.linspace(self._count * float(place[0]), self._count * float(place[-1]), n + 1)
+            return super()._by_duality(log_levels)
+        return near_thresholds(self, self._losses, log_levels, self._largest_tilt)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: in a bracket, because of the kinks."""
-        top = self._supremum
+        """Guess the epsilon that has this log delta: by Newton's method."""
+        return newton_epsilon(self, self._losses, log_delta, self._supremum)
 
-        def excess(epsilon: float) -> float:
-            low, high = self.log_delta(epsilon)
-            return (0.5 * (low + high) if low > EMPTY else min(high, -1e4)) - log_delta
 
-        kinks = np.concatenate([[0.0], self._kinks[(self._kinks > 0) & (self._kinks < top)]])
-        kinks = np.append(kinks, top * (1 - 1e-9))
-        guess = int(np.searchsorted(kinks, rough_epsilon(self._losses, log_delta)))
-        guess = min(max(guess, 1), len(kinks) - 1)
-        low, high = guess - 1, guess
-        while low > 0 and excess(float(kinks[low])) <= 0:
-            low, high = max(2 * low - high, 0), low
-        while high < len(kinks) - 1 and excess(float(kinks[high])) > 0:
-            low, high = high, min(2 * high - low, len(kinks) - 1)
-        low = bisect_integers(lambda i: excess(float(kinks[i])) > 0, low, high)
-        high = low + 1
-        if excess(float(kinks[low])) <= 0 or excess(float(kinks[high])) > 0:
-            return float(kinks[low if low == 0 else high])
-        return falls_to(excess, 0.0, float(kinks[low]), float(kinks[high]), 1e-11, 0.0)[0]
+@array_cache
+def _exponents(loss: PiecewiseAnalyticLoss, count: int) -> tuple[Array, Array, Array]:
+    """Tilts, log of Chernoff's bound at epsilon 0 of many parts, and its rounding."""
+    masses = loss.point_masses()
+    assert masses is not None
+    c = TILTS_OF_REST / float(masses.place[-1] - masses.place[0])
+    k, error = ManyFromDensity(loss, count).mgf(c)
+    # Both terms of log kappa are about c log c.
+    slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
+    return counted((c, k + np.log1p(error) + log_kernel(c), slack))
+
+
+@array_cache
+def _draws(loss: PiecewiseAnalyticLoss, count: int, density: int) -> tuple[Side, Side]:
+    """One or two draws from the density less as many origins, from above and from below [CP-3]."""
+    masses = loss.point_masses()
+    assert masses is not None
+    origin = float(masses.place[0])
+    width = float(masses.place[-1]) - origin
+    tilt = max(1.0, BEND / width)
+    # Each draw is spread by its variance on a cell; an odd number of cells: `contract` mixes those
+    # at both ends, too.
+    log_chances = _log_binomial(count, loss.shares(tilt))
+    share = math.exp(min(float(log_chances[1:SHARED].max()), 0.0))
+    nodes = math.sqrt(share / (6 * WIDTH)) * (tilt + 1) * width
+    nodes = 2.0 ** math.ceil(math.log2(min(max(nodes, LEAST_NODES), MOST_NODES)))
+    step = width / (nodes + 1)
+    # `contract` merges cells that end in the middle between two places [DI-2].
+    dots = loss.density_dots(tilt, step / 2, origin)
+    sums = [compose([(one, density)]) for one in (spread(dots, step), contract(dots, step))]
+    return counted((Side.of(sums[0], tilt), Side.of(sums[1], tilt)))
 
 
 def _contour(losses: Composition, *, beside: bool) -> PartsContour:
@@ -648,19 +578,19 @@ def _continuous_parts(composition: Composition) -> Profile | None:
     if len(atoms.place) == 3 and (atoms.place[1] != 0 or atoms.place[0] != -atoms.place[2]):
         return None
     engines: list[tuple[float, Callable[[], Profile]]]
-    if count > MOST_PARTS:
-        engines = [(0.0, lambda: _contour(composition, beside=False))]
-        engines.append((WIDE, lambda: dots_profile(composition)))
-        return CascadeProfile(engines, composition.log_total_variation)
     # The contour alone certifies its end where the atoms' own sums have died out.
     atoms_left = -count * math.log(loss.shares(0.0).atoms)
     engines = []
     if atoms_left >= CONTOUR_FROM:
         engines.append((0.0, lambda: _contour(composition, beside=True)))
-    width = FAIR if engines else 0.0
-    build = parts_lattice if count <= ALONE else ContinuousPartsProfile
-    engines.append((width, lambda: build(composition)))
-    if atoms_left >= CONTOUR_FROM or atoms.place[-1] - atoms.place[0] < TINY:
+    wide = float(atoms.place[-1] - atoms.place[0]) > WIDE_RANGE
+    if count > ALONE or (atoms_left >= FEW_PARTS and not wide):
+        width = FAIR if engines else 0.0
+        engines.append((width, lambda: ContinuousPartsProfile(composition)))
+    if count <= ALONE:
+        width = FAIR if engines else 0.0
+        engines.append((width, lambda: parts_lattice(composition)))
+    if atoms_left >= GRID_FROM or atoms.place[-1] - atoms.place[0] < TINY:
         engines.append((WIDE, lambda: contour_profile(composition)))
         engines.append((WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)

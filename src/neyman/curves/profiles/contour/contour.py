@@ -419,7 +419,7 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
     return ContourProfile(losses, backward, losses.infinite, largest, losses.log_top, release)
 
 
-def _smooth(losses: Composition) -> bool:
+def smooth(losses: Composition) -> bool:
     """Whether the contour certifies its end, or K is cheap as far as a tiny release needs it."""
     if any(x.costly for x, _ in losses.parts) and sum(n for _, n in losses.parts) <= FEW:
         return False
@@ -432,7 +432,7 @@ def _smooth(losses: Composition) -> bool:
 
 @register(100, "few releases whose K is costly, or K does not decay: discretization on a grid")
 def _grid(composition: Composition) -> Profile | None:
-    return None if _smooth(composition) else dots_profile(composition)
+    return None if smooth(composition) else dots_profile(composition)
 
 
 @register(110, "everything else: the contour, with a grid beside it where the contour is wide")

@@ -12,12 +12,12 @@ derivation stands in docs/certificates/largest-step.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
-from neyman.curves.profiles.contour_line import Line, log_kernel
+from neyman.curves.profiles.contour_line import Line, Sum, log_kernel
 from neyman.curves.profiles.sampled_steps.real_sums import log_expm1, log_gain
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
 from neyman.numerics.arrays import Array
@@ -30,6 +30,7 @@ STRIDE = 4  # of the nodes for a guess at a bracket's transform
 PLACES = 4  # of a line that are tried where the first needs many nodes
 FEW = 4000  # nodes with which no other place is tried
 MOST_NODES = 30_000
+MOST_WORK = 1.5e9  # nodes times terms of all K, with other losses beside the steps
 LEAST_HEIGHT, LARGEST_HEIGHT = 0.3, 1e9  # of a line's end, in units of the tilt
 SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded
 STEEP = 0.3  # of the spacing that terms before allow, below which those after need closer tilts
@@ -50,6 +51,7 @@ class BracketSum:
         tilts: real tilts at which it was looked at.
         most_nodes: of a line.
         refined: whether the tilts are already those near one epsilon.
+        beside: other losses, whose transform is one factor more [LS-11].
     """
 
     nodes: tuple[StepNodes, ...]
@@ -57,6 +59,7 @@ class BracketSum:
     tilts: Array
     most_nodes: float = MOST_NODES
     refined: bool = False
+    beside: Sum | None = None
 
     def __post_init__(self) -> None:
         self.bulk = self.nodes[0].bulk
@@ -76,6 +79,8 @@ class BracketSum:
             if not self.bulk:
                 log_gains = np.logaddexp(log_gains, log_gain(step.count, bracket - below))
         normal = 0.5 * self.variance * self.tilts * (self.tilts + 1)
+        if self.beside is not None:
+            normal = normal + self.beside.moments(self.tilts)[0]
         return low + normal + (0.0 if self.bulk else log_expm1(log_gains))
 
     def log_terms(self, epsilon: float) -> Array:
@@ -120,9 +125,9 @@ class BracketSum:
             s.count * (b if self.bulk else v) for s, (v, b) in zip(self.nodes, each, strict=True)
         ]
         log_low = math.fsum(lows)
-        normal = 0.5 * self.variance * tilt * (tilt + 1)
+        normal, size = self._log_others(tilt)
         # Each product is rounded, and a sum of products may cancel.
-        size = 1 + math.fsum(abs(v) for v in lows) + normal
+        size += 1 + math.fsum(abs(v) for v in lows)
         if self.bulk:
             return log_low + normal + 16 * UNIT * size
         ratios = np.array([b - v for v, b in each])
@@ -135,6 +140,14 @@ class BracketSum:
         far = float(np.abs(ratios[ratios > -math.inf]).max() + np.log(counts.max()))
         moved = (4 + far) * (1 + math.exp(min(log_gains, 700.0)))
         return value + 16 * UNIT * (size + moved + abs(value))
+
+    def _log_others(self, tilt: float) -> tuple[float, float]:
+        """An upper bound on the K of all that is beside the steps, and the size of its terms."""
+        normal = 0.5 * self.variance * tilt * (tilt + 1)
+        if self.beside is None:
+            return normal, normal
+        k, error = (float(v[0]) for v in self.beside.mgf(np.array([tilt])))
+        return normal + k + math.log1p(error), normal + abs(k)
 
     def log_decay(self, tilt: float, u: Array) -> Array:
         """Bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
@@ -164,7 +177,7 @@ class BracketSum:
                 ]
                 bound = bound + np.logaddexp.reduce(each)
             best = np.minimum(best, bound)
-        return best + 0.5 * self.variance * (tilt * (tilt + 1) - u * u) + 1e-9
+        return best + self._log_others(tilt)[0] - 0.5 * self.variance * u * u + 1e-9
 
     def _new_falls(self, tilt: float) -> list[list[tuple[_Fall, _Fall]]]:
         """How the law and the bracket of each step fall with u, for each height of y."""
@@ -232,14 +245,21 @@ class BracketSum:
                 best = LinePlan(self, index, other, h, end, decay - top)
             if best.size < FEW:
                 break
-        return best if best is not None and best.size < self.most_nodes else None
+        if best is None or best.size >= self.most_nodes:
+            return None
+        if self.beside is not None:
+            places = self.beside.places(float(self.tilts[best.index]), best.end)
+            places += sum(step.size for step in self.nodes)
+            if places * best.size > MOST_WORK:
+                return None
+        return best
 
     def _finer(self, epsilon: float) -> BracketSum:
         """The same at more tilts near the least terms, where log F turns within one of ours."""
         k = int(np.argmin(self.log_terms(epsilon) + np.log(self.tilts)))
         low, high = self.tilts[max(k - 2, 0)], self.tilts[min(k + 2, len(self.tilts) - 1)]
         tilts = cast(Array, np.geomspace(low, high, len(self.tilts)))
-        return BracketSum(self.nodes, self.variance, tilts, self.most_nodes, refined=True)
+        return replace(self, tilts=tilts, refined=True)
 
     def _spacings(
         self, epsilon: float, log_delta: float, cancellation: float
@@ -316,11 +336,19 @@ class BracketSum:
         turn = 1j * u if self.nodes[0].rises else -1j * u
         normal = 0.5 * self.variance * (c + turn) * (c + 1 + turn)
         log_low = low + normal - top - lift
+        scale = real_low - top + 0.5 * self.variance * c * (c + 1) - lift
+        factor_error: Array | float = 0.0
+        if self.beside is not None:
+            k, factor_error = self.beside.mgf(c + 1j * u)
+            if factor_error[0] > 0.5:
+                return None
+            log_low = log_low + (k if self.nodes[0].rises else np.conj(k))
+            scale += float(k[0].real)
+            size = size + np.abs(k)
         size = size + np.abs(normal)
         phi = np.exp(log_low) if bulk else _difference(log_low, gain)
         # F as a polynomial of the factors has positive coefficients: its change is at most that
         # of the sizes, which are largest at u = 0.
-        scale = real_low - top + 0.5 * self.variance * c * (c + 1) - lift
         if scale + real_gain > 690:
             return None
         product = math.exp(scale + real_gain)  # the product of M_high over e^top
@@ -342,6 +370,8 @@ class BracketSum:
         # logarithm counts in the errors of its sums, which are at least 80 units of them.
         rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
         error = error + 16 * UNIT * size * rounding
+        # Each factor errs beside the other, which is at most its value at u = 0 [LS-11].
+        error = error + 4 * factor_error * error + 2 * factor_error * (value + error[0])
         return (phi if self.nodes[0].rises else np.conj(phi)), error
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +18,7 @@ from scipy.special import ndtri_exp
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.loss import Part
+from neyman.curves.losses.loss import Loss, Part
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.combination import (
     FAILED,
@@ -26,7 +27,8 @@ from neyman.curves.profiles.combination import (
     CascadeProfile,
     group_profile,
 )
-from neyman.curves.profiles.contour.contour import GOOD, WIDE, ContourProfile
+from neyman.curves.profiles.contour.conditioning import conditioned
+from neyman.curves.profiles.contour.contour import GOOD, WIDE, ContourProfile, smooth
 from neyman.curves.profiles.contour_line import Line, line_at, line_for, log_kernel
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
@@ -93,6 +95,9 @@ LIMITS = Limits()
 FARTHEST = 1e9  # epsilon beyond which no guess goes
 FARTHEST_PEAK = 300.0  # of the terms in y
 DOUBT = 0.03  # part of a log delta by which a guess at it may be off
+FINE = 1e-9  # width of log delta with which a line beside other losses is good enough
+MOST_NODES_BESIDE = 1e6  # of a line beside other losses, where the next engine is a grid
+MOST_LISTED = 1 << 8  # sums of losses beside the steps that are taken one by one
 MOST_UNLIKE = 400  # parts, beyond which all levels of all of them take too long
 MOST_FAILURES, FEW_FAILURES = 6, 2  # on the way to a threshold
 NARROW, FAIR = 1e-6, 1e-5  # widths of log delta from which the next engine is asked, too
@@ -127,18 +132,25 @@ class StepSum:
         self.variance = math.fsum(
             n * x.mu_squared for x, n in losses.parts if isinstance(x, GaussianLoss)
         )
+        others = [p for p, (step, _) in zip(losses.parts, steps, strict=True) if step is None]
+        others = [(x, n) for x, n in others if not isinstance(x, GaussianLoss)]
+        self.others = Composition.of(others) if others else None
+        self.enough_width = limits.enough_width if self.others is None else FINE
         self.removed = self.parts[0][0].loss.removed
         self.farthest = max(step.loss.farthest for step, _ in self.parts)
         order = self.parts[0][0].order
         count = sum(n for _, n in self.parts)
         # Whether K is a short sum on a line of its own, and so many steps die out soon on it.
         self.cheap = (self.variance > 0 or count > 2 * limits.atom_steps) and order == "one"
+        self.cheap &= self.others is None or smooth(losses)
         # Whether several steps with the record are sure, so that no single one is the largest.
         sure = math.fsum(n * step.loss.ratio_floor for step, n in self.parts)
         self.ordinary = self.cheap and sure > limits.sure_steps
         # About how far the sum of all losses spreads.
         self.sides = 1 if order == "one" else 2
         spread = math.fsum(n * (self.sides * x.loss.mean_shift) ** 2 for x, n in self.parts)
+        if self.others is not None:
+            spread += float(self.others.moments(np.zeros(1))[2][0])
         self.spread = math.sqrt(spread + self.variance)
         self.symmetric = order == "symmetric"
         # Few such steps have an atom at 0, near which no line goes.
@@ -152,7 +164,9 @@ class StepSum:
         while depth < min(-log_target, self.limits.deepest_efolds):
             depth *= 2
         if depth not in self._tables:
-            self._tables[depth] = _real_sums(self.parts, self.variance, self.spread, depth)
+            self._tables[depth] = _real_sums(
+                self.parts, self.variance, self.spread, depth, self.others
+            )
         return self._tables[depth]
 
     def rough(self, epsilon: float) -> tuple[float, RealSums]:
@@ -199,7 +213,7 @@ class StepSum:
         if rough < -limits.deepest_efolds:  # only a line whose K is cheap goes there
             return best
         for brackets in self._splits(epsilon, rough, table):
-            if narrowest < limits.enough_width:
+            if narrowest < self.enough_width:
                 break
             telescope = self._telescope(brackets, epsilon, rough * (1 + DOUBT))
             width = telescope.width(epsilon) if telescope is not None else math.inf
@@ -229,6 +243,11 @@ class StepSum:
             yield self.one_bracket(tilts)
         if self.removed:
             yield self._levels(epsilon, rough)
+        if self.others is not None:  # the next engine is a grid
+            long = partial(replace, most_nodes=MOST_NODES_BESIDE)
+            yield [long(bracket) for bracket in self.one_bracket(tilts)]
+            if self.removed:
+                yield [long(bracket) for bracket in self._levels(epsilon, rough)]
 
     def _telescope(
         self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float
@@ -257,8 +276,9 @@ class StepSum:
         if any(step.full >= self.limits.outcome_nodes for step in nodes):
             return []
         if not self.removed:
-            return [BracketSum(nodes, self.variance, tilts)]
-        return [BracketSum(nodes, self.variance, tilts, self.limits.one_line_nodes)]
+            return [BracketSum(nodes, self.variance, tilts, beside=self.others)]
+        most = self.limits.one_line_nodes
+        return [BracketSum(nodes, self.variance, tilts, most, beside=self.others)]
 
     def _levels(self, epsilon: float, log_delta: float) -> list[BracketSum]:
         """The bulk up to a first level, and the levels above it, for one epsilon."""
@@ -298,16 +318,20 @@ class StepSum:
         if any(step.full >= self.limits.outcome_nodes for column in columns for step in column):
             return []
         return [
-            BracketSum(nodes, self.variance, c)
+            BracketSum(nodes, self.variance, c, beside=self.others)
             for nodes, c in zip(zip(*columns, strict=True), tilts, strict=True)
         ]
 
 
 @array_cache
 def _real_sums(
-    parts: tuple[tuple[Step, int], ...], variance: float, spread: float, depth: float
+    parts: tuple[tuple[Step, int], ...],
+    variance: float,
+    spread: float,
+    depth: float,
+    beside: Composition | None,
 ) -> RealSums:
-    return RealSums(parts, variance, spread, depth)
+    return RealSums(parts, variance, spread, depth, beside)
 
 
 @array_cache
@@ -320,7 +344,7 @@ class LargestStepProfile(ContourProfile):
 
     Args:
         losses: a sum of `LikelihoodRatioLoss` of one order, of `ReplaceOneSubsampledLoss`, or of
-            `FixedSizeLoss`, of Gaussian noise, and at most one `GaussianLoss`.
+            `FixedSizeLoss`, of Gaussian noise, at most one `GaussianLoss`, and any other losses.
         limits: of the search for lines.
     """
 
@@ -367,7 +391,7 @@ class LargestStepProfile(ContourProfile):
     def _line(self, epsilon: float) -> Telescope | None:
         if self._sum.ordinary:
             line, width = self._sum.one_line(epsilon)
-            if width < self._sum.limits.enough_width:
+            if width < self._sum.enough_width:
                 return line
         return _lines_at(self._sum.losses, self._sum.place(epsilon), self._sum.limits)
 
@@ -611,12 +635,15 @@ def largest_step_profile(losses: Composition) -> LargestStepProfile:
 def _sampled_steps(composition: Composition) -> Profile | None:
     kinds = [loss for loss, _ in composition.parts if not isinstance(loss, GaussianLoss)]
     steps = [step for step in map(_step, kinds) if step is not None]
+    others = [loss for loss in kinds if _step(loss) is None]
     one_order = len({(step.order, step.loss.removed) for step in steps}) == 1
-    if not one_order or len(steps) < len(kinds) or not all(map(_suits, steps)):
+    if not one_order or not all(map(_suits, steps)) or not all(map(_beside, others)):
         return None
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, lambda: largest_step_profile(composition))
     ]
+    if others and len(composition.parts) > MANY_UNLIKE:
+        return None
     if len(composition.parts) > MOST_UNLIKE:
         return group_profile(composition, FEW_GROUPS)
     if len(composition.parts) > MANY_UNLIKE:
@@ -626,6 +653,14 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     few = count <= LIMITS.grid_steps
     if few and subsampled and not steps[0].loss.removed:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
+    if others:
+        listed = conditioned(composition, MOST_LISTED, largest_step_profile)
+        if listed is not None:
+            engines.append((FINE, lambda: listed))
+        engines.append((NARROW, lambda: dots_profile(composition)))
+        # Of steps with an atom at 0 each power would take many lines.
+        asked = (0, len(engines) - 1) if steps[0].order == "symmetric" else None
+        return CascadeProfile(engines, composition.log_total_variation, asked)
     # A grid of few steps is fast where a loss is a ratio alone, without a piecewise law.
     fast = few and all(step.order == "one" for step in steps)
     enough = FAIR if fast else WIDE
@@ -634,6 +669,11 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     engines.append((FAIR, lambda: dots_profile(composition, MEDIUM)))
     engines.append((enough, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)
+
+
+def _beside(loss: Part) -> bool:
+    """Whether a loss is one factor more of a line: all of it is finite, and its K is cheap."""
+    return isinstance(loss, Loss) and not loss.infinite and not loss.costly
 
 
 def _suits(step: Step) -> bool:

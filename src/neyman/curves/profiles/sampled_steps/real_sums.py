@@ -11,6 +11,7 @@ import numpy as np
 
 from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.curves.losses.loss import Order
+from neyman.curves.profiles.contour_line import Sum
 from neyman.curves.profiles.sampled_steps.step_grid import PAD, StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import log_sum
 from neyman.numerics.arrays import Array
@@ -50,10 +51,16 @@ class RealSums:
         variance: mu^2 of Gaussian noise beside the steps.
         spread: about how far the sum of all losses spreads.
         depth: about minus the logarithm of the smallest probability that is asked.
+        beside: other losses beside the steps.
     """
 
     def __init__(
-        self, steps: Sequence[tuple[Step, int]], variance: float, spread: float, depth: float
+        self,
+        steps: Sequence[tuple[Step, int]],
+        variance: float,
+        spread: float,
+        depth: float,
+        beside: Sum | None = None,
     ) -> None:
         self.depth = depth
         most = 3e4 * max(1.0, depth / 64) / spread
@@ -61,6 +68,8 @@ class RealSums:
         self.places = np.log(c)
         self.levels = np.zeros(0)
         total, log_gains = 0.5 * variance * c * (c + 1), np.zeros((len(c), 0))
+        if beside is not None:
+            total = total + beside.moments(c)[0]
         # The levels are the losses at the nodes of the step that has the largest ones.
         for step, n in sorted(steps, key=lambda part: -part[0].loss.farthest):
             loss, last = step.loss, float(c[-1])
