@@ -13,7 +13,8 @@ from functools import singledispatch
 
 import numpy as np
 
-from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.curves.losses.gaussian import REACH, GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.loss import Loss
 from neyman.curves.losses.non_private import NonPrivateLoss
@@ -24,6 +25,7 @@ ROOM = 12.0  # deviations between the tilts under which an unbounded lattice is 
 OUTSKIRTS = 60.0  # deviations up to which there are any
 STEEPEST = 100.0  # of a tilt on a lattice, in e-folds a step
 SEAM = 6  # indices on either side of a cut that have to agree
+MOST_DEVIATIONS = 120.0  # up to which the masses of discrete Gaussians are listed
 FAR = 1e9  # a loss beyond which nothing is claimed
 
 
@@ -52,6 +54,7 @@ class Base:
             weights e^{(t + 1) l} [SA-5].
         relative: bound on the relative error of each atom's mass.
         side: 0 for the law itself, 1 for one that dominates it, -1 for one that it dominates.
+        units: the relative error of each atom's mass by itself, where it is known.
     """
 
     loss: Array
@@ -60,6 +63,7 @@ class Base:
     lost: tuple[tuple[float, float, float, float], ...] = ()
     relative: float = 0.0
     side: int = 0
+    units: Array | None = None
 
 
 @singledispatch
@@ -140,6 +144,26 @@ def _agreeing(
         return near, False
     cuts = low + SEAM + np.nonzero(run)[0]
     return int(cuts[np.argmin(np.abs(cuts - near))]), True
+
+
+@law_under_q.register
+def _(inner: DiscreteGaussianLoss, size: float) -> Base:
+    """Its masses by their formula, as far as a tilt of that size reaches, or 120 sigma."""
+    s2, shift = float(inner.sigma_squared), inner.shift
+    sigma = math.sqrt(s2)
+    most = MOST_DEVIATIONS * sigma + 20 * shift
+    reach = min((size + 2) * shift, most)
+    x = np.arange(-math.ceil(REACH * sigma) - 1, math.ceil(reach + REACH * sigma) + 2, dtype=float)
+    place = float(inner.step or 0) * (x - 0.5 * shift)
+    exponent = x * x / (2 * s2)
+    log_total = math.log(float(np.exp(-exponent).sum()))
+    units = (4 * exponent + len(x) + 32) * UNIT
+    # 26 sigma beyond the place to which a tilt moves the law there is less than e^-337 of it.
+    t = reach / shift - 1
+    beyond = t * (t + 1) * shift**2 / (2 * s2) - 337
+    high = FAR if reach == most else math.inf
+    lost = ((-1.0, -337.0, -math.inf, float(place[0])), (t, beyond, float(place[-1]), high))
+    return Base(place, -exponent - log_total, (), lost, float(units.max()), 0, units)
 
 
 @law_under_q.register

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -341,6 +341,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
             lost,
             base.relative + _units(value if self.removed else value[:0]) * UNIT,
             not base.side,
+            _each(base, value if self.removed else 0 * value),
         )
 
 
@@ -431,7 +432,15 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
             # The rest at 0 is a sum of all.
             base.relative + (_units(value) + len(value)) * UNIT,
             not base.side,
+            self._units(base, positive, value),
         )
+
+    def _units(self, base: Base, positive: Array, value: Array) -> Array | None:
+        each = _each(replace(base, units=None if base.units is None else base.units[positive]), value)
+        if each is None:
+            return None
+        middle = base.relative + (_units(value) + len(value)) * UNIT
+        return np.concatenate([each, [middle], each])
 
 
 @dataclass(frozen=True)
@@ -521,6 +530,13 @@ def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the do
 def _units(value: Array) -> float:
     """By how many units a mass under the mixture errs: g by 8 of itself, and its sum with log q."""
     return 16 * float(np.max(np.abs(value), where=np.isfinite(value), initial=1.0))
+
+
+def _each(base: Base, value: Array) -> Array | None:
+    """The same of each mass by itself, where the base knows its own."""
+    if base.units is None or len(base.units) != len(value):
+        return None
+    return base.units + 16 * UNIT * np.where(np.isfinite(value), np.abs(value), 0.0)
 
 
 def _slope(l: Array, q: float) -> Array:  # noqa: E741

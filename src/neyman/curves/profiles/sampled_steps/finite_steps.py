@@ -1,0 +1,944 @@
+"""Sums of losses with finitely many values off a lattice: lines that are finite sums.
+
+Discrete noise on a sample has unequal steps between its losses. Its characteristic function is a
+short sum, and no bound makes it small for good: it comes back near 1 far out. But the mean of its
+square over any window is at most about its mean around 0. So what lies beyond the last node of a
+line is bounded by the nodes themselves. Rare large losses are split off by size, as for Gaussian
+steps (`bracket_sum`). The derivation stands in docs/certificates/finite-steps.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.special import gammaln
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import PLACE, OffLatticeLoss
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
+from neyman.curves.profiles.combination import CascadeProfile
+from neyman.curves.profiles.contour.contour import ContourProfile, Lines
+from neyman.curves.profiles.contour_line import Line, line_at, log_kernel
+from neyman.curves.profiles.lattice.convolution import dots_profile
+from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.profiles.sampled_steps.bracket_sum import Telescope
+from neyman.curves.profiles.selection import register
+from neyman.numerics.array_cache import array_cache
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
+from neyman.numerics.operations import CALL, charge, in_question
+from neyman.numerics.roots import bisect
+from neyman.numerics.rounding import above
+
+WINDOWS = (1 + math.pi**2 / 6) / math.pi  # of a mean over the first window, over its end squared
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where the lines of finite sums go, and how far.
+
+    Args:
+        digits_efolds: aliases are below e^-digits of delta: 4e-11.
+        end_efolds: what lies beyond the nodes should be below e^-end of delta.
+        level_ratio: of a level to the one before.
+        cancellation_efolds: by which the terms of a line may exceed delta before levels are used.
+        table_tilts, fine_tilts: tilts of a table, and of one around its least terms.
+        most_nodes: of a line.
+        most_terms: nodes times values of a line or of a scan.
+        scan_deviations: between two nodes of a scan, over one step's deviation: a square of the
+            characteristic function bends by less than a quarter of its square.
+        drop_efolds: weights below e^-drop of the largest count as lost.
+        good_width: of log delta, with which an ordinary line is taken.
+    """
+
+    digits_efolds: float = 24.0
+    end_efolds: float = 24.0
+    level_ratio: float = 8.0
+    cancellation_efolds: float = 3.0
+    table_tilts: int = 60
+    fine_tilts: int = 40
+    most_nodes: int = 1 << 18
+    most_terms: float = 6e7
+    scan_terms: float = 1.5e7
+    scan_deviations: float = 0.2
+    drop_efolds: float = 60.0
+    good_width: float = 3e-10
+    most_sums: int = 1 << 18
+    most_work: float = 1.5e7
+    all_counts: int = 40
+    depth_efolds: float = 60.0
+    near_efolds: float = -30.0
+    few_values: int = 8
+    most_copies: int = 5000
+    most_ways: float = 1e7
+
+
+LIMITS = Limits()
+FLOOR = 60.0
+LEAST_SHARE = -1e5
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """The values of one loss, as far as tilts up to some size ask for them.
+
+    Args:
+        place, log_p: in increasing order, with their masses under P.
+        relative: bound on the relative error of each mass.
+        lost: (a, l): mass left out, at most e^{a + c l} under a tilt c.
+        whole: the mass of all, if known without their sum; else None.
+        count: how many copies the sum has.
+    """
+
+    place: Array
+    log_p: Array
+    relative: Array
+    lost: tuple[tuple[float, float], ...]
+    whole: float | None
+    count: int
+
+    def log_mgf(self, tilts: Array, low: float, high: float) -> tuple[Array, Array, Array]:
+        """Log of M up to ``high``, its relative error, and log of the share above ``low`` at most."""
+        inside = self.place <= high
+        place, log_p = self.place[inside], self.log_p[inside]
+        charge(CALL + 60 * len(tilts) * len(place))
+        move = np.multiply.outer(tilts, place)
+        g = move + log_p
+        top = g.max(axis=1)
+        weight = np.exp(g - top[:, None])
+        total = weight.sum(axis=1)
+        k = top + np.log(total)
+        relative = self.relative[inside]
+        units = relative + UNIT * (4 * (8 + np.abs(log_p) + np.abs(move)) + len(place))
+        error = (weight * units).sum(axis=1) / total + 4 * UNIT * np.abs(k)
+        near = (np.abs(k) < 1) if self.whole is not None else np.zeros(len(k), bool)
+        if self.whole is not None and near.any():
+            gain = np.exp(log_p) * np.expm1(np.minimum(move[near], 1.0))
+            far = move[near] > 1
+            gain[far] = np.exp(g[near][far]) - np.exp(np.broadcast_to(log_p, far.shape)[far])
+            outside = np.exp(self.log_p[~inside])
+            beyond = float(outside.sum())
+            unsure = float((outside * self.relative[~inside]).sum()) + 1e3 * UNIT * beyond
+            excess = self.whole - 1 + gain.sum(axis=1) - beyond
+            k[near] = np.log1p(excess)
+            size = np.abs(gain) * units[near]
+            error[near] = (size.sum(axis=1) + unsure) / (1 + excess)
+        missing = self.left_out(tilts, high) * np.exp(np.minimum(-k, 700.0))
+        share = np.full(len(k), LEAST_SHARE)
+        upper = g[:, place > low] if low > -math.inf else g[:, :0]
+        if upper.shape[1]:
+            top = upper.max(axis=1)
+            share = top + np.log(np.exp(upper - top[:, None]).sum(axis=1)) - k
+        share = np.logaddexp(np.maximum(share, LEAST_SHARE), np.log(np.maximum(missing, 1e-300)))
+        return k, error + missing, share
+
+    def left_out(self, tilts: Array, high: float) -> Array:
+        """Bound on the mass up to ``high`` that is not listed, under the tilts."""
+        total = np.zeros(len(tilts))
+        for a, x in self.lost:
+            if x <= high:
+                total += np.exp(np.minimum(a + tilts * x, 700.0))
+        return total
+
+
+@array_cache
+def _values(loss: Part, size: float) -> Values | None:
+    """The values of one copy; None where there is a density, or a loss of another kind."""
+    if isinstance(loss, OffLatticeLoss):
+        place, log_p = np.array(loss.values), np.array(loss.log_p)
+        relative = 4 * UNIT * (8 + np.abs(log_p))
+        return Values(place, log_p, relative, (), 1 - loss.failure, 1)
+    if not isinstance(loss, PiecewiseAnalyticLoss):
+        return None
+    law = loss.law(size)
+    if law.pieces:
+        return None
+    used = np.isfinite(law.loss) & np.isfinite(law.log_p)
+    order = np.argsort(law.loss[used], kind="stable")
+    whole = 1 - loss.infinite if law.normalized else None
+    # Values that are missing here have the loss -inf: they are no part of M.
+    if not used.all():
+        whole = None
+    place, log_p = law.loss[used][order], law.log_p[used][order]
+    each = np.full(len(law.loss), law.relative) if law.units is None else law.units
+    return Values(place, log_p, each[used][order], law.lost, whole, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Values of one loss under a tilt, up to the top of a bracket: weights over their M.
+
+    Args:
+        place, weight: of what is at most the bracket's bottom.
+        upper_place, upper_weight: of what is in the bracket.
+        fixed: error of both sums at every height, relative to M.
+        sway: the same for each unit of height.
+        upper_error: of the sum in the bracket.
+    """
+
+    place: Array
+    weight: Array
+    upper_place: Array
+    upper_weight: Array
+    fixed: float
+    sway: float
+    upper_error: float
+    upper_sway: float
+    log_m: float
+    count: int
+
+    @staticmethod
+    def of(values: Values, tilt: float, low: float, high: float) -> _Side:
+        k, error, _ = (float(x[0]) for x in values.log_mgf(np.array([tilt]), low, high))
+        inside = values.place <= high
+        place, log_p = values.place[inside], values.log_p[inside]
+        g = tilt * place + log_p
+        upper = place > low if low > -math.inf else np.zeros(len(place), bool)
+        top = float(g[upper].max()) if upper.any() else float(g.max())
+        keep = g > top - LIMITS.drop_efolds
+        left_out = float(np.exp(g[~keep] - k).sum()) * (1 + 1e-9)
+        left_above = float(np.exp(g[~keep & upper] - k).sum())
+        place, log_p, weight, upper = place[keep], log_p[keep], np.exp(g[keep] - k), upper[keep]
+        units = values.relative[inside][keep]
+        units = units + UNIT * (4 * (8 + np.abs(log_p) + abs(k) + np.abs(tilt * place)))
+        size = weight * units
+        sway = (size + PLACE * weight) * np.abs(place)
+        return _Side(
+            place[~upper],
+            weight[~upper],
+            place[upper],
+            weight[upper],
+            error + left_out,
+            float(sway.sum()),
+            float(size[upper].sum()) + 1.001 * left_above,
+            float(sway[upper].sum()),
+            k,
+            values.count,
+        )
+
+    @cached_property
+    def alpha(self) -> float:
+        """The share of the bracket in M."""
+        return float(self.upper_weight.sum())
+
+    @cached_property
+    def variance(self) -> float:
+        """Of what lies below the bracket."""
+        total = float(self.weight.sum())
+        if not total > 0:
+            return 0.0
+        mean = float(self.weight @ self.place) / total
+        return float(self.weight @ (self.place - mean) ** 2) / total
+
+    def below(self, u: Array) -> Array:
+        """The sum of waves below the bracket, less M's share of it; u evenly spaced from 0."""
+        if not len(self.place):
+            return np.zeros(len(u), complex)
+        return wave_sum(self.place, self.weight, u)
+
+    def inside(self, u: Array) -> Array:
+        """The same in the bracket."""
+        if not len(self.upper_place):
+            return np.zeros(len(u), complex)
+        return wave_sum(self.upper_place, self.upper_weight, u)
+
+    def squares(self, start: float, step: float, count: int) -> Array:
+        """|m|^2 at start + k step, m the sum of waves below the bracket."""
+        if not len(self.place):
+            return np.zeros(count)
+        turned = self.weight * np.exp(1j * start * self.place)
+        sums = turned.sum() + wave_sum(self.place, turned, step * np.arange(count))
+        return np.abs(sums) ** 2
+
+    def error(self, u: Array) -> tuple[Array, Array]:
+        """Of the sums below the bracket and of those in it."""
+        e = self.fixed + self.sway * u
+        low, high = e, self.upper_error + np.zeros(len(u))
+        if len(self.place):
+            low = low + rounding(self.place, self.weight, u)
+        if len(self.upper_place):
+            high = high + rounding(self.upper_place, self.upper_weight, u)
+            high = high + self.upper_sway * u
+        return low, high
+
+
+def _even(chi: Array, alpha: float, count: int) -> Array:
+    """At least (chi + alpha)^count, and of positive coefficients in chi^2 [FS-2].
+
+    It rises with chi. What is below e^-60 counts as that.
+    """
+    if count == 0:
+        return np.ones(len(chi))
+    least = max(math.exp(-FLOOR / count) - alpha, 1e-3 if alpha else 1e-30)
+    large = chi > least
+    x = np.append(least, chi[large])
+    plus = np.exp(count * np.log(x + alpha))
+    if alpha:
+        minus = np.exp(count * np.log(np.maximum(np.abs(alpha - x), 1e-300)))
+        if count % 2:
+            minus = np.where(x > alpha, -minus, minus)
+        plus = 0.5 * (plus + minus) + 0.25 * (1 + x * x) * (plus - minus) / x
+    elif count % 2:
+        plus = plus * (0.5 * (x + 1 / x))
+    plus = plus * (1 + 1e-9 + 8 * count * UNIT)
+    value = np.full(len(chi), plus[0])
+    value[large] = plus[1:]
+    return value
+
+
+def majorant(chis: Sequence[Array], alphas: Sequence[float], counts: Sequence[int]) -> Array:
+    """A bound on |F| over its value at the tilt that is a characteristic function [FS-2].
+
+    Args:
+        chis: |m| of each loss, below the bracket; shape (m,) each.
+        alphas: the share of each in the bracket; all 0 for the sum without one.
+        counts: copies of each.
+    """
+    full = np.ones(len(chis[0]))
+    for chi, a, n in zip(chis, alphas, counts, strict=True):
+        full = full * _even(chi, a, n)
+    if not any(alphas):
+        return full
+    whole = -math.expm1(math.fsum(n * _log1m(a) for a, n in zip(alphas, counts, strict=True)))
+    large = math.fsum(n * a for a, n in zip(alphas, counts, strict=True))
+    if large >= 1:
+        return full / whole
+    total = np.zeros(len(full))
+    for i, (a, n) in enumerate(zip(alphas, counts, strict=True)):
+        term = n * a * _even(chis[i], a, n - 1)
+        for j, (chi, b, other) in enumerate(zip(chis, alphas, counts, strict=True)):
+            if j != i:
+                term = term * _even(chi, b, other)
+        total = total + term
+    return total / whole * (1 + 1e-9)
+
+
+def _log1m(alpha: float) -> float:
+    return math.log1p(-alpha) if alpha < 1 else -math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Bracket:
+    """A sum whose largest step lies in (low, high]; all sums up to ``high`` where low is -inf.
+
+    Args:
+        parts: the losses with their counts.
+        low, high: the ends of the bracket.
+        tilts: at which its transform is known.
+    """
+
+    parts: tuple[tuple[Part, int], ...]
+    low: float
+    high: float
+    tilts: Array
+
+    @cached_property
+    def values(self) -> tuple[Values, ...]:
+        """Of the losses, for these tilts."""
+        size = 2.0 ** math.ceil(math.log2(max(float(self.tilts[-1]), 1.0)))
+        found = [(_values(loss, size), n) for loss, n in self.parts]
+        return tuple(
+            Values(v.place, v.log_p, v.relative, v.lost, v.whole, n)
+            for v, n in found
+            if v is not None
+        )
+
+    @cached_property
+    def log_f(self) -> tuple[Array, Array]:
+        """Log of F at the tilts, and its error."""
+        total, error = np.zeros(len(self.tilts)), np.zeros(len(self.tilts))
+        large = np.full(len(self.tilts), -math.inf)  # of the mean number of steps in the bracket
+        for v in self.values:
+            k, e, share = v.log_mgf(self.tilts, self.low, self.high)
+            total, error = total + v.count * k, error + v.count * e
+            large = np.logaddexp(large, math.log(v.count) + share)
+        if self.low > -math.inf:  # a bound, near enough to steer by where there are many
+            total = total + np.minimum(large, 0.0)
+        known = error < 1.0  # elsewhere mass that was left out may count
+        return np.where(known, total, math.inf), error + 8 * UNIT * np.abs(total) + 1e-10
+
+    def chernoff(self, epsilon: float) -> tuple[float, int]:
+        """The least bound on log delta of the bracket, and the index of its tilt."""
+        terms = self.log_f[0] - self.tilts * epsilon + log_kernel(self.tilts)
+        k = int(np.argmin(terms))
+        return float(terms[k]), k
+
+    def bell(self, epsilon: float) -> float:
+        """About log delta of the bracket, as if the terms near the least one were a bell."""
+        c = self.tilts
+        terms = self.log_f[0] - c * epsilon - np.log(c) - np.log1p(c)
+        k = min(max(int(np.argmin(terms)), 1), len(c) - 2)
+        slopes = np.diff(terms[k - 1 : k + 2]) / np.diff(c[k - 1 : k + 2])
+        bend = 2 * float(slopes[1] - slopes[0]) / float(c[k + 1] - c[k - 1])
+        if not 0 < bend < math.inf:
+            return float(terms[k])
+        return min(float(terms[k]) - 0.5 * math.log(math.tau * bend), 0.0)
+
+    def certain(self, epsilon: float) -> tuple[float, float]:
+        """Its tilt, and an upper bound on log F there."""
+        k = self.chernoff(epsilon)[1]
+        return float(self.tilts[k]), float(self.log_f[0][k] + self.log_f[1][k])
+
+    def finer(self, epsilon: float) -> Bracket:
+        """The same at more tilts near the least terms."""
+        k = int(np.argmin(self.log_f[0] - self.tilts * epsilon - np.log1p(self.tilts)))
+        low, high = self.tilts[max(k - 3, 0)], self.tilts[min(k + 3, len(self.tilts) - 1)]
+        tilts = np.geomspace(low, high, LIMITS.fine_tilts)
+        return Bracket(self.parts, self.low, self.high, tilts)
+
+    def line(self, epsilon: float, log_delta: float) -> Line | None:
+        """A line for an epsilon whose delta is about known; None if rounding hides all."""
+        log_f, log_error = self.log_f
+        terms = log_f - self.tilts * epsilon
+        fine = terms - np.log1p(self.tilts)
+        # The widest spacing that aliases permit, among tilts near the least terms.
+        excess = terms + log_kernel(self.tilts) - log_delta
+        best: tuple[float, int, int] | None = None
+        for k in np.flatnonzero(fine < fine.min() + 0.5):
+            gap = self.tilts - self.tilts[k]
+            after = np.where(
+                gap > 0, math.tau * gap / np.maximum(excess + LIMITS.digits_efolds, 1e-3), 0.0
+            )
+            before = math.tau * float(self.tilts[k]) / (LIMITS.digits_efolds - log_delta)
+            h = min(before, float(after.max()))
+            if best is None or h > best[0]:
+                best = h, int(k), int(np.argmax(after))
+        assert best is not None
+        h, k, other = best
+        if not h > 0:
+            return None
+        c = float(self.tilts[k])
+        sides = [_Side.of(v, c, self.low, self.high) for v in self.values]
+        top = math.fsum(s.count * s.log_m for s in sides)
+        if self.low > -math.inf:
+            whole = -math.expm1(math.fsum(s.count * _log1m(s.alpha) for s in sides))
+            if whole < 1e-290:
+                return None
+            top += math.log(whole)
+        goal = math.exp(min(log_delta - (top - c * epsilon) - LIMITS.end_efolds, 0.0))
+        nodes = _nodes(sides, h, c, self.low > -math.inf, goal)
+        if nodes is None:
+            return None
+        u, phi, error, rest = nodes
+        z = c + 1j * u
+        share = np.full(len(u), h / math.pi)
+        share[0] /= 2
+        kernel = share / (z * (z + 1))
+        weight = phi * kernel
+        fixed = float(np.abs(kernel) @ error) + rest
+        moving = 4 * UNIT * float(np.abs(weight) @ np.abs(z))
+        used = sorted({other, min(other + 3, len(self.tilts) - 1), max(other - 3, k + 1)})
+        tilts = self.tilts[used]
+        most = (log_f + log_error)[used]
+        beyond = np.array([tilts, most, math.tau * (tilts - c) / h])
+        return Line(c, u, weight, top, fixed, moving, math.tau * c / h, beyond, 0.0)
+
+
+def _nodes(
+    sides: Sequence[_Side], h: float, c: float, split: bool, goal: float
+) -> tuple[Array, Array, Array, float] | None:
+    """Heights, F over its value at the tilt, its error, and a bound on what lies beyond.
+
+    The bound is of the sum of |F| h / (pi u^2) over all nodes that are left out.
+    """
+    counts = [s.count for s in sides]
+    alphas = [s.alpha if split else 0.0 for s in sides]
+    deviation = math.sqrt(math.fsum(s.count * s.variance for s in sides))
+    values = max(len(s.place) + len(s.upper_place) for s in sides)
+    most = int(min(LIMITS.most_nodes, LIMITS.most_terms / max(values, 1)))
+    count = min(most, max(64, math.ceil(10 / (max(deviation, 1e-300) * h))))
+    nodes = _Nodes.of(sides, alphas, counts, h, count, c)
+    mean = float(nodes.bound[0] + 2 * nodes.bound[1:].sum())
+    end = count * h
+    target = max(math.sqrt(4 * WINDOWS * mean * h / goal), 2 * end)
+    scan = _Scan.of(sides, alphas, counts, end, target, h)
+    # How far nodes go: until what the scan says of the rest is nothing.
+    after = np.append(np.cumsum(scan.size[::-1])[::-1], 0.0) * (h / math.pi)
+    last = int(np.searchsorted(-after, -0.1 * goal))
+    reach = end if last == 0 else float(scan.edge[last])
+    if reach > end:
+        count = min(most, math.ceil(reach / h))
+        nodes = _Nodes.of(sides, alphas, counts, h, count, c)
+        last = int(np.searchsorted(scan.edge, count * h, side="right")) - 1
+        last = max(last, 0)
+    rest = float(after[last])
+    mean = float(nodes.bound[0] + 2 * nodes.bound[1:].sum() + 2 * scan.mean[last:].sum())
+    rest += WINDOWS * mean * h / float(scan.edge[-1]) ** 2 * (1 + 1e-9)
+    # Nodes that hardly count are left to the bound.
+    left = np.cumsum(nodes.size[::-1])[::-1]
+    used = max(int(np.searchsorted(-left, -0.1 * goal)), 8)
+    rest += float(left[used]) if used < count else 0.0
+    made = nodes.transform(used)
+    return None if made is None else (nodes.u[:used], *made, rest)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scan:
+    """What lies in cells beyond the nodes.
+
+    Args:
+        edge: ends of the cells, shape (n + 1,).
+        size, mean: bounds on the sums of |F| / u^2 and of |F| over the nodes in each.
+    """
+
+    edge: Array
+    size: Array
+    mean: Array
+
+    @staticmethod
+    def of(
+        sides: Sequence[_Side],
+        alphas: Sequence[float],
+        counts: Sequence[int],
+        start: float,
+        end: float,
+        h: float,
+    ) -> _Scan:
+        """Cells from ``start`` to ``end``; the large ones are cut again."""
+        values = sum(len(s.place) for s in sides)
+        spread = math.sqrt(max(max(s.variance for s in sides), 1e-300))
+        sharp = math.sqrt(math.fsum(s.count * s.variance for s in sides))
+        widest = max(1.0 / max(sharp, 1e-300), values * (end - start) / LIMITS.scan_terms)
+        widest = min(widest, LIMITS.scan_deviations / spread)
+        end = min(end, start + widest * LIMITS.most_terms / max(values, 1))
+        edges: list[Array] = []
+        ends: list[list[Array]] = []
+        first = start
+        while first < end:
+            step = min(widest, first / 8)
+            stop = end if step == widest else min(end, 8 * first)
+            count = math.ceil((stop - first) / step)
+            edges.append(first + step * np.arange(count + 1))
+            squares = [s.squares(first, step, count + 1) for s in sides]
+            ends.append([np.maximum(x[1:], x[:-1]) for x in squares])
+            first = float(edges[-1][-1])
+        low = np.concatenate([x[:-1] for x in edges])
+        step = np.concatenate([np.diff(x) for x in edges])
+        square = [np.concatenate(x) for x in zip(*ends, strict=True)]
+        bound = _over(sides, square, alphas, counts, step) * (step / h + 1)
+        return _Scan(np.append(low, first), bound / low**2, bound)
+
+
+def _over(
+    sides: Sequence[_Side],
+    squares: Sequence[Array],
+    alphas: Sequence[float],
+    counts: Sequence[int],
+    step: Array,
+) -> Array:
+    """The majorant on cells, at whose ends |m|^2 has these values.
+
+    A square is below its chord and its second derivative times step^2 / 8 [FS-3].
+    """
+    chis = [
+        np.sqrt(x + (0.25 * s.variance * float(s.weight.sum()) ** 2) * step**2 + 1e-9)
+        for s, x in zip(sides, squares, strict=True)
+    ]
+    return majorant(chis, alphas, counts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    """F at evenly spaced heights of a line.
+
+    Args:
+        u: the heights.
+        bound, size: the majorant there, and times the kernel.
+    """
+
+    u: Array
+    sides: Sequence[_Side]
+    alphas: Sequence[float]
+    waves: list[tuple[Array, Array]]
+    errors: list[tuple[Array, Array]]
+    bound: Array
+    size: Array
+
+    @staticmethod
+    def of(
+        sides: Sequence[_Side],
+        alphas: Sequence[float],
+        counts: Sequence[int],
+        h: float,
+        count: int,
+        c: float,
+    ) -> _Nodes:
+        u = h * np.arange(count)
+        waves = [(s.below(u), s.inside(u)) for s in sides]
+        errors = [s.error(u) for s in sides]
+        chis = [
+            np.abs((1 - a) + w[0]) + e[0]
+            for w, e, a in zip(waves, errors, alphas, strict=True)
+        ]
+        bound = majorant(chis, alphas, counts)
+        size = bound * (h / math.pi) / np.maximum(u * u, c * (c + 1))
+        return _Nodes(u, sides, alphas, waves, errors, bound, size)
+
+    def transform(self, last: int) -> tuple[Array, Array] | None:
+        waves = [(a[:last], b[:last]) for a, b in self.waves]
+        errors = [(a[:last], b[:last]) for a, b in self.errors]
+        return _transform(self.sides, waves, errors, last, self.alphas, any(self.alphas))
+
+
+def _transform(
+    sides: Sequence[_Side],
+    waves: Sequence[tuple[Array, Array]],
+    errors: Sequence[tuple[Array, Array]],
+    last: int,
+    alphas: Sequence[float],
+    split: bool,
+) -> tuple[Array, Array] | None:
+    """F over its value at the tilt, and a bound on its error [FS-1]."""
+    low, gain = np.zeros(last, complex), np.zeros(last, complex)
+    size, error, worst, missing = np.ones(last), np.zeros(last), np.zeros(last), 0.0
+    for s, (below, inside), (e_low, e_high), a in zip(sides, waves, errors, alphas, strict=True):
+        e_low, e_high = e_low[:last], e_high[:last]
+        if not split:
+            turned = log1p(np.where(np.abs(1 + below) < 8 * UNIT, 8 * UNIT - 1, below))
+            low = low + s.count * turned
+            size = size + s.count * np.abs(turned)
+            error = error + s.count * e_low
+            worst = worst + s.count * e_low
+            continue
+        m = below - a
+        m = np.where(np.abs(1 + m) < 8 * UNIT, 8 * UNIT - 1, m)
+        turned, more = log1p(m), log1p((a + inside) / (1 + m))
+        low, gain = low + s.count * turned, gain + s.count * more
+        size = size + s.count * (np.abs(turned) + np.abs(more))
+        missing += s.count * _log1m(a)
+        error = error + s.count * e_high
+        worst = worst + s.count * (e_low + e_high)
+    if not float(worst.max()) < 1:
+        return None
+    if not split:
+        phi = np.exp(low)
+        return phi, error * np.exp(worst) + 16 * UNIT * size * np.abs(phi)
+    whole = -math.expm1(missing)
+    near = np.real(gain) < 30
+    phi = np.exp(low) * np.expm1(np.where(near, gain, 0.0))
+    phi = np.where(near, phi, np.exp(low + gain) - np.exp(low)) / whole
+    error = (error / whole + worst) * np.exp(worst)
+    return phi, error + 16 * UNIT * (size * np.abs(phi) + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """The sums that count above a place, each with its chance [FS-4].
+
+    Args:
+        loss, chance: the sums, falling, and their chances.
+        relative, place: bounds on the relative errors of the chances, and on those of the sums.
+        start: the place.
+        lost: bound on the share in delta(start) of all sums that are not listed.
+    """
+
+    loss: Array
+    chance: Array
+    relative: Array
+    place: Array
+    start: float
+    lost: float
+    bump: None = None
+
+    def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
+        """Certified bounds on log delta at each epsilon."""
+        ends = np.array([self._ends(float(e)) for e in np.asarray(epsilon, float)])
+        with np.errstate(divide="ignore"):
+            low, high = np.log(ends.reshape(-1, 2)).T
+        return low, np.minimum(high, 0.0)
+
+    def _ends(self, epsilon: float) -> Interval:
+        if epsilon < self.start:
+            return 0.0, 1.0
+        k = int(np.searchsorted(-self.loss, -epsilon, side="left"))
+        charge(CALL + 20 * k)
+        gain = self.chance[:k] * -np.expm1(epsilon - self.loss[:k])
+        value = float(gain.sum())
+        # What lies within its error below epsilon gains at most that error.
+        far = int(np.searchsorted(-self.loss, -epsilon + 2 * float(self.place.max())))
+        moved = float((self.chance * self.place)[:far].sum()) + 4 * UNIT * abs(epsilon) * float(self.chance[:far].sum())
+        error = float((gain * self.relative[:k]).sum()) + moved + value * (k + 16) * UNIT
+        return max(value - error, 0.0), value + error + self.lost
+
+    def width(self, epsilon: float) -> float:
+        """The width of the bounds on log delta there."""
+        low, high = self.log_delta(np.array([epsilon]))
+        return float(high[0] - low[0]) if low[0] > -math.inf else math.inf
+
+
+def _counts(left: Array, share: Array, count: int) -> Array:
+    """How often a value may come, at least once, among terms of which so many are left.
+
+    Args:
+        left: for each beginning.
+        share: of the value among those that may still come, for each tilt.
+        count: terms of the sum.
+    """
+    low, high = 1, int(left.max())
+    if count > LIMITS.all_counts:
+        # Bernstein: what is farther from the mean has a chance below e^-depth.
+        depth = LIMITS.depth_efolds
+        most, least = float(left.max() * share.max()), float(left.min() * share.min())
+        high = min(high, math.ceil(most + math.sqrt(2 * depth * most) + depth))
+        low = max(low, math.floor(least - math.sqrt(2 * depth * least)))
+    return np.arange(low, high + 1)
+
+
+def _are_few(values: Sequence[Values]) -> bool:
+    """Whether the sums may be listed."""
+    ways = 1.0
+    for v in values:
+        near = int(np.count_nonzero(v.log_p > LIMITS.near_efolds - math.log(v.count)))
+        if v.count <= LIMITS.all_counts:
+            ways *= math.comb(near + v.count - 1, v.count)
+        elif near > LIMITS.few_values or v.count > LIMITS.most_copies:
+            return False
+    return ways <= LIMITS.most_ways
+
+
+def listing(
+    values: Sequence[Values], start: float, tilts: Array, log_least: float
+) -> Listing | None:
+    """The sums above a place; None where they are too many."""
+    order = sorted(values, key=lambda v: len(v.place))
+    tilts = np.append(0.0, tilts)
+    kernel = np.append(0.0, log_kernel(tilts[1:]))
+    after: list[Array] = [np.zeros(len(tilts))]  # log of all later parts' transforms
+    sums: list[Array] = []
+    for v in order[::-1]:
+        below = np.logaddexp.accumulate(np.multiply.outer(v.place, tilts) + v.log_p[:, None])
+        sums.append(below)
+        after.append(after[-1] + v.count * below[-1])
+    total, log_w, wrong, moved = np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1)
+    work, lost = 0.0, 0.0
+    for v, below, rest in zip(order, sums[::-1], after[-2::-1], strict=True):
+        factorial = gammaln(np.arange(v.count + 1) + 1.0)
+        units = v.relative + 8 * UNIT * (2 + np.abs(v.log_p))
+        left = np.full(len(total), v.count)
+        log_w = log_w + factorial[-1]
+        done: list[tuple[Array, ...]] = []
+        for j in range(len(v.place) - 1, 0, -1):
+            if not len(left):
+                break
+            x, log_p, m = float(v.place[j]), float(v.log_p[j]), below[j - 1]
+            k = _counts(left, np.exp(tilts * x + log_p - below[j]), v.count)
+            work += len(left) * (len(k) + 1)
+            if work > LIMITS.most_work or len(left) > LIMITS.most_sums:
+                return None
+            charge(CALL + 200.0 * len(left) * len(k))
+            k = np.append(0, k)
+            now = left[:, None] - k
+            fits = now >= 0
+            now = np.maximum(now, 0)
+            new = log_w[:, None] + (k * log_p - factorial[k])
+            place = total[:, None] + k * x
+            # What follows takes smaller values only: Chernoff's bound of its share in delta.
+            bound = np.full(new.shape, math.inf)
+            for i, c in enumerate(tilts.tolist()):
+                np.minimum(
+                    bound, now * m[i] + (c * (place - start) + (kernel[i] + rest[i])), out=bound
+                )
+            bound += new - factorial[now]
+            keep = (bound > log_least) & fits
+            lost += float(np.exp(bound[fits & ~keep]).sum())
+            row, column = np.nonzero(keep)
+            more, now = k[column], now[keep]
+            rows = (
+                place[keep],
+                new[keep],
+                wrong[row] + more * units[j],
+                moved[row] + more * abs(x),
+            )
+            done.append(tuple(y[now == 0] for y in rows))
+            total, log_w, wrong, moved = (y[now > 0] for y in rows)
+            left = now[now > 0]
+        x = float(v.place[0])
+        rows = (
+            total + left * x,
+            log_w + left * v.log_p[0] - factorial[left],
+            wrong + left * units[0],
+            moved + left * abs(x),
+        )
+        total, log_w, wrong, moved = (
+            np.concatenate([d[i] for d in [*done, rows]]) for i in range(4)
+        )
+    down = np.argsort(-total, kind="stable")
+    size = math.fsum(float(gammaln(v.count + 1.0)) for v in values)
+    copies = sum(v.count for v in values)
+    return Listing(
+        total[down],
+        np.exp(log_w[down]),
+        wrong[down] + UNIT * (16 * size + 4 * copies + 8),
+        (PLACE + copies * UNIT) * moved[down],
+        start,
+        lost * (1 + 1e-6),
+    )
+
+
+class FiniteStepsProfile(ContourProfile):
+    """Privacy profile of a sum of losses with finitely many values."""
+
+    def __init__(self, losses: Composition) -> None:
+        super().__init__(
+            losses,
+            lambda: finite_steps_profile(losses.reverse()),
+            losses.infinite,
+            above(losses.supremum),
+            losses.log_top,
+            release=False,
+        )
+        self.method = "finite sums by largest step"
+        self._beside = True
+        self._parts = losses.parts
+        _, mean, variance = (float(x[0]) for x in losses.moments(np.zeros(1)))
+        self._spread = max(math.sqrt(max(variance, 0.0)), abs(mean), 1e-300)
+        places = [v.place for v in (_values(x, 1e6) for x, _ in losses.parts) if v is not None]
+        self._places = np.unique(np.concatenate(places))
+        self._tables: dict[tuple[float, float], Bracket] = {}
+        found = [(_values(x, 1e6), n) for x, n in losses.parts]
+        self._all = [replace(v, count=n) for v, n in found if v is not None]
+        self._few = _are_few(self._all)
+
+    @cached_property
+    def _levels(self) -> list[float]:
+        """Rising levels between values; the last is above all of them."""
+        positive = self._places[self._places > 0]
+        levels: list[float] = [math.inf]
+        if not len(positive):
+            return levels
+        level = float(positive[-1])
+        while level > 0.03 * self._spread and len(levels) < 40:
+            level /= LIMITS.level_ratio
+            k = int(np.searchsorted(positive, level))
+            if k == 0:
+                break
+            if k < len(positive):
+                between = 0.5 * (float(positive[k - 1]) + float(positive[k]))
+                if between < levels[-1]:
+                    levels.append(between)
+        return levels[::-1]
+
+    def _bracket(self, low: float, high: float) -> Bracket:
+        key = (low, high)
+        if key not in self._tables:
+            top = min(high, float(self._places[-1]))
+            last = 400 / max(top, 1e-300) if top > 0 else 1e3 / self._spread
+            first = 1e-3 / max(self._spread, top, 1e-300)
+            tilts = np.geomspace(first, max(last, 1e4 * first), LIMITS.table_tilts)
+            self._tables[key] = Bracket(self._parts, low, high, tilts)
+        return self._tables[key]
+
+    def _split(self, epsilon: float) -> list[Bracket]:
+        """The brackets for an epsilon: one if its terms do not exceed delta by much."""
+        one = self._bracket(-math.inf, math.inf)
+        levels = [x for x in self._levels if x > epsilon / LIMITS.level_ratio]
+        brackets = [self._bracket(-math.inf, levels[0])]
+        brackets += [self._bracket(a, b) for a, b in zip(levels, levels[1:], strict=False)]
+        return brackets if self._gains(one, brackets, epsilon) else [one]
+
+    @staticmethod
+    def _gains(one: Bracket, brackets: Sequence[Bracket], epsilon: float) -> bool:
+        total = np.logaddexp.reduce([b.chernoff(epsilon)[0] for b in brackets])
+        return bool(one.chernoff(epsilon)[0] - total > LIMITS.cancellation_efolds)
+
+    def _rough(self, epsilon: float) -> float:
+        """About log delta, by the brackets' Chernoff bounds."""
+        return float(np.logaddexp.reduce([b.bell(epsilon) for b in self._split(epsilon)]))
+
+    def _line(self, epsilon: float) -> Lines | None:
+        line = line_at(self._losses, epsilon, release=False)
+        if line is not None and line.width(epsilon) < LIMITS.good_width:
+            return Telescope((line,), ())
+        best, narrowest = None, math.inf
+        brackets = [b.finer(epsilon) for b in self._split(epsilon)]
+        bells = [b.bell(epsilon) for b in brackets]
+        rough = float(np.logaddexp.reduce(bells))
+        if self._few and rough > -650:
+            likely = [b for b, x in zip(brackets, bells, strict=True) if x > rough - 20]
+            tilts = np.array([b.certain(epsilon)[0] for b in likely])
+            start = 0.85 * epsilon
+            listed = listing(self._all, start, tilts, rough - 33)
+            if listed is not None and listed.width(epsilon) < 1e-8:
+                return listed
+        for _ in range(3):
+            lines: list[Line] = []
+            rest: list[tuple[float, float]] = []
+            for bracket in brackets:
+                if bracket.chernoff(epsilon)[0] < rough - LIMITS.digits_efolds - 2:
+                    rest.append(bracket.certain(epsilon))
+                    continue
+                made = bracket.line(epsilon, rough)
+                if made is None:
+                    return best
+                lines.append(made)
+            if not lines:
+                return best
+            telescope = Telescope(tuple(lines), tuple(rest))
+            low, high = (float(x[0]) for x in telescope.log_delta(np.array([epsilon])))
+            if high - low < narrowest or best is None:
+                best, narrowest = telescope, high - low
+            if low == -math.inf or low > rough - 1:
+                break
+            rough = low
+        return best
+
+    def _near(self, epsilon: float) -> Lines | None:
+        for lines, place, width in self._lines:
+            if abs(epsilon - place) <= 0.2 * (place + self._spread):
+                if lines.width(epsilon) <= max(4 * width, self.good):
+                    return lines
+        line = self._line_at(epsilon)
+        return None if line is None else self._added(line, epsilon)[0]
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """By the Chernoff bounds of the brackets, then by Newton's method on lines."""
+        top = min(self._supremum, 1e9)
+        if not math.isfinite(log_delta):
+            return 1.0
+
+        def enough(log_epsilon: float) -> bool:
+            return self._rough(math.exp(log_epsilon)) > log_delta
+
+        first, last = math.log(1e-6 * self._spread), math.log(top)
+        if not enough(first):
+            epsilon = 1e-3 * self._spread
+        elif enough(last):
+            return top
+        else:
+            epsilon = math.exp(bisect(enough, first, last, width=0.05, tolerance=1e-9)[0])
+        for _ in range(12):
+            lines = self._near(epsilon)
+            if lines is None:
+                return epsilon
+            below, higher = lines.log_delta(epsilon * (1 + np.array([0.0, 1e-5])))
+            middle = 0.5 * (below + higher)
+            slope = float(middle[1] - middle[0]) / 1e-5
+            if not (math.isfinite(middle[0]) and slope < 0):
+                return epsilon
+            move = (log_delta - float(middle[0])) / slope
+            epsilon = min(epsilon * math.exp(min(max(move, -2.0), 2.0)), 0.999999 * top)
+            if abs(move) <= 2e-3:
+                break
+        return epsilon
+
+
+def finite_steps_profile(losses: Composition) -> FiniteStepsProfile:
+    """The profile of a sum, the same for the same sum in one question."""
+    return in_question(("finite steps", losses), lambda: FiniteStepsProfile(losses))
+
+
+@register(96, "losses with finitely many values off a lattice: finite sums, by largest step")
+def _finite_steps(composition: Composition) -> Profile | None:
+    if any(_values(loss, 1.0) is None for loss, _ in composition.parts):
+        return None
+    engines: list[tuple[float, Callable[[], Profile]]] = [
+        (0.0, lambda: finite_steps_profile(composition)),
+        (1e-6, lambda: dots_profile(composition)),
+    ]
+    return CascadeProfile(engines, composition.log_total_variation)
