@@ -25,6 +25,7 @@ ROOM = 12.0  # deviations between the tilts under which an unbounded lattice is 
 OUTSKIRTS = 60.0  # deviations up to which there are any
 STEEPEST = 100.0  # of a tilt on a lattice, in e-folds a step
 SEAM = 6  # indices on either side of a cut that have to agree
+STRETCHES = 400  # of what lies beyond
 MOST_DEVIATIONS = 120.0  # up to which the masses of discrete Gaussians are listed
 FAR = 1e9  # a loss beyond which nothing is claimed
 
@@ -148,22 +149,34 @@ def _agreeing(
 
 @law_under_q.register
 def _(inner: DiscreteGaussianLoss, size: float) -> Base:
-    """Its masses by their formula, as far as a tilt of that size reaches, or 120 sigma."""
+    """Its masses by their formula, up to 120 sigma; farther out in stretches that count as lost."""
     s2, shift = float(inner.sigma_squared), inner.shift
     sigma = math.sqrt(s2)
-    most = MOST_DEVIATIONS * sigma + 20 * shift
-    reach = min((size + 2) * shift, most)
-    x = np.arange(-math.ceil(REACH * sigma) - 1, math.ceil(reach + REACH * sigma) + 2, dtype=float)
-    place = float(inner.step or 0) * (x - 0.5 * shift)
+    # A tilt of that size moves the law by so much; 26 sigma beyond less than e^-337 is left of it.
+    end = min((size + 2) * shift, FAR * s2 / shift) + REACH * sigma
+    dense = min(end, (MOST_DEVIATIONS + REACH) * sigma + 20 * shift)
+    x = np.arange(-math.ceil(REACH * sigma) - 1, math.ceil(dense) + 2, dtype=float)
+    step = float(inner.step or 0)
+    place = step * (x - 0.5 * shift)
     exponent = x * x / (2 * s2)
     log_total = math.log(float(np.exp(-exponent).sum()))
     units = (4 * exponent + len(x) + 32) * UNIT
-    # 26 sigma beyond the place to which a tilt moves the law there is less than e^-337 of it.
-    t = reach / shift - 1
-    beyond = t * (t + 1) * shift**2 / (2 * s2) - 337
-    high = FAR if reach == most else math.inf
-    lost = ((-1.0, -337.0, -math.inf, float(place[0])), (t, beyond, float(place[-1]), high))
-    return Base(place, -exponent - log_total, (), lost, float(units.max()), 0, units)
+    lost = [(-1.0, -337.0, -math.inf, float(place[0]))]
+    edge = float(x[-1])
+    if dense < end:
+        edges = np.geomspace(edge, end, STRETCHES)
+        log_mass = np.log(np.diff(edges) + 1) - edges[:-1] ** 2 / (2 * s2) * (1 - 1e-9)
+        ends = step * (edges - 0.5 * shift)
+        lost += [
+            (-1.0, m, low, high)
+            for m, low, high in zip(
+                log_mass.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True
+            )
+        ]
+        edge = end
+    t = (edge - REACH * sigma) / shift - 1
+    lost.append((t, t * (t + 1) * shift**2 / (2 * s2) - 337, step * (edge - 0.5 * shift), math.inf))
+    return Base(place, -exponent - log_total, (), tuple(lost), float(units.max()), 0, units)
 
 
 @law_under_q.register

@@ -23,7 +23,7 @@ from neyman.curves.losses.loss import Part
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, Lines
-from neyman.curves.profiles.contour_line import Line, line_at, log_kernel
+from neyman.curves.profiles.contour_line import Line, log_kernel
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.curves.profiles.sampled_steps.bracket_sum import Telescope
@@ -54,21 +54,19 @@ class Limits:
         scan_deviations: between two nodes of a scan, over one step's deviation: a square of the
             characteristic function bends by less than a quarter of its square.
         drop_efolds: weights below e^-drop of the largest count as lost.
-        good_width: of log delta, with which an ordinary line is taken.
     """
 
     digits_efolds: float = 24.0
     end_efolds: float = 24.0
     level_ratio: float = 8.0
     cancellation_efolds: float = 3.0
-    table_tilts: int = 60
+    table_tilts: int = 80
     fine_tilts: int = 40
     most_nodes: int = 1 << 18
     most_terms: float = 6e7
     scan_terms: float = 1.5e7
     scan_deviations: float = 0.2
     drop_efolds: float = 60.0
-    good_width: float = 3e-10
     most_sums: int = 1 << 18
     most_work: float = 1.5e7
     all_counts: int = 40
@@ -129,22 +127,24 @@ class Values:
             k[near] = np.log1p(excess)
             size = np.abs(gain) * units[near]
             error[near] = (size.sum(axis=1) + unsure) / (1 + excess)
-        missing = self.left_out(tilts, high) * np.exp(np.minimum(-k, 700.0))
+        scale = np.exp(np.minimum(-k, 700.0))
+        missing = self.left_out(tilts, -math.inf, high) * scale
         share = np.full(len(k), LEAST_SHARE)
         upper = g[:, place > low] if low > -math.inf else g[:, :0]
         if upper.shape[1]:
             top = upper.max(axis=1)
             share = top + np.log(np.exp(upper - top[:, None]).sum(axis=1)) - k
-        share = np.logaddexp(np.maximum(share, LEAST_SHARE), np.log(np.maximum(missing, 1e-300)))
+        more = self.left_out(tilts, low, high) * scale
+        with np.errstate(divide="ignore"):
+            share = np.maximum(np.logaddexp(share, np.log(more)), LEAST_SHARE)
         return k, error + missing, share
 
-    def left_out(self, tilts: Array, high: float) -> Array:
-        """Bound on the mass up to ``high`` that is not listed, under the tilts."""
-        total = np.zeros(len(tilts))
-        for a, x in self.lost:
-            if x <= high:
-                total += np.exp(np.minimum(a + tilts * x, 700.0))
-        return total
+    def left_out(self, tilts: Array, low: float, high: float) -> Array:
+        """Bound on the mass between two places that is not listed, under the tilts."""
+        log_mass, place = np.array(self.lost).reshape(-1, 2).T
+        inside = (place > low) & (place <= high)
+        exponent = log_mass[inside] + np.multiply.outer(tilts, place[inside])
+        return np.exp(np.minimum(exponent, 700.0)).sum(axis=1)
 
 
 @array_cache
@@ -828,7 +828,7 @@ class FiniteStepsProfile(ContourProfile):
         key = (low, high)
         if key not in self._tables:
             top = min(high, float(self._places[-1]))
-            last = 400 / max(top, 1e-300) if top > 0 else 1e3 / self._spread
+            last = 4000 / max(top, 1e-300) if top > 0 else 1e4 / self._spread
             first = 1e-3 / max(self._spread, top, 1e-300)
             tilts = np.geomspace(first, max(last, 1e4 * first), LIMITS.table_tilts)
             self._tables[key] = Bracket(self._parts, low, high, tilts)
@@ -852,9 +852,6 @@ class FiniteStepsProfile(ContourProfile):
         return float(np.logaddexp.reduce([b.bell(epsilon) for b in self._split(epsilon)]))
 
     def _line(self, epsilon: float) -> Lines | None:
-        line = line_at(self._losses, epsilon, release=False)
-        if line is not None and line.width(epsilon) < LIMITS.good_width:
-            return Telescope((line,), ())
         best, narrowest = None, math.inf
         brackets = [b.finer(epsilon) for b in self._split(epsilon)]
         bells = [b.bell(epsilon) for b in brackets]
