@@ -26,7 +26,7 @@ OUTSKIRTS = 60.0  # deviations up to which there are any
 STEEPEST = 100.0  # of a tilt on a lattice, in e-folds a step
 SEAM = 6  # indices on either side of a cut that have to agree
 STRETCHES = 400  # of what lies beyond
-MOST_DEVIATIONS = 120.0  # up to which the masses of discrete Gaussians are listed
+MOST_DEVIATIONS = 14.0  # up to which the masses of discrete Gaussians are listed
 FAR = 1e9  # a loss beyond which nothing is claimed
 
 
@@ -149,11 +149,11 @@ def _agreeing(
 
 @law_under_q.register
 def _(inner: DiscreteGaussianLoss, size: float) -> Base:
-    """Its masses by their formula, up to 120 sigma; farther out in stretches that count as lost."""
+    """Its masses by their formula, up to 40 sigma; farther out in stretches that count as lost."""
     s2, shift = float(inner.sigma_squared), inner.shift
     sigma = math.sqrt(s2)
     # A tilt of that size moves the law by so much; 26 sigma beyond less than e^-337 is left of it.
-    end = min((size + 2) * shift, FAR * s2 / shift) + REACH * sigma
+    end = (size + 2) * shift + REACH * sigma
     dense = min(end, (MOST_DEVIATIONS + REACH) * sigma + 20 * shift)
     x = np.arange(-math.ceil(REACH * sigma) - 1, math.ceil(dense) + 2, dtype=float)
     step = float(inner.step or 0)

@@ -15,15 +15,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtri_exp
 
+from neyman.curves.losses.bracket import Parts
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import PLACE, OffLatticeLoss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.profiles.combination import CascadeProfile
-from neyman.curves.profiles.contour.contour import ContourProfile, Lines
+from neyman.curves.profiles.contour.contour import ContourProfile, Lines, contour_profile
 from neyman.curves.profiles.contour_line import Line, log_kernel
+from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.curves.profiles.sampled_steps.bracket_sum import Telescope
@@ -33,6 +35,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.operations import CALL, charge, in_question
+from neyman.numerics.power_sums import divergence, slow
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above
 
@@ -71,15 +74,15 @@ class Limits:
     most_work: float = 1.5e7
     all_counts: int = 40
     depth_efolds: float = 60.0
-    near_efolds: float = -30.0
-    few_values: int = 8
-    most_copies: int = 5000
-    most_ways: float = 1e7
+    near_efolds: float = 33.0
+    most_ways: float = 1e8
 
 
 LIMITS = Limits()
+_FACTORIALS = gammaln(np.arange(LIMITS.all_counts + 1) + 1.0)
 FLOOR = 60.0
 LEAST_SHARE = -1e5
+LARGEST_TILT = 2.0**40
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +151,7 @@ class Values:
 
 
 @array_cache
-def _values(loss: Part, size: float) -> Values | None:
+def _values(loss: Part) -> Values | None:
     """The values of one copy; None where there is a density, or a loss of another kind."""
     if isinstance(loss, OffLatticeLoss):
         place, log_p = np.array(loss.values), np.array(loss.log_p)
@@ -156,7 +159,7 @@ def _values(loss: Part, size: float) -> Values | None:
         return Values(place, log_p, relative, (), 1 - loss.failure, 1)
     if not isinstance(loss, PiecewiseAnalyticLoss):
         return None
-    law = loss.law(size)
+    law = loss.law(LARGEST_TILT)
     if law.pieces:
         return None
     used = np.isfinite(law.loss) & np.isfinite(law.log_p)
@@ -168,6 +171,12 @@ def _values(loss: Part, size: float) -> Values | None:
     place, log_p = law.loss[used][order], law.log_p[used][order]
     each = np.full(len(law.loss), law.relative) if law.units is None else law.units
     return Values(place, log_p, each[used][order], law.lost, whole, 1)
+
+
+def _listed(parts: Parts) -> tuple[Values, ...]:
+    """The values of all parts."""
+    found = [(_values(loss), n) for loss, n in parts]
+    return tuple(replace(v, count=n) for v, n in found if v is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,7 +342,7 @@ class Bracket:
         tilts: at which its transform is known.
     """
 
-    parts: tuple[tuple[Part, int], ...]
+    parts: Parts
     low: float
     high: float
     tilts: Array
@@ -341,13 +350,7 @@ class Bracket:
     @cached_property
     def values(self) -> tuple[Values, ...]:
         """Of the losses, for these tilts."""
-        size = 2.0 ** math.ceil(math.log2(max(float(self.tilts[-1]), 1.0)))
-        found = [(_values(loss, size), n) for loss, n in self.parts]
-        return tuple(
-            Values(v.place, v.log_p, v.relative, v.lost, v.whole, n)
-            for v, n in found
-            if v is not None
-        )
+        return _listed(self.parts)
 
     @cached_property
     def log_f(self) -> tuple[Array, Array]:
@@ -666,6 +669,13 @@ class Listing:
         error = float((gain * self.relative[:k]).sum()) + moved + value * (k + 16) * UNIT
         return max(value - error, 0.0), value + error + self.lost
 
+    def log_tails(self, epsilon: Array, *, ahead: bool) -> Array:
+        """About log P(L > epsilon), or log Q(L > epsilon) where not ``ahead``; to steer by."""
+        mass = self.chance if ahead else self.chance * np.exp(-self.loss)
+        total = np.append(0.0, np.cumsum(mass))
+        with np.errstate(divide="ignore"):
+            return np.log(total[np.searchsorted(-self.loss, -np.asarray(epsilon))])
+
     def width(self, epsilon: float) -> float:
         """The width of the bounds on log delta there."""
         low, high = self.log_delta(np.array([epsilon]))
@@ -690,15 +700,25 @@ def _counts(left: Array, share: Array, count: int) -> Array:
     return np.arange(low, high + 1)
 
 
+def _log_binomial(n: Array, k: Array, rest: Array, log_r: float, log_s: float) -> Array:
+    """log of n! / (k! rest!) r^k s^rest, without large numbers that cancel (`power_sums`)."""
+    if int(n.max()) <= LIMITS.all_counts:
+        return (_FACTORIALS[n] - _FACTORIALS[k] - _FACTORIALS[rest]) + (k * log_r + rest * log_s)
+    away = divergence(k, n * math.exp(log_r)) + divergence(rest, n * math.exp(log_s))
+    return slow(n) - slow(k) - slow(rest) - away
+
+
 def _are_few(values: Sequence[Values]) -> bool:
-    """Whether the sums may be listed."""
-    ways = 1.0
+    """Whether the sums may be listed: about how many come with a chance above e^-near."""
+    ways, near = 1.0, LIMITS.near_efolds
     for v in values:
-        near = int(np.count_nonzero(v.log_p > LIMITS.near_efolds - math.log(v.count)))
+        log_mean = np.sort(v.log_p + math.log(v.count))
+        likely = int(np.count_nonzero(log_mean > -near))
         if v.count <= LIMITS.all_counts:
-            ways *= math.comb(near + v.count - 1, v.count)
-        elif near > LIMITS.few_values or v.count > LIMITS.most_copies:
-            return False
+            ways *= math.comb(likely + v.count - 1, v.count)
+            continue
+        mean = np.exp(log_mean[-likely:-1])
+        ways *= float(np.prod(1 + np.sqrt(2 * near * mean) + near / np.log(near / np.minimum(mean, 1.0))))
     return ways <= LIMITS.most_ways
 
 
@@ -718,25 +738,35 @@ def listing(
     total, log_w, wrong, moved = np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1)
     work, lost = 0.0, 0.0
     for v, below, rest in zip(order, sums[::-1], after[-2::-1], strict=True):
-        factorial = gammaln(np.arange(v.count + 1) + 1.0)
-        units = v.relative + 8 * UNIT * (2 + np.abs(v.log_p))
+        p, units = np.exp(v.log_p), v.relative + 8 * UNIT * (2 + np.abs(v.log_p))
+        # What rounding makes of the sum of all masses; without it each mass counts by itself.
+        mean = v.count * p if v.whole is not None else 0 * p
+        off = 1.0 if v.whole is None else v.whole
+        wrong = wrong + v.count * (abs(float(p.sum()) - off) + (len(p) + 4) * UNIT) * (
+            v.whole is not None
+        )
+        log_w = log_w + v.count * below[-1, 0]
         left = np.full(len(total), v.count)
-        log_w = log_w + factorial[-1]
         done: list[tuple[Array, ...]] = []
         for j in range(len(v.place) - 1, 0, -1):
             if not len(left):
                 break
-            x, log_p, m = float(v.place[j]), float(v.log_p[j]), below[j - 1]
-            k = _counts(left, np.exp(tilts * x + log_p - below[j]), v.count)
-            work += len(left) * (len(k) + 1)
-            if work > LIMITS.most_work or len(left) > LIMITS.most_sums:
+            x, m, whole = float(v.place[j]), below[j - 1] - below[j - 1, 0], float(below[j, 0])
+            share = np.exp(tilts * x + v.log_p[j] - below[j])
+            k = np.append(0, _counts(left, share, v.count))
+            size = len(left) * len(k)
+            work += size if v.count <= LIMITS.all_counts else 6 * size
+            if work > LIMITS.most_work or max(len(left), size // 8) > LIMITS.most_sums:
                 return None
-            charge(CALL + 200.0 * len(left) * len(k))
-            k = np.append(0, k)
+            charge(CALL + 200.0 * size)
             now = left[:, None] - k
             fits = now >= 0
             now = np.maximum(now, 0)
-            new = log_w[:, None] + (k * log_p - factorial[k])
+            new = _log_binomial(
+                left[:, None], k, now, float(v.log_p[j]) - whole, float(below[j - 1, 0]) - whole
+            )
+            log_size = np.abs(new)
+            new += log_w[:, None]
             place = total[:, None] + k * x
             # What follows takes smaller values only: Chernoff's bound of its share in delta.
             bound = np.full(new.shape, math.inf)
@@ -744,38 +774,37 @@ def listing(
                 np.minimum(
                     bound, now * m[i] + (c * (place - start) + (kernel[i] + rest[i])), out=bound
                 )
-            bound += new - factorial[now]
+            bound += new
             keep = (bound > log_least) & fits
             lost += float(np.exp(bound[fits & ~keep]).sum())
             row, column = np.nonzero(keep)
             more, now = k[column], now[keep]
+            away = np.abs(more - mean[j]) * units[j]
             rows = (
                 place[keep],
                 new[keep],
-                wrong[row] + more * units[j],
+                wrong[row] + away + 8 * UNIT * (log_size[keep] + np.abs(more - left[row] * math.exp(v.log_p[j] - whole))),
                 moved[row] + more * abs(x),
             )
             done.append(tuple(y[now == 0] for y in rows))
             total, log_w, wrong, moved = (y[now > 0] for y in rows)
             left = now[now > 0]
-        x = float(v.place[0])
         rows = (
-            total + left * x,
-            log_w + left * v.log_p[0] - factorial[left],
-            wrong + left * units[0],
-            moved + left * abs(x),
+            total + left * float(v.place[0]),
+            log_w,
+            wrong + np.abs(left - mean[0]) * units[0],
+            moved + left * abs(float(v.place[0])),
         )
         total, log_w, wrong, moved = (
             np.concatenate([d[i] for d in [*done, rows]]) for i in range(4)
         )
     down = np.argsort(-total, kind="stable")
-    size = math.fsum(float(gammaln(v.count + 1.0)) for v in values)
-    copies = sum(v.count for v in values)
+    terms = sum(min(v.count, len(v.place)) for v in values)
     return Listing(
         total[down],
         np.exp(log_w[down]),
-        wrong[down] + UNIT * (16 * size + 4 * copies + 8),
-        (PLACE + copies * UNIT) * moved[down],
+        wrong[down] + UNIT * (4 * np.abs(log_w[down]) + 8),
+        (PLACE + terms * UNIT) * moved[down],
         start,
         lost * (1 + 1e-6),
     )
@@ -798,11 +827,9 @@ class FiniteStepsProfile(ContourProfile):
         self._parts = losses.parts
         _, mean, variance = (float(x[0]) for x in losses.moments(np.zeros(1)))
         self._spread = max(math.sqrt(max(variance, 0.0)), abs(mean), 1e-300)
-        places = [v.place for v in (_values(x, 1e6) for x, _ in losses.parts) if v is not None]
-        self._places = np.unique(np.concatenate(places))
+        self._all = _listed(losses.parts)
+        self._places = np.unique(np.concatenate([v.place for v in self._all]))
         self._tables: dict[tuple[float, float], Bracket] = {}
-        found = [(_values(x, 1e6), n) for x, n in losses.parts]
-        self._all = [replace(v, count=n) for v, n in found if v is not None]
         self._few = _are_few(self._all)
 
     @cached_property
@@ -830,7 +857,8 @@ class FiniteStepsProfile(ContourProfile):
             top = min(high, float(self._places[-1]))
             last = 4000 / max(top, 1e-300) if top > 0 else 1e4 / self._spread
             first = 1e-3 / max(self._spread, top, 1e-300)
-            tilts = np.geomspace(first, max(last, 1e4 * first), LIMITS.table_tilts)
+            last = min(max(last, 1e4 * first), LARGEST_TILT)
+            tilts = np.geomspace(first, last, LIMITS.table_tilts)
             self._tables[key] = Bracket(self._parts, low, high, tilts)
         return self._tables[key]
 
@@ -893,6 +921,46 @@ class FiniteStepsProfile(ContourProfile):
         line = self._line_at(epsilon)
         return None if line is None else self._added(line, epsilon)[0]
 
+    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
+        """Each from deltas near the threshold of its test, where that is above 0."""
+        low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
+        for k, level in enumerate(log_levels.tolist()):
+            t = self._threshold(level)
+            lines = None if t is None else self._near(t)
+            if t is None or not isinstance(lines, Listing | Telescope):
+                low[[k]], high[[k]] = super()._by_duality(log_levels[[k]])
+                continue
+            places = t * (1 + np.linspace(-0.02, 0.02, 9))
+            tails = lines.log_tails(places, ahead=False)
+            z = ndtri_exp(np.clip(np.minimum.accumulate(tails), -1e300, -1e-12))
+            low[[k]], high[[k]] = Conjugate(lines.log_delta, places, z).log_powers(log_levels[[k]])
+        return low, high
+
+    def _threshold(self, log_level: float) -> float | None:
+        """About the t > 0 with Q(L > t) at the level; None where there is none."""
+        top = min(self._supremum, 1e9)
+        ends = math.log(1e-5 * self._spread), math.log(top)
+
+        def above(log_t: float) -> bool:
+            return self._rough(math.exp(log_t)) - math.exp(log_t) > log_level
+
+        if not ends[0] < ends[1] or not above(ends[0]) or above(ends[1]):
+            return None
+        t = math.exp(bisect(above, *ends, width=0.05, tolerance=1e-9)[0])
+        for _ in range(12):
+            lines = self._near(t)
+            if not isinstance(lines, Listing | Telescope):
+                return None
+            tail = lines.log_tails(t * np.array([1.0, 1.001]), ahead=False)
+            if not np.all(np.isfinite(tail)):
+                return None
+            slope = float(tail[1] - tail[0]) / 1e-3
+            move = (log_level - float(tail[0])) / slope if slope < 0 else 0.0
+            t = min(t * math.exp(min(max(move, -1.0), 1.0)), 0.999999 * top)
+            if abs(move) < 2e-3:
+                return t
+        return t
+
     def epsilon_near(self, log_delta: float) -> float:
         """By the Chernoff bounds of the brackets, then by Newton's method on lines."""
         top = min(self._supremum, 1e9)
@@ -932,10 +1000,11 @@ def finite_steps_profile(losses: Composition) -> FiniteStepsProfile:
 
 @register(96, "losses with finitely many values off a lattice: finite sums, by largest step")
 def _finite_steps(composition: Composition) -> Profile | None:
-    if any(_values(loss, 1.0) is None for loss, _ in composition.parts):
+    if any(_values(loss) is None for loss, _ in composition.parts):
         return None
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, lambda: finite_steps_profile(composition)),
-        (1e-6, lambda: dots_profile(composition)),
+        (1e-8, lambda: contour_profile(composition)),
+        (1e-3, lambda: dots_profile(composition)),
     ]
     return CascadeProfile(engines, composition.log_total_variation)
