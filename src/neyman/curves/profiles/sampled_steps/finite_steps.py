@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from scipy.special import gammaln, ndtri_exp
@@ -372,6 +373,11 @@ class Bracket:
         k = int(np.argmin(terms))
         return float(terms[k]), k
 
+    @cached_property
+    def empty(self) -> bool:
+        """Whether no value that is listed lies in the bracket."""
+        return not any(np.any((v.place > self.low) & (v.place <= self.high)) for v in self.values)
+
     def bell(self, epsilon: float) -> float:
         """About log delta of the bracket, as if the terms near the least one were a bell."""
         c = self.tilts
@@ -379,7 +385,7 @@ class Bracket:
         k = min(max(int(np.argmin(terms)), 1), len(c) - 2)
         slopes = np.diff(terms[k - 1 : k + 2]) / np.diff(c[k - 1 : k + 2])
         bend = 2 * float(slopes[1] - slopes[0]) / float(c[k + 1] - c[k - 1])
-        if not 0 < bend < math.inf:
+        if not 0 < bend < math.inf or self.empty:
             return float(terms[k])
         return min(float(terms[k]) - 0.5 * math.log(math.tau * bend), 0.0)
 
@@ -834,21 +840,19 @@ class FiniteStepsProfile(ContourProfile):
 
     @cached_property
     def _levels(self) -> list[float]:
-        """Rising levels between values; the last is above all of them."""
+        """Rising levels between values; the last but one is just above all that are listed."""
+        top = float(self._places[-1])
+        levels: list[float] = [math.inf, top + 1e-9 * abs(top) + 1e-300]
         positive = self._places[self._places > 0]
-        levels: list[float] = [math.inf]
-        if not len(positive):
-            return levels
-        level = float(positive[-1])
+        level = top
         while level > 0.03 * self._spread and len(levels) < 40:
             level /= LIMITS.level_ratio
             k = int(np.searchsorted(positive, level))
             if k == 0:
                 break
-            if k < len(positive):
-                between = 0.5 * (float(positive[k - 1]) + float(positive[k]))
-                if between < levels[-1]:
-                    levels.append(between)
+            between = 0.5 * (float(positive[k - 1]) + float(positive[k]))
+            if between < levels[-1]:
+                levels.append(between)
         return levels[::-1]
 
     def _bracket(self, low: float, high: float) -> Bracket:
@@ -864,11 +868,12 @@ class FiniteStepsProfile(ContourProfile):
 
     def _split(self, epsilon: float) -> list[Bracket]:
         """The brackets for an epsilon: one if its terms do not exceed delta by much."""
-        one = self._bracket(-math.inf, math.inf)
-        levels = [x for x in self._levels if x > epsilon / LIMITS.level_ratio]
+        *lower, top, end = self._levels
+        levels = [*(x for x in lower if x > epsilon / LIMITS.level_ratio), top]
+        one, beyond = self._bracket(-math.inf, top), self._bracket(top, end)
         brackets = [self._bracket(-math.inf, levels[0])]
-        brackets += [self._bracket(a, b) for a, b in zip(levels, levels[1:], strict=False)]
-        return brackets if self._gains(one, brackets, epsilon) else [one]
+        brackets += [self._bracket(a, b) for a, b in pairwise(levels)]
+        return [*(brackets if self._gains(one, brackets, epsilon) else [one]), beyond]
 
     @staticmethod
     def _gains(one: Bracket, brackets: Sequence[Bracket], epsilon: float) -> bool:
@@ -895,7 +900,8 @@ class FiniteStepsProfile(ContourProfile):
             lines: list[Line] = []
             rest: list[tuple[float, float]] = []
             for bracket in brackets:
-                if bracket.chernoff(epsilon)[0] < rough - LIMITS.digits_efolds - 2:
+                hardly = bracket.chernoff(epsilon)[0] < rough - LIMITS.digits_efolds - 2
+                if hardly or bracket.empty:
                     rest.append(bracket.certain(epsilon))
                     continue
                 made = bracket.line(epsilon, rough)
