@@ -14,6 +14,7 @@ from functools import singledispatch
 import numpy as np
 
 from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.curves.losses.finite import OffLatticeLoss
 from neyman.curves.losses.gaussian import REACH, GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.loss import Loss
@@ -177,6 +178,15 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
     t = (edge - REACH * sigma) / shift - 1
     lost.append((t, t * (t + 1) * shift**2 / (2 * s2) - 337, step * (edge - 0.5 * shift), math.inf))
     return Base(place, -exponent - log_total, (), tuple(lost), float(units.max()), 0, units)
+
+
+@law_under_q.register
+def _(inner: OffLatticeLoss, size: float) -> Base:
+    """Its values."""
+    value, log_p = np.array(inner.values), np.array(inner.log_p)
+    # A value errs by 4 units of itself, its mass by 2 of its logarithm, the difference by one.
+    units = 8 * UNIT * (1 + np.abs(log_p) + np.abs(value))
+    return Base(value, log_p - value, (), (), float(units.max()), 0, units)
 
 
 @law_under_q.register

@@ -82,6 +82,7 @@ class Law:
         relative: bound on the relative error of each atom's mass.
         normalized: True if all masses sum to 1 - infinite (a lower side may hold less).
         units: the relative error of each atom's mass by itself, where it is known.
+        moves: the relative error of each atom's loss, where it is known.
     """
 
     loss: Array
@@ -91,6 +92,7 @@ class Law:
     relative: float = 0.0
     normalized: bool = True
     units: Array | None = None
+    moves: Array | None = None
 
 
 class PiecewiseAnalyticLoss(Loss):

@@ -342,6 +342,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
             base.relative + _units(value if self.removed else value[:0]) * UNIT,
             not base.side,
             _each(base, value if self.removed else 0 * value),
+            _moves(loss, value, q),
         )
 
 
@@ -433,6 +434,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
             base.relative + (_units(value) + len(value)) * UNIT,
             not base.side,
             self._units(base, positive, value),
+            np.concatenate([_moves(place, value, p), [0.0], _moves(place, value, p)]),
         )
 
     def _units(self, base: Base, positive: Array, value: Array) -> Array | None:
@@ -537,6 +539,13 @@ def _each(base: Base, value: Array) -> Array | None:
     if base.units is None or len(base.units) != len(value):
         return None
     return base.units + 16 * UNIT * np.where(np.isfinite(value), np.abs(value), 0.0)
+
+
+def _moves(l: Array, value: Array, q: float) -> Array:  # noqa: E741
+    """Bound on the relative errors of g: l errs by 4 units of itself, and g by 8."""
+    finite = np.isfinite(l)
+    moved = np.where(finite, np.abs(l), 0.0) * _slope(np.where(finite, l, 0.0), q)
+    return UNIT * (8 + 4 * moved / np.maximum(np.abs(value), 1e-300))
 
 
 def _slope(l: Array, q: float) -> Array:  # noqa: E741

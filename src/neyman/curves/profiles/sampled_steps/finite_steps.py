@@ -93,6 +93,7 @@ class Values:
     Args:
         place, log_p: in increasing order, with their masses under P.
         relative: bound on the relative error of each mass.
+        moves: bound on the relative error of each place.
         lost: (a, l): mass left out, at most e^{a + c l} under a tilt c.
         whole: the mass of all, if known without their sum; else None.
         count: how many copies the sum has.
@@ -101,6 +102,7 @@ class Values:
     place: Array
     log_p: Array
     relative: Array
+    moves: Array
     lost: tuple[tuple[float, float], ...]
     whole: float | None
     count: int
@@ -118,6 +120,7 @@ class Values:
         k = top + np.log(total)
         relative = self.relative[inside]
         units = relative + UNIT * (4 * (8 + np.abs(log_p) + np.abs(move)) + len(place))
+        units = units + np.abs(move) * self.moves[inside]
         error = (weight * units).sum(axis=1) / total + 4 * UNIT * np.abs(k)
         near = (np.abs(k) < 1) if self.whole is not None else np.zeros(len(k), bool)
         if self.whole is not None and near.any():
@@ -129,7 +132,8 @@ class Values:
             unsure = float((outside * self.relative[~inside]).sum()) + 1e3 * UNIT * beyond
             excess = self.whole - 1 + gain.sum(axis=1) - beyond
             k[near] = np.log1p(excess)
-            size = np.abs(gain) * units[near]
+            # e^x - 1 moves by at most |x| e^x times the error of x, which is relative.
+            size = np.abs(gain) * units[near] + np.exp(g[near]) * np.abs(move[near]) * self.moves[inside]
             error[near] = (size.sum(axis=1) + unsure) / (1 + excess)
         scale = np.exp(np.minimum(-k, 700.0))
         missing = self.left_out(tilts, -math.inf, high) * scale
@@ -157,7 +161,8 @@ def _values(loss: Part) -> Values | None:
     if isinstance(loss, OffLatticeLoss):
         place, log_p = np.array(loss.values), np.array(loss.log_p)
         relative = 4 * UNIT * (8 + np.abs(log_p))
-        return Values(place, log_p, relative, (), 1 - loss.failure, 1)
+        moves = np.full(len(place), PLACE)
+        return Values(place, log_p, relative, moves, (), 1 - loss.failure, 1)
     if not isinstance(loss, PiecewiseAnalyticLoss):
         return None
     law = loss.law(LARGEST_TILT)
@@ -171,7 +176,9 @@ def _values(loss: Part) -> Values | None:
         whole = None
     place, log_p = law.loss[used][order], law.log_p[used][order]
     each = np.full(len(law.loss), law.relative) if law.units is None else law.units
-    return Values(place, log_p, each[used][order], law.lost, whole, 1)
+    moves = np.full(len(law.loss), PLACE) if law.moves is None else law.moves
+    each, moves = each[used][order], moves[used][order]
+    return Values(place, log_p, each, moves, law.lost, whole, 1)
 
 
 def _listed(parts: Parts) -> tuple[Values, ...]:
@@ -216,9 +223,10 @@ class _Side:
         left_above = float(np.exp(g[~keep & upper] - k).sum())
         place, log_p, weight, upper = place[keep], log_p[keep], np.exp(g[keep] - k), upper[keep]
         units = values.relative[inside][keep]
-        units = units + UNIT * (4 * (8 + np.abs(log_p) + abs(k) + np.abs(tilt * place)))
+        units = units + UNIT * (4 * (8 + np.abs(log_p) + abs(k)))
+        units = units + np.abs(tilt * place) * (4 * UNIT + values.moves[inside][keep])
         size = weight * units
-        sway = (size + PLACE * weight) * np.abs(place)
+        sway = (size + values.moves[inside][keep] * weight) * np.abs(place)
         return _Side(
             place[~upper],
             weight[~upper],
@@ -743,6 +751,7 @@ def listing(
         after.append(after[-1] + v.count * below[-1])
     total, log_w, wrong, moved = np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1)
     work, lost = 0.0, 0.0
+    terms = sum(min(v.count, len(v.place)) for v in values)
     for v, below, rest in zip(order, sums[::-1], after[-2::-1], strict=True):
         p, units = np.exp(v.log_p), v.relative + 8 * UNIT * (2 + np.abs(v.log_p))
         # What rounding makes of the sum of all masses; without it each mass counts by itself.
@@ -790,7 +799,7 @@ def listing(
                 place[keep],
                 new[keep],
                 wrong[row] + away + 8 * UNIT * (log_size[keep] + np.abs(more - left[row] * math.exp(v.log_p[j] - whole))),
-                moved[row] + more * abs(x),
+                moved[row] + more * abs(x) * (float(v.moves[j]) + terms * UNIT),
             )
             done.append(tuple(y[now == 0] for y in rows))
             total, log_w, wrong, moved = (y[now > 0] for y in rows)
@@ -799,18 +808,17 @@ def listing(
             total + left * float(v.place[0]),
             log_w,
             wrong + np.abs(left - mean[0]) * units[0],
-            moved + left * abs(float(v.place[0])),
+            moved + left * abs(float(v.place[0])) * (float(v.moves[0]) + terms * UNIT),
         )
         total, log_w, wrong, moved = (
             np.concatenate([d[i] for d in [*done, rows]]) for i in range(4)
         )
     down = np.argsort(-total, kind="stable")
-    terms = sum(min(v.count, len(v.place)) for v in values)
     return Listing(
         total[down],
         np.exp(log_w[down]),
         wrong[down] + UNIT * (4 * np.abs(log_w[down]) + 8),
-        (PLACE + terms * UNIT) * moved[down],
+        moved[down],
         start,
         lost * (1 + 1e-6),
     )
