@@ -26,7 +26,7 @@ ROOM = 12.0  # deviations between the tilts under which an unbounded lattice is 
 OUTSKIRTS = 60.0  # deviations up to which there are any
 STEEPEST = 100.0  # of a tilt on a lattice, in e-folds a step
 SEAM = 6  # indices on either side of a cut that have to agree
-STRETCHES = 400  # of what lies beyond
+STRETCHES = 300  # of what lies beyond
 MOST_DEVIATIONS = 14.0  # up to which the masses of discrete Gaussians are listed
 FAR = 1e9  # a loss beyond which nothing is claimed
 
@@ -161,7 +161,7 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
     place = step * (x - 0.5 * shift)
     exponent = x * x / (2 * s2)
     log_total = math.log(float(np.exp(-exponent).sum()))
-    units = (4 * exponent + len(x) + 32) * UNIT
+    units = (4 * exponent + 72) * UNIT  # NumPy's sum in pairs errs by 40
     lost = [(-1.0, -337.0, -math.inf, float(place[0]))]
     edge = float(x[-1])
     if dense < end:

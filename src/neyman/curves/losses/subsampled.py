@@ -617,14 +617,16 @@ def _lost(base: Base, q: float, up: bool, floor: float) -> tuple[tuple[float, fl
     On an interval e^{w g(l) - (t + 1) l} is largest at an end: w g is convex for w >= 0, and both
     terms fall for w < 0. Beyond the last tilt, t + 1 >= w, it falls.
     """
-    losses: list[tuple[float, float]] = []
-    for t, log_mass, low, high in base.lost:
-        for end in (max(low, floor), high):
-            if high > floor and end < math.inf:
-                g = float(_g(np.array([end]), q)[0])
-                a = log_mass - ((t + 1) * end if t > -1 else 0.0)
-                losses.append((a + g, g) if up else (a, -g))
-    return tuple(losses)
+    if not base.lost:
+        return ()
+    t, log_mass, low, high = np.array(base.lost).T
+    ends = np.stack([np.maximum(low, floor), high])
+    used = (high > floor) & (ends < math.inf)
+    end, t, log_mass = (np.broadcast_to(x, used.shape)[used] for x in (ends, t, log_mass))
+    g = _g(end, q)
+    a = log_mass - np.where(t > -1, (t + 1) * np.where(t > -1, end, 0.0), 0.0)
+    pairs = (a + g, g) if up else (a, -g)
+    return tuple(zip(*(x.tolist() for x in pairs), strict=True))
 
 
 def _opposite_gaussians(mu: float, q: float, size: float) -> Piece:

@@ -75,6 +75,8 @@ class Limits:
     most_work: float = 1.5e7
     all_counts: int = 40
     depth_efolds: float = 60.0
+    least_efolds: float = 33.0
+    good_width: float = 1e-9
     near_efolds: float = 33.0
     most_ways: float = 1e8
 
@@ -83,6 +85,8 @@ LIMITS = Limits()
 _FACTORIALS = gammaln(np.arange(LIMITS.all_counts + 1) + 1.0)
 FLOOR = 60.0
 LEAST_SHARE = -1e5
+NEARBY = 0.85
+SUM = 40  # units by which NumPy's sum in pairs errs
 LARGEST_TILT = 2.0**40
 
 
@@ -119,7 +123,7 @@ class Values:
         total = weight.sum(axis=1)
         k = top + np.log(total)
         relative = self.relative[inside]
-        units = relative + UNIT * (4 * (8 + np.abs(log_p) + np.abs(move)) + len(place))
+        units = relative + UNIT * (4 * (8 + np.abs(log_p) + np.abs(move)) + SUM)
         units = units + np.abs(move) * self.moves[inside]
         error = (weight * units).sum(axis=1) / total + 4 * UNIT * np.abs(k)
         near = (np.abs(k) < 1) if self.whole is not None else np.zeros(len(k), bool)
@@ -129,7 +133,7 @@ class Values:
             gain[far] = np.exp(g[near][far]) - np.exp(np.broadcast_to(log_p, far.shape)[far])
             outside = np.exp(self.log_p[~inside])
             beyond = float(outside.sum())
-            unsure = float((outside * self.relative[~inside]).sum()) + 1e3 * UNIT * beyond
+            unsure = float((outside * self.relative[~inside]).sum()) + SUM * UNIT * beyond
             excess = self.whole - 1 + gain.sum(axis=1) - beyond
             k[near] = np.log1p(excess)
             # e^x - 1 moves by at most |x| e^x times the error of x, which is relative.
@@ -362,6 +366,7 @@ class Bracket:
         return _listed(self.parts)
 
     @cached_property
+    @np.errstate(over="ignore")  # what floats do not hold is unknown
     def log_f(self) -> tuple[Array, Array]:
         """Log of F at the tilts, and its error."""
         total, error = np.zeros(len(self.tilts)), np.zeros(len(self.tilts))
@@ -391,7 +396,10 @@ class Bracket:
         c = self.tilts
         terms = self.log_f[0] - c * epsilon - np.log(c) - np.log1p(c)
         k = min(max(int(np.argmin(terms)), 1), len(c) - 2)
-        slopes = np.diff(terms[k - 1 : k + 2]) / np.diff(c[k - 1 : k + 2])
+        around = terms[k - 1 : k + 2]
+        if not np.all(np.isfinite(around)):
+            return float(terms.min())
+        slopes = np.diff(around) / np.diff(c[k - 1 : k + 2])
         bend = 2 * float(slopes[1] - slopes[0]) / float(c[k + 1] - c[k - 1])
         if not 0 < bend < math.inf or self.empty:
             return float(terms[k])
@@ -757,7 +765,7 @@ def listing(
         # What rounding makes of the sum of all masses; without it each mass counts by itself.
         mean = v.count * p if v.whole is not None else 0 * p
         off = 1.0 if v.whole is None else v.whole
-        wrong = wrong + v.count * (abs(float(p.sum()) - off) + (len(p) + 4) * UNIT) * (
+        wrong = wrong + v.count * (abs(float(p.sum()) - off) + SUM * UNIT) * (
             v.whole is not None
         )
         log_w = log_w + v.count * below[-1, 0]
@@ -893,17 +901,26 @@ class FiniteStepsProfile(ContourProfile):
         return float(np.logaddexp.reduce([b.bell(epsilon) for b in self._split(epsilon)]))
 
     def _line(self, epsilon: float) -> Lines | None:
-        best, narrowest = None, math.inf
+        best: Lines | None = None
+        narrowest = math.inf
         brackets = [b.finer(epsilon) for b in self._split(epsilon)]
         bells = [b.bell(epsilon) for b in brackets]
         rough = float(np.logaddexp.reduce(bells))
-        if self._few and rough > -650:
+        if self._few:
             likely = [b for b, x in zip(brackets, bells, strict=True) if x > rough - 20]
             tilts = np.array([b.certain(epsilon)[0] for b in likely])
-            start = 0.85 * epsilon
-            listed = listing(self._all, start, tilts, rough - 33)
-            if listed is not None and listed.width(epsilon) < 1e-8:
-                return listed
+            guess = rough
+            for _ in range(3):
+                if guess < -650:
+                    break
+                listed = listing(self._all, NEARBY * epsilon, tilts, guess - LIMITS.least_efolds)
+                if listed is None:
+                    break
+                low, high = (float(x[0]) for x in listed.log_delta(np.array([epsilon])))
+                best, narrowest = listed, high - low
+                if narrowest < LIMITS.good_width:
+                    return listed
+                guess = low if low > -math.inf else guess - 50
         for _ in range(3):
             lines: list[Line] = []
             rest: list[tuple[float, float]] = []
