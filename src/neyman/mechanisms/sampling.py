@@ -358,9 +358,7 @@ def _(part: Loss) -> bool:
 
 
 @_samples_itself.register
-def _(
-    part: GaussianLoss | LaplaceLoss | OffLatticeLoss | EnvelopeLoss | NonPrivateLoss,
-) -> bool:
+def _(part: GaussianLoss | LaplaceLoss | OffLatticeLoss | EnvelopeLoss | NonPrivateLoss) -> bool:
     return True
 
 

@@ -438,7 +438,9 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         )
 
     def _units(self, base: Base, positive: Array, value: Array) -> Array | None:
-        each = _each(replace(base, units=None if base.units is None else base.units[positive]), value)
+        each = _each(
+            replace(base, units=None if base.units is None else base.units[positive]), value
+        )
         if each is None:
             return None
         middle = base.relative + (_units(value) + len(value)) * UNIT

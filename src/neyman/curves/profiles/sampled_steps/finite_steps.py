@@ -137,7 +137,11 @@ class Values:
             excess = self.whole - 1 + gain.sum(axis=1) - beyond
             k[near] = np.log1p(excess)
             # e^x - 1 moves by at most |x| e^x times the error of x, which is relative.
-            size = np.abs(gain) * units[near] + np.exp(g[near]) * np.abs(move[near]) * self.moves[inside]
+            size = (
+                np.abs(gain) * units[near]
+                + np.exp(g[near]) * np.abs(move[near]) * self.moves[inside]
+            )
+            unsure += float(self.left_out(np.zeros(1), -math.inf, math.inf)[0])
             error[near] = (size.sum(axis=1) + unsure) / (1 + excess)
         scale = np.exp(np.minimum(-k, 700.0))
         missing = self.left_out(tilts, -math.inf, high) * scale
@@ -231,6 +235,7 @@ class _Side:
         units = units + np.abs(tilt * place) * (4 * UNIT + values.moves[inside][keep])
         size = weight * units
         sway = (size + values.moves[inside][keep] * weight) * np.abs(place)
+        beyond = float(values.left_out(np.array([tilt]), low, high)[0]) * math.exp(min(-k, 700.0))
         return _Side(
             place[~upper],
             weight[~upper],
@@ -238,7 +243,7 @@ class _Side:
             weight[upper],
             error + left_out,
             float(sway.sum()),
-            float(size[upper].sum()) + 1.001 * left_above,
+            float(size[upper].sum()) + 1.001 * left_above + beyond,
             float(sway[upper].sum()),
             k,
             values.count,
@@ -494,7 +499,7 @@ def _nodes(
         last = max(last, 0)
     rest = float(after[last])
     mean = float(nodes.bound[0] + 2 * nodes.bound[1:].sum() + 2 * scan.mean[last:].sum())
-    rest += WINDOWS * mean * h / float(scan.edge[-1]) ** 2 * (1 + 1e-9)
+    rest += WINDOWS * mean * h / (float(scan.edge[-1]) - h) ** 2 * (1 + 1e-9)
     # Nodes that hardly count are left to the bound.
     left = np.cumsum(nodes.size[::-1])[::-1]
     used = max(int(np.searchsorted(-left, -0.1 * goal)), 8)
@@ -546,7 +551,7 @@ class _Scan:
         low = np.concatenate([x[:-1] for x in edges])
         step = np.concatenate([np.diff(x) for x in edges])
         square = [np.concatenate(x) for x in zip(*ends, strict=True)]
-        bound = _over(sides, square, alphas, counts, step) * (step / h + 1)
+        bound = _over(sides, square, alphas, counts, step, low + step) * (step / h + 1)
         return _Scan(np.append(low, first), bound / low**2, bound)
 
 
@@ -556,13 +561,15 @@ def _over(
     alphas: Sequence[float],
     counts: Sequence[int],
     step: Array,
+    u: Array,
 ) -> Array:
-    """The majorant on cells, at whose ends |m|^2 has these values.
+    """The majorant on cells that end at u, at whose ends |m|^2 has these values.
 
     A square is below its chord and its second derivative times step^2 / 8 [FS-3].
     """
     chis = [
-        np.sqrt(x + (0.25 * s.variance * float(s.weight.sum()) ** 2) * step**2 + 1e-9)
+        np.sqrt(x + (0.25 * s.variance * float(s.weight.sum()) ** 2 * (1 + 1e-6)) * step**2)
+        + 2 * s.error(u)[0]
         for s, x in zip(sides, squares, strict=True)
     ]
     return majorant(chis, alphas, counts)
@@ -598,8 +605,7 @@ class _Nodes:
         waves = [(s.below(u), s.inside(u)) for s in sides]
         errors = [s.error(u) for s in sides]
         chis = [
-            np.abs((1 - a) + w[0]) + e[0]
-            for w, e, a in zip(waves, errors, alphas, strict=True)
+            np.abs((1 - a) + w[0]) + e[0] for w, e, a in zip(waves, errors, alphas, strict=True)
         ]
         bound = majorant(chis, alphas, counts)
         size = bound * (h / math.pi) / np.maximum(u * u, c * (c + 1))
@@ -676,7 +682,8 @@ class Listing:
         ends = np.array([self._ends(float(e)) for e in np.asarray(epsilon, float)])
         with np.errstate(divide="ignore"):
             low, high = np.log(ends.reshape(-1, 2)).T
-        return low, np.minimum(high, 0.0)
+        slack = 4 * UNIT * np.where(np.isfinite(low), np.abs(low), 0.0)
+        return low - slack, np.minimum(high + slack, 0.0)
 
     def _ends(self, epsilon: float) -> Interval:
         if epsilon < self.start:
@@ -687,7 +694,9 @@ class Listing:
         value = float(gain.sum())
         # What lies within its error below epsilon gains at most that error.
         far = int(np.searchsorted(-self.loss, -epsilon + 2 * float(self.place.max())))
-        moved = float((self.chance * self.place)[:far].sum()) + 4 * UNIT * abs(epsilon) * float(self.chance[:far].sum())
+        moved = float((self.chance * self.place)[:far].sum()) + 4 * UNIT * abs(epsilon) * float(
+            self.chance[:far].sum()
+        )
         error = float((gain * self.relative[:k]).sum()) + moved + value * (k + 16) * UNIT
         return max(value - error, 0.0), value + error + self.lost
 
@@ -740,95 +749,196 @@ def _are_few(values: Sequence[Values]) -> bool:
             ways *= math.comb(likely + v.count - 1, v.count)
             continue
         mean = np.exp(log_mean[-likely:-1])
-        ways *= float(np.prod(1 + np.sqrt(2 * near * mean) + near / np.log(near / np.minimum(mean, 1.0))))
+        ways *= float(
+            np.prod(1 + np.sqrt(2 * near * mean) + near / np.log(near / np.minimum(mean, 1.0)))
+        )
     return ways <= LIMITS.most_ways
+
+
+@dataclass(frozen=True, eq=False)
+class _Beginnings:
+    """Sums of the first terms, each with what is left to add.
+
+    Args:
+        total, log_chance: the sums, and log of their chances.
+        relative, place: bounds on the relative errors of the chances, and on those of the sums.
+        left: terms of the same loss that are still to come.
+    """
+
+    total: Array
+    log_chance: Array
+    relative: Array
+    place: Array
+    left: Array
+
+    def where(self, mask: Array) -> _Beginnings:
+        """Those that are asked for."""
+        columns = self.total, self.log_chance, self.relative, self.place, self.left
+        return _Beginnings(*(x[mask] for x in columns))
+
+    @staticmethod
+    def joined(parts: Sequence[_Beginnings], left: int) -> _Beginnings:
+        """All of them, with so many terms of the next loss to come."""
+        columns = [
+            np.concatenate(x)
+            for x in zip(*((p.total, p.log_chance, p.relative, p.place) for p in parts), strict=True)
+        ]
+        return _Beginnings(*columns, np.full(len(columns[0]), left))
+
+
+@dataclass
+class _List:
+    """Lists the likely sums of losses, the largest values first [FS-4].
+
+    Args:
+        start: the place above which sums count.
+        tilts, kernel: of Chernoff's bounds, with the tilt 0 first.
+        log_least: log of a share in delta, below which a beginning is left out.
+        work, lost: beginnings so far, and the share of those that were left out.
+    """
+
+    start: float
+    tilts: Array
+    kernel: Array
+    log_least: float
+    work: float = 0.0
+    lost: float = 0.0
+
+    def share(self, rows: _Beginnings, left: Array, total: Array, m: Array, rest: Array) -> Array:
+        """Log of the most that a beginning's sums add to delta, less log of its chance."""
+        bound = np.full(np.broadcast_shapes(left.shape, total.shape), math.inf)
+        for i, c in enumerate(self.tilts.tolist()):
+            move = c * (total - self.start) + (self.kernel[i] + rest[i])
+            np.minimum(bound, left * m[i] + move, out=bound)
+        return bound
+
+    def add(
+        self, v: Values, below: Array, rest: Array, rows: _Beginnings
+    ) -> _Beginnings | None:
+        """The sums with all copies of a loss added; None where they are too many.
+
+        Args:
+            v: the values of the loss.
+            below: log of its transform up to each value, at each tilt.
+            rest: log of the transform of what comes later, at each tilt.
+            rows: the sums so far.
+        """
+        p, units = np.exp(v.log_p), v.relative + 8 * UNIT * (2 + np.abs(v.log_p))
+        # Errors of masses whose sum is known count by how far a count is from its mean.
+        mean = v.count * p if v.whole is not None else 0 * p
+        off = abs(float(p.sum()) - v.whole) + SUM * UNIT if v.whole is not None else 0.0
+        later = np.append(0.0, np.cumsum(mean * units))
+        rows = _Beginnings(
+            rows.total,
+            rows.log_chance + v.count * below[-1, 0],
+            rows.relative + v.count * (off + 16 * UNIT),
+            rows.place,
+            np.full(len(rows.total), v.count),
+        )
+        done: list[_Beginnings] = []
+        for j in range(len(p) - 1, 0, -1):
+            if not len(rows.left):
+                break
+            made = self._with(v, j, below, rest, rows)
+            if made is None:
+                return None
+            rows, k = made
+            rows = replace(rows, relative=rows.relative + np.abs(k - mean[j]) * units[j])
+            ready = rows.where(rows.left == 0)
+            done.append(replace(ready, relative=ready.relative + later[j]))
+            rows = rows.where(rows.left > 0)
+        x = float(v.place[0])
+        done.append(
+            replace(
+                rows,
+                total=rows.total + rows.left * x,
+                relative=rows.relative + np.abs(rows.left - mean[0]) * units[0],
+                place=rows.place + rows.left * abs(x) * (float(v.moves[0]) + len(p) * UNIT),
+            )
+        )
+        return _Beginnings.joined(done, 0)
+
+    def _with(
+        self, v: Values, j: int, below: Array, rest: Array, rows: _Beginnings
+    ) -> tuple[_Beginnings, Array] | None:
+        """The beginnings with each number of copies of one value, and these numbers."""
+        x, whole = float(v.place[j]), float(below[j, 0])
+        log_r, log_s = float(v.log_p[j]) - whole, float(below[j - 1, 0]) - whole
+        share = np.exp(self.tilts * x + v.log_p[j] - below[j])
+        k = np.append(0, _counts(rows.left, share, v.count))
+        size, many = len(rows.left) * len(k), v.count > LIMITS.all_counts
+        self.work += 6 * size if many else size
+        if self.work > LIMITS.most_work or max(len(rows.left), size // 8) > LIMITS.most_sums:
+            return None
+        charge(CALL + 200.0 * size)
+        if many:  # counts beyond those that are tried
+            own = self.share(rows, rows.left, rows.total, below[j] - whole, rest)
+            self.lost += 2 * math.exp(-LIMITS.depth_efolds) * _sum(own + rows.log_chance)
+        left = rows.left[:, None] - k
+        fits = left >= 0
+        left = np.maximum(left, 0)
+        log_b = _log_binomial(rows.left[:, None], k, left, log_r, log_s)
+        total = rows.total[:, None] + k * x
+        # What follows takes smaller values only.
+        m = below[j - 1] - below[j - 1, 0]
+        bound = self.share(rows, left, total, m, rest) + (log_b + rows.log_chance[:, None])
+        keep = (bound > self.log_least) & fits
+        self.lost += _sum(bound[fits & ~keep])
+        row, column = np.nonzero(keep)
+        more, log_b = k[column], log_b[keep]
+        away = np.abs(more - rows.left[row] * math.exp(log_r))
+        units = 8 * (np.abs(log_b) + away) + 1000 * (more > 0)
+        kept = _Beginnings(
+            total[keep],
+            rows.log_chance[row] + log_b,
+            rows.relative[row] + units * UNIT,
+            rows.place[row] + more * abs(x) * (float(v.moves[j]) + len(v.place) * UNIT),
+            left[keep],
+        )
+        return kept, more
+
+
+def _sum(exponents: Array) -> float:
+    return float(np.exp(np.minimum(exponents, 700.0)).sum()) * (1 + 1e-9)
 
 
 def listing(
     values: Sequence[Values], start: float, tilts: Array, log_least: float
 ) -> Listing | None:
-    """The sums above a place; None where they are too many."""
+    """The sums above a place; None where they are too many.
+
+    Args:
+        values: of the losses.
+        start: the place.
+        tilts: of Chernoff's bounds, above 0.
+        log_least: log of a share in delta that does not count.
+    """
     order = sorted(values, key=lambda v: len(v.place))
     tilts = np.append(0.0, tilts)
-    kernel = np.append(0.0, log_kernel(tilts[1:]))
-    after: list[Array] = [np.zeros(len(tilts))]  # log of all later parts' transforms
-    sums: list[Array] = []
-    for v in order[::-1]:
-        below = np.logaddexp.accumulate(np.multiply.outer(v.place, tilts) + v.log_p[:, None])
-        sums.append(below)
-        after.append(after[-1] + v.count * below[-1])
-    total, log_w, wrong, moved = np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1)
-    work, lost = 0.0, 0.0
-    terms = sum(min(v.count, len(v.place)) for v in values)
-    for v, below, rest in zip(order, sums[::-1], after[-2::-1], strict=True):
-        p, units = np.exp(v.log_p), v.relative + 8 * UNIT * (2 + np.abs(v.log_p))
-        # What rounding makes of the sum of all masses; without it each mass counts by itself.
-        mean = v.count * p if v.whole is not None else 0 * p
-        off = 1.0 if v.whole is None else v.whole
-        wrong = wrong + v.count * (abs(float(p.sum()) - off) + SUM * UNIT) * (
-            v.whole is not None
-        )
-        log_w = log_w + v.count * below[-1, 0]
-        left = np.full(len(total), v.count)
-        done: list[tuple[Array, ...]] = []
-        for j in range(len(v.place) - 1, 0, -1):
-            if not len(left):
-                break
-            x, m, whole = float(v.place[j]), below[j - 1] - below[j - 1, 0], float(below[j, 0])
-            share = np.exp(tilts * x + v.log_p[j] - below[j])
-            k = np.append(0, _counts(left, share, v.count))
-            size = len(left) * len(k)
-            work += size if v.count <= LIMITS.all_counts else 6 * size
-            if work > LIMITS.most_work or max(len(left), size // 8) > LIMITS.most_sums:
-                return None
-            charge(CALL + 200.0 * size)
-            now = left[:, None] - k
-            fits = now >= 0
-            now = np.maximum(now, 0)
-            new = _log_binomial(
-                left[:, None], k, now, float(v.log_p[j]) - whole, float(below[j - 1, 0]) - whole
-            )
-            log_size = np.abs(new)
-            new += log_w[:, None]
-            place = total[:, None] + k * x
-            # What follows takes smaller values only: Chernoff's bound of its share in delta.
-            bound = np.full(new.shape, math.inf)
-            for i, c in enumerate(tilts.tolist()):
-                np.minimum(
-                    bound, now * m[i] + (c * (place - start) + (kernel[i] + rest[i])), out=bound
-                )
-            bound += new
-            keep = (bound > log_least) & fits
-            lost += float(np.exp(bound[fits & ~keep]).sum())
-            row, column = np.nonzero(keep)
-            more, now = k[column], now[keep]
-            away = np.abs(more - mean[j]) * units[j]
-            rows = (
-                place[keep],
-                new[keep],
-                wrong[row] + away + 8 * UNIT * (log_size[keep] + np.abs(more - left[row] * math.exp(v.log_p[j] - whole))),
-                moved[row] + more * abs(x) * (float(v.moves[j]) + terms * UNIT),
-            )
-            done.append(tuple(y[now == 0] for y in rows))
-            total, log_w, wrong, moved = (y[now > 0] for y in rows)
-            left = now[now > 0]
-        rows = (
-            total + left * float(v.place[0]),
-            log_w,
-            wrong + np.abs(left - mean[0]) * units[0],
-            moved + left * abs(float(v.place[0])) * (float(v.moves[0]) + terms * UNIT),
-        )
-        total, log_w, wrong, moved = (
-            np.concatenate([d[i] for d in [*done, rows]]) for i in range(4)
-        )
-    down = np.argsort(-total, kind="stable")
+    made = _List(start, tilts, np.append(0.0, log_kernel(tilts[1:])), log_least)
+    below = [
+        np.logaddexp.accumulate(np.multiply.outer(v.place, tilts) + v.log_p[:, None])
+        for v in order
+    ]
+    log_m = [v.count * b[-1] for v, b in zip(order, below, strict=True)]
+    whole = np.add.reduce(log_m)
+    for v, b in zip(order, below, strict=True):  # a step that is not listed, and any others
+        missing = v.count * v.left_out(tilts, -math.inf, math.inf)
+        with np.errstate(divide="ignore"):
+            bound = np.log(missing) + whole - b[-1] - tilts * start + made.kernel
+        made.lost += math.exp(min(float(bound.min()) + 1e-6, 700.0))
+    rows: _Beginnings | None = _Beginnings(*(np.zeros(1) for _ in range(5)))
+    for i, (v, b) in enumerate(zip(order, below, strict=True)):
+        rest = np.add.reduce([np.zeros(len(tilts)), *log_m[i + 1 :]])
+        rows = made.add(v, b, rest, rows)
+        if rows is None:
+            return None
+    down = np.argsort(-rows.total, kind="stable")
+    log_chance = rows.log_chance[down]
+    adds = sum(len(v.place) for v in values) + 8
+    relative = rows.relative[down] + UNIT * adds * (1 + np.abs(log_chance))
     return Listing(
-        total[down],
-        np.exp(log_w[down]),
-        wrong[down] + UNIT * (4 * np.abs(log_w[down]) + 8),
-        moved[down],
-        start,
-        lost * (1 + 1e-6),
+        rows.total[down], np.exp(log_chance), relative, rows.place[down], start, made.lost
     )
 
 
@@ -946,9 +1056,9 @@ class FiniteStepsProfile(ContourProfile):
 
     def _near(self, epsilon: float) -> Lines | None:
         for lines, place, width in self._lines:
-            if abs(epsilon - place) <= 0.2 * (place + self._spread):
-                if lines.width(epsilon) <= max(4 * width, self.good):
-                    return lines
+            near = abs(epsilon - place) <= 0.2 * (place + self._spread)
+            if near and lines.width(epsilon) <= max(4 * width, self.good):
+                return lines
         line = self._line_at(epsilon)
         return None if line is None else self._added(line, epsilon)[0]
 
