@@ -150,7 +150,7 @@ def _agreeing(
 
 @law_under_q.register
 def _(inner: DiscreteGaussianLoss, size: float) -> Base:
-    """Its masses by their formula, up to 40 sigma; farther out in stretches that count as lost."""
+    """Its masses by their formula, up to 40 sigma; stretches farther out count as lost [FV-5]."""
     s2, shift = float(inner.sigma_squared), inner.shift
     sigma = math.sqrt(s2)
     # A tilt of that size moves the law by so much; 26 sigma beyond less than e^-337 is left of it.
