@@ -78,7 +78,7 @@ def select(composition: Composition) -> Profile:
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
     - 90: the losses lie on a lattice that is small enough, or have few enough sums.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
-    - 96: sampled losses with finitely many values off a lattice: lines that are finite sums.
+    - 96: samples of discrete noise: lists of sums, or lines that are finite sums.
     - 97: equal losses with atoms and a bounded density, too few for the contour alone.
     - 100: few releases whose K is costly, or K does not decay: discretization on a grid.
     - 110: everything else: the contour, with a grid beside it where the contour is wide.

@@ -687,8 +687,10 @@ class FiniteStepsProfile(ContourProfile):
                 return epsilon
             below, higher = lines.log_delta(epsilon * (1 + np.array([0.0, 1e-5])))
             middle = 0.5 * (below + higher)
+            if not np.all(np.isfinite(middle)):
+                return epsilon
             slope = float(middle[1] - middle[0]) / 1e-5
-            if not (math.isfinite(middle[0]) and slope < 0):
+            if not slope < 0:
                 return epsilon
             move = (log_delta - float(middle[0])) / slope
             epsilon = min(epsilon * math.exp(min(max(move, -2.0), 2.0)), 0.999999 * top)
@@ -702,9 +704,10 @@ def finite_steps_profile(losses: Composition) -> FiniteStepsProfile:
     return in_question(("finite steps", losses), lambda: FiniteStepsProfile(losses))
 
 
-@register(96, "losses with finitely many values off a lattice: finite sums, by largest step")
+@register(96, "samples of discrete noise: lists of sums, or lines that are finite sums")
 def _finite_steps(composition: Composition) -> Profile | None:
-    if any(values_of(loss) is None for loss, _ in composition.parts):
+    parts = composition.parts
+    if not any(x.sampled for x, _ in parts) or any(values_of(x) is None for x, _ in parts):
         return None
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, lambda: finite_steps_profile(composition)),
