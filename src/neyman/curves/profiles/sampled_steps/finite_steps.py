@@ -21,6 +21,7 @@ from scipy.special import ndtri_exp
 
 from neyman.curves.losses.bracket import Parts
 from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, Lines, contour_profile
 from neyman.curves.profiles.contour_line import Line, log_kernel
@@ -707,7 +708,8 @@ def finite_steps_profile(losses: Composition) -> FiniteStepsProfile:
 @register(96, "samples of discrete noise: lists of sums, or lines that are finite sums")
 def _finite_steps(composition: Composition) -> Profile | None:
     parts = composition.parts
-    if not any(x.sampled for x, _ in parts) or any(values_of(x) is None for x, _ in parts):
+    samples = any(isinstance(x, PiecewiseAnalyticLoss) for x, _ in parts)
+    if not samples or any(values_of(x) is None for x, _ in parts):
         return None
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, lambda: finite_steps_profile(composition)),
