@@ -47,6 +47,7 @@ from neyman.numerics.operations import in_question
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above
 
+FEW_VALUES = 4  # of a loss whose sums are nearly a lattice
 FLOOR = 60.0  # e-folds below which a majorant counts as that
 NEARBY = 0.85  # of an epsilon, from where on sums are listed
 WINDOWS = (1 + math.pi**2 / 6) / math.pi  # of a mean over the first window, over its end squared
@@ -711,9 +712,20 @@ def _finite_steps(composition: Composition) -> Profile | None:
     samples = any(isinstance(x, PiecewiseAnalyticLoss) for x, _ in parts)
     if not samples or any(values_of(x) is None for x, _ in parts):
         return None
+
+    def lines() -> Profile:
+        return finite_steps_profile(composition)
+
+    def contour() -> Profile:
+        return contour_profile(composition)
+
+    values = listed(parts)
+    # The sums of two or three values are nearly a lattice: a contour with a release beside it.
+    lattice = max(len(v.place) for v in values) <= FEW_VALUES and not are_few(values)
+    first, second = (contour, lines) if lattice else (lines, contour)
     engines: list[tuple[float, Callable[[], Profile]]] = [
-        (0.0, lambda: finite_steps_profile(composition)),
-        (1e-8, lambda: contour_profile(composition)),
+        (0.0, first),
+        (1e-6 if lattice else 1e-8, second),
         (1e-3, lambda: dots_profile(composition)),
     ]
     return CascadeProfile(engines, composition.log_total_variation)
