@@ -151,12 +151,12 @@ def test_the_brackets_of_a_split_add_up_to_the_whole_sum():
     profile = finite_steps_profile(losses)
     levels = profile._levels
     tilts = np.geomspace(0.1, 3.0, 8)
-    whole = Bracket(losses.parts, -math.inf, levels[-2], tilts).log_f[0]
+    total = Bracket(losses.parts, -math.inf, levels[-2], tilts).log_f[0]
     parts = [Bracket(losses.parts, -math.inf, levels[0], tilts).log_f[0]]
     parts += [Bracket(losses.parts, a, b, tilts).log_f[0] for a, b in pairwise(levels)]
-    total = np.logaddexp.reduce(parts)
-    assert np.all(total >= whole - 1e-9)  # each part is at most what it says
-    assert np.all(total <= whole + math.log(2))
+    together = np.logaddexp.reduce(parts)
+    assert np.all(together >= total - 1e-9)  # each part is at most what it says
+    assert np.all(together <= total + math.log(2))
 
 
 @pytest.mark.parametrize(("alpha", "count"), [(0.0, 8), (0.0, 9), (1e-9, 5), (0.2, 6), (0.6, 31)])

@@ -1,7 +1,8 @@
 """Change of measure: the distribution of the loss under Q, needed for subsampling.
 
 A lattice is evaluated under a few tilts: each covers one part of an unbounded law and counts the
-mass that it leaves out. Smooth pairs give their densities.
+mass that it leaves out. Discrete Gaussians and finite laws list their masses. Smooth pairs give
+their densities.
 """
 
 from __future__ import annotations

@@ -728,4 +728,5 @@ def _finite_steps(composition: Composition) -> Profile | None:
         (1e-6 if lattice else 1e-8, second),
         (1e-3, lambda: dots_profile(composition)),
     ]
-    return CascadeProfile(engines, composition.log_total_variation)
+    # A power is one question of the first engine, and a hundred of the second.
+    return CascadeProfile(engines, composition.log_total_variation, powers=(0, 2))
