@@ -727,6 +727,7 @@ def _finite_steps(composition: Composition) -> Profile | None:
         (0.0, first),
         (1e-6 if lattice else 1e-8, second),
         (1e-3, lambda: dots_profile(composition)),
+        (1e-2, second),
     ]
-    # A power is one question of the first engine, and a hundred of the second.
-    return CascadeProfile(engines, composition.log_total_variation, powers=(0, 2))
+    # A power is one question of the first engine, and a hundred of the second: it is asked last.
+    return CascadeProfile(engines, composition.log_total_variation, powers=(0, 2, 3))
