@@ -45,7 +45,7 @@ def _delta(law: Law, count: int, epsilon: float) -> mpf:
     total = mpf(0)
     for way in combinations_with_replacement(range(len(law)), count):
         loss = mpmath.fsum(law[i][0] for i in way)
-        if loss > epsilon:
+        if float(cast(mpf, loss)) > epsilon:
             ways = math.factorial(count)
             for i in set(way):
                 ways //= math.factorial(way.count(i))
