@@ -16,6 +16,7 @@ from neyman.curves.losses.bounded_range import EnvelopeLoss, sides
 from neyman.curves.losses.bracket import ComposedLattice, LossBracket, ends
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.external_pld import ExternalPld
+from neyman.curves.losses.finite import OffLatticeLoss
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.loss import Loss, Part
@@ -90,12 +91,7 @@ class Subsampled(Mechanism):
             return (_opposite(self.mechanism, composition, rate),)
         if rate == 1:
             return (composition,)
-        if len(composition.parts) == 1 and isinstance(composition.parts[0][0], GaussianLoss):
-            gaussian = composition.parts[0][0]
-            return (Composition.of([(SubsampledGaussianLoss(gaussian.mu, rate, True), 1)]),)
-        loss = _through(
-            self.mechanism, composition, lambda inner: SubsampledLoss(inner, rate, True)
-        )
+        loss = _through(self.mechanism, composition, lambda inner: _poisson(inner, rate))
         return (Composition.of([(loss, 1)]),)
 
     def rho(self) -> Fraction:
@@ -323,6 +319,17 @@ def _through(
     )
 
 
+@singledispatch
+def _poisson(inner: Loss, rate: float) -> Loss:
+    """The loss of the removal of a record, of one loss in a Poisson sample."""
+    return SubsampledLoss(inner, rate, True)
+
+
+@_poisson.register
+def _(inner: GaussianLoss, rate: float) -> Loss:
+    return SubsampledGaussianLoss(inner.mu, rate, True)
+
+
 def _opposite(mechanism: Mechanism, composition: Composition, rate: float) -> Composition:
     loss, count = composition.parts[0]
     # The noise itself must be normal or Laplace: another with the same curve has other shifts.
@@ -351,7 +358,7 @@ def _(part: Loss) -> bool:
 
 
 @_samples_itself.register
-def _(part: GaussianLoss | LaplaceLoss | EnvelopeLoss | NonPrivateLoss) -> bool:
+def _(part: GaussianLoss | LaplaceLoss | OffLatticeLoss | EnvelopeLoss | NonPrivateLoss) -> bool:
     return True
 
 

@@ -56,12 +56,12 @@ def power_sums(
             loss, np.ones(1), tilt, tilt * float(loss[0]), 0.0, 4 * UNIT, count * place
         )
     counts = _window(value, p, count, tilt) if len(value) == 2 else _simplex(count, len(value))
-    log_weight = np.full(len(counts), float(_slow(np.array([count]))[0]))
+    log_weight = np.full(len(counts), float(slow(np.array([count]))[0]))
     deviation = np.zeros(len(counts))
     for j, y in enumerate(count * p):
         low = int(counts[:, j].min())
         k = np.arange(low, int(counts[:, j].max()) + 1)
-        table = _slow(k) + _divergence(k, float(y))
+        table = slow(k) + divergence(k, float(y))
         log_weight -= table[counts[:, j] - low]
         deviation += np.abs(k - y)[counts[:, j] - low]
     total = counts @ index
@@ -151,7 +151,7 @@ def _beyond(weight: Array) -> float:
     return first * (first / second) / (1 - first / second) * (1 + 1e-6) if first < second else 1e9
 
 
-def _slow(k: Array) -> Array:
+def slow(k: Array) -> Array:
     """S(k) = log k! - k log k + k; S(0) = 0."""
     far = np.maximum(k, SERIES).astype(float)
     inverse = far**-2.0
@@ -165,7 +165,7 @@ _EARLY = np.array(
 )  # the quotient of whole numbers is rounded once
 
 
-def _divergence(k: Array, y: float) -> Array:
+def divergence(k: Array, y: Array | float) -> Array:
     """D(k, y) = k log(k / y) + y - k, to a few units of itself and of k - y."""
     with np.errstate(divide="ignore", invalid="ignore"):
         away = (k - y) / y

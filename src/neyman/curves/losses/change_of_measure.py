@@ -1,7 +1,8 @@
 """Change of measure: the distribution of the loss under Q, needed for subsampling.
 
 A lattice is evaluated under a few tilts: each covers one part of an unbounded law and counts the
-mass that it leaves out. Smooth pairs give their densities.
+mass that it leaves out. Discrete Gaussians and finite laws list their masses. Smooth pairs give
+their densities.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from functools import singledispatch
 
 import numpy as np
 
-from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.curves.losses.finite import OffLatticeLoss
+from neyman.curves.losses.gaussian import REACH, GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.loss import Loss
 from neyman.curves.losses.non_private import NonPrivateLoss
@@ -24,6 +27,8 @@ ROOM = 12.0  # deviations between the tilts under which an unbounded lattice is 
 OUTSKIRTS = 60.0  # deviations up to which there are any
 STEEPEST = 100.0  # of a tilt on a lattice, in e-folds a step
 SEAM = 6  # indices on either side of a cut that have to agree
+STRETCHES = 300  # of what lies beyond
+MOST_DEVIATIONS = 14.0  # up to which the masses of discrete Gaussians are listed
 FAR = 1e9  # a loss beyond which nothing is claimed
 
 
@@ -52,6 +57,7 @@ class Base:
             weights e^{(t + 1) l} [SA-5].
         relative: bound on the relative error of each atom's mass.
         side: 0 for the law itself, 1 for one that dominates it, -1 for one that it dominates.
+        units: the relative error of each atom's mass by itself, where it is known.
     """
 
     loss: Array
@@ -60,6 +66,7 @@ class Base:
     lost: tuple[tuple[float, float, float, float], ...] = ()
     relative: float = 0.0
     side: int = 0
+    units: Array | None = None
 
 
 @singledispatch
@@ -140,6 +147,47 @@ def _agreeing(
         return near, False
     cuts = low + SEAM + np.nonzero(run)[0]
     return int(cuts[np.argmin(np.abs(cuts - near))]), True
+
+
+@law_under_q.register
+def _(inner: DiscreteGaussianLoss, size: float) -> Base:
+    """Its masses by their formula, up to 40 sigma; stretches farther out count as lost [FV-5]."""
+    s2, shift = float(inner.sigma_squared), inner.shift
+    sigma = math.sqrt(s2)
+    # A tilt of that size moves the law by so much; 26 sigma beyond less than e^-337 is left of it.
+    end = (size + 2) * shift + REACH * sigma
+    dense = min(end, (MOST_DEVIATIONS + REACH) * sigma + 20 * shift)
+    x = np.arange(-math.ceil(REACH * sigma) - 1, math.ceil(dense) + 2, dtype=float)
+    step = float(inner.step or 0)
+    place = step * (x - 0.5 * shift)
+    exponent = x * x / (2 * s2)
+    log_total = math.log(float(np.exp(-exponent).sum()))
+    units = (4 * exponent + 72) * UNIT  # NumPy's sum in pairs errs by 40
+    lost = [(-1.0, -337.0, -math.inf, float(place[0]))]
+    edge = float(x[-1])
+    if dense < end:
+        edges = np.geomspace(edge, end, STRETCHES)
+        log_mass = np.log(np.diff(edges) + 1) - edges[:-1] ** 2 / (2 * s2) * (1 - 1e-9)
+        ends = step * (edges - 0.5 * shift)
+        lost += [
+            (-1.0, m, low, high)
+            for m, low, high in zip(
+                log_mass.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True
+            )
+        ]
+        edge = end
+    t = (edge - REACH * sigma) / shift - 1
+    lost.append((t, t * (t + 1) * shift**2 / (2 * s2) - 337, step * (edge - 0.5 * shift), math.inf))
+    return Base(place, -exponent - log_total, (), tuple(lost), float(units.max()), 0, units)
+
+
+@law_under_q.register
+def _(inner: OffLatticeLoss, size: float) -> Base:
+    """Its values."""
+    value, log_p = np.array(inner.values), np.array(inner.log_p)
+    # A value errs by 4 units of itself, its mass by 2 of its logarithm, the difference by one.
+    units = 8 * UNIT * (1 + np.abs(log_p) + np.abs(value))
+    return Base(value, log_p - value, (), (), float(units.max()), 0, units)
 
 
 @law_under_q.register

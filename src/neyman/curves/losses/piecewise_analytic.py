@@ -81,6 +81,8 @@ class Law:
         lost: (a, l): mass that was left out, at most e^{a + c l} under a tilt c of that size.
         relative: bound on the relative error of each atom's mass.
         normalized: True if all masses sum to 1 - infinite (a lower side may hold less).
+        units: the relative error of each atom's mass by itself, where it is known.
+        moves: the relative error of each atom's loss, where it is known.
     """
 
     loss: Array
@@ -89,6 +91,8 @@ class Law:
     lost: tuple[tuple[float, float], ...] = ()
     relative: float = 0.0
     normalized: bool = True
+    units: Array | None = None
+    moves: Array | None = None
 
 
 class PiecewiseAnalyticLoss(Loss):

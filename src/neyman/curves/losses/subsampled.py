@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -341,6 +341,8 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
             lost,
             base.relative + _units(value if self.removed else value[:0]) * UNIT,
             not base.side,
+            _each(base, value if self.removed else 0 * value),
+            _moves(loss, value, q),
         )
 
 
@@ -431,7 +433,18 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
             # The rest at 0 is a sum of all.
             base.relative + (_units(value) + len(value)) * UNIT,
             not base.side,
+            self._units(base, positive, value),
+            np.concatenate([_moves(place, value, p), [0.0], _moves(place, value, p)]),
         )
+
+    def _units(self, base: Base, positive: Array, value: Array) -> Array | None:
+        each = _each(
+            replace(base, units=None if base.units is None else base.units[positive]), value
+        )
+        if each is None:
+            return None
+        middle = base.relative + (_units(value) + len(value)) * UNIT
+        return np.concatenate([each, [middle], each])
 
 
 @dataclass(frozen=True)
@@ -523,6 +536,20 @@ def _units(value: Array) -> float:
     return 16 * float(np.max(np.abs(value), where=np.isfinite(value), initial=1.0))
 
 
+def _each(base: Base, value: Array) -> Array | None:
+    """The same of each mass by itself, where the base knows its own."""
+    if base.units is None or len(base.units) != len(value):
+        return None
+    return base.units + 16 * UNIT * np.where(np.isfinite(value), np.abs(value), 0.0)
+
+
+def _moves(l: Array, value: Array, q: float) -> Array:  # noqa: E741
+    """Bound on the relative errors of g: l errs by 4 units of itself, and g by 8."""
+    finite = np.isfinite(l)
+    moved = np.where(finite, np.abs(l), 0.0) * _slope(np.where(finite, l, 0.0), q)
+    return UNIT * (8 + 4 * moved / np.maximum(np.abs(value), 1e-300))
+
+
 def _slope(l: Array, q: float) -> Array:  # noqa: E741
     """The derivative of g, in (0, 1)."""
     return 1 / (1 + np.exp(np.minimum(math.log1p(-q) - math.log(q) - l, 700.0)))
@@ -592,14 +619,16 @@ def _lost(base: Base, q: float, up: bool, floor: float) -> tuple[tuple[float, fl
     On an interval e^{w g(l) - (t + 1) l} is largest at an end: w g is convex for w >= 0, and both
     terms fall for w < 0. Beyond the last tilt, t + 1 >= w, it falls.
     """
-    losses: list[tuple[float, float]] = []
-    for t, log_mass, low, high in base.lost:
-        for end in (max(low, floor), high):
-            if high > floor and end < math.inf:
-                g = float(_g(np.array([end]), q)[0])
-                a = log_mass - ((t + 1) * end if t > -1 else 0.0)
-                losses.append((a + g, g) if up else (a, -g))
-    return tuple(losses)
+    if not base.lost:
+        return ()
+    t, log_mass, low, high = np.array(base.lost).T
+    ends = np.stack([np.maximum(low, floor), high])
+    used = (high > floor) & (ends < math.inf)
+    end, t, log_mass = (np.broadcast_to(x, used.shape)[used] for x in (ends, t, log_mass))
+    g = _g(end, q)
+    a = log_mass - np.where(t > -1, (t + 1) * np.where(t > -1, end, 0.0), 0.0)
+    pairs = (a + g, g) if up else (a, -g)
+    return tuple(zip(*(x.tolist() for x in pairs), strict=True))
 
 
 def _opposite_gaussians(mu: float, q: float, size: float) -> Piece:

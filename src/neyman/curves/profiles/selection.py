@@ -80,6 +80,7 @@ def select(composition: Composition) -> Profile:
     - 90: the losses lie on a lattice that is small enough, or have few enough sums.
     - 93: one release with a closed form, beside losses that are listed atom by atom.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
+    - 96: samples of discrete noise: lists of sums, or lines that are finite sums.
     - 97: equal losses with atoms and a bounded density, too few for the contour alone.
     - 100: few releases whose K is costly, or K does not decay: discretization on a grid.
     - 110: everything else: the contour, with a grid beside it where the contour is wide.

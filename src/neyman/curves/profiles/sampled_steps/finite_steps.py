@@ -1,0 +1,733 @@
+"""Sums of losses with finitely many values off a lattice: lines that are finite sums.
+
+Discrete noise on a sample has unequal steps between its losses. Its characteristic function is a
+short sum, and no bound makes it small for good: it comes back near 1 far out. But the mean of its
+square over any window is at most about its mean around 0. So what lies beyond the last node of a
+line is bounded by the nodes themselves. Rare large losses are split off by size, as for Gaussian
+steps (`bracket_sum`). The derivation stands in docs/certificates/finite-values.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from neyman.curves.losses.bracket import Parts
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
+from neyman.curves.profiles.combination import CascadeProfile
+from neyman.curves.profiles.contour.contour import ContourProfile, Lines, contour_profile
+from neyman.curves.profiles.contour_line import Line, log_kernel
+from neyman.curves.profiles.duality import Conjugate
+from neyman.curves.profiles.lattice.convolution import dots_profile
+from neyman.curves.profiles.profile import Profile
+from neyman.curves.profiles.sampled_steps.bracket_sum import Telescope
+from neyman.curves.profiles.sampled_steps.likely_sums import (
+    LARGEST_TILT,
+    LIMITS,
+    Listing,
+    Values,
+    are_few,
+    listed,
+    listing,
+    values_of,
+)
+from neyman.curves.profiles.selection import register
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
+from neyman.numerics.operations import in_question
+from neyman.numerics.roots import bisect
+from neyman.numerics.rounding import above
+
+FEW_VALUES = 4  # of a loss whose sums are nearly a lattice
+FLOOR = 60.0  # e-folds below which a majorant counts as that
+NEARBY = 0.85  # of an epsilon, from where on sums are listed
+WINDOWS = (1 + math.pi**2 / 6) / math.pi  # of a mean over the first window, over its end squared
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Values of one loss under a tilt, up to the top of a bracket: weights over their M.
+
+    Args:
+        place, weight: of what is at most the bracket's bottom.
+        upper_place, upper_weight: of what is in the bracket.
+        fixed: error of both sums at every height, relative to M.
+        sway: the same for each unit of height.
+        upper_error: of the sum in the bracket.
+    """
+
+    place: Array
+    weight: Array
+    upper_place: Array
+    upper_weight: Array
+    fixed: float
+    sway: float
+    upper_error: float
+    upper_sway: float
+    log_m: float
+    count: int
+
+    @staticmethod
+    def of(values: Values, tilt: float, low: float, high: float) -> _Side:
+        k, error, _ = (float(x[0]) for x in values.log_mgf(np.array([tilt]), low, high))
+        inside = values.place <= high
+        place, log_p = values.place[inside], values.log_p[inside]
+        g = tilt * place + log_p
+        upper = place > low if low > -math.inf else np.zeros(len(place), bool)
+        top = float(g[upper].max()) if upper.any() else float(g.max())
+        keep = g > top - LIMITS.drop_efolds
+        left_out = float(np.exp(g[~keep] - k).sum()) * (1 + 1e-9)
+        left_above = float(np.exp(g[~keep & upper] - k).sum())
+        place, log_p, weight, upper = place[keep], log_p[keep], np.exp(g[keep] - k), upper[keep]
+        units = values.relative[inside][keep]
+        units = units + UNIT * (4 * (8 + np.abs(log_p) + abs(k)))
+        units = units + np.abs(tilt * place) * (4 * UNIT + values.moves[inside][keep])
+        size = weight * units
+        sway = (size + values.moves[inside][keep] * weight) * np.abs(place)
+        beyond = float(values.left_out(np.array([tilt]), low, high)[0]) * math.exp(min(-k, 700.0))
+        return _Side(
+            place[~upper],
+            weight[~upper],
+            place[upper],
+            weight[upper],
+            error + left_out,
+            float(sway.sum()),
+            float(size[upper].sum()) + 1.001 * left_above + beyond,
+            float(sway[upper].sum()),
+            k,
+            values.count,
+        )
+
+    @cached_property
+    def alpha(self) -> float:
+        """The share of the bracket in M."""
+        return float(self.upper_weight.sum())
+
+    @cached_property
+    def variance(self) -> float:
+        """Of what lies below the bracket."""
+        total = float(self.weight.sum())
+        if not total > 0:
+            return 0.0
+        mean = float(self.weight @ self.place) / total
+        return float(self.weight @ (self.place - mean) ** 2) / total
+
+    def below(self, u: Array) -> Array:
+        """The sum of waves below the bracket, less M's share of it; u evenly spaced from 0."""
+        if not len(self.place):
+            return np.zeros(len(u), complex)
+        return wave_sum(self.place, self.weight, u)
+
+    def inside(self, u: Array) -> Array:
+        """The same in the bracket."""
+        if not len(self.upper_place):
+            return np.zeros(len(u), complex)
+        return wave_sum(self.upper_place, self.upper_weight, u)
+
+    def squares(self, start: float, step: float, count: int) -> Array:
+        """|m|^2 at start + k step, m the sum of waves below the bracket."""
+        if not len(self.place):
+            return np.zeros(count)
+        turned = self.weight * np.exp(1j * start * self.place)
+        sums = turned.sum() + wave_sum(self.place, turned, step * np.arange(count))
+        return np.abs(sums) ** 2
+
+    def error(self, u: Array) -> tuple[Array, Array]:
+        """Of the sums below the bracket and of those in it."""
+        e = self.fixed + self.sway * u
+        low, high = e, self.upper_error + np.zeros(len(u))
+        if len(self.place):
+            low = low + rounding(self.place, self.weight, u)
+        if len(self.upper_place):
+            high = high + rounding(self.upper_place, self.upper_weight, u)
+            high = high + self.upper_sway * u
+        return low, high
+
+
+def _even(chi: Array, alpha: float, count: int) -> Array:
+    """At least (chi + alpha)^count, and of positive coefficients in chi^2 [FV-2].
+
+    It rises with chi. What is below e^-60 counts as that.
+    """
+    if count == 0:
+        return np.ones(len(chi))
+    least = max(math.exp(-FLOOR / count) - alpha, 1e-3 if alpha else 1e-30)
+    large = chi > least
+    x = np.append(least, chi[large])
+    plus = np.exp(count * np.log(x + alpha))
+    if alpha:
+        minus = np.exp(count * np.log(np.maximum(np.abs(alpha - x), 1e-300)))
+        if count % 2:
+            minus = np.where(x > alpha, -minus, minus)
+        plus = 0.5 * (plus + minus) + 0.25 * (1 + x * x) * (plus - minus) / x
+    elif count % 2:
+        plus = plus * (0.5 * (x + 1 / x))
+    plus = plus * (1 + 1e-9 + 8 * count * UNIT)
+    value = np.full(len(chi), plus[0])
+    value[large] = plus[1:]
+    return value
+
+
+def majorant(chis: Sequence[Array], alphas: Sequence[float], counts: Sequence[int]) -> Array:
+    """A bound on |F| over its value at the tilt that is a characteristic function [FV-2].
+
+    Args:
+        chis: |m| of each loss, below the bracket; shape (m,) each.
+        alphas: the share of each in the bracket; all 0 for the sum without one.
+        counts: copies of each.
+    """
+    full = np.ones(len(chis[0]))
+    for chi, a, n in zip(chis, alphas, counts, strict=True):
+        full = full * _even(chi, a, n)
+    if not any(alphas):
+        return full
+    scale = -math.expm1(math.fsum(n * _log1m(a) for a, n in zip(alphas, counts, strict=True)))
+    large = math.fsum(n * a for a, n in zip(alphas, counts, strict=True))
+    if large >= 1:
+        return full / scale
+    total = np.zeros(len(full))
+    for i, (a, n) in enumerate(zip(alphas, counts, strict=True)):
+        term = n * a * _even(chis[i], a, n - 1)
+        for j, (chi, b, other) in enumerate(zip(chis, alphas, counts, strict=True)):
+            if j != i:
+                term = term * _even(chi, b, other)
+        total = total + term
+    return total / scale * (1 + 1e-9)
+
+
+def _log1m(alpha: float) -> float:
+    return math.log1p(-alpha) if alpha < 1 else -math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Bracket:
+    """A sum whose largest step lies in (low, high]; all sums up to ``high`` where low is -inf.
+
+    Args:
+        parts: the losses with their counts.
+        low, high: the ends of the bracket.
+        tilts: at which its transform is known.
+    """
+
+    parts: Parts
+    low: float
+    high: float
+    tilts: Array
+
+    @cached_property
+    def values(self) -> tuple[Values, ...]:
+        """Of the losses, for these tilts."""
+        return listed(self.parts)
+
+    @cached_property
+    @np.errstate(over="ignore")  # what floats do not hold is unknown
+    def log_f(self) -> tuple[Array, Array]:
+        """Log of F at the tilts, and its error."""
+        total, error = np.zeros(len(self.tilts)), np.zeros(len(self.tilts))
+        large = np.full(len(self.tilts), -math.inf)  # of the mean number of steps in the bracket
+        for v in self.values:
+            k, e, share = v.log_mgf(self.tilts, self.low, self.high)
+            total, error = total + v.count * k, error + v.count * e
+            large = np.logaddexp(large, math.log(v.count) + share)
+        if self.low > -math.inf:  # a bound, near enough to steer by where there are many
+            total = total + np.minimum(large, 0.0)
+        known = error < 1.0  # elsewhere mass that was left out may count
+        return np.where(known, total, math.inf), error + 8 * UNIT * np.abs(total) + 1e-10
+
+    def chernoff(self, epsilon: float) -> tuple[float, int]:
+        """The least bound on log delta of the bracket, and the index of its tilt."""
+        terms = self.log_f[0] - self.tilts * epsilon + log_kernel(self.tilts)
+        k = int(np.argmin(terms))
+        return float(terms[k]), k
+
+    @cached_property
+    def empty(self) -> bool:
+        """Whether no value that is listed lies in the bracket."""
+        return not any(np.any((v.place > self.low) & (v.place <= self.high)) for v in self.values)
+
+    def bell(self, epsilon: float) -> float:
+        """About log delta of the bracket, as if the terms near the least one were a bell."""
+        c = self.tilts
+        terms = self.log_f[0] - c * epsilon - np.log(c) - np.log1p(c)
+        k = min(max(int(np.argmin(terms)), 1), len(c) - 2)
+        around = terms[k - 1 : k + 2]
+        if not np.all(np.isfinite(around)):
+            return float(terms.min())
+        slopes = np.diff(around) / np.diff(c[k - 1 : k + 2])
+        bend = 2 * float(slopes[1] - slopes[0]) / float(c[k + 1] - c[k - 1])
+        if not 0 < bend < math.inf or self.empty:
+            return float(terms[k])
+        return min(float(terms[k]) - 0.5 * math.log(math.tau * bend), 0.0)
+
+    def certain(self, epsilon: float) -> tuple[float, float]:
+        """Its tilt, and an upper bound on log F there."""
+        k = self.chernoff(epsilon)[1]
+        return float(self.tilts[k]), float(self.log_f[0][k] + self.log_f[1][k])
+
+    def finer(self, epsilon: float) -> Bracket:
+        """The same at more tilts near the least terms."""
+        k = int(np.argmin(self.log_f[0] - self.tilts * epsilon - np.log1p(self.tilts)))
+        low, high = self.tilts[max(k - 3, 0)], self.tilts[min(k + 3, len(self.tilts) - 1)]
+        tilts = cast(Array, np.geomspace(low, high, LIMITS.fine_tilts))
+        return Bracket(self.parts, self.low, self.high, tilts)
+
+    def line(self, epsilon: float, log_delta: float) -> Line | None:
+        """A line for an epsilon whose delta is about known; None if rounding hides all."""
+        log_f, log_error = self.log_f
+        terms = log_f - self.tilts * epsilon
+        fine = terms - np.log1p(self.tilts)
+        # The widest spacing that aliases permit, among tilts near the least terms.
+        excess = terms + log_kernel(self.tilts) - log_delta
+        best: tuple[float, int, int] | None = None
+        for k in np.flatnonzero(fine < fine.min() + 0.5):
+            gap = self.tilts - self.tilts[k]
+            after = np.where(
+                gap > 0, math.tau * gap / np.maximum(excess + LIMITS.digits_efolds, 1e-3), 0.0
+            )
+            before = math.tau * float(self.tilts[k]) / (LIMITS.digits_efolds - log_delta)
+            h = min(before, float(after.max()))
+            if best is None or h > best[0]:
+                best = h, int(k), int(np.argmax(after))
+        assert best is not None
+        h, k, other = best
+        if not h > 0:
+            return None
+        c = float(self.tilts[k])
+        sides = [_Side.of(v, c, self.low, self.high) for v in self.values]
+        top = math.fsum(s.count * s.log_m for s in sides)
+        if self.low > -math.inf:
+            scale = -math.expm1(math.fsum(s.count * _log1m(s.alpha) for s in sides))
+            if scale < 1e-290:
+                return None
+            top += math.log(scale)
+        goal = math.exp(min(log_delta - (top - c * epsilon) - LIMITS.digits_efolds, 0.0))
+        nodes = _nodes(sides, h, c, self.low > -math.inf, goal)
+        if nodes is None:
+            return None
+        u, phi, error, rest = nodes
+        z = c + 1j * u
+        share = np.full(len(u), h / math.pi)
+        share[0] /= 2
+        kernel = share / (z * (z + 1))
+        weight = phi * kernel
+        fixed = float(np.abs(kernel) @ error) + rest
+        moving = 4 * UNIT * float(np.abs(weight) @ np.abs(z))
+        used = sorted({other, min(other + 3, len(self.tilts) - 1), max(other - 3, k + 1)})
+        tilts = self.tilts[used]
+        most = (log_f + log_error)[used]
+        beyond = np.array([tilts, most, math.tau * (tilts - c) / h])
+        return Line(c, u, weight, top, fixed, moving, math.tau * c / h, beyond, 0.0)
+
+
+def _nodes(
+    sides: Sequence[_Side], h: float, c: float, split: bool, goal: float
+) -> tuple[Array, Array, Array, float] | None:
+    """Heights, F over its value at the tilt, its error, and a bound on what lies beyond.
+
+    The bound is of the sum of |F| h / (pi u^2) over all nodes that are left out.
+    """
+    counts = [s.count for s in sides]
+    alphas = [s.alpha if split else 0.0 for s in sides]
+    deviation = math.sqrt(math.fsum(s.count * s.variance for s in sides))
+    values = max(len(s.place) + len(s.upper_place) for s in sides)
+    most = int(min(LIMITS.most_nodes, LIMITS.most_terms / max(values, 1)))
+    count = min(most, max(64, math.ceil(10 / (max(deviation, 1e-300) * h))))
+    nodes = _Nodes.of(sides, alphas, counts, h, count, c)
+    mean = float(nodes.bound[0] + 2 * nodes.bound[1:].sum())
+    end = count * h
+    target = max(math.sqrt(4 * WINDOWS * mean * h / goal), 2 * end)
+    scan = _Scan.of(sides, alphas, counts, end, target, h)
+    # How far nodes go: until what the scan says of the rest is nothing.
+    after = np.append(np.cumsum(scan.size[::-1])[::-1], 0.0) * (h / math.pi)
+    last = int(np.searchsorted(-after, -0.1 * goal))
+    reach = end if last == 0 else float(scan.edge[last])
+    if reach > end:
+        count = min(most, math.ceil(reach / h))
+        nodes = _Nodes.of(sides, alphas, counts, h, count, c)
+        last = int(np.searchsorted(scan.edge, count * h, side="right")) - 1
+        last = max(last, 0)
+    rest = float(after[last])
+    mean = float(nodes.bound[0] + 2 * nodes.bound[1:].sum() + 2 * scan.mean[last:].sum())
+    rest += WINDOWS * mean * h / (float(scan.edge[-1]) - h) ** 2 * (1 + 1e-9)
+    # Nodes that hardly count are left to the bound.
+    left = np.cumsum(nodes.size[::-1])[::-1]
+    used = max(int(np.searchsorted(-left, -0.1 * goal)), 8)
+    rest += float(left[used]) if used < count else 0.0
+    transform = nodes.transform(used)
+    return None if transform is None else (nodes.u[:used], *transform, rest)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scan:
+    """What lies in cells beyond the nodes.
+
+    Args:
+        edge: ends of the cells, shape (n + 1,).
+        size, mean: bounds on the sums of |F| / u^2 and of |F| over the nodes in each.
+    """
+
+    edge: Array
+    size: Array
+    mean: Array
+
+    @staticmethod
+    def of(
+        sides: Sequence[_Side],
+        alphas: Sequence[float],
+        counts: Sequence[int],
+        start: float,
+        end: float,
+        h: float,
+    ) -> _Scan:
+        """Cells from ``start`` to ``end``; the large ones are cut again."""
+        values = sum(len(s.place) for s in sides)
+        spread = math.sqrt(max(1e-300, *(s.variance for s in sides)))
+        sharp = math.sqrt(math.fsum(s.count * s.variance for s in sides))
+        widest = max(1.0 / max(sharp, 1e-300), values * (end - start) / LIMITS.scan_terms)
+        widest = min(widest, LIMITS.scan_deviations / spread)
+        end = min(end, start + widest * LIMITS.most_terms / max(values, 1))
+        edges: list[Array] = []
+        ends: list[list[Array]] = []
+        first = start
+        while first < end:
+            step = min(widest, first / 8)
+            stop = end if step == widest else min(end, 8 * first)
+            count = math.ceil((stop - first) / step)
+            edges.append(first + step * np.arange(count + 1))
+            squares = [s.squares(first, step, count + 1) for s in sides]
+            ends.append([np.maximum(x[1:], x[:-1]) for x in squares])
+            first = float(edges[-1][-1])
+        low = np.concatenate([x[:-1] for x in edges])
+        step = np.concatenate([np.diff(x) for x in edges])
+        square = [np.concatenate(x) for x in zip(*ends, strict=True)]
+        bound = _over(sides, square, alphas, counts, step, low + step) * (step / h + 1)
+        return _Scan(np.append(low, first), bound / low**2, bound)
+
+
+def _over(
+    sides: Sequence[_Side],
+    squares: Sequence[Array],
+    alphas: Sequence[float],
+    counts: Sequence[int],
+    step: Array,
+    u: Array,
+) -> Array:
+    """The majorant on cells that end at u, at whose ends |m|^2 has these values.
+
+    A square is below its chord and its second derivative times step^2 / 8 [FV-3].
+    """
+    chis = [
+        np.sqrt(x + (0.25 * s.variance * float(s.weight.sum()) ** 2 * (1 + 1e-6)) * step**2)
+        + 2 * s.error(u)[0]
+        for s, x in zip(sides, squares, strict=True)
+    ]
+    return majorant(chis, alphas, counts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    """F at evenly spaced heights of a line.
+
+    Args:
+        u: the heights.
+        bound, size: the majorant there, and times the kernel.
+    """
+
+    u: Array
+    sides: Sequence[_Side]
+    alphas: Sequence[float]
+    waves: list[tuple[Array, Array]]
+    errors: list[tuple[Array, Array]]
+    bound: Array
+    size: Array
+
+    @staticmethod
+    def of(
+        sides: Sequence[_Side],
+        alphas: Sequence[float],
+        counts: Sequence[int],
+        h: float,
+        count: int,
+        c: float,
+    ) -> _Nodes:
+        u = h * np.arange(count)
+        waves = [(s.below(u), s.inside(u)) for s in sides]
+        errors = [s.error(u) for s in sides]
+        chis = [
+            np.abs((1 - a) + w[0]) + e[0] for w, e, a in zip(waves, errors, alphas, strict=True)
+        ]
+        bound = majorant(chis, alphas, counts)
+        size = bound * (h / math.pi) / np.maximum(u * u, c * (c + 1))
+        return _Nodes(u, sides, alphas, waves, errors, bound, size)
+
+    def transform(self, last: int) -> tuple[Array, Array] | None:
+        waves = [(a[:last], b[:last]) for a, b in self.waves]
+        errors = [(a[:last], b[:last]) for a, b in self.errors]
+        return _transform(self.sides, waves, errors, self.alphas, any(self.alphas))
+
+
+def _transform(
+    sides: Sequence[_Side],
+    waves: Sequence[tuple[Array, Array]],
+    errors: Sequence[tuple[Array, Array]],
+    alphas: Sequence[float],
+    split: bool,
+) -> tuple[Array, Array] | None:
+    """F over its value at the tilt, and a bound on its error [FV-1]."""
+    last = len(waves[0][0])
+    low, gain = np.zeros(last, complex), np.zeros(last, complex)
+    size, error, worst, missing = np.ones(last), np.zeros(last), np.zeros(last), 0.0
+    for s, (below, inside), (e_low, e_high), a in zip(sides, waves, errors, alphas, strict=True):
+        m = below - a
+        m = np.where(np.abs(1 + m) < 8 * UNIT, 8 * UNIT - 1, m)  # it stands for any other
+        turned, more = log1p(m), log1p((a + inside) / (1 + m))
+        low, gain = low + s.count * turned, gain + s.count * more
+        size = size + s.count * (np.abs(turned) + np.abs(more))
+        missing += s.count * _log1m(a)
+        error, worst = error + s.count * e_high, worst + s.count * (e_low + e_high)
+    if not float(worst.max()) < 1:
+        return None
+    if not split:
+        phi = np.exp(low)
+        return phi, worst * np.exp(worst) + 16 * UNIT * size * np.abs(phi)
+    scale = -math.expm1(missing)
+    near = np.real(gain) < 30
+    phi = np.exp(low) * np.expm1(np.where(near, gain, 0.0))
+    phi = np.where(near, phi, np.exp(low + gain) - np.exp(low)) / scale
+    error = (error / scale + worst) * np.exp(worst)
+    return phi, error + 16 * UNIT * (size * np.abs(phi) + 1)
+
+
+class FiniteStepsProfile(ContourProfile):
+    """Privacy profile of a sum of losses with finitely many values."""
+
+    def __init__(self, losses: Composition) -> None:
+        super().__init__(
+            losses,
+            lambda: finite_steps_profile(losses.reverse()),
+            losses.infinite,
+            above(losses.supremum),
+            losses.log_top,
+            release=False,
+        )
+        self.method = "finite sums by largest step"
+        self._beside = True
+        self._parts = losses.parts
+        _, mean, variance = (float(x[0]) for x in losses.moments(np.zeros(1)))
+        self._spread = max(math.sqrt(max(variance, 0.0)), abs(mean), 1e-300)
+        self._all = listed(losses.parts)
+        self._places = np.unique(np.concatenate([v.place for v in self._all]))
+        self._tables: dict[tuple[float, float], Bracket] = {}
+        self._few = are_few(self._all)
+
+    @cached_property
+    def _levels(self) -> list[float]:
+        """Rising levels between values; the last but one is just above all that are listed."""
+        top = float(self._places[-1])
+        levels: list[float] = [math.inf, top + 1e-9 * abs(top) + 1e-300]
+        positive = self._places[self._places > 0]
+        level = top
+        while level > 0.03 * self._spread and len(levels) < 40:
+            level /= LIMITS.level_ratio
+            k = int(np.searchsorted(positive, level))
+            if k == 0:
+                break
+            between = 0.5 * (float(positive[k - 1]) + float(positive[k]))
+            if between < levels[-1]:
+                levels.append(between)
+        return levels[::-1]
+
+    def _bracket(self, low: float, high: float) -> Bracket:
+        key = (low, high)
+        if key not in self._tables:
+            top = min(high, float(self._places[-1]))
+            last = 4000 / max(top, 1e-300) if top > 0 else 1e4 / self._spread
+            first = 1e-3 / max(self._spread, top, 1e-300)
+            last = min(max(last, 1e4 * first), LARGEST_TILT)
+            tilts = np.geomspace(first, last, LIMITS.table_tilts)
+            self._tables[key] = Bracket(self._parts, low, high, tilts)
+        return self._tables[key]
+
+    def _split(self, epsilon: float) -> list[Bracket]:
+        """The brackets for an epsilon: one if its terms do not exceed delta by much."""
+        *lower, top, end = self._levels
+        levels = [*(x for x in lower if x > epsilon / LIMITS.level_ratio), top]
+        one, beyond = self._bracket(-math.inf, top), self._bracket(top, end)
+        brackets = [self._bracket(-math.inf, levels[0])]
+        brackets += [self._bracket(a, b) for a, b in pairwise(levels)]
+        return [*(brackets if self._gains(one, brackets, epsilon) else [one]), beyond]
+
+    @staticmethod
+    def _gains(one: Bracket, brackets: Sequence[Bracket], epsilon: float) -> bool:
+        total = np.logaddexp.reduce([b.chernoff(epsilon)[0] for b in brackets])
+        return bool(one.chernoff(epsilon)[0] - total > LIMITS.cancellation_efolds)
+
+    def _rough(self, epsilon: float) -> float:
+        """About log delta, by the brackets' Chernoff bounds."""
+        return float(np.logaddexp.reduce([b.bell(epsilon) for b in self._split(epsilon)]))
+
+    def _line(self, epsilon: float) -> Lines | None:
+        best: Lines | None = None
+        narrowest = math.inf
+        brackets = [b.finer(epsilon) for b in self._split(epsilon)]
+        bells = [b.bell(epsilon) for b in brackets]
+        rough = float(np.logaddexp.reduce(bells))
+        if self._few:
+            likely = [b for b, x in zip(brackets, bells, strict=True) if x > rough - 20]
+            tilts = np.array([b.certain(epsilon)[0] for b in likely])
+            guess = rough
+            for _ in range(3):
+                if guess < -650:
+                    break
+                sums = listing(self._all, NEARBY * epsilon, tilts, guess - LIMITS.least_efolds)
+                if sums is None:
+                    break
+                low, high = (float(x[0]) for x in sums.log_delta(np.array([epsilon])))
+                best, narrowest = sums, high - low
+                if narrowest < LIMITS.good_width:
+                    return sums
+                guess = low if low > -math.inf else guess - 50
+        for _ in range(3):
+            lines: list[Line] = []
+            rest: list[tuple[float, float]] = []
+            for bracket in brackets:
+                hardly = bracket.chernoff(epsilon)[0] < rough - LIMITS.digits_efolds - 2
+                if hardly or bracket.empty:
+                    rest.append(bracket.certain(epsilon))
+                    continue
+                line = bracket.line(epsilon, rough)
+                if line is None:
+                    return best
+                lines.append(line)
+            if not lines:
+                return best
+            telescope = Telescope(tuple(lines), tuple(rest))
+            low, high = (float(x[0]) for x in telescope.log_delta(np.array([epsilon])))
+            if high - low < narrowest or best is None:
+                best, narrowest = telescope, high - low
+            if low == -math.inf or low > rough - 1:
+                break
+            rough = low
+        return best
+
+    def _near(self, epsilon: float) -> Lines | None:
+        for lines, place, width in self._lines:
+            near = abs(epsilon - place) <= 0.2 * (place + self._spread)
+            if near and lines.width(epsilon) <= max(4 * width, self.good):
+                return lines
+        line = self._line_at(epsilon)
+        return None if line is None else self._added(line, epsilon)[0]
+
+    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
+        """Each from deltas near the threshold of its test, where that is above 0."""
+        low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
+        for k, level in enumerate(log_levels.tolist()):
+            t = self._threshold(level)
+            lines = None if t is None else self._near(t)
+            if t is None or not isinstance(lines, Listing | Telescope):
+                low[[k]], high[[k]] = super()._by_duality(log_levels[[k]])
+                continue
+            places = t * (1 + np.linspace(-0.02, 0.02, 9))
+            tails = lines.log_tails(places, ahead=False)
+            z = ndtri_exp(np.clip(np.minimum.accumulate(tails), -1e300, -1e-12))
+            low[[k]], high[[k]] = Conjugate(lines.log_delta, places, z).log_powers(log_levels[[k]])
+        return low, high
+
+    def _threshold(self, log_level: float) -> float | None:
+        """About the t > 0 with Q(L > t) at the level; None where there is none."""
+        top = min(self._supremum, 1e9)
+        ends = math.log(1e-5 * self._spread), math.log(top)
+
+        def above(log_t: float) -> bool:
+            return self._rough(math.exp(log_t)) - math.exp(log_t) > log_level
+
+        if not ends[0] < ends[1] or not above(ends[0]) or above(ends[1]):
+            return None
+        t = math.exp(bisect(above, *ends, width=0.05, tolerance=1e-9)[0])
+        for _ in range(12):
+            lines = self._near(t)
+            if not isinstance(lines, Listing | Telescope):
+                return None
+            tail = lines.log_tails(t * np.array([1.0, 1.001]), ahead=False)
+            if not np.all(np.isfinite(tail)):
+                return None
+            slope = float(tail[1] - tail[0]) / 1e-3
+            move = (log_level - float(tail[0])) / slope if slope < 0 else 0.0
+            t = min(t * math.exp(min(max(move, -1.0), 1.0)), 0.999999 * top)
+            if abs(move) < 2e-3:
+                return t
+        return t
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """By the Chernoff bounds of the brackets, then by Newton's method on lines."""
+        top = min(self._supremum, 1e9)
+        if not math.isfinite(log_delta):
+            return 1.0
+
+        def enough(log_epsilon: float) -> bool:
+            return self._rough(math.exp(log_epsilon)) > log_delta
+
+        first, last = math.log(1e-6 * self._spread), math.log(top)
+        if not enough(first):
+            epsilon = 1e-3 * self._spread
+        elif enough(last):
+            return top
+        else:
+            epsilon = math.exp(bisect(enough, first, last, width=0.05, tolerance=1e-9)[0])
+        for _ in range(12):
+            lines = self._near(epsilon)
+            if lines is None:
+                return epsilon
+            below, higher = lines.log_delta(epsilon * (1 + np.array([0.0, 1e-5])))
+            middle = 0.5 * (below + higher)
+            if not np.all(np.isfinite(middle)):
+                return epsilon
+            slope = float(middle[1] - middle[0]) / 1e-5
+            if not slope < 0:
+                return epsilon
+            move = (log_delta - float(middle[0])) / slope
+            epsilon = min(epsilon * math.exp(min(max(move, -2.0), 2.0)), 0.999999 * top)
+            if abs(move) <= 2e-3:
+                break
+        return epsilon
+
+
+def finite_steps_profile(losses: Composition) -> FiniteStepsProfile:
+    """The profile of a sum, the same for the same sum in one question."""
+    return in_question(("finite steps", losses), lambda: FiniteStepsProfile(losses))
+
+
+@register(96, "samples of discrete noise: lists of sums, or lines that are finite sums")
+def _finite_steps(composition: Composition) -> Profile | None:
+    parts = composition.parts
+    samples = any(isinstance(x, PiecewiseAnalyticLoss) for x, _ in parts)
+    if not samples or any(values_of(x) is None for x, _ in parts):
+        return None
+
+    def lines() -> Profile:
+        return finite_steps_profile(composition)
+
+    def contour() -> Profile:
+        return contour_profile(composition)
+
+    values = listed(parts)
+    # The sums of two or three values are nearly a lattice: a contour with a release beside it.
+    lattice = max(len(v.place) for v in values) <= FEW_VALUES and not are_few(values)
+    first, second = (contour, lines) if lattice else (lines, contour)
+    engines: list[tuple[float, Callable[[], Profile]]] = [
+        (0.0, first),
+        (1e-6 if lattice else 1e-8, second),
+        (1e-3, lambda: dots_profile(composition)),
+        (1e-2, second),
+    ]
+    # A power is one question of the first engine, and a hundred of the second: it is asked last.
+    return CascadeProfile(engines, composition.log_total_variation, powers=(0, 2, 3))

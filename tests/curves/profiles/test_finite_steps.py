@@ -1,0 +1,201 @@
+"""Discrete noise on samples: lists of sums and lines that are finite sums, against own sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import combinations_with_replacement, pairwise
+from typing import cast
+
+import mpmath
+import numpy as np
+import pytest
+from mpmath import mpf
+
+import neyman as ny
+from neyman.curves.losses.composition import Composition
+from neyman.curves.profiles.sampled_steps.finite_steps import (
+    Bracket,
+    FiniteStepsProfile,
+    finite_steps_profile,
+    majorant,
+)
+from neyman.curves.profiles.sampled_steps.likely_sums import Listing, values_of
+from neyman.curves.profiles.selection import select
+
+Law = list[tuple[mpf, mpf]]
+
+
+def _law(sigma: str, rate: float, *, removed: bool, least: str = "1e-60") -> Law:
+    """Losses and masses of a step with a shift of 1, by their formulas in 40 digits."""
+    variance, q = mpf(sigma) ** 2, mpf(rate)
+    numbers = range(-int(30 * float(sigma)) - 6, int(30 * float(sigma)) + 8)
+    weights = [mpmath.exp(-(mpf(x) ** 2) / (2 * variance)) for x in numbers]
+    law: Law = []
+    for x, weight in zip(numbers, weights, strict=True):
+        ratio = 1 - q + q * mpmath.exp((mpf(x) - mpf(1) / 2) / variance)
+        mass = weight / mpmath.fsum(weights)
+        law.append((mpmath.log(ratio), mass * ratio) if removed else (-mpmath.log(ratio), mass))
+    smallest = mpf(least)
+    return [(loss, p) for loss, p in law if max(p, smallest) == p]
+
+
+def _delta(law: Law, count: int, epsilon: float) -> mpf:
+    """The sum over all ways of drawing so many losses."""
+    total = mpf(0)
+    for way in combinations_with_replacement(range(len(law)), count):
+        loss = mpmath.fsum(law[i][0] for i in way)
+        if float(cast(mpf, loss)) > epsilon:
+            ways = math.factorial(count)
+            for i in set(way):
+                ways //= math.factorial(way.count(i))
+            total += ways * mpmath.fprod(law[i][1] for i in way) * -mpmath.expm1(epsilon - loss)
+    return total
+
+
+def _composition(sigma: str, rate: float, steps: int, *, removed: bool) -> Composition:
+    losses = (ny.DiscreteGaussian(sigma).subsample(rate=rate) * steps).losses()[0]
+    return losses if removed else losses.reverse()
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps", "epsilon", "removed"),
+    [
+        ("1.01", 1.01e-6, 2, 1.6e-6, False),
+        ("2", 1e-5, 2, 1.2e-4, True),
+        ("0.4", 1e-2, 3, 5.0, True),
+        ("0.7", 0.3, 3, 0.9, False),
+        ("1", 1e-5, 3, 2e-3, True),
+        ("0.35", 2e-4, 3, 30.0, True),
+    ],
+)
+def test_few_steps_agree_with_all_ways_in_forty_digits(sigma, rate, steps, epsilon, removed):
+    with mpmath.workdps(40):
+        truth = float(mpmath.log(_delta(_law(sigma, rate, removed=removed), steps, epsilon)))
+    low, high = select(_composition(sigma, rate, steps, removed=removed)).log_delta(epsilon)
+    assert low <= truth + 1e-13 * abs(truth)
+    assert truth <= high + 1e-13 * abs(truth)
+    assert high - low < 1e-9
+
+
+def _own_log_delta(law: Law, count: int, epsilon: float, c: float) -> float:
+    """A trapezoid sum on the line c in long double, as far as terms count."""
+    loss = np.array([np.longdouble(str(x)) for x, _ in law])
+    weight = np.array([np.longdouble(str(p)) for _, p in law]) * np.exp(c * loss)
+    top = weight.sum()
+    weight /= top
+    u = np.longdouble(math.tau * c / 70) * np.arange(6000)
+    waves = weight @ np.cos(np.multiply.outer(loss, u)) + 1j * (
+        weight @ np.sin(np.multiply.outer(loss, u))
+    )
+    z = c + 1j * u
+    f = np.exp(count * np.log(np.abs(waves)) + 1j * (count * np.angle(waves) - u * epsilon))
+    assert float(np.abs(f[-500:]).max()) < 1e-14
+    terms = np.real(f / (z * (z + 1)))
+    total = (terms.sum() - terms[0] / 2) * u[1] / np.longdouble(math.pi)
+    return float(np.log(total) + count * np.log(top) - c * epsilon)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps", "epsilon", "c", "removed"),
+    [
+        ("1.4", 0.096, 17334, 93.14, 0.12, True),
+        ("3.06", 0.0115, 20859, 0.561, 0.6, True),
+        ("2.13", 0.00577, 41818, 2.377, 2.0, False),
+        ("4.37", 0.000707, 500, 0.0113, 700.0, True),
+    ],
+)
+def test_many_steps_agree_with_a_sum_in_long_double(sigma, rate, steps, epsilon, c, removed):
+    with mpmath.workdps(30):
+        law = _law(sigma, rate, removed=removed, least="1e-25")
+    truth = _own_log_delta(law, steps, epsilon, c)
+    low, high = select(_composition(sigma, rate, steps, removed=removed)).log_delta(epsilon)
+    assert low - 1e-12 * abs(truth) <= truth <= high + 1e-12 * abs(truth)
+    assert high - low < 3e-9
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "delta"),
+    [
+        (lambda: ny.DiscreteGaussian(2).subsample(rate=2.362e-5) * 918, 1e-12),
+        (lambda: ny.DiscreteGaussian("13.34").subsample(rate=2.362e-5) * 918, 5.889e-15),
+        (lambda: ny.DiscreteGaussian(20).subsample(rate=1e-3) * 1000, 1e-12),
+        (lambda: ny.DiscreteGaussian(2).subsample(rate=1e-6) * 10**6, 1e-12),
+        (lambda: ny.DiscreteGaussian(5).subsample(size=442, population=10**5) * 3987, 1e-3),
+        (lambda: ny.DiscreteLaplace(2).subsample(rate=1e-2) * 100, 1e-12),
+        (lambda: ny.Staircase(1).subsample(rate=1e-2) * 100, 1e-6),
+    ],
+)
+def test_epsilons_that_raised_or_were_wide_have_nine_digits(
+    mechanism: Callable[[], ny.Mechanism], delta: float
+):
+    bound = mechanism().tradeoff().epsilon(delta)
+    assert bound.upper - bound.lower < 2e-9 * bound.upper
+
+
+def test_lists_and_lines_of_the_same_sum_overlap():
+    losses = _composition("1", 1e-3, 12, removed=True)
+    profile = FiniteStepsProfile(losses)
+    listed = profile._line(0.05)
+    assert isinstance(listed, Listing)
+    profile._few = False
+    lines = profile._line(0.05)
+    assert lines is not None
+    assert not isinstance(lines, Listing)
+    (a, b), (c, d) = (x.log_delta(np.array([0.05])) for x in (listed, lines))
+    assert a[0] <= d[0]
+    assert c[0] <= b[0]
+    assert d[0] - c[0] < 1e-4
+
+
+def test_the_brackets_of_a_split_add_up_to_the_whole_sum():
+    losses = _composition("1", 1e-3, 50, removed=True)
+    profile = finite_steps_profile(losses)
+    levels = profile._levels
+    tilts = np.geomspace(0.1, 3.0, 8)
+    total = Bracket(losses.parts, -math.inf, levels[-2], tilts).log_f[0]
+    parts = [Bracket(losses.parts, -math.inf, levels[0], tilts).log_f[0]]
+    parts += [Bracket(losses.parts, a, b, tilts).log_f[0] for a, b in pairwise(levels)]
+    together = np.logaddexp.reduce(parts)
+    assert np.all(together >= total - 1e-9)  # each part is at most what it says
+    assert np.all(together <= total + math.log(2))
+
+
+@pytest.mark.parametrize(("alpha", "count"), [(0.0, 8), (0.0, 9), (1e-9, 5), (0.2, 6), (0.6, 31)])
+def test_the_majorant_is_above_the_transform_and_positive_definite(alpha, count):
+    generator = np.random.default_rng(5)
+    place, weight = generator.uniform(-1, 1, 6), generator.uniform(0, 1, 6)
+    weight *= (1 - alpha) / weight.sum()
+    u = 0.37 * np.arange(400)
+    waves = np.exp(1j * np.multiply.outer(u, place)) @ weight
+    bound = majorant([np.abs(waves)], [alpha], [count])
+    chi = np.abs(waves)
+    above = chi**count * (np.expm1(count * np.log1p(alpha / chi)) if alpha else 1.0)
+    scale = -math.expm1(count * math.log1p(-alpha)) if alpha else 1.0
+    assert np.all(bound >= above / scale * (1 - 1e-9))
+    # A positive definite sequence: windows anywhere have at most the mean of the one around 0.
+    window = 1 - np.abs(np.arange(-39, 40)) / 40
+    middle = np.concatenate([bound[39:0:-1], bound])  # from -39 on
+    first = float(middle[:79] @ window)
+    sums = np.convolve(bound, window, "valid")
+    assert np.all(sums <= first * (1 + 1e-9))
+
+
+def test_what_is_not_listed_of_the_noise_counts():
+    values = values_of(_composition("2", 1e-3, 1, removed=True).parts[0][0])
+    assert values is not None
+    tilt = np.array([3.0])
+    with mpmath.workdps(40):
+        law = _law("2", 1e-3, removed=True, least="1e-400")
+        top = mpf(float(values.place[-1])) * (1 + mpf("1e-9"))
+        beyond = float(cast(mpf, mpmath.fsum(p * mpmath.exp(3 * x) for x, p in law if x > top)))
+    missing = float(values.left_out(tilt, -math.inf, math.inf)[0])
+    assert beyond <= missing < 1e-140
+
+
+def test_rounded_gaussians_on_samples_lie_below_the_gaussian_step():
+    rounded = (ny.RoundedGaussian(2).subsample(rate=1e-3) * 100).tradeoff()
+    normal = (ny.Gaussian(2).subsample(rate=1e-3) * 100).tradeoff()
+    for delta in (1e-3, 1e-6):
+        bound, known = rounded.epsilon(delta), normal.epsilon(delta)
+        assert 0.9 * known.lower < bound.lower <= bound.upper <= known.upper * (1 + 1e-12)
