@@ -57,6 +57,8 @@ QUESTIONS = {
     "power": lambda f: f.power(0.05),
     "power, far": lambda f: f.power(1e-30),
     "log_power": lambda f: f.log_power(log_level=-1000.0),
+    "epsilons": lambda f: f.epsilons(np.geomspace(1e-3, 1e-12, 8)),
+    "deltas": lambda f: f.deltas(np.linspace(0, 4, 8)),
     "powers": lambda f: f.powers([0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.999]),
     "__call__": lambda f: f(0.05),
     "advantage": lambda f: f.advantage(),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -32,7 +33,9 @@ from neyman.curves.tradeoff.nearest_gaussian import NearestGaussian, nearest_gau
 from neyman.curves.tradeoff.order import admits, at_least, excess
 from neyman.curves.tradeoff.queries import (
     FARTHEST,
+    deltas_at,
     epsilon_at,
+    epsilons_at,
     level_slack,
     pbdp_delta,
     sampled_mu,
@@ -280,6 +283,29 @@ class Tradeoff:
         return affinity(list(f.profiles), self._named("mean of delta"), costly=costly)
 
     @question
+    def deltas(self, epsilons: Iterable[float]) -> list[Bound]:
+        """Return `delta` at many epsilons, at little more than the cost of one.
+
+        Neighbors share lines, so an interval is at most about twice as wide as that of `delta`.
+        The order of the epsilons does not matter.
+
+        Args:
+            epsilons: each at least 0.
+        """
+        asked = [
+            check.non_negative("epsilon", v)
+            for v in check.several("epsilons", epsilons, "[0.5, 1]")
+        ]
+        answers = {v: self.delta(v) for v in asked if v > FARTHEST}
+        places = np.array(sorted({*asked} - {*answers}))
+        if len(places):
+            low, high = supremum(self._ranked, lambda _, profile: deltas_at(profile, places))
+            for place, *ends in zip(places.tolist(), low, high, strict=True):
+                least, most = exp_down(float(ends[0])), exp_up(float(ends[1]))
+                answers[place] = Bound(least, most, "upper", self.method)
+        return [answers[v] for v in asked]
+
+    @question
     def deltas_above(self, epsilons: Array) -> Array:
         """Return certified upper bounds on delta at many real epsilons, also below 0."""
         asked = np.asarray(epsilons)
@@ -317,20 +343,75 @@ class Tradeoff:
             return ends
 
         def search(losses: Composition, profile: Profile) -> Interval:
-            if self.joined:
-                return epsilon_at(profile, target, self.exact_pure())
-            # All finite losses lie within the supremum; if what is left is not within delta no
-            # epsilon is enough.
-            if within(losses.infinite, delta, target):
-                return epsilon_at(profile, target, losses.supremum)
-            # The mass errs by 6 units of itself, and each logarithm by 2 units of itself.
-            certain = log_of(losses.least.infinite)
-            if certain > target + 8 * UNIT * (1 - target):
-                return math.inf, math.inf
-            return epsilon_at(profile, target, math.inf)
+            most = self._most_epsilon(losses, delta, target)
+            return (math.inf, math.inf) if most is None else epsilon_at(profile, target, most)
 
         low, high = supremum(self._ranked, ask, search)
         return Bound(max(low, 0.0), max(high, 0.0), "upper", self.method)
+
+    def _most_epsilon(
+        self, losses: Composition, delta: float | None, target: float
+    ) -> Fraction | float | None:
+        """The largest epsilon that a pair may have at a delta; None where none is enough."""
+        if self.joined:
+            return self.exact_pure()
+        # All finite losses lie within the supremum; if what is left is not within delta no
+        # epsilon is enough.
+        if within(losses.infinite, delta, target):
+            return losses.supremum
+        # The mass errs by 6 units of itself, and each logarithm by 2 units of itself.
+        certain = log_of(losses.least.infinite)
+        return None if certain > target + 8 * UNIT * (1 - target) else math.inf
+
+    @question
+    def epsilons(self, deltas: Iterable[float]) -> list[Bound]:
+        """Return `epsilon` at many deltas, at little more than the cost of one.
+
+        Neighbors share the lines of one search, so an interval is at most about twice as wide as
+        that of `epsilon`. The order of the deltas does not matter.
+
+        Args:
+            deltas: each in [0, 1), as in `epsilon`.
+        """
+        asked = check.several("deltas", deltas, "[1e-6, 1e-5]")
+        logs = [log_probability("delta", v, None) for v in asked]
+        at_one = [v for v, log in zip(asked, logs, strict=True) if log >= 0]
+        if at_one:
+            raise ValueError(f"delta = {at_one[0]!r} must be below 1")
+        falling = dict(sorted(zip(logs, asked, strict=True), key=itemgetter(0), reverse=True))
+        answers = {-math.inf: self.pure()} if falling.pop(-math.inf, None) is not None else {}
+        targets = np.array([*falling])
+        largest = np.zeros(len(targets))  # lower bounds of the pairs that were asked before
+
+        def ask(losses: Composition, profile: Profile) -> tuple[Array, Array]:
+            nonlocal largest
+            low, high = np.zeros(len(targets)), largest.copy()
+            wanted = (largest <= 0) | (largest == math.inf)
+            if not wanted.all():  # a pair that meets a delta there needs no search
+                most = profile.log_deltas(largest[~wanted])[1]
+                wanted[~wanted] = most > (targets - 4 * UNIT * (1 - targets))[~wanted]
+            if wanted.any():
+                low[wanted], high[wanted] = (v[wanted] for v in search(losses, profile, wanted))
+            largest = np.maximum(largest, np.where(low < math.inf, low, 0.0))
+            return low, high
+
+        def search(
+            losses: Composition, profile: Profile, wanted: Array | None = None
+        ) -> tuple[Array, Array]:
+            low, high = np.full((2, len(targets)), math.inf)
+            tops = [self._most_epsilon(losses, v, log) for log, v in falling.items()]
+            for top in dict.fromkeys(tops):
+                these = np.array([v == top for v in tops]) & (True if wanted is None else wanted)
+                if top is not None and these.any():
+                    low[these], high[these] = epsilons_at(profile, targets[these], top)
+            return low, high
+
+        if falling:
+            low, high = supremum(self._ranked, ask, search)
+            for log, *ends in zip(targets.tolist(), low, high, strict=True):
+                least, most = (max(float(v), 0.0) for v in ends)
+                answers[log] = Bound(least, most, "upper", self.method)
+        return [answers[log] for log in logs]
 
     @question
     def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
