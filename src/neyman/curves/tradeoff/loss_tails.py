@@ -65,39 +65,49 @@ PAD_LOG = -44.0  # log of what lies beyond them
 BEYOND = np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0])  # (c' + s) / (c + s)
 
 
-@array_cache
-def log_tail(
-    losses: Composition, x: float, s: int, step: float = 0.0, limits: Limits = LIMITS
-) -> Interval:
-    """Bounds on log P_s(x < L < inf) that also hold with x <= L, and at floats next to x.
-
-    On a lattice they are bounds on log P_s(x <= L < inf), for a point x of it.
+@dataclass(frozen=True)
+class Tail:
+    """P_s(x < L < inf), for a loss x that may be an atom; on a lattice P_s(x <= L < inf).
 
     Args:
         losses: a sum of laws.
-        x: a finite loss.
+        x: a finite loss; on a lattice a point of it.
         s: 0 for P and 1 for Q.
         step: of a lattice that holds all finite losses; 0 for none.
         limits: what a line may take.
-
-    Returns:
-        (-inf, 0) where no line is certified or it would need too much.
     """
-    a = _saddle(losses, x, s, limits)
-    k, _, variance = (float(v[0]) for v in losses.moments(np.array([a - s])))
+
+    losses: Composition
+    x: float
+    s: int
+    step: float = 0.0
+    limits: Limits = LIMITS
+
+    def bounds(self) -> Interval:
+        """Bounds on its logarithm; (-inf, 0) where no line is certified, or it would be too long.
+
+        Without a lattice they also hold for P_s(x <= L < inf), and at the floats next to x.
+        """
+        return _bounds(self)
+
+
+@array_cache
+def _bounds(tail: Tail) -> Interval:
+    a = _saddle(tail)
+    k, _, variance = (float(v[0]) for v in tail.losses.moments(np.array([a - tail.s])))
     if not (math.isfinite(k) and variance > 0):
         return UNKNOWN
-    bend = variance + 1 / a**2
-    guess = min(k - a * x - math.log(a) - 0.5 * math.log(math.tau * bend), 0.0)
-    best, e_folds = UNKNOWN, limits.e_folds
-    for _ in range(limits.tries):
-        plan = _plan(losses, x, s, a, guess, step, math.sqrt(variance), e_folds, limits)
-        if plan is None:
-            if e_folds == limits.few_e_folds or best != UNKNOWN:
-                break
-            e_folds = limits.few_e_folds
+    bell = 0.5 * math.log(math.tau * (variance + 1 / a**2))
+    guess = min(k - a * tail.x - math.log(a) - bell, 0.0)
+    best, e_folds = UNKNOWN, tail.limits.e_folds
+    for _ in range(tail.limits.tries):
+        plan = _plan(tail, a, guess, math.sqrt(variance), e_folds)
+        if plan is None and best == UNKNOWN and e_folds > tail.limits.few_e_folds:
+            e_folds = tail.limits.few_e_folds
             continue
-        low, high = _on_line(losses, x, s, plan)
+        if plan is None:
+            break
+        low, high = _on_line(tail, plan)
         if high - low < best[1] - best[0]:
             best = low, high
         if low == -math.inf or abs(low - guess) < 0.5:
@@ -106,16 +116,16 @@ def log_tail(
     return best
 
 
-def _saddle(losses: Composition, x: float, s: int, limits: Limits) -> float:
+def _saddle(tail: Tail) -> float:
     """About the a = c + s at which the terms are least."""
     low, high = LEAST, MOST
-    while high > 0 and losses.places(math.exp(high), 0.0) > 0.1 * limits.terms:
+    while high > 0 and tail.losses.places(math.exp(high), 0.0) > 0.1 * tail.limits.terms:
         high -= math.log(10)
     for _ in range(3):
         logs = low + (high - low) * GRID
         a = np.exp(logs)
         with np.errstate(all="ignore"):
-            falls = losses.moments(a - s)[1] - x - 1 / a < 0
+            falls = tail.losses.moments(a - tail.s)[1] - tail.x - 1 / a < 0
         k = len(a) - 1 if falls.all() else max(int(np.argmin(falls)), 1)
         low, high = float(logs[k - 1]), float(logs[k])
     return math.exp(0.5 * (low + high))
@@ -134,7 +144,6 @@ class _Plan:
         left: bound on the terms beyond it, over h / pi.
         v: variance of the noise on the loss.
         guess: at the logarithm of the tail.
-        step: of the lattice.
     """
 
     a: float
@@ -147,45 +156,36 @@ class _Plan:
     left: float
     v: float
     guess: float
-    step: float
 
 
-def _plan(
-    losses: Composition,
-    x: float,
-    s: int,
-    a: float,
-    guess: float,
-    step: float,
-    deviation: float,
-    e_folds: float,
-    limits: Limits,
-) -> _Plan | None:
+def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) -> _Plan | None:
     """None where no end is certified, or the nodes would be too many."""
-    c, real = a - s, a * np.append(1.0, BEYOND)
-    k, k_error = losses.mgf(real - s)
+    losses, x, step, limits = tail.losses, tail.x, tail.step, tail.limits
+    c, real = a - tail.s, a * np.append(1.0, BEYOND)
+    k, k_error = losses.mgf(real - tail.s)
+    k = np.where(np.isnan(k), math.inf, k)
     need = e_folds + max(float(k[0]) - a * x - guess, 0.0)
     # The aliases on one side are at most those of P_s <= 1, on the other those of Chernoff's bound.
     excess = k[1:] - real[1:] * x - guess + e_folds
     h = float(np.max(math.tau * (real[1:] - a) / np.maximum(excess, 1e-3)))
     h = min(h, math.tau * a / (e_folds - guess))
-    end, left, v = math.pi / step if step else 0.0, 0.0, 0.0
-    if step:  # one period of an odd number of nodes
-        half = math.ceil(end / h)
-        h = end / (half + 0.5)
-    else:
-        decay = _decay(losses, c, deviation, need)
+    end, far, left = math.pi / step if step else 0.0, math.inf, 0.0
+    if not step:
+        decay = _decay(losses, c, deviation, need) if need < math.inf else None
         if decay is None:
             return None
         end, far, left = decay
-        half = math.ceil(end / h)
-        # Beyond ``far`` the terms are at most the integral of e^{v (a^2 - u^2) / 2} / u.
-        v = 2 * need / far**2
-        left += math.exp(min(0.5 * v * a * a, 700.0) - need) / (2 * need)
     places = losses.places(c, end)
-    if half > limits.nodes or places > limits.terms or places * half > limits.operations:
+    if not (h * limits.nodes > end and places <= limits.terms):
         return None
-    return _Plan(a, h, half + 1, real, k, k_error, need, left, v, guess, step)
+    half = math.ceil(end / h)
+    if places * half > limits.operations:
+        return None
+    h = end / (half + 0.5) if step else h  # one period of an odd number of nodes
+    # Beyond ``far`` the terms are at most the integral of e^{v (a^2 - u^2) / 2} / u, and one more.
+    v = 2 * need / far**2
+    left = 1.1 * (left + math.exp(-need) / need) if v else 0.0
+    return _Plan(a, h, half + 1, real, k, k_error, need, left, v, guess)
 
 
 def _decay(
@@ -239,11 +239,12 @@ def _shifted_decay(loss: LikelihoodRatioLoss, c: float, edges: Array) -> Array:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums that left the floats claim nothing
-def _on_line(losses: Composition, x: float, s: int, plan: _Plan) -> Interval:
+def _on_line(tail: Tail, plan: _Plan) -> Interval:
     """Bounds from the nodes of a plan."""
+    x, step = tail.x, tail.step
     a, h, real, k, v = plan.a, plan.h, plan.real, plan.k, plan.v
     u = h * np.arange(plan.count)
-    values, error = losses.mgf(a - s + 1j * u)
+    values, error = tail.losses.mgf(a - tail.s + 1j * u)
     phi = np.exp(values - values[0].real)
     top, first = float(k[0]), 1.01 * float(error[0])
     # [C-3]: of each exponent, of waves that are products, and of a sum of the terms.
@@ -251,14 +252,14 @@ def _on_line(losses: Composition, x: float, s: int, plan: _Plan) -> Interval:
     # The noise has the transform e^{v w^2 / 2}, w = a + i u: next to 1 at the nodes.
     error = error + np.abs(phi) * (v * (a * a + u * u))
     w = a + 1j * u
-    kernel = plan.step / -np.expm1(-w * plan.step) if plan.step else 1 / w
+    kernel = step / -np.expm1(-w * step) if step else 1 / w
     kernel *= np.append(0.5, np.ones(len(u) - 1)) * (h / math.pi)
     weight = phi * kernel
     error = float(np.abs(kernel) @ error) + plan.left / math.pi
     error += 4 * UNIT * float(np.abs(weight) @ np.abs(w)) * abs(x)
     # The noise is farther than the room with a chance of e^{guess - need} at most.
     room = math.sqrt(2 * v * (plan.need - plan.guess))
-    if not plan.step:
+    if not step:
         room += 4 * UNIT * (abs(x) + room)  # roundings of the places and of x
     places = np.array([x + room, x - room])
     total, scale = np.real(series(weight, places * h)), top - a * places
@@ -324,7 +325,8 @@ def _(loss: LaplaceLoss, x: float) -> tuple[Tails, Tails]:
         low, high = cdf(x - away) * (1 - 16 * UNIT), min(cdf(x + away) * (1 + 16 * UNIT), 1.0)
         return (max(1 - high - UNIT, 0.0), min(1 - low + UNIT, 1.0)), (low, high)
 
-    return tails(x), tails(-x)[::-1]  # it is its own reverse: Q(L <= x) = P(L >= -x)
+    above, below = tails(-x)
+    return tails(x), (below, above)  # it is its own reverse: Q(L <= x) = P(L >= -x)
 
 
 @tails_of_one.register
@@ -360,16 +362,12 @@ def _sampled_tails(
         if known is None:
             return None
         ends.append(known)
-    p, q_tails = (
-        ((last[0][0], first[0][1]), (first[1][0], last[1][1]))
-        for first, last in zip(*ends, strict=True)
-    )
-    mixed = tuple(
-        (
-            ((1 - q) * there[0] + q * here[0]) * (1 - 8 * UNIT),
-            min(((1 - q) * there[1] + q * here[1]) * (1 + 8 * UNIT), 1.0),
-        )
-        for here, there in zip(p, q_tails, strict=True)
-    )
-    forward = (mixed[0], mixed[1]), q_tails
-    return forward if loss.removed else (q_tails[::-1], forward[0][::-1])
+    (p_last, q_last), (p_first, q_first) = ends[1], ends[0]
+
+    def mixed(here: float, there: float, side: int) -> float:
+        return min(((1 - q) * there + q * here) * (1 + side * 8 * UNIT), 1.0)
+
+    above = mixed(p_last[0][0], q_last[0][0], -1), mixed(p_first[0][1], q_first[0][1], 1)
+    below = mixed(p_first[1][0], q_first[1][0], -1), mixed(p_last[1][1], q_last[1][1], 1)
+    null = (q_last[0][0], q_first[0][1]), (q_first[1][0], q_last[1][1])
+    return ((above, below), null) if loss.removed else ((null[1], null[0]), (below, above))

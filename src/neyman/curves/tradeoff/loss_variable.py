@@ -25,7 +25,7 @@ from neyman.curves.losses.loss import Loss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.curves.profiles.selection import select
-from neyman.curves.tradeoff.loss_tails import log_tail, tails_of_one
+from neyman.curves.tradeoff.loss_tails import Tail, tails_of_one
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, common_step
@@ -227,10 +227,10 @@ class PrivacyLoss:
         if not all(isinstance(part, Loss) for part, _ in self.composition.parts):
             return (0.0, 1.0), (0.0, 1.0)
         if x < self._moments[0]:
-            low, high = log_tail(self.composition.reverse(), -x, 1, step)
+            low, high = Tail(self.composition.reverse(), -x, 1, step).bounds()
             cdf = exp_down(low), exp_up(high)
             return cdf, _complementary((0.0, 1.0), cdf)
-        low, high = log_tail(self.composition, following, 0, step)
+        low, high = Tail(self.composition, following, 0, step).bounds()
         mass = self.infinite
         tail = exp_down(low) + mass.lower, exp_up(high) + mass.upper
         tail = tail[0] * (1 - UNIT), min(tail[1] * (1 + 2 * UNIT), 1.0)
