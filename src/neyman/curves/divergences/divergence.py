@@ -67,14 +67,14 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
         z = order - 1
         value, error = k(z) / z, rounding(z) / z
     else:
-        value, error = _slope_at_zero(c)
+        value, error = slope_at_zero(c)
     # D_a is at most the largest loss, and never negative.
     high = min(value + error, up(float(c.supremum), 2))
     return min(max(value - error, 0.0), high), high
 
 
-def _slope_at_zero(c: Composition) -> Interval:
-    """K'(0), the mean of the loss, and its error [PL-4].
+def slope_at_zero(c: Composition) -> Interval:
+    """K'(0), the mean of the loss, and its error [PL-5].
 
     With X = L - m, E sinh(j d X) / (j d) is E X beside powers of (j d)^2. The combination over
     j = 1 .. n that removes the next n - 1 of them leaves at most (E cosh(r X) - 1) / r times the
@@ -86,12 +86,13 @@ def _slope_at_zero(c: Composition) -> Interval:
     for _ in range(TRIES):
         twice = math.inf
         if max(c.places(r, 0.0), c.reverse().places(r, 0.0)) <= MOST_PLACES:
-            twice = float(np.sum(_exponentials(c, r * np.array([1.0, -1.0]), mean)))
+            twice = float(np.sum(exponentials(c, r * np.array([1.0, -1.0]), mean)))
         if twice <= 2 * LARGEST:
             most = 0.5 * twice / r
-            value, error = (v.reshape(2, -1) for v in _exponentials(c, r * steps, mean))
+            value, error = (v.reshape(2, -1) for v in exponentials(c, r * steps, mean))
             each = (value[0] - value[1]) / (2 * r * SHARES)
             away = float(WEIGHTS @ each)
+            # Differences, quotients, and a sum of six terms; then the last sum.
             rounding = error.sum(axis=0) / (2 * r * SHARES) + 8 * UNIT * np.abs(each)
             slack = float(np.abs(WEIGHTS) @ rounding) + most * REST
             return mean + away, slack * (1 + 1e-12) + 4 * UNIT * (abs(mean) + abs(away))
@@ -99,7 +100,7 @@ def _slope_at_zero(c: Composition) -> Interval:
     return 0.0, math.inf
 
 
-def _exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
+def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
     """E e^{z (L - mean)} - 1 at real z, and its error."""
     with np.errstate(all="ignore"):  # an infinite error claims nothing
         k = np.real(c.log_mgf(z))

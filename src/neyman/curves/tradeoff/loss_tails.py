@@ -1,6 +1,6 @@
 """Tails of the loss: of one release in closed form, of a sum by the line with another kernel.
 
-The line [PL-5]. With s = 0 for P and s = 1 for Q, and a line Re z = c > -s,
+The line [PL-6]. With s = 0 for P and s = 1 for Q, and a line Re z = c > -s,
 
     P_s(L > x) = (1 / 2 pi i) * integral of e^{K(z) - (z + s) x} / (z + s).
 
@@ -56,6 +56,7 @@ class Limits:
 
 LIMITS = Limits()
 UNKNOWN = -math.inf, 0.0
+FINE = 1e-9  # width with which no other line is tried
 LEAST, MOST = math.log(1e-9), math.log(1e9)  # of c + s
 GRID = np.linspace(0.0, 1.0, 25)
 ENDS = 0.9 * 1.5 ** np.arange(84)  # heights, over that of a normal law's end
@@ -110,7 +111,7 @@ def _bounds(tail: Tail) -> Interval:
         low, high = _on_line(tail, plan)
         if high - low < best[1] - best[0]:
             best = low, high
-        if low == -math.inf or abs(low - guess) < 0.5:
+        if low == -math.inf or high - low < FINE or abs(low - guess) < 0.5:
             break
         guess = low
     return best
@@ -217,7 +218,7 @@ def _decay(
 
 
 def _shifted_decay(loss: LikelihoodRatioLoss, c: float, edges: Array) -> Array:
-    """Bounds on log |phi| from each edge on, by an integral over y + i b [PL-5].
+    """Bounds on log |phi| from each edge on, by an integral over y + i b [PL-6].
 
     There the waves e^{i u log R} fall like e^{-u arg R}, and arg R rises with y.
     """
@@ -247,7 +248,8 @@ def _on_line(tail: Tail, plan: _Plan) -> Interval:
     values, error = tail.losses.mgf(a - tail.s + 1j * u)
     phi = np.exp(values - values[0].real)
     top, first = float(k[0]), 1.01 * float(error[0])
-    # [C-3]: of each exponent, of waves that are products, and of a sum of the terms.
+    # [C-3]: of each exponent, of waves that are products, and of a sum of the terms. The kernel and
+    # its parts err by at most 16 units.
     error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)
     # The noise has the transform e^{v w^2 / 2}, w = a + i u: next to 1 at the nodes.
     error = error + np.abs(phi) * (v * (a * a + u * u))
@@ -256,6 +258,7 @@ def _on_line(tail: Tail, plan: _Plan) -> Interval:
     kernel *= np.append(0.5, np.ones(len(u) - 1)) * (h / math.pi)
     weight = phi * kernel
     error = float(np.abs(kernel) @ error) + plan.left / math.pi
+    # The height, the angle of the first node, a multiple of it, and x.
     error += 4 * UNIT * float(np.abs(weight) @ np.abs(w)) * abs(x)
     # The noise is farther than the room with a chance of e^{guess - need} at most.
     room = math.sqrt(2 * v * (plan.need - plan.guess))
@@ -265,6 +268,7 @@ def _on_line(tail: Tail, plan: _Plan) -> Interval:
     total, scale = np.real(series(weight, places * h)), top - a * places
     gap, turns = math.tau * (real[1:] - a) / h, math.tau * a / h
     safe = k[1:] + np.log1p(plan.error[1:]) + 0.5 * v * real[1:] ** 2
+    # Each of the terms errs by at most 4 units of itself.
     after = safe - gap - np.multiply.outer(places, real[1:]) - scale[:, None]
     after += 8 * UNIT * (np.abs(k[1:]) + gap + 1 + np.abs(scale)[:, None])
     after += 8 * UNIT * np.multiply.outer(np.abs(places), real[1:])
@@ -272,6 +276,7 @@ def _on_line(tail: Tail, plan: _Plan) -> Interval:
     error = error + np.exp(np.minimum(-turns - scale, 700.0)) / -math.expm1(-turns)
     if v:
         error = error + np.exp(np.minimum(plan.guess - plan.need - scale, 700.0))
+    # K(a - s) comes twice, once with the nodes.
     slack = 8 * UNIT * (abs(top) + a * np.abs(places) + 1) + float(plan.error[0]) + first
     low, high = float(total[0] - error[0]), float(total[1] + error[1])
     if not (0 < high < math.inf and v * (a * a + float(u[-1]) ** 2) < 0.1):
@@ -289,7 +294,7 @@ ALL = (1.0, 1.0), (0.0, 0.0)
 
 @singledispatch
 def tails_of_one(loss: Part, x: float) -> tuple[Tails, Tails] | None:
-    """Bounds on the tails of one release under P and under Q; None without a closed form [PL-6]."""
+    """Bounds on the tails of one release under P and under Q; None without a closed form [PL-7]."""
     return None
 
 
@@ -312,7 +317,7 @@ def _normal_tails(mu: float, x: float) -> tuple[Tails, Tails]:
 
 
 @tails_of_one.register
-def _(loss: LaplaceLoss, x: float) -> tuple[Tails, Tails]:
+def _laplace_tails(loss: LaplaceLoss, x: float) -> tuple[Tails, Tails]:
     a = loss.epsilon
     away = 8 * UNIT * (abs(x) + a)
 

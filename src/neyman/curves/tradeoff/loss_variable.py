@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from neyman.curves.divergences.divergence import renyi_divergence
+from neyman.curves.divergences.divergence import exponentials, renyi_divergence
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.loss import Loss
@@ -38,6 +38,7 @@ NARROW = 1e-6  # relative width of bounds between which there is no atom to spea
 NOTHING = 1e-300  # a probability whose digits floats hardly hold
 FINEST = 1e-12  # a step, relative to the place, below which a lattice is not resolved
 NODES = 6  # multiples of one order at which a variance asks for the moment generating function
+LARGEST = 1e21  # E e^{z X} of such an order
 NEGLIGIBLE = 1e-17  # a mass that no draw of 53 bits falls into
 CELLS = 1000  # at least, of mass, between which a draw interpolates
 SMALLEST = -650.0  # log of what still has all digits in a float
@@ -214,7 +215,7 @@ class PrivacyLoss:
         return below, beyond, method if lattice is not None else method + _note(below, beyond)
 
     def _on_line(self, x: float, following: float, step: float = 0.0) -> tuple[Interval, Interval]:
-        """Bounds on P(L <= x) and P(L > x) by a line for the smaller one [PL-5].
+        """Bounds on P(L <= x) and P(L > x) by a line for the smaller one [PL-6].
 
         Without a lattice they also hold for P(L < x) and P(L >= x). P(L <= x) is the tail at -x of
         the null of the reversed pair.
@@ -363,15 +364,9 @@ def _variance(c: Composition, mean: Bound) -> Interval:
     j = np.arange(1, NODES + 1)
     for d in np.geomspace(3e-3, 0.5, 12) / deviation:
         z = d * np.concatenate([j, -j])
-        k = np.real(c.log_mgf(z))
-        with np.errstate(over="ignore"):  # an infinite error claims nothing
-            each = np.sum([n * part.mgf_rounding(z) for part, n in c.parts], axis=0)
-        away = k - z * m
-        error = each + 16 * UNIT * ((1 + len(c.parts)) * np.abs(k) + np.abs(z * m))
-        if not (np.all(np.isfinite(away)) and np.all(np.abs(away) < 50) and np.all(error < 0.1)):
+        value, error = exponentials(c, z, m)
+        if not (np.all(value < LARGEST) and np.all(error < 0.1 * (1 + value))):
             continue
-        value = np.expm1(away)  # to 2 units; weights and their products add 4
-        error = np.expm1(error) * (1 + value) * 1.001 + 4 * UNIT * np.abs(value)
         value, error = value.reshape(2, -1).sum(axis=0), error.reshape(2, -1).sum(axis=0)
         for n in range(1, NODES + 1):
             t = (j[:n] ** 2).astype(float)

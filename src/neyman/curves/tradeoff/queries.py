@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri_exp
@@ -34,6 +35,11 @@ def level_slack(log_level: float) -> float:
     return 2 * UNIT * (1 + abs(log_level))
 
 
+def target_slack(log_delta: Any) -> Any:
+    """By how much the logarithm of a delta, or of several, may be rounded."""
+    return 2 * UNIT * (1 + np.abs(log_delta))
+
+
 def settled(log_level: float, low: float, high: float) -> Interval:
     """Bounds on log power: at least the level, whose logarithm is rounded."""
     if log_level == -math.inf:
@@ -58,7 +64,7 @@ def epsilon_at(
     engine that is asked for the delta there alone, unless ``alone`` is False.
     """
     # The logarithm of delta is rounded: each side is asked for a little more than it.
-    slack = 2 * UNIT * (1 + abs(target))
+    slack = float(target_slack(target))
     if profile.log_total_variation() + slack <= target:
         return 0.0, 0.0
     near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
@@ -131,7 +137,7 @@ def _secants(
     Returns:
         The ends; nan where a secant does not settle.
     """
-    slack = 2 * UNIT * (1 + np.abs(targets))
+    slack = target_slack(targets)
     shift = np.array([-slack, slack]) - targets
     sides = [0, 1] if side is None else [side, side]
     near, count = near.copy(), len(targets)

@@ -40,6 +40,7 @@ from neyman.curves.tradeoff.queries import (
     pbdp_delta,
     sampled_mu,
     settled,
+    target_slack,
     within,
 )
 from neyman.curves.tradeoff.symmetry import composable, conjugate, mutual
@@ -335,8 +336,7 @@ class Tradeoff:
             nonlocal largest
             # A pair that meets delta there needs no search: its epsilon is no larger.
             if largest and profile.costly:
-                slack = 4 * UNIT * (1 - target)
-                if profile.meets(largest, target - slack):
+                if profile.meets(largest, target - 2 * float(target_slack(target))):
                     return 0.0, largest
             ends = search(losses, profile)
             largest = max(largest, ends[0] if ends[0] < math.inf else 0.0)
@@ -389,7 +389,7 @@ class Tradeoff:
             wanted = (largest <= 0) | (largest == math.inf)
             if not wanted.all():  # a pair that meets a delta there needs no search
                 most = profile.log_deltas(largest[~wanted])[1]
-                wanted[~wanted] = most > (targets - 4 * UNIT * (1 - targets))[~wanted]
+                wanted[~wanted] = most > (targets - 2 * target_slack(targets))[~wanted]
             if wanted.any():
                 low[wanted], high[wanted] = (v[wanted] for v in search(losses, profile, wanted))
             largest = np.maximum(largest, np.where(low < math.inf, low, 0.0))
