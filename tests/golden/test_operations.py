@@ -75,6 +75,8 @@ QUESTIONS = {
     "group": lambda f: f.group(2).epsilon(1e-6),
     "group, power": lambda f: f.group(3).power(0.05),
     "loss": lambda f: f.part(f.alternatives[0]).loss.cdf(0.5),
+    "loss, tail": lambda f: f.part(f.alternatives[0]).loss.tail(3.0),
+    "loss, mean": lambda f: f.part(f.alternatives[0]).loss.mean,
     "compare": lambda f: ny.compare(f, ny.gdp(1)),
     "excess": lambda f: f.excess(ny.gdp(1)),
     "admits": lambda f: ny.approximate(1, 1e-6).admits(f),

@@ -251,9 +251,9 @@ def _neighbors(
     """Bounds on the epsilons of log deltas near one that is known; nan where nothing is found."""
     center = 0.5 * (ends[0] + ends[1])
     step = STEP * center
-    below, above = profile.log_deltas(np.array([center - step, center + step]))
-    slope = float(below[1] + above[1] - below[0] - above[0]) / (4 * step)
-    if not slope < 0:
+    first, last = map(float, profile.log_deltas(np.array([center - step, center + step]))[1])
+    slope = (last - first) / (2 * step) if first > -math.inf else math.nan
+    if not -math.inf < slope < 0:
         return np.full(len(targets), math.nan), np.full(len(targets), math.nan)
     near = np.maximum(center + (targets - target) / slope, 0.1 * center)
     low, high = _secants(profile, targets, near, moves=2 * MOVES)

@@ -299,8 +299,21 @@ class Tradeoff:
         ]
         answers = {v: self.delta(v) for v in asked if v > FARTHEST}
         places = np.array(sorted({*asked} - {*answers}))
+        least = np.full(len(places), -math.inf)  # lower bounds of the pairs that were asked before
+
+        def ask(_: Composition, profile: Profile) -> tuple[Array, Array]:
+            nonlocal least
+            low, high = np.full(len(places), -math.inf), np.zeros(len(places))
+            if np.any(least > -math.inf):  # of a pair that is surely the more private, no more
+                high = profile.log_deltas(places)[1]
+            wanted = ~(high <= least)
+            if wanted.any():
+                low[wanted], high[wanted] = deltas_at(profile, places[wanted])
+            least = np.maximum(least, low)
+            return low, high
+
         if len(places):
-            low, high = supremum(self._ranked, lambda _, profile: deltas_at(profile, places))
+            low, high = supremum(self._ranked, ask, lambda _, profile: profile.log_deltas(places))
             for place, *ends in zip(places.tolist(), low, high, strict=True):
                 least, most = exp_down(float(ends[0])), exp_up(float(ends[1]))
                 answers[place] = Bound(least, most, "upper", self.method)
@@ -335,9 +348,9 @@ class Tradeoff:
         def ask(losses: Composition, profile: Profile) -> Interval:
             nonlocal largest
             # A pair that meets delta there needs no search: its epsilon is no larger.
-            if largest and profile.costly:
-                if profile.meets(largest, target - 2 * float(target_slack(target))):
-                    return 0.0, largest
+            less = target - 2 * float(target_slack(target))
+            if largest and profile.costly and profile.meets(largest, less):
+                return 0.0, largest
             ends = search(losses, profile)
             largest = max(largest, ends[0] if ends[0] < math.inf else 0.0)
             return ends
