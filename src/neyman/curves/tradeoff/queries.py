@@ -85,9 +85,9 @@ def _searched(
     """The same by one engine, which answers from what is nearby, from a guess on."""
     most = above(supremum)
     if near * (1 + NEAR_END) < most:
-        found = _secants(profile, np.array([target]), np.array([near]))
-        if found[0][0] >= 0:
-            return float(found[0][0]), float(found[1][0])
+        answer = _secants(profile, np.array([target]), np.array([near]))
+        if answer[0][0] >= 0:
+            return float(answer[0][0]), float(answer[1][0])
 
     def ask(epsilon: float, side: int) -> float:
         value = profile.log_delta(epsilon)[side]
@@ -167,7 +167,7 @@ def _secants(
             break
         near[at] = moved[at]
         ends[:, at], slopes[:, at] = newton(at)
-    half, found = TIGHT * near / 4, np.full((2, count), math.nan)
+    half, answer = TIGHT * near / 4, np.full((2, count), math.nan)
     for _ in range(4):
         good &= np.all((slopes > 0) & (np.abs(ends - near) <= 10 * STEP * near), axis=0)
         at = np.flatnonzero(good)
@@ -179,11 +179,11 @@ def _secants(
         sure = np.all((rise[:, 0] > 0) & (rise[:, 1] <= 0), axis=0)
         done = at[sure]
         high = places[1, 1, sure]
-        found[1, done] = high
-        found[0, done] = np.minimum(np.maximum(places[0, 0, sure], 0.0), high)
+        answer[1, done] = high
+        answer[0, done] = np.minimum(np.maximum(places[0, 0, sure], 0.0), high)
         ends[:, at] += rise.mean(axis=1) / slopes[:, at]
         good[done] = False
-    return found[0], found[1]
+    return answer[0], answer[1]
 
 
 def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
