@@ -24,6 +24,7 @@ STEP = 1e-7  # of a secant, relative
 NEARER = (1e-3, 1e-2, 0.1, 0.5)  # distances from an upper end at which a lower one is looked for
 MOVES = 5  # of a guess at an epsilon, each of which doubles its digits
 REACH = 2.0  # deviations of a normal law that the lines of one epsilon serve
+QUICK = 12  # epsilons at which a costly profile is asked for quick bounds
 WIDER = 2.0  # times the width of an answer alone, at which it is asked alone
 DIGITS = 1e-12  # relative width with which it is not
 LAST_LEVEL = -1e-9  # logarithm of the largest level at which a search ends
@@ -184,6 +185,23 @@ def _secants(
         ends[:, at] += rise.mean(axis=1) / slopes[:, at]
         good[done] = False
     return answer[0], answer[1]
+
+
+def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array:
+    """Whether log delta at each epsilon is certainly at most so much.
+
+    Of a costly profile quick bounds at a few epsilons come first, because delta falls. Then lines
+    decide, as many as serve all that is left.
+    """
+    sure = np.zeros(len(epsilons), bool)
+    if profile.costly:
+        first = np.unique(np.linspace(0, len(epsilons) - 1, QUICK).astype(int))
+        least = np.minimum.reduceat(epsilons, first)
+        quick = np.array([profile.log_delta_above(float(v)) for v in least])
+        sure = np.repeat(quick, np.diff(np.append(first, len(epsilons)))) <= log_deltas
+    if not sure.all():
+        sure[~sure] = profile.log_deltas(epsilons[~sure])[1] <= log_deltas[~sure]
+    return sure
 
 
 def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:

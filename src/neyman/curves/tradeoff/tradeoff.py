@@ -40,6 +40,7 @@ from neyman.curves.tradeoff.queries import (
     pbdp_delta,
     sampled_mu,
     settled,
+    surely_within,
     target_slack,
     within,
 )
@@ -303,10 +304,10 @@ class Tradeoff:
 
         def ask(_: Composition, profile: Profile) -> tuple[Array, Array]:
             nonlocal least
-            low, high = np.full(len(places), -math.inf), np.zeros(len(places))
-            if np.any(least > -math.inf):  # of a pair that is surely the more private, no more
-                high = profile.log_deltas(places)[1]
-            wanted = ~(high <= least)
+            low, high = np.full(len(places), -math.inf), least.copy()
+            wanted = least == -math.inf
+            if not wanted.all():  # of a pair that is surely the more private, no more
+                wanted[~wanted] = ~surely_within(profile, places[~wanted], least[~wanted])
             if wanted.any():
                 low[wanted], high[wanted] = deltas_at(profile, places[wanted])
             least = np.maximum(least, low)
@@ -315,8 +316,8 @@ class Tradeoff:
         if len(places):
             low, high = supremum(self._ranked, ask, lambda _, profile: profile.log_deltas(places))
             for place, *ends in zip(places.tolist(), low, high, strict=True):
-                least, most = exp_down(float(ends[0])), exp_up(float(ends[1]))
-                answers[place] = Bound(least, most, "upper", self.method)
+                value = exp_down(float(ends[0])), exp_up(float(ends[1]))
+                answers[place] = Bound(*value, "upper", self.method)
         return [answers[v] for v in asked]
 
     @question
@@ -401,8 +402,8 @@ class Tradeoff:
             low, high = np.zeros(len(targets)), largest.copy()
             wanted = (largest <= 0) | (largest == math.inf)
             if not wanted.all():  # a pair that meets a delta there needs no search
-                most = profile.log_deltas(largest[~wanted])[1]
-                wanted[~wanted] = most > (targets - 2 * target_slack(targets))[~wanted]
+                less = (targets - 2 * target_slack(targets))[~wanted]
+                wanted[~wanted] = ~surely_within(profile, largest[~wanted], less)
             if wanted.any():
                 low[wanted], high[wanted] = (v[wanted] for v in search(losses, profile, wanted))
             largest = np.maximum(largest, np.where(low < math.inf, low, 0.0))
