@@ -288,8 +288,8 @@ class Tradeoff:
     def deltas(self, epsilons: Iterable[float]) -> list[Bound]:
         """Return `delta` at many epsilons, at little more than the cost of one.
 
-        Neighbors share lines, so an interval is at most about twice as wide as that of `delta`.
-        The order of the epsilons does not matter.
+        Neighbors share lines. So an interval may be a few times as wide as that of `delta`, mostly
+        less than twice. The order of the epsilons does not matter.
 
         Args:
             epsilons: each at least 0.
@@ -381,8 +381,8 @@ class Tradeoff:
     def epsilons(self, deltas: Iterable[float]) -> list[Bound]:
         """Return `epsilon` at many deltas, at little more than the cost of one.
 
-        Neighbors share the lines of one search, so an interval is at most about twice as wide as
-        that of `epsilon`. The order of the deltas does not matter.
+        Neighbors share the lines of one search. So an interval may be a few times as wide as that
+        of `epsilon`, mostly less than twice. The order of the deltas does not matter.
 
         Args:
             deltas: each in [0, 1), as in `epsilon`.
