@@ -120,6 +120,8 @@ REFUSED = [
     (CURVE.epsilon, "delta", [x for x in NUMBERS if x is not None] + [1.5]),
     (CURVE.power, "level", [x for x in NUMBERS if x is not None] + [1.5]),
     (CURVE.powers, "level", MANY),
+    (CURVE.epsilons, "delta", [*MANY, [1], [-0.1]]),
+    (CURVE.deltas, "epsilon", [*MANY, [INF], [-1]]),
     (CURVE, "alpha", [*NUMBERS, 1.5]),
     (CURVE.renyi, "order", [x for x in NUMBERS if x is not INF] + [0.5]),
     (CURVE.pbdp, "epsilon", NUMBERS),
@@ -249,6 +251,10 @@ def test_several_levels_are_asked_of_powers():
         f.power("0.05")
     powers = eval("f.powers(levels)", {"f": f, "levels": [0.05, 0.1]})
     assert powers == [f.power(a) for a in (0.05, 0.1)]
+    with pytest.raises(TypeError, match=r"for several deltas use f\.epsilons\(deltas\)"):
+        f.epsilon([1e-6, 1e-5])
+    with pytest.raises(TypeError, match=r"for several epsilons use f\.deltas\(epsilons\)"):
+        f.delta([1, 2])
 
 
 def test_mixed_relations_name_both_parts_and_what_to_write():

@@ -25,6 +25,7 @@ DERIVED = (
     "mechanisms/canonical/distribution.py:_held",
     "mechanisms/canonical/tabulated_power.py:TabulatedPower.log_powers",
     "curves/divergences/admission.py:_spent",
+    "curves/divergences/divergence.py:slope_at_zero",
     "curves/divergences/envelope.py:below_ceiling",
     "curves/divergences/implied_profile.py:ImpliedProfile.__init__",
     "curves/divergences/implied_profile.py:ImpliedProfile.log_powers",
@@ -101,10 +102,12 @@ DERIVED = (
     "mechanisms/shuffling/dominating_pairs.py:ShuffleProfile.rough",
     "curves/tradeoff/enclosure.py:_Places._points",
     "curves/tradeoff/enclosure.py:_on_lattice",
+    "curves/tradeoff/loss_tails.py:_on_line",
+    "curves/tradeoff/loss_tails.py:_sampled_tails",
     "curves/tradeoff/loss_variable.py:PrivacyLoss._at",
+    "curves/tradeoff/loss_variable.py:PrivacyLoss._on_line",
     "curves/tradeoff/order.py:_by_corners",
     "curves/tradeoff/tradeoff.py:Tradeoff._power_at.ask",
-    "curves/tradeoff/tradeoff.py:Tradeoff.epsilon.ask",
 )
 """Places without a test, of which a comment counts the roundings."""
 

@@ -17,9 +17,11 @@ from mpmath import mpf
 import neyman as ny
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import OffLatticeLoss
+from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.profiles.profile import Interval
 from neyman.curves.tradeoff.enclosure import _by_values, _down, _half, _last_corner, _Places, _up
 from neyman.curves.tradeoff.float_polygon import after_rounded
+from neyman.curves.tradeoff.loss_tails import _laplace_tails, _normal_tails
 from neyman.curves.tradeoff.loss_variable import _chords, _complementary, _variance
 from neyman.curves.tradeoff.piecewise_linear import Polygon, after, hull, rounded
 from neyman.curves.tradeoff.queries import epsilon_at, pbdp_delta, settled
@@ -45,7 +47,7 @@ def test_the_mass_of_infinite_losses_is_what_is_left_far_out() -> Iterator[bool]
         yield answer.lower <= mpmath.log(delta) <= answer.upper
 
 
-@needed("curves/tradeoff/tradeoff.py:Tradeoff.epsilon.search")
+@needed("curves/tradeoff/tradeoff.py:Tradeoff._most_epsilon")
 def test_no_epsilon_is_enough_only_if_the_infinite_losses_exceed_delta() -> Iterator[bool]:
     for y, n in numbers(3, 40, (-3.0, -0.1), (2, 9)):
         mass, count = math.exp(y), int(n)
@@ -100,7 +102,7 @@ def test_the_slope_of_a_profile_between_its_chords() -> Iterator[bool]:
         yield _chords(Cliff(left, 0), x, lengths)[1][1] >= most
 
 
-@needed("curves/tradeoff/queries.py:epsilon_at")
+@needed("curves/tradeoff/queries.py:target_slack")
 def test_an_epsilon_where_delta_hardly_falls() -> Iterator[bool]:
     for y, more in numbers(8, 60, (-600.0, -10.0), (1e-7, 1e-6)):
         delta = math.exp(y)
@@ -134,12 +136,45 @@ class Coin:
         return np.zeros(len(z))
 
 
-@needed("curves/tradeoff/loss_variable.py:_variance", but=(1, 2))
+@needed(
+    "curves/tradeoff/loss_variable.py:_variance",
+    "curves/divergences/divergence.py:exponentials",
+    but=(0, 2),
+)
 def test_a_variance_from_k_at_small_orders() -> Iterator[bool]:
     for (middle,) in numbers(10, 20, (-900.0, 900.0)):
         mean = ny.Bound(middle, middle, "upper", "")
         low, high = _variance(cast("Composition", Coin(middle)), mean)
         yield low <= 1 <= high
+
+
+@needed(
+    "curves/tradeoff/loss_tails.py:_normal_tails",
+    "curves/tradeoff/loss_tails.py:ACCURACY",
+    together=[(0, 1)],
+)
+def test_the_tails_of_a_normal_loss() -> Iterator[bool]:
+    wide = (0.1, 30.0), (-8.0, 36.0)
+    for mu, z in (*numbers(13, 60, *wide), *numbers(14, 60, (1e-3, 1), (-1, 1))):
+        x = mu * (z + 0.5 * mu)
+        for sign, (beyond, below) in zip((1, -1), _normal_tails(mu, x), strict=True):
+            v = mpf(x) / mpf(mu) - sign * mpf(mu) / 2
+            yield beyond[0] <= mpmath.ncdf(-v) <= beyond[1]
+            yield below[0] <= mpmath.ncdf(v) <= below[1]
+
+
+@needed("curves/tradeoff/loss_tails.py:_laplace_tails", but=(0, 2))
+def test_the_tails_of_a_laplace_loss() -> Iterator[bool]:
+    for a, share in numbers(15, 200, (0.01, 9.0), (-1.0, 1.0)):
+        loss = LaplaceLoss(Fraction(a).limit_denominator(100))
+        epsilon = mpf(loss.exact_epsilon.numerator) / loss.exact_epsilon.denominator
+        x = share * a
+        if abs(x) < epsilon:
+            (beyond, below), (_, null) = _laplace_tails(loss, x)
+            exact = mpmath.exp((x - epsilon) / 2) / 2
+            yield below[0] <= exact <= below[1]
+            yield beyond[0] <= 1 - exact <= beyond[1]
+            yield null[0] <= 1 - mpmath.exp((-x - epsilon) / 2) / 2 <= null[1]
 
 
 @needed(

@@ -90,6 +90,8 @@ def questions(f: ny.Tradeoff) -> None:
     assert_type(f.power(level=0.05), ny.Bound)
     assert_type(f.power(log_level=-100), ny.Bound)
     assert_type(f.powers([0.01, 0.05]), list[ny.Bound])
+    assert_type(f.epsilons([1e-6, 1e-5]), list[ny.Bound])
+    assert_type(f.deltas([0.5, 1]), list[ny.Bound])
     assert_type(f(0.05), ny.Bound)
     assert_type(f.advantage(), ny.Bound)
     assert_type(f.renyi(order=8), ny.Bound)

@@ -114,8 +114,14 @@ def account(
         with working("computing bounds"):
             nearest = curve.nearest_gaussian()
             rows: list[tuple[str, dict[str, float], Bound]] = [
-                *(("epsilon", {"delta": d}, curve.epsilon(d)) for d in delta),
-                *(("delta", {"epsilon": e}, curve.delta(e)) for e in epsilon),
+                *(
+                    ("epsilon", {"delta": d}, bound)
+                    for d, bound in zip(delta, curve.epsilons(delta), strict=True)
+                ),
+                *(
+                    ("delta", {"epsilon": e}, bound)
+                    for e, bound in zip(epsilon, curve.deltas(epsilon), strict=True)
+                ),
                 *(("power", {"level": a}, curve.power(a)) for a in level),
                 ("advantage", {}, curve.advantage()),
                 ("nearest_gaussian_mu", {}, nearest.mu),

@@ -15,6 +15,8 @@ _MOST = 10**MOST_EXPONENT
 _FOR_SEVERAL = {
     "alpha": "; for several levels use f.powers(levels), which returns 1 minus these errors",
     "level": "; for several levels use f.powers(levels) of a trade-off curve f",
+    "delta": "; for several deltas use f.epsilons(deltas) of a trade-off curve f",
+    "epsilon": "; for several epsilons use f.deltas(epsilons) of a trade-off curve f",
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import mpmath as mp
+import numpy as np
 import pytest
 
 import neyman as ny
 from neyman.curves.tradeoff import queries
+from neyman.numerics.operations import question_meter
 from neyman.numerics.roots import falls_to
 
 TIGHT = 2e-12
@@ -49,6 +52,52 @@ def test_a_delta_goes_back_to_the_epsilon_that_it_came_from(name, epsilon):
     delta = curve.delta(epsilon=epsilon).upper
     if 0 < delta < 1:
         assert curve.epsilon(delta=delta).upper <= epsilon * (1 + TIGHT)
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_many_epsilons_and_deltas_agree_with_those_asked_alone(name):
+    """In any order, with repeats, far out, and about as narrow; one alone is the same number."""
+    curve = RELEASES[name]().tradeoff()
+    deltas = [1e-7, 0.0, 0.6, 1e-300, *np.geomspace(0.03, 1e-13, 7).tolist(), 1e-7, 0.999]
+    epsilons = [2.0, 0.0, 1e9, *np.linspace(0.1, 9, 7).tolist(), 1e13, 2.0]
+    for asked, several, alone in (
+        (deltas, curve.epsilons, curve.epsilon),
+        (epsilons, curve.deltas, curve.delta),
+    ):
+        answers = several(asked)
+        assert several(asked[::-1]) == answers[::-1]
+        assert several([]) == []
+        assert several(asked[-1:]) == [alone(asked[-1])]
+        for value, many in zip(asked, answers, strict=True):
+            one = alone(value)
+            assert max(many.lower, one.lower) <= min(many.upper, one.upper)
+            assert (many.safe, many.method) == (one.safe, one.method)
+            if many != one:
+                assert many.width <= 4 * one.width + 4e-12 * many.upper
+
+
+@pytest.mark.parametrize("mu", [0.01, 1, 30])
+def test_many_epsilons_of_a_gaussian_curve_hold_its_closed_form(mu):
+    deltas = np.geomspace(0.4 * mu / (1 + mu), 1e-290, 60)
+    with mp.workdps(40):
+        for delta, bound in zip(deltas, ny.gdp(mu).epsilons(deltas), strict=True):
+            below, above = (
+                mp.ncdf(mu / 2 - e / mu) - mp.exp(e) * mp.ncdf(-mu / 2 - e / mu)
+                for e in (mp.mpf(bound.lower), mp.mpf(bound.upper))
+            )
+            assert below >= delta >= above
+            assert bound.width <= 1e-11 * bound.upper
+
+
+def test_a_hundred_epsilons_take_a_tenth_of_the_operations_of_a_hundred_searches():
+    """Of training, whose pairs have lines: by the count of operations, not by time."""
+    curve = (ny.Gaussian(0.8).subsample(rate=0.004) * 14062).tradeoff()
+    counts = []
+    for ask in (curve.epsilon, lambda _: curve.epsilons(np.geomspace(1e-3, 1e-12, 100))):
+        with question_meter() as meter:
+            ask(1e-6)
+            counts.append(meter.count)
+    assert counts[1] <= 10 * counts[0]
 
 
 def test_an_engine_that_remembers_nothing_searches_once(monkeypatch):

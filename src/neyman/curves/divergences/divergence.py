@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from neyman.curves.divergences.envelope import Ceiling, below_ceiling, trusted_rho
+from neyman.curves.losses.bracket import LossBracket, sides
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.profiles.profile import Interval
@@ -17,6 +18,12 @@ from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above, down, up
 
 MOST_PLACES = 1e5  # terms of K that an order may take
+TRIES = 40  # of the size of the orders next to 0 at which K is asked
+LARGEST = 10.0  # E cosh(r X) - 1, of the largest order
+SHARES = np.arange(1, 7) / 48  # of it, at which K is asked for its slope
+_SQUARES = SHARES**2
+WEIGHTS = np.array([np.prod([s / (s - t) for s in _SQUARES if s != t]) for t in _SQUARES])
+REST = float(np.prod(_SQUARES / (1 - _SQUARES))) * (1 + 1e-12)
 
 
 def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
@@ -40,6 +47,9 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
     if not c.parts:
         return 0.0, 0.0
     order = float(order)
+    if order == 1 and any(isinstance(part, LossBracket) for part, _ in c.parts):
+        lower, upper = (renyi_divergence(Composition.of(v), 1.0) for v in sides(c.parts))
+        return min(lower[0], upper[1]), upper[1]
 
     def k(z: float) -> float:
         return float(np.real(c.log_mgf(np.array([z], dtype=float)))[0])
@@ -57,15 +67,50 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
         z = order - 1
         value, error = k(z) / z, rounding(z) / z
     else:
-        # K is convex, so its slope at 0 lies between the chords on either side; their distance
-        # grows with d, the rounding falls with it.
-        d = min(1e-2, math.sqrt(rounding(1e-3) / max(float(c.moments(np.zeros(1))[2][0]), 1e-300)))
-        d = max(d, 1e-8)
-        value, error = 0.5 * (k(d) - k(-d)) / d, 0.5 * abs(k(d) + k(-d)) / d
-        error += (rounding(d) + rounding(-d)) / d
+        value, error = slope_at_zero(c)
     # D_a is at most the largest loss, and never negative.
     high = min(value + error, up(float(c.supremum), 2))
     return min(max(value - error, 0.0), high), high
+
+
+def slope_at_zero(c: Composition) -> Interval:
+    """K'(0), the mean of the loss, and its error [PL-5].
+
+    With X = L - m, E sinh(j d X) / (j d) is E X beside powers of (j d)^2. The combination over
+    j = 1 .. n that removes the next n - 1 of them leaves at most (E cosh(r X) - 1) / r times the
+    product of t q / (1 - t q) over t = j^2, with q = (d / r)^2.
+    """
+    _, mean, variance = (float(v[0]) for v in c.moments(np.zeros(1)))
+    steps = np.append(SHARES, -SHARES)
+    r = 4 / math.sqrt(max(variance, 1e-300))
+    for _ in range(TRIES):
+        twice = math.inf
+        if max(c.places(r, 0.0), c.reverse().places(r, 0.0)) <= MOST_PLACES:
+            twice = float(np.sum(exponentials(c, r * np.array([1.0, -1.0]), mean)))
+        if twice <= 2 * LARGEST:
+            most = 0.5 * twice / r
+            value, error = (v.reshape(2, -1) for v in exponentials(c, r * steps, mean))
+            each = (value[0] - value[1]) / (2 * r * SHARES)
+            away = float(WEIGHTS @ each)
+            # Differences, quotients, and a sum of six terms; then the last sum.
+            rounding = error.sum(axis=0) / (2 * r * SHARES) + 8 * UNIT * np.abs(each)
+            slack = float(np.abs(WEIGHTS) @ rounding) + most * REST
+            return mean + away, slack * (1 + 1e-12) + 4 * UNIT * (abs(mean) + abs(away))
+        r /= 4
+    return 0.0, math.inf
+
+
+def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
+    """E e^{z (L - mean)} - 1 at real z, and its error."""
+    with np.errstate(all="ignore"):  # an infinite error claims nothing
+        k = np.real(c.log_mgf(z))
+        away = k - z * mean
+        error = np.sum([n * part.mgf_rounding(z) for part, n in c.parts], axis=0)
+        error = error + 16 * UNIT * ((1 + len(c.parts)) * np.abs(k) + np.abs(z * mean))
+        value = np.expm1(away)  # to 2 units
+        error = np.expm1(error) * (1 + value) * 1.001 + 4 * UNIT * np.abs(value)
+    known = np.isfinite(value) & np.isfinite(error)
+    return np.where(known, value, math.inf), np.where(known, error, math.inf)
 
 
 def zcdp_above(c: Composition) -> float:

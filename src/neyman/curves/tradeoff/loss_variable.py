@@ -18,23 +18,27 @@ from functools import cached_property
 
 import numpy as np
 
-from neyman.curves.divergences.divergence import renyi_divergence
+from neyman.curves.divergences.divergence import exponentials, renyi_divergence
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.loss import Loss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.curves.profiles.selection import select
+from neyman.curves.tradeoff.loss_tails import Tail, tails_of_one
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, common_step
 from neyman.numerics.bound import Bound
 from neyman.numerics.operations import method_note, question
-from neyman.numerics.rounding import down, exp_up, up
+from neyman.numerics.rounding import down, exp_down, exp_up, up
 
 CHORDS = np.geomspace(1e-9, 0.25, 18)  # lengths of the chords, in standard deviations up to 1
+NARROW = 1e-6  # relative width of bounds between which there is no atom to speak of
+NOTHING = 1e-300  # a probability whose digits floats hardly hold
 FINEST = 1e-12  # a step, relative to the place, below which a lattice is not resolved
 NODES = 6  # multiples of one order at which a variance asks for the moment generating function
+LARGEST = 1e21  # E e^{z X} of such an order
 NEGLIGIBLE = 1e-17  # a mass that no draw of 53 bits falls into
 CELLS = 1000  # at least, of mass, between which a draw interpolates
 SMALLEST = -650.0  # log of what still has all digits in a float
@@ -80,16 +84,17 @@ class PrivacyLoss:
 
         Args:
             x: a loss, in nats; any real number, read as the decimal that it prints. Where a law
-                without a lattice has an atom at x, the interval holds both sides of the jump.
+                without a lattice has an atom at x, or within rounding of it, the interval holds
+                both P(L < x) and P(L <= x), and its method says so.
         """
-        low, high = map(float, self._both(x)[0])
-        return Bound(low, high, "lower", method_note(self._profile.method))
+        (low, high), _, method = self._both(x)
+        return Bound(float(low), float(high), "lower", method_note(method))
 
     @question
     def tail(self, x: float) -> Bound:
         """Return P(L > x), infinite losses included; upper is safe. Args: as for `cdf`."""
-        low, high = map(float, self._both(x)[1])
-        return Bound(low, high, "upper", method_note(self._profile.method))
+        _, (low, high), method = self._both(x)
+        return Bound(float(low), float(high), "upper", method_note(method))
 
     @property
     def infinite(self) -> Bound:
@@ -170,20 +175,33 @@ class PrivacyLoss:
             return None
         return sum((n * part.atoms(0.0).offset for part, n in known), Fraction(0)), step
 
-    def _both(self, x: float) -> tuple[Interval, Interval]:
-        """Bounds on P(L <= x) and on P(L > x)."""
+    def _both(self, x: float) -> tuple[Interval, Interval, str]:
+        """Bounds on P(L <= x) and on P(L > x), and how they were found."""
         check.finite("x", x)
         exact = check.exact("x", x)
         composition = self.composition
+        method = self._profile.method
         if composition.infinite < 1 and exact >= composition.supremum:
             mass = self.infinite
-            return (max(1 - mass.upper, 0.0), 1 - mass.lower), (mass.lower, mass.upper)
+            return (max(1 - mass.upper, 0.0), 1 - mass.lower), (mass.lower, mass.upper), method
         if composition.least.infinite >= 1 or exact < -composition.reverse().supremum:
-            return (0.0, 0.0), (1.0, 1.0)
+            return (0.0, 0.0), (1.0, 1.0), method
         if (lattice := self._lattice) is not None:  # nothing lies between two of its points
             offset, step = lattice
-            exact = offset + step * ((exact - offset) // step) + step / 2
+            at = offset + step * ((exact - offset) // step)
+            below, beyond = self._on_line(float(at), float(at + step), float(step))
+            if not _wide(below, beyond):
+                return below, beyond, method
+            exact = at + step / 2
         near = min(max(float(exact), -FARTHEST), FARTHEST)
+        if lattice is None and abs(exact) <= FARTHEST:
+            known = None
+            if len(composition.parts) == composition.parts[0][1] == 1:
+                known = tails_of_one(composition.parts[0][0], near)
+            below, beyond = known[0][::-1] if known is not None else self._on_line(near, near)
+            if known is not None or not _wide(below, beyond):
+                how = "contour" if known is None else method
+                return below, beyond, how + _note(below, beyond)
         ends = [near]
         if lattice is None and near != exact:
             ends.append(math.nextafter(near, math.inf if near < exact else -math.inf))
@@ -191,10 +209,33 @@ class PrivacyLoss:
         below = min(v[0][0] for v in asked), max(v[0][1] for v in asked)
         beyond = min(v[1][0] for v in asked), max(v[1][1] for v in asked)
         if exact > FARTHEST:  # no less of it is below, and no more beyond, than there
-            return (below[0], 1.0), (0.0, beyond[1])
+            below, beyond = (below[0], 1.0), (0.0, beyond[1])
         if exact < -FARTHEST:
-            return (0.0, below[1]), (beyond[0], 1.0)
-        return below, beyond
+            below, beyond = (0.0, below[1]), (beyond[0], 1.0)
+        return below, beyond, method if lattice is not None else method + _note(below, beyond)
+
+    def _on_line(self, x: float, following: float, step: float = 0.0) -> tuple[Interval, Interval]:
+        """Bounds on P(L <= x) and P(L > x) by a line for the smaller one [PL-6].
+
+        Without a lattice they also hold for P(L < x) and P(L >= x). P(L <= x) is the tail at -x of
+        the null of the reversed pair.
+
+        Args:
+            x: a loss; on a lattice a point of it.
+            following: the next point of the lattice, or x.
+            step: of the lattice; 0 for none.
+        """
+        if not all(isinstance(part, Loss) for part, _ in self.composition.parts):
+            return (0.0, 1.0), (0.0, 1.0)
+        if x < self._moments[0]:
+            low, high = Tail(self.composition.reverse(), -x, 1, step).bounds()
+            cdf = exp_down(low), exp_up(high)
+            return cdf, _complementary((0.0, 1.0), cdf)
+        low, high = Tail(self.composition, following, 0, step).bounds()
+        mass = self.infinite
+        tail = exp_down(low) + mass.lower, exp_up(high) + mass.upper
+        tail = tail[0] * (1 - UNIT), min(tail[1] * (1 + 2 * UNIT), 1.0)
+        return _complementary((0.0, 1.0), tail), tail
 
     def _at(self, x: float) -> tuple[Interval, Interval]:
         scale = min(self._moments[1] or 1.0, 1.0)
@@ -206,8 +247,9 @@ class PrivacyLoss:
         _, slope = _chords(select(self.composition.reverse()), -x, lengths)
         if x < -SMALLEST:
             size = slope[0] * down(math.exp(x)), slope[1] * up(math.exp(x))
-            # A product errs by one unit; the power is moved.
-            cdf = min(max(size[0], 0.0), 1.0), min(size[1] * (1 + 4 * UNIT), 1.0)
+            # A product errs by one unit, or by the least of the floats; the power is moved.
+            cdf = min(max(size[0], 0.0), 1.0), min(up(size[1] * (1 + 4 * UNIT)), 1.0)
+            cdf = cdf if slope[1] else (0.0, 0.0)
         else:
             cdf = 0.0, 1.0
         cdf, tail = _complementary(cdf, tail), _complementary(tail, cdf)
@@ -254,6 +296,17 @@ class PrivacyLoss:
             middle = (place[:-1] + place[1:])[wide] / 2
             at = np.searchsorted(place, middle)
             place, logs = np.insert(place, at, middle), np.insert(logs, at, log_delta(middle))
+
+
+def _wide(below: Interval, beyond: Interval) -> bool:
+    """Return True if the smaller of two probabilities is not known to the digits of a line."""
+    low, high = min(below, beyond, key=lambda ends: ends[1])
+    return not high - low <= max(NARROW * high, NOTHING)
+
+
+def _note(below: Interval, beyond: Interval) -> str:
+    """What an interval says of an atom that there may be, in words."""
+    return "; holds P(L < x) and P(L <= x)" if _wide(below, beyond) else ""
 
 
 def _complementary(one: Interval, other: Interval) -> Interval:
@@ -309,15 +362,9 @@ def _variance(c: Composition, mean: Bound) -> Interval:
     j = np.arange(1, NODES + 1)
     for d in np.geomspace(3e-3, 0.5, 12) / deviation:
         z = d * np.concatenate([j, -j])
-        k = np.real(c.log_mgf(z))
-        with np.errstate(over="ignore"):  # an infinite error claims nothing
-            each = np.sum([n * part.mgf_rounding(z) for part, n in c.parts], axis=0)
-        away = k - z * m
-        error = each + 16 * UNIT * ((1 + len(c.parts)) * np.abs(k) + np.abs(z * m))
-        if not (np.all(np.isfinite(away)) and np.all(np.abs(away) < 50) and np.all(error < 0.1)):
+        value, error = exponentials(c, z, m)
+        if not (np.all(value < LARGEST) and np.all(error < 0.1 * (1 + value))):
             continue
-        value = np.expm1(away)  # to 2 units; weights and their products add 4
-        error = np.expm1(error) * (1 + value) * 1.001 + 4 * UNIT * np.abs(value)
         value, error = value.reshape(2, -1).sum(axis=0), error.reshape(2, -1).sum(axis=0)
         for n in range(1, NODES + 1):
             t = (j[:n] ** 2).astype(float)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri_exp
@@ -18,9 +19,14 @@ from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above, exp_down, exp_up, log_of
 
 TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
+NEAR_END = 1e-6  # of a largest loss, relative, where no secant goes
 STEP = 1e-7  # of a secant, relative
 NEARER = (1e-3, 1e-2, 0.1, 0.5)  # distances from an upper end at which a lower one is looked for
 MOVES = 5  # of a guess at an epsilon, each of which doubles its digits
+REACH = 2.0  # deviations of a normal law that the lines of one epsilon serve
+QUICK = 12  # epsilons at which a costly profile is asked for quick bounds
+WIDER = 2.0  # times the width of an answer alone, at which it is asked alone
+DIGITS = 1e-12  # relative width with which it is not
 LAST_LEVEL = -1e-9  # logarithm of the largest level at which a search ends
 FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss count
 
@@ -28,6 +34,11 @@ FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss count
 def level_slack(log_level: float) -> float:
     """By how much the logarithm of a level may be rounded."""
     return 2 * UNIT * (1 + abs(log_level))
+
+
+def target_slack(log_delta: Any) -> Any:
+    """By how much the logarithm of a delta, or of several, may be rounded."""
+    return 2 * UNIT * (1 + np.abs(log_delta))
 
 
 def settled(log_level: float, low: float, high: float) -> Interval:
@@ -44,20 +55,23 @@ def within(mass: float, delta: float | None, log_delta: float) -> bool:
     return mass <= delta if delta is not None else log_of(mass) <= log_delta
 
 
-def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> Interval:
+def epsilon_at(
+    profile: Profile, target: float, supremum: Fraction | float, *, alone: bool = True
+) -> Interval:
     """Bounds on the smallest epsilon >= 0 with log delta <= target; at most the supremum.
 
     Each end inverts its own side of the profile to a relative 1e-12, and on the safe side: the
     profile's upper bound of delta at the upper end is within the target. So is the answer of an
-    engine that is asked for the delta there alone.
+    engine that is asked for the delta there alone, unless ``alone`` is False.
     """
     # The logarithm of delta is rounded: each side is asked for a little more than it.
-    slack = 2 * UNIT * (1 + abs(target))
+    slack = float(target_slack(target))
     if profile.log_total_variation() + slack <= target:
         return 0.0, 0.0
     near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
     ends = _searched(profile, target, slack, supremum, near)
-    if profile.engine == Engine.CLOSED_FORM or not 0 < ends[1] < above(supremum):
+    exact = profile.engine == Engine.CLOSED_FORM
+    if exact or not alone or not 0 < ends[1] < above(supremum):
         return ends
     with fresh_engines():
         meets = profile.log_delta(ends[1])[1] + slack <= target
@@ -71,8 +85,10 @@ def _searched(
 ) -> Interval:
     """The same by one engine, which answers from what is nearby, from a guess on."""
     most = above(supremum)
-    if near * (1 + 1e-6) < most and (ends := _secant(profile, target, slack, near)) is not None:
-        return ends
+    if near * (1 + NEAR_END) < most:
+        answer = _secants(profile, np.array([target]), np.array([near]))
+        if answer[0][0] >= 0:
+            return float(answer[0][0]), float(answer[1][0])
 
     def ask(epsilon: float, side: int) -> float:
         value = profile.log_delta(epsilon)[side]
@@ -106,39 +122,170 @@ def _searched(
     return min(least, high), high
 
 
-def _secant(profile: Profile, target: float, slack: float, near: float) -> Interval | None:
-    """The same where the guess is good: secants find both ends, and four questions certify them."""
-    shift = np.array([-slack, slack])[:, None] - target
+@np.errstate(invalid="ignore", divide="ignore")
+def _secants(
+    profile: Profile, targets: Array, near: Array, side: int | None = None, moves: int = MOVES
+) -> tuple[Array, Array]:
+    """The same where the guesses are good: secants find both ends, and four questions certify them.
 
-    def newton(near: float) -> tuple[Array, Array]:
-        """Where both sides cross the target, and how steep they are."""
-        step = STEP * near
-        first, last = (np.array(profile.log_deltas(near + np.array([-step, step]))) + shift).T
-        with np.errstate(invalid="ignore", divide="ignore"):
-            slopes = (first - last) / (2 * step)
-            return near - step + first / slopes, slopes
+    Args:
+        profile: of an ordered pair.
+        targets: logarithms of delta, falling.
+        near: a guess at the epsilon of each.
+        side: the bounds of log delta to invert alone, 0 for the lower and 1 for the upper ones.
+        moves: of a guess, at most.
 
-    ends, slopes = newton(near)
-    for _ in range(MOVES):
-        if not (np.all(slopes > 0) and np.all(np.abs(ends - near) <= 0.5 * near)):
-            return None
-        moved = float(ends.mean())
-        if abs(moved - near) <= 5 * STEP * near:
+    Returns:
+        The ends; nan where a secant does not settle.
+    """
+    slack = target_slack(targets)
+    shift = np.array([-slack, slack]) - targets
+    sides = [0, 1] if side is None else [side, side]
+    near, count = near.copy(), len(targets)
+
+    def excess(places: Array, at: Array) -> Array:
+        """By how much the bounds exceed the targets; the first axis is the side."""
+        rows = places.reshape(-1, len(at)).T  # those of a target stand together
+        bounds = np.array(profile.log_deltas(rows.ravel())).reshape(2, *rows.shape)
+        bounds = bounds.transpose(0, 2, 1)[sides].reshape(2, *places.shape)
+        return bounds + shift[:, at].reshape(2, *(1,) * (places.ndim - 1), -1)
+
+    def newton(at: Array) -> tuple[Array, Array]:
+        """Where both sides cross the targets, and how steep they are."""
+        place, step = near[at], STEP * near[at]
+        rise = excess(np.array([place - step, place + step]), at)
+        slopes = (rise[:, 0] - rise[:, 1]) / (2 * step)
+        return place - step + rise[:, 0] / slopes, slopes
+
+    at = np.arange(count)
+    ends, slopes = newton(at)
+    good = np.ones(count, bool)
+    for _ in range(moves):
+        good &= np.all((slopes > 0) & (np.abs(ends - near) <= 0.5 * near), axis=0)
+        moved = ends.mean(axis=0)
+        at = np.flatnonzero(good & (np.abs(moved - near) > 5 * STEP * near))
+        if not len(at):
             break
-        near = moved
-        ends, slopes = newton(near)
-    half = TIGHT * near / 4
+        near[at] = moved[at]
+        ends[:, at], slopes[:, at] = newton(at)
+    half, answer = TIGHT * near / 4, np.full((2, count), math.nan)
     for _ in range(4):
-        if not (np.all(slopes > 0) and np.all(np.abs(ends - near) <= 10 * STEP * near)):
-            return None
-        places = np.array([ends - half, ends + half])
-        below, above = (end.reshape(2, 2) for end in profile.log_deltas(places.ravel()))
-        excess = np.array([below[:, 0], above[:, 1]]) + shift  # a row for each side
-        if np.all(excess[:, 0] > 0) and np.all(excess[:, 1] <= 0):
-            high = float(places[1, 1])
-            return min(max(float(places[0, 0]), 0.0), high), high
-        ends = ends + excess.mean(axis=1) / slopes
-    return None
+        good &= np.all((slopes > 0) & (np.abs(ends - near) <= 10 * STEP * near), axis=0)
+        at = np.flatnonzero(good)
+        if not len(at):
+            break
+        places = np.array([ends[:, at] - half[at], ends[:, at] + half[at]])
+        rise = excess(places, at)
+        rise = np.array([rise[0, :, 0], rise[1, :, 1]])  # each side at its own two places
+        sure = np.all((rise[:, 0] > 0) & (rise[:, 1] <= 0), axis=0)
+        done = at[sure]
+        high = places[1, 1, sure]
+        answer[1, done] = high
+        answer[0, done] = np.minimum(np.maximum(places[0, 0, sure], 0.0), high)
+        ends[:, at] += rise.mean(axis=1) / slopes[:, at]
+        good[done] = False
+    return answer[0], answer[1]
+
+
+def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array:
+    """Whether log delta at each epsilon is certainly at most so much.
+
+    Of a costly profile quick bounds at a few epsilons come first, because delta falls. Then lines
+    decide, as many as serve all that is left.
+    """
+    sure = np.zeros(len(epsilons), bool)
+    if profile.costly:
+        first = np.unique(np.linspace(0, len(epsilons) - 1, QUICK).astype(int))
+        least = np.minimum.reduceat(epsilons, first)
+        quick = np.array([profile.log_delta_above(float(v)) for v in least])
+        sure = np.repeat(quick, np.diff(np.append(first, len(epsilons)))) <= log_deltas
+    if not sure.all():
+        sure[~sure] = profile.log_deltas(epsilons[~sure])[1] <= log_deltas[~sure]
+    return sure
+
+
+def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
+    """Bounds on log delta at increasing epsilons, about as narrow as those of each alone.
+
+    An epsilon in the middle is asked alone, of an engine that nobody has asked. What serves it
+    serves its neighbors, and those that it serves badly are asked the same way.
+    """
+    low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
+    chunks = [np.arange(len(epsilons))]
+    while chunks:
+        at = chunks.pop()
+        middle = int(at[len(at) // 2])
+        others = at[at != middle]
+        with fresh_engines():
+            low[middle], high[middle] = profile.log_delta(float(epsilons[middle]))
+            if len(others):
+                low[others], high[others] = profile.log_deltas(epsilons[others])
+        width = _widths(low[at], high[at], 1 + np.abs(high[at]))
+        own = max(float(width[len(at) // 2]), DIGITS)
+        wide = at[width > WIDER * own]
+        chunks += [part for part in (wide[wide < middle], wide[wide > middle]) if len(part)]
+    return low, high
+
+
+def epsilons_at(
+    profile: Profile, targets: Array, supremum: Fraction | float
+) -> tuple[Array, Array]:
+    """Bounds on the epsilons of falling log deltas: those of a neighborhood by the same lines.
+
+    The search of `epsilon_at` finds one in the middle. Secants find the others of its neighborhood
+    from there on, all at once. What they find less narrow is asked the same way.
+    """
+    low, high = np.empty(len(targets)), np.empty(len(targets))
+    # A line serves about a deviation of a normal law, whose log delta at x of them is - x^2 / 2.
+    place = np.floor((np.sqrt(-2 * targets) - math.sqrt(-2 * float(targets[0]))) / REACH)
+    chunks = [np.flatnonzero(place == k) for k in np.unique(place)]
+    most = above(supremum)
+    while chunks:
+        at = chunks.pop()
+        middle = int(at[len(at) // 2])
+        others = at[at != middle]
+        with fresh_engines():
+            alone = len(targets) == 1
+            ends = epsilon_at(profile, float(targets[middle]), supremum, alone=alone)
+            low[middle], high[middle] = ends
+            if len(others) and ends[0] > 0 and ends[1] * (1 + NEAR_END) < most:
+                below, over = _neighbors(profile, targets[others], ends, float(targets[middle]))
+                low[others], high[others] = below, np.minimum(over, most)
+            else:  # epsilon is 0 above a delta, and the largest loss below one
+                low[others], high[others] = ends
+                exact = ends[0] == ends[1] or ends[1] - ends[0] <= DIGITS * ends[1] < math.inf
+                same = others < middle if ends[1] == 0 else (others > middle) & (ends[1] >= most)
+                low[others[~(same & exact)]] = math.nan
+        width = _widths(low[at], high[at], high[at])
+        own = max(float(width[len(at) // 2]), DIGITS)
+        wide = at[~(width <= WIDER * own)]
+        chunks += [part for part in (wide[wide < middle], wide[wide > middle]) if len(part)]
+    return np.minimum(low, high), high
+
+
+def _neighbors(
+    profile: Profile, targets: Array, ends: Interval, target: float
+) -> tuple[Array, Array]:
+    """Bounds on the epsilons of log deltas near one that is known; nan where nothing is found."""
+    center = 0.5 * (ends[0] + ends[1])
+    step = STEP * center
+    first, last = map(float, profile.log_deltas(np.array([center - step, center + step]))[1])
+    slope = (last - first) / (2 * step) if first > -math.inf else math.nan
+    if not -math.inf < slope < 0:
+        return np.full(len(targets), math.nan), np.full(len(targets), math.nan)
+    near = np.maximum(center + (targets - target) / slope, 0.1 * center)
+    low, high = _secants(profile, targets, near, moves=2 * MOVES)
+    lost = np.flatnonzero(np.isnan(low))
+    if len(lost):  # the bounds of delta are apart: each side has a crossing of its own
+        low[lost] = _secants(profile, targets[lost], near[lost], 0, 2 * MOVES)[0]
+        high[lost] = _secants(profile, targets[lost], near[lost], 1, 2 * MOVES)[1]
+    return low, high
+
+
+def _widths(low: Array, high: Array, scale: Array) -> Array:
+    """Relative widths of intervals, 0 where both ends are the same, even infinity."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(low == high, 0.0, (high - low) / scale)
 
 
 def sampled_mu(profile: Profile) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -32,11 +33,15 @@ from neyman.curves.tradeoff.nearest_gaussian import NearestGaussian, nearest_gau
 from neyman.curves.tradeoff.order import admits, at_least, excess
 from neyman.curves.tradeoff.queries import (
     FARTHEST,
+    deltas_at,
     epsilon_at,
+    epsilons_at,
     level_slack,
     pbdp_delta,
     sampled_mu,
     settled,
+    surely_within,
+    target_slack,
     within,
 )
 from neyman.curves.tradeoff.symmetry import composable, conjugate, mutual
@@ -268,6 +273,42 @@ class Tradeoff:
         return affinity(list(f.profiles), self._named("mean of delta"), costly=costly)
 
     @question
+    def deltas(self, epsilons: Iterable[float]) -> list[Bound]:
+        """Return `delta` at many epsilons, at little more than the cost of one.
+
+        Neighbors share lines. So an interval may be a few times as wide as that of `delta`, mostly
+        less than twice. The order of the epsilons does not matter.
+
+        Args:
+            epsilons: each at least 0.
+        """
+        asked = [
+            check.non_negative("epsilon", v)
+            for v in check.several("epsilons", epsilons, "[0.5, 1]")
+        ]
+        answers = {v: self.delta(v) for v in asked if v > FARTHEST}
+        places = np.array(sorted({*asked} - {*answers}))
+        least = np.full(len(places), -math.inf)  # lower bounds of the pairs that were asked before
+
+        def ask(_: Composition, profile: Profile) -> tuple[Array, Array]:
+            nonlocal least
+            low, high = np.full(len(places), -math.inf), least.copy()
+            wanted = least == -math.inf
+            if not wanted.all():  # of a pair that is surely the more private, no more
+                wanted[~wanted] = ~surely_within(profile, places[~wanted], least[~wanted])
+            if wanted.any():
+                low[wanted], high[wanted] = deltas_at(profile, places[wanted])
+            least = np.maximum(least, low)
+            return low, high
+
+        if len(places):
+            low, high = supremum(self._ranked, ask, lambda _, profile: profile.log_deltas(places))
+            for place, *ends in zip(places.tolist(), low, high, strict=True):
+                value = exp_down(float(ends[0])), exp_up(float(ends[1]))
+                answers[place] = Bound(*value, "upper", self.method)
+        return [answers[v] for v in asked]
+
+    @question
     def deltas_above(self, epsilons: Array) -> Array:
         """Return certified upper bounds on delta at many real epsilons, also below 0."""
         asked = np.asarray(epsilons)
@@ -296,29 +337,83 @@ class Tradeoff:
         def ask(losses: Composition, profile: Profile) -> Interval:
             nonlocal largest
             # A pair that meets delta there needs no search: its epsilon is no larger.
-            if largest and profile.costly:
-                slack = 4 * UNIT * (1 - target)
-                if profile.meets(largest, target - slack):
-                    return 0.0, largest
+            less = target - 2 * float(target_slack(target))
+            if largest and profile.costly and profile.meets(largest, less):
+                return 0.0, largest
             ends = search(losses, profile)
             largest = max(largest, ends[0] if ends[0] < math.inf else 0.0)
             return ends
 
         def search(losses: Composition, profile: Profile) -> Interval:
-            if self.joined:
-                return epsilon_at(profile, target, self.exact_pure())
-            # All finite losses lie within the supremum; if what is left is not within delta no
-            # epsilon is enough.
-            if within(losses.infinite, delta, target):
-                return epsilon_at(profile, target, losses.supremum)
-            # The mass errs by 6 units of itself, and each logarithm by 2 units of itself.
-            certain = log_of(losses.least.infinite)
-            if certain > target + 8 * UNIT * (1 - target):
-                return math.inf, math.inf
-            return epsilon_at(profile, target, math.inf)
+            most = self._most_epsilon(losses, delta, target)
+            return (math.inf, math.inf) if most is None else epsilon_at(profile, target, most)
 
         low, high = supremum(self._ranked, ask, search)
         return Bound(max(low, 0.0), max(high, 0.0), "upper", self.method)
+
+    def _most_epsilon(
+        self, losses: Composition, delta: float | None, target: float
+    ) -> Fraction | float | None:
+        """The largest epsilon that a pair may have at a delta; None where none is enough."""
+        if self.joined:
+            return self.exact_pure()
+        # All finite losses lie within the supremum; if what is left is not within delta no
+        # epsilon is enough.
+        if within(losses.infinite, delta, target):
+            return losses.supremum
+        # The mass errs by 6 units of itself, and each logarithm by 2 units of itself.
+        certain = log_of(losses.least.infinite)
+        return None if certain > target + 8 * UNIT * (1 - target) else math.inf
+
+    @question
+    def epsilons(self, deltas: Iterable[float]) -> list[Bound]:
+        """Return `epsilon` at many deltas, at little more than the cost of one.
+
+        Neighbors share the lines of one search. So an interval may be a few times as wide as that
+        of `epsilon`, mostly less than twice. The order of the deltas does not matter.
+
+        Args:
+            deltas: each in [0, 1), as in `epsilon`.
+        """
+        asked = check.several("deltas", deltas, "[1e-6, 1e-5]")
+        logs = [log_probability("delta", v, None) for v in asked]
+        at_one = [v for v, log in zip(asked, logs, strict=True) if log >= 0]
+        if at_one:
+            raise ValueError(f"delta = {at_one[0]!r} must be below 1")
+        falling = dict(sorted(zip(logs, asked, strict=True), key=itemgetter(0), reverse=True))
+        answers = {-math.inf: self.pure()} if falling.pop(-math.inf, None) is not None else {}
+        targets = np.array([*falling])
+        largest = np.zeros(len(targets))  # lower bounds of the pairs that were asked before
+
+        def ask(losses: Composition, profile: Profile) -> tuple[Array, Array]:
+            nonlocal largest
+            low, high = np.zeros(len(targets)), largest.copy()
+            wanted = (largest <= 0) | (largest == math.inf)
+            if not wanted.all():  # a pair that meets a delta there needs no search
+                less = (targets - 2 * target_slack(targets))[~wanted]
+                wanted[~wanted] = ~surely_within(profile, largest[~wanted], less)
+            if wanted.any():
+                low[wanted], high[wanted] = (v[wanted] for v in search(losses, profile, wanted))
+            largest = np.maximum(largest, np.where(low < math.inf, low, 0.0))
+            return low, high
+
+        def search(
+            losses: Composition, profile: Profile, wanted: Array | None = None
+        ) -> tuple[Array, Array]:
+            low, high = np.full((2, len(targets)), math.inf)
+            tops = [self._most_epsilon(losses, v, log) for log, v in falling.items()]
+            for top in dict.fromkeys(tops):
+                these = np.array([v == top for v in tops]) & (True if wanted is None else wanted)
+                if top is not None and these.any():
+                    low[these], high[these] = epsilons_at(profile, targets[these], top)
+            return low, high
+
+        if falling:
+            low, high = supremum(self._ranked, ask, search)
+            for log, *ends in zip(targets.tolist(), low, high, strict=True):
+                least, most = (max(float(v), 0.0) for v in ends)
+                answers[log] = Bound(least, most, "upper", self.method)
+        return [answers[log] for log in logs]
 
     @question
     def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:

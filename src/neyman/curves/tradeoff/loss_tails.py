@@ -1,0 +1,378 @@
+"""Tails of the loss: of one release in closed form, of a sum by the line with another kernel.
+
+The line [PL-6]. With s = 0 for P and s = 1 for Q, and a line Re z = c > -s,
+
+    P_s(L > x) = (1 / 2 pi i) * integral of e^{K(z) - (z + s) x} / (z + s).
+
+The kernel falls like 1 / u, so the decay must be certified very far out: from there on a tiny
+Gaussian noise on the loss sees to it. The noise moves the loss by less than the distance d, but for
+a chance that counts as nothing. So the tail is between those of the noisy loss at x + d and x - d.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.laplace import LaplaceLoss
+from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.subsampled import SubsampledGaussianLoss, SubsampledLoss
+from neyman.curves.profiles.profile import Interval
+from neyman.numerics.array_cache import array_cache
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import series
+from neyman.numerics.rounding import exp_down, exp_up
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a line may take, and how far its bounds go.
+
+    Args:
+        e_folds: aliases and what lies beyond the last node are below e^-e_folds of the tail.
+        few_e_folds: the same where a line that goes so far is not certified.
+        nodes: of a line, at most.
+        operations: nodes times terms of K, at most.
+        terms: of K at one node, at most.
+        tries: lines for one tail, as long as the guess at it moves.
+    """
+
+    e_folds: float = 28.0
+    few_e_folds: float = 23.0
+    nodes: int = 1 << 16
+    operations: float = 1e8
+    terms: float = 1e6
+    tries: int = 4
+
+
+LIMITS = Limits()
+UNKNOWN = -math.inf, 0.0
+FINE = 1e-9  # width with which no other line is tried
+LEAST, MOST = math.log(1e-9), math.log(1e9)  # of c + s
+GRID = np.linspace(0.0, 1.0, 25)
+ENDS = 0.9 * 1.5 ** np.arange(84)  # heights, over that of a normal law's end
+SHIFTS = np.array([0.3, 0.6, 1.0, 1.5, 2.2])  # of y into the complex plane
+CELLS = 600  # of y
+PAD_LOG = -44.0  # log of what lies beyond them
+BEYOND = np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0])  # (c' + s) / (c + s)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """P_s(x < L < inf), for a loss x that may be an atom; on a lattice P_s(x <= L < inf).
+
+    Args:
+        losses: a sum of laws.
+        x: a finite loss; on a lattice a point of it.
+        s: 0 for P and 1 for Q.
+        step: of a lattice that holds all finite losses; 0 for none.
+        limits: what a line may take.
+    """
+
+    losses: Composition
+    x: float
+    s: int
+    step: float = 0.0
+    limits: Limits = LIMITS
+
+    def bounds(self) -> Interval:
+        """Bounds on its logarithm; (-inf, 0) where no line is certified, or it would be too long.
+
+        Without a lattice they also hold for P_s(x <= L < inf), and at the floats next to x.
+        """
+        return _bounds(self)
+
+
+@array_cache
+def _bounds(tail: Tail) -> Interval:
+    a = _saddle(tail)
+    k, _, variance = (float(v[0]) for v in tail.losses.moments(np.array([a - tail.s])))
+    if not (math.isfinite(k) and variance > 0):
+        return UNKNOWN
+    bell = 0.5 * math.log(math.tau * (variance + 1 / a**2))
+    guess = min(k - a * tail.x - math.log(a) - bell, 0.0)
+    best, e_folds = UNKNOWN, tail.limits.e_folds
+    for _ in range(tail.limits.tries):
+        plan = _plan(tail, a, guess, math.sqrt(variance), e_folds)
+        if plan is None and best == UNKNOWN and e_folds > tail.limits.few_e_folds:
+            e_folds = tail.limits.few_e_folds
+            continue
+        if plan is None:
+            break
+        low, high = _on_line(tail, plan)
+        if high - low < best[1] - best[0]:
+            best = low, high
+        if low == -math.inf or high - low < FINE or abs(low - guess) < 0.5:
+            break
+        guess = low
+    return best
+
+
+def _saddle(tail: Tail) -> float:
+    """About the a = c + s at which the terms are least."""
+    low, high = LEAST, MOST
+    while high > 0 and tail.losses.places(math.exp(high), 0.0) > 0.1 * tail.limits.terms:
+        high -= math.log(10)
+    for _ in range(3):
+        logs = low + (high - low) * GRID
+        a = np.exp(logs)
+        with np.errstate(all="ignore"):
+            falls = tail.losses.moments(a - tail.s)[1] - tail.x - 1 / a < 0
+        k = len(a) - 1 if falls.all() else max(int(np.argmin(falls)), 1)
+        low, high = float(logs[k - 1]), float(logs[k])
+    return math.exp(0.5 * (low + high))
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """Where the nodes of a line are, and what is left out.
+
+    Args:
+        a: c + s.
+        h, count: step and number of the nodes.
+        real: a, and places beyond it, for the aliases.
+        k, error: K there, and its errors.
+        need: e-folds of the terms at the last node.
+        left: bound on the terms beyond it, over h / pi.
+        v: variance of the noise on the loss.
+        guess: at the logarithm of the tail.
+    """
+
+    a: float
+    h: float
+    count: int
+    real: Array
+    k: Array
+    error: Array
+    need: float
+    left: float
+    v: float
+    guess: float
+
+
+def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) -> _Plan | None:
+    """None where no end is certified, or the nodes would be too many."""
+    losses, x, step, limits = tail.losses, tail.x, tail.step, tail.limits
+    c, real = a - tail.s, a * np.append(1.0, BEYOND)
+    k, k_error = losses.mgf(real - tail.s)
+    k = np.where(np.isnan(k), math.inf, k)
+    need = e_folds + max(float(k[0]) - a * x - guess, 0.0)
+    # The aliases on one side are at most those of P_s <= 1, on the other those of Chernoff's bound.
+    excess = k[1:] - real[1:] * x - guess + e_folds
+    h = float(np.max(math.tau * (real[1:] - a) / np.maximum(excess, 1e-3)))
+    h = min(h, math.tau * a / (e_folds - guess))
+    end, far, left = math.pi / step if step else 0.0, math.inf, 0.0
+    if not step:
+        decay = _decay(losses, c, deviation, need) if need < math.inf else None
+        if decay is None:
+            return None
+        end, far, left = decay
+    places = losses.places(c, end)
+    if not (h * limits.nodes > end and places <= limits.terms):
+        return None
+    half = math.ceil(end / h)
+    if places * half > limits.operations:
+        return None
+    h = end / (half + 0.5) if step else h  # one period of an odd number of nodes
+    # Beyond ``far`` the terms are at most the integral of e^{v (a^2 - u^2) / 2} / u, and one more.
+    v = 2 * need / far**2
+    left = 1.1 * (left + math.exp(-need) / need) if v else 0.0
+    return _Plan(a, h, half + 1, real, k, k_error, need, left, v, guess)
+
+
+def _decay(
+    losses: Composition, c: float, deviation: float, need: float
+) -> tuple[float, float, float] | None:
+    """The last height of nodes, how far the decay is certified, and the terms between them.
+
+    The terms are the sum of |phi| h / u over the nodes beyond the last one, up to a height where it
+    ends. It is at most the integral of a falling bound on |phi|.
+    """
+    edges = math.sqrt(2 * need) / deviation * ENDS
+    with np.errstate(all="ignore"):
+        bound = np.asarray(losses.log_decay(c, edges, need))
+        if not float(bound[-1]) < -need - 4:
+            bound = np.zeros(len(edges))
+            for loss, n in losses.laws:
+                each = loss.decay(c, edges, -need / n)
+                if isinstance(loss, LikelihoodRatioLoss):
+                    each = np.minimum(each, _shifted_decay(loss, c, edges))
+                bound = bound + n * each
+    bound = bound[:-1]
+    left = np.maximum.accumulate(bound[::-1])[::-1]
+    terms = np.cumsum((np.exp(left) * np.diff(np.log(edges)))[::-1])[::-1] * (1 + 1e-9)
+    enough = np.flatnonzero(terms <= math.exp(-need))
+    if not len(enough):
+        return None
+    k = int(enough[0])
+    return float(edges[k]), float(edges[-1]), float(terms[k])
+
+
+def _shifted_decay(loss: LikelihoodRatioLoss, c: float, edges: Array) -> Array:
+    """Bounds on log |phi| from each edge on, by an integral over y + i b [PL-6].
+
+    There the waves e^{i u log R} fall like e^{-u arg R}, and arg R rises with y.
+    """
+    w = loss.power(c)
+    y = np.linspace(*loss.range(w), CELLS + 1)
+    log_mass = w * loss.log_ratio(y)
+    log_mass = np.maximum(log_mass[1:], log_mass[:-1]) + math.log(
+        (y[1] - y[0]) / math.sqrt(math.tau)
+    )
+    log_mass -= 0.5 * np.where(y[1:] * y[:-1] > 0, np.minimum(y[1:] ** 2, y[:-1] ** 2), 0.0)
+    mass = np.exp(log_mass - float(loss.log_mgf(np.array([c]))[0])) * (1 + 1e-6)
+    best = np.zeros(len(edges))
+    for b in SHIFTS[SHIFTS * loss.farthest < 1.5]:
+        angle = np.imag(loss.log_ratio(y[:-1] + 1j * b)) * (1 - 1e-6)
+        waves = np.exp(-np.multiply.outer(edges, np.maximum.accumulate(angle)))
+        most = np.log(waves @ mass + math.exp(PAD_LOG)) + 0.5 * b * b
+        best = np.minimum(best, most + min(w, 0.0) * math.log(math.cos(0.5 * b * loss.farthest)))
+    return best
+
+
+@np.errstate(over="ignore", invalid="ignore")  # sums that left the floats claim nothing
+def _on_line(tail: Tail, plan: _Plan) -> Interval:
+    """Bounds from the nodes of a plan."""
+    x, step = tail.x, tail.step
+    a, h, real, k, v = plan.a, plan.h, plan.real, plan.k, plan.v
+    u = h * np.arange(plan.count)
+    values, error = tail.losses.mgf(a - tail.s + 1j * u)
+    phi = np.exp(values - values[0].real)
+    top, first = float(k[0]), 1.01 * float(error[0])
+    # [C-3]: of each exponent, of waves that are products, and of a sum of the terms. The kernel and
+    # its parts err by at most 16 units.
+    error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)
+    # The noise has the transform e^{v w^2 / 2}, w = a + i u: next to 1 at the nodes.
+    error = error + np.abs(phi) * (v * (a * a + u * u))
+    w = a + 1j * u
+    kernel = step / -np.expm1(-w * step) if step else 1 / w
+    kernel *= np.append(0.5, np.ones(len(u) - 1)) * (h / math.pi)
+    weight = phi * kernel
+    error = float(np.abs(kernel) @ error) + plan.left / math.pi
+    # The height, the angle of the first node, a multiple of it, and x.
+    error += 4 * UNIT * float(np.abs(weight) @ np.abs(w)) * abs(x)
+    # The noise is farther than the room with a chance of e^{guess - need} at most.
+    room = math.sqrt(2 * v * (plan.need - plan.guess))
+    if not step:
+        room += 4 * UNIT * (abs(x) + room)  # roundings of the places and of x
+    places = np.array([x + room, x - room])
+    total, scale = np.real(series(weight, places * h)), top - a * places
+    gap, turns = math.tau * (real[1:] - a) / h, math.tau * a / h
+    safe = k[1:] + np.log1p(plan.error[1:]) + 0.5 * v * real[1:] ** 2
+    # Each of the terms errs by at most 4 units of itself.
+    after = safe - gap - np.multiply.outer(places, real[1:]) - scale[:, None]
+    after += 8 * UNIT * (np.abs(k[1:]) + gap + 1 + np.abs(scale)[:, None])
+    after += 8 * UNIT * np.multiply.outer(np.abs(places), real[1:])
+    error = error + (np.exp(np.minimum(after, 700.0)) / -np.expm1(-gap)).min(axis=1)
+    error = error + np.exp(np.minimum(-turns - scale, 700.0)) / -math.expm1(-turns)
+    if v:
+        error = error + np.exp(np.minimum(plan.guess - plan.need - scale, 700.0))
+    # K(a - s) comes twice, once with the nodes.
+    slack = 8 * UNIT * (abs(top) + a * np.abs(places) + 1) + float(plan.error[0]) + first
+    low, high = float(total[0] - error[0]), float(total[1] + error[1])
+    if not (0 < high < math.inf and v * (a * a + float(u[-1]) ** 2) < 0.1):
+        return UNKNOWN
+    log_low = math.log(low) + float(scale[0] - slack[0]) if low > 0 else -math.inf
+    return log_low, min(math.log(high) + float(scale[1] + slack[1]), 0.0)
+
+
+ACCURACY = 64 * UNIT  # relative, of SciPy's log_ndtr, and what it counts beside its size
+FARTHEST = 700.0  # an e^x in floats
+Tails = tuple[Interval, Interval]
+"""P(L > x), P(L <= x): the bounds hold for P(L >= x) and P(L < x), and at floats next to x, too."""
+ALL = (1.0, 1.0), (0.0, 0.0)
+
+
+@singledispatch
+def tails_of_one(loss: Part, x: float) -> tuple[Tails, Tails] | None:
+    """Bounds on the tails of one release under P and under Q; None without a closed form [PL-7]."""
+    return None
+
+
+@tails_of_one.register
+def _(loss: GaussianLoss, x: float) -> tuple[Tails, Tails]:
+    return _normal_tails(loss.mu, x)
+
+
+def _normal_tails(mu: float, x: float) -> tuple[Tails, Tails]:
+    """Of N(mu^2 / 2, mu^2) under P, and N(-mu^2 / 2, mu^2) under Q."""
+    z, half = x / mu, 0.5 * mu
+    away = 8 * UNIT * (abs(z) + mu)
+
+    def tail(v: float) -> Interval:
+        low, high = float(log_ndtr(v - away)), float(log_ndtr(v + away))
+        low, high = low - ACCURACY * (1 + abs(low)), high + ACCURACY * (1 + abs(high))
+        return exp_down(low), exp_up(min(high, 0.0))
+
+    return (tail(half - z), tail(z - half)), (tail(-half - z), tail(z + half))
+
+
+@tails_of_one.register
+def _laplace_tails(loss: LaplaceLoss, x: float) -> tuple[Tails, Tails]:
+    a = loss.epsilon
+    away = 8 * UNIT * (abs(x) + a)
+
+    def cdf(x: float) -> float:
+        if x < -a:
+            return 0.0
+        return 0.5 * math.exp(0.5 * (x - a)) if x < a else 1.0
+
+    def tails(x: float) -> Tails:
+        low, high = cdf(x - away) * (1 - 16 * UNIT), min(cdf(x + away) * (1 + 16 * UNIT), 1.0)
+        return (max(1 - high - UNIT, 0.0), min(1 - low + UNIT, 1.0)), (low, high)
+
+    above, below = tails(-x)
+    return tails(x), (below, above)  # it is its own reverse: Q(L <= x) = P(L >= -x)
+
+
+@tails_of_one.register
+def _(loss: SubsampledGaussianLoss, x: float) -> tuple[Tails, Tails] | None:
+    return _sampled_tails(loss, lambda y: _normal_tails(loss.distance, y), x)
+
+
+@tails_of_one.register
+def _(loss: SubsampledLoss, x: float) -> tuple[Tails, Tails] | None:
+    if loss.infinite or loss.reverse().infinite:
+        return None
+    return _sampled_tails(loss, lambda y: tails_of_one(loss.inner, y), x)
+
+
+def _sampled_tails(
+    loss: SubsampledGaussianLoss | SubsampledLoss,
+    inner: Callable[[float], tuple[Tails, Tails] | None],
+    x: float,
+) -> tuple[Tails, Tails] | None:
+    """Of log(1 - q + q e^l) under (1 - q) Q + q P and Q, l the loss of (P, Q), or the reverse."""
+    q, at = loss.rate, x if loss.removed else -x
+    if at > FARTHEST:
+        return None
+    ratio = math.expm1(at) / q
+    error = 8 * UNIT * (abs(ratio) + math.exp(at) * abs(at) / q)  # of its own, and of x
+    ends: list[tuple[Tails, Tails]] = []
+    for side in (-1, 1):  # l is certainly at most, and at least, where it has this value
+        if ratio + side * error <= -1:
+            ends.append((ALL, ALL))
+            continue
+        place = math.log1p(ratio + side * error)
+        known = inner(place + side * 4 * UNIT * abs(place))
+        if known is None:
+            return None
+        ends.append(known)
+    (p_last, q_last), (p_first, q_first) = ends[1], ends[0]
+
+    def mixed(here: float, there: float, side: int) -> float:
+        return min(((1 - q) * there + q * here) * (1 + side * 8 * UNIT), 1.0)
+
+    above = mixed(p_last[0][0], q_last[0][0], -1), mixed(p_first[0][1], q_first[0][1], 1)
+    below = mixed(p_first[1][0], q_first[1][0], -1), mixed(p_last[1][1], q_last[1][1], 1)
+    null = (q_last[0][0], q_first[0][1]), (q_first[1][0], q_last[1][1])
+    return ((above, below), null) if loss.removed else ((null[1], null[0]), (below, above))
