@@ -19,7 +19,7 @@ bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -29,9 +29,9 @@ from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import even_series, series
-from neyman.numerics.roots import bisect, zero
 
-DIGITS = 25.0  # aliasing and truncation are kept below e^-25 of delta
+DIGITS = 28.0  # aliasing and truncation are kept below e^-28 of delta
+BLURRED_DIGITS = 25.0  # the same with a tiny release
 MOST_NODES = 1 << 16
 BLURRED_NODES = 1 << 14  # with a tiny release
 MOST_PLACES = 1e6  # terms of K
@@ -43,12 +43,17 @@ BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bounds of a 
 LEAST_MISS = 1e-300  # 1 - power below which nothing is asked: floats hold no digits of it
 FARTHEST = -1e8  # log delta beyond which no line goes
 LEAST, LARGEST = 1e-9, 1e9  # of c
-NEAR = 1e-3  # relative accuracy of c
+LOG_2, LOG_LEAST = math.log(2), math.log2(LEAST)
+BLOCK = 8  # octaves of tilts in one array, two an octave
+REFINEMENTS = 3  # of tilts, in halves
+UNEVEN = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
+FLAT = 0.3  # e-folds of delta on a rise that is not refined
+NEAREST, CLOSE = 1e-6, 1e-3  # of log c, between tilts and of a saddle
+NEAR = 1e-4  # relative accuracy of an epsilon with which a line suits it
+CELL, DEEP_CELL, WIDEST_CELL = 0.5, 0.125, 0.35  # depths: at least, a part of all; of log c
 FINE = 1e-9  # relative width with which a line is good enough
 FAIR = 1e-5  # the same with a tiny release
 TRIES = 4  # of lines
-STEPS = 14  # of guesses at c before it is bracketed
-FARTHEST_STEP = 2.0  # of log c
 FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
 FEW = 500  # nodes with which no better place is looked for
 MANY_PLACES = 1 << 8  # epsilons and nodes from which sums at even places go by a chirp
@@ -242,45 +247,70 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
         release: whether a tiny Gaussian release may be added; without it a line must certify its
             own end, and there is none where it cannot.
     """
-    return _line_at(losses, epsilon, release)
+    tilts = tilts_of(losses, epsilon)
+    if epsilon > tilts.own[-1] or losses.places(tilts.saddle(epsilon), 0.0) > MOST_PLACES:
+        return None
+    x = tilts.place(epsilon)
+    if tilts.log_delta(x) < FARTHEST:
+        return None
+    line = _line_of_cell(losses, tilts.blocks, tilts.cell(x), release)
+    if line is not None and line.bump is None and line.width(epsilon) < FINE:
+        return line
+    other = _line_at(losses, tilts.blocks, epsilon, release)
+    if line is None or other is None:
+        return other or line
+    return min(line, other, key=lambda one: one.width(epsilon))
 
 
 @array_cache
-def _line_at(losses: Sum, epsilon: float, release: bool) -> Line | None:
-    c = saddle(losses, epsilon)
-    if c > 0.9 * LARGEST or losses.places(c, 0.0) > MOST_PLACES:
-        return None
-    log_delta = min(_rough(_model(losses, c), c, epsilon), 0.0)
-    if log_delta < FARTHEST:
-        return None
-    best = None
+def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | None:
+    """A line that suits all epsilons of a cell, without a tiny release."""
+    tilts = _tilts(losses, blocks)
+    low, x, high = (tilts.in_cell(cell, share) for share in (0.0, 0.5, 1.0))
+    return _best_line(losses, tilts, x, (low, high), release, blurred=False)
+
+
+@array_cache
+def _line_at(losses: Sum, blocks: int, epsilon: float, release: bool) -> Line | None:
+    """A line that suits one epsilon."""
+    tilts = _tilts(losses, blocks)
+    x = tilts.place(epsilon)
+    return _best_line(losses, tilts, x, (x,), release, blurred=release)
+
+
+def _best_line(
+    losses: Sum, tilts: Tilts, x: float, others: tuple[float, ...], release: bool, *, blurred: bool
+) -> Line | None:
+    epsilon, log_delta = tilts.epsilon(x), min(tilts.log_delta(x), 0.0)
+    ends = [(max(tilts.epsilon(y), 0.0), min(tilts.log_delta(y), 0.0)) for y in others]
+    best, before = None, math.inf
     for _ in range(TRIES):
-        plan = _best_plan(losses, c, epsilon, log_delta, release)
+        aim = Aim(math.exp(x), ends)
+        plan = _best_plan(losses, tilts, aim, release, blurred)
         if plan is None:
-            return None if best is None else best[1]
+            return best
         line = _built(losses, plan)
         width, middle = line.width(epsilon), line.middle(epsilon)
-        before = math.inf if best is None else best[0]
         if best is None or width < before:
-            best = width, line
-        settled = abs(middle - log_delta) < 0.5 or middle == -math.inf
-        if width < FINE or width > 0.5 * before or settled:
+            best = line
+        moved = middle - log_delta
+        if width < FINE or width > 0.5 * before or abs(moved) < 0.5 or middle == -math.inf:
             break
-        log_delta = middle  # the terms were no bell: now their sum is known
-    assert best is not None
-    return best[1]
+        # The terms were no bell: now their sum is known.
+        before, log_delta, ends = width, middle, [(e, min(v + moved, 0.0)) for e, v in ends]
+    return best
 
 
 def rough(losses: Sum, epsilon: float) -> float:
     """About log delta(epsilon): by the bell of the terms around their saddle."""
-    c = saddle(losses, epsilon)
-    return min(_rough(_model(losses, c), c, epsilon), 0.0)
+    tilts = tilts_of(losses, epsilon)
+    return min(tilts.log_delta(tilts.place(epsilon)), 0.0)
 
 
 def rough_epsilon(losses: Sum, log_delta: float) -> float:
     """About the epsilon that has this log delta, by the same bell; below 0 where there is none."""
-    c = _crossing(losses, lambda m, c: log_delta - _rough(m, c, _own(m, c)), LARGEST)
-    return _own(_model(losses, c), c)
+    tilts = tilts_of(losses, None, log_delta)
+    return tilts.epsilon(tilts.place_of(log_delta))
 
 
 def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Line, float] | None:
@@ -288,108 +318,250 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
 
     None where that epsilon is 0 or so.
     """
-    return _line_for(losses, log_delta, release)
-
-
-@array_cache
-def _line_for(losses: Sum, log_delta: float, release: bool) -> tuple[Line, float] | None:
-
-    def excess(model: Model, c: float) -> float:
-        return log_delta - _rough(model, c, _own(model, c))
-
-    c = _crossing(losses, excess, LARGEST)
-    epsilon = _own(_model(losses, c), c)
+    epsilon = rough_epsilon(losses, log_delta)
     best = None
     for _ in range(TRIES):
-        if not epsilon > 0:
+        line = line_at(losses, epsilon, release=release) if epsilon > 0 else None
+        if line is None:
             break
-        plan = _best_plan(losses, c, epsilon, log_delta, release)
-        if plan is None:
-            break
-        line = _built(losses, plan)
         guess, epsilon = epsilon, line.epsilon_at(log_delta, epsilon)
         width = line.width(epsilon)
-        before = math.inf if best is None else best[0]
-        if best is None or width < before:
+        if best is None or width < best[0]:
             best = width, line, epsilon
-        enough = FINE if line.bump is None else FAIR
-        if width < enough or width > 0.5 * before or abs(epsilon - guess) * c < 0.5:
+        if width < (FINE if line.bump is None else FAIR) or abs(epsilon - guess) < NEAR * guess:
             break
-        c = saddle(losses, epsilon)
     return None if best is None else best[1:]
 
 
 def saddle(losses: Sum, epsilon: float, largest: float = LARGEST) -> float:
     """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
-    return _crossing(losses, lambda model, c: _own(model, c) - epsilon, largest)
-
-
-Model = tuple[float, float, float, float]  # about c0: c0, K, mean, variance
-
-
-def _model(losses: Sum, c: float) -> Model:
-    k, mean, variance = losses.moments(np.array([c]))
-    return c, float(k[0]), float(mean[0]), float(variance[0])
-
-
-def _own(model: Model, c: float) -> float:
-    """The epsilon of which c is the saddle, as if the law were normal about c0."""
-    at, _, mean, variance = model
-    return mean + variance * (c - at) - 1 / c - 1 / (c + 1)
-
-
-def _rough(model: Model, c: float, epsilon: float) -> float:
-    """About log delta(epsilon), by the bell of the terms around the saddle c."""
-    at, k, mean, variance = model
-    k += (mean + 0.5 * variance * (c - at)) * (c - at)
-    bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
-    return k - c * epsilon - math.log(c * (c + 1)) - 0.5 * math.log(math.tau * bend)
-
-
-def _crossing(losses: Sum, rising: Callable[[Model, float], float], largest: float) -> float:
-    """About the c at which a function of the law under the tilt c rises through zero.
-
-    The law is taken for normal about the last guess and the next is where that has its crossing;
-    where this does not settle the crossing is bracketed.
-    """
-    while losses.places(largest, 0.0) > 0.1 * MOST_PLACES and largest > 1:
-        largest /= 10
-    low, high = math.log(LEAST), math.log(largest)
-    ends = [False, False]  # whether the function has been seen at them
-    guess = min(0.0, high)
-    model = _model(losses, math.exp(guess))
-    for step in range(STEPS):
-        model = model if step == 0 else _model(losses, math.exp(guess))
-        above = rising(model, math.exp(guess)) > 0
-        low, high = (low, guess) if above else (guess, high)
-        ends[above] = True
-        if high - low <= NEAR:
+    x = tilts_of(losses, epsilon).place(epsilon)
+    for _ in range(REFINEMENTS):  # Newton's method
+        row = _rows(losses, np.array([min(x, math.log(largest))]))
+        c = math.exp(float(row[0, 0]))
+        steep = c * float(row[3, 0]) + 1 / c + c / (c + 1) ** 2
+        move = (epsilon - float(_own(row)[0])) / steep
+        x += min(max(move, -LOG_2), LOG_2)
+        if not abs(move) > CLOSE:
             break
-        # No farther than what is known of the law about here can tell.
-        before, guess = guess, _zero(model, rising, low, high)
-        guess = min(max(guess, before - FARTHEST_STEP), before + FARTHEST_STEP)
-        # The terms are a bell of width 1 / deviation about c.
-        if abs(guess - before) <= max(NEAR, 0.05 / (math.exp(guess) * math.sqrt(model[3]) + 1)):
-            return math.exp(guess)
-
-    if not all(ends):
-        return math.exp(high if ends[1] else low)
-    if high - low > NEAR:
-
-        def excess(log_c: float) -> float:
-            c = math.exp(log_c)
-            return rising(_model(losses, c), c)
-
-        close = max(NEAR, 0.05 / (math.exp(guess) * math.sqrt(model[3]) + 1))
-        return math.exp(zero(excess, low, high, close))
-    return math.exp(0.5 * (low + high))
+    return min(math.exp(x), largest)
 
 
-def _zero(model: Model, rising: Callable[[Model, float], float], low: float, high: float) -> float:
-    """Where the function of the model crosses zero between two logarithms of c: by bisection."""
-    return 0.5 * sum(
-        bisect(lambda x: rising(model, math.exp(x)) <= 0, low, high, width=0.1 * NEAR, rounds=40)
-    )
+@dataclass(frozen=True, eq=False)
+class Tilts:
+    """K, its slope, and its bend at a row of tilts c: to steer by, nothing here is certified.
+
+    Between two tilts functions of x = log c are cubic. Epsilons are divided into cells, so that a
+    line which suits the middle of a cell suits all of it.
+
+    Args:
+        blocks: how many blocks of tilts there are.
+        complete: whether no larger tilts are of use.
+        x: log c, rising.
+        k, mean: K and its slope.
+        own: the epsilon of which c is the saddle.
+        steep: the derivative of ``own`` in x.
+        log_bend: of the terms, log(2 pi bend) / 2.
+        cells: how many cells are below c.
+        log_deltas: about log delta at ``own``.
+    """
+
+    blocks: int
+    complete: bool
+    x: list[float]
+    k: list[float]
+    mean: list[float]
+    own: list[float]
+    steep: list[float]
+    log_bend: list[float]
+    cells: list[float]
+    log_deltas: list[float]
+
+    def _segment(self, row: list[float], value: float) -> int:
+        return min(max(bisect_right(row, value), 1), len(row) - 1) - 1
+
+    def place(self, epsilon: float) -> float:
+        """About the log c whose own epsilon this is; an end where there is none."""
+        i = self._segment(self.own, epsilon)
+        low, high, size = self.own[i], self.own[i + 1], self.x[i + 1] - self.x[i]
+        rise = high - low
+        if not 0 <= epsilon - low <= rise or rise <= 0:
+            return self.x[i] if epsilon <= low else self.x[i + 1]
+        # As steep as keeps the cubic monotone.
+        a, b = (min(self.steep[j] * size, 3 * rise) for j in (i, i + 1))
+        below, above, s = 0.0, 1.0, (epsilon - low) / rise
+        for _ in range(60):
+            excess = low - epsilon + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
+            slope = a + s * (2 * (3 * rise - 2 * a - b) + 3 * s * (a + b - 2 * rise))
+            below, above = (below, s) if excess > 0 else (s, above)
+            before, s = s, s - excess / slope if slope > 0 else -1.0
+            if not below <= s <= above:
+                s = 0.5 * (below + above)
+            if abs(s - before) <= NEAREST:
+                break
+        return self.x[i] + s * size
+
+    def saddle(self, epsilon: float) -> float:
+        """About the c whose own epsilon this is."""
+        return math.exp(self.place(epsilon))
+
+    def place_of(self, log_delta: float) -> float:
+        """About the log c at whose own epsilon delta is so large."""
+        i = self._segment([-v for v in self.log_deltas], -log_delta)
+        low, high = self.x[i], self.x[i + 1]
+        if not self.log_deltas[i + 1] < log_delta < self.log_deltas[i]:
+            return low if log_delta >= self.log_deltas[i] else high
+        for _ in range(16):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self.log_delta(middle) > log_delta else (low, middle)
+        return 0.5 * (low + high)
+
+    def epsilon(self, x: float) -> float:
+        """The epsilon of which e^x is the saddle."""
+        i = self._segment(self.x, x)
+        rise = self.own[i + 1] - self.own[i]
+        size = self.x[i + 1] - self.x[i]
+        a, b = (min(self.steep[j] * size, 3 * rise) for j in (i, i + 1))
+        s = (x - self.x[i]) / size
+        return self.own[i] + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
+
+    def log_mgf(self, x: float) -> float:
+        """About K(e^x)."""
+        i = self._segment(self.x, x)
+        low, high = self.k[i], self.k[i + 1]
+        size = self.x[i + 1] - self.x[i]
+        a, b = (math.exp(self.x[j]) * self.mean[j] * size for j in (i, i + 1))
+        s, rise = (x - self.x[i]) / size, high - low
+        return low + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
+
+    def log_width(self, x: float) -> float:
+        """log sqrt(2 pi bend) of the terms."""
+        i = self._segment(self.x, x)
+        s = (x - self.x[i]) / (self.x[i + 1] - self.x[i])
+        return self.log_bend[i] + s * (self.log_bend[i + 1] - self.log_bend[i])
+
+    def log_delta(self, x: float) -> float:
+        """About log delta at the own epsilon of e^x: by the bell of the terms."""
+        c = math.exp(x)
+        return self.log_mgf(x) - c * self.epsilon(x) - math.log(c * (c + 1)) - self.log_width(x)
+
+    def deviation(self, x: float) -> float:
+        """About the deviation of the loss under the tilt e^x."""
+        c = math.exp(x)
+        bend = math.exp(2 * self.log_width(x)) / math.tau - 1 / c**2 - 1 / (c + 1) ** 2
+        return math.sqrt(max(bend, 1e-300))
+
+    def cell(self, x: float) -> int:
+        """The cell of a place."""
+        i = self._segment(self.x, x)
+        s = (x - self.x[i]) / (self.x[i + 1] - self.x[i])
+        return math.floor(self.cells[i] + s * (self.cells[i + 1] - self.cells[i]))
+
+    def in_cell(self, cell: int, share: float) -> float:
+        """The place so far within a cell."""
+        place = cell + share
+        i = self._segment(self.cells, place)
+        rise = self.cells[i + 1] - self.cells[i]
+        s = min(max((place - self.cells[i]) / rise, 0.0), 1.0) if rise > 0 else 0.0
+        return self.x[i] + s * (self.x[i + 1] - self.x[i])
+
+
+def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> Tilts:
+    """The tilts of a sum, as far as an epsilon or a log delta needs them."""
+    blocks = 1
+    while True:
+        tilts = _tilts(losses, blocks)
+        x = tilts.place(epsilon) if epsilon is not None else tilts.place_of(log_delta)
+        if tilts.complete or tilts.cell(x) + 1 < tilts.cells[-1]:
+            return tilts
+        blocks += 1
+
+
+@array_cache
+def _tilts(losses: Sum, blocks: int) -> Tilts:
+    first = _first_exponent(losses)
+    rows = [_block(losses, first + BLOCK * k) for k in range(blocks)]
+    x, k, mean, variance = np.concatenate([rows[0], *(row[:, 1:] for row in rows[1:])], axis=1)
+    c = np.exp(x)
+    bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
+    own = np.maximum.accumulate(mean - 1 / c - 1 / (c + 1))
+    log_bend = 0.5 * np.log(math.tau * bend)
+    log_deltas = np.minimum.accumulate(k - c * own - np.log(c * (c + 1)) - log_bend)
+    # In a cell c rises by a third at most, and the square of ``depth`` is about -2 log delta.
+    depth = np.sqrt(np.maximum(-2 * log_deltas, 0.0))
+    steps = np.diff(depth) / np.maximum(CELL, depth[1:] * DEEP_CELL)
+    cells = np.append(0.0, np.cumsum(np.maximum(steps, np.diff(x) / WIDEST_CELL)))
+    complete = float(x[-1]) < (first + BLOCK * blocks - 0.5) * LOG_2
+    lists = (v.tolist() for v in (x, k, mean, own, c * bend, log_bend, cells, log_deltas))
+    return Tilts(blocks, complete, *lists)
+
+
+@array_cache
+def _first_exponent(losses: Sum) -> int:
+    """The binary logarithm of a tilt that is the saddle of an epsilon below 0."""
+    variance = float(losses.moments(np.zeros(1))[2][0])
+    # A normal law of this variance has the saddle of 0 where c (c + 1) is 2 over it.
+    c = 0.1 * (math.sqrt(1 + 8 / max(variance, 1e-300)) - 1)
+    first = math.floor(math.log2(min(max(c, LEAST), LARGEST)))
+    while first > LOG_LEAST and float(_own(_block(losses, first)[:, :1])[0]) > 0:
+        first -= BLOCK
+    return first
+
+
+@array_cache
+def _block(losses: Sum, first: int) -> Array:
+    """log c, K, mean, and variance at tilts from 2^first on, closer where they bend; shape (4, n).
+
+    They end where K has too many terms, or is no number.
+    """
+    exponents = first + np.linspace(0, BLOCK, 2 * BLOCK + 1)
+    while len(exponents) > 2 and not _short(losses, 2.0 ** float(exponents[-1])):
+        exponents = exponents[:-1]
+    rows = _rows(losses, exponents * LOG_2)
+    for _ in range(REFINEMENTS):
+        c, own = np.exp(rows[0]), _own(rows)
+        steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
+        rise, size = np.diff(own), np.diff(rows[0])
+        bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > UNEVEN * rise
+        bent &= 0.5 * (c[1:] + c[:-1]) * rise > FLAT
+        if not bent.any():
+            break
+        between = _rows(losses, (0.5 * (rows[0, 1:] + rows[0, :-1]))[bent])
+        rows = np.concatenate([rows, between], axis=1)
+        rows = rows[:, np.argsort(rows[0])]
+    return rows
+
+
+def _rows(losses: Sum, x: Array) -> Array:
+    with np.errstate(all="ignore"):
+        rows = np.array([x, *losses.moments(np.exp(x))])
+    known = np.isfinite(rows).all(axis=0)
+    return rows if known.all() else rows[:, : max(int(np.argmin(known)), 2)]
+
+
+def _own(rows: Array) -> Array:
+    c = np.exp(rows[0])
+    return rows[2] - 1 / c - 1 / (c + 1)
+
+
+def _short(losses: Sum, c: float) -> bool:
+    """Whether K has few terms."""
+    return c <= LARGEST and losses.places(c, 0.0) <= 0.1 * MOST_PLACES
+
+
+@dataclass(frozen=True, eq=False)
+class Aim:
+    """The place of a line, and epsilons with the log deltas that it should give.
+
+    Args:
+        c: where the line crosses the real axis.
+        ends: pairs of an epsilon and about its log delta.
+        digits: e-folds of delta below which errors stay.
+    """
+
+    c: float
+    ends: list[tuple[float, float]]
+    digits: float = DIGITS
 
 
 @dataclass(frozen=True, eq=False)
@@ -403,6 +575,7 @@ class _Plan:
     real: Array
     k: Array
     k_error: Array
+    excess: float  # of the terms over their sum, in e-folds
     release: float = 0.0  # v
     far: float = math.inf  # beyond it only the release bounds |phi|
 
@@ -411,17 +584,15 @@ class _Plan:
         return self.end / self.h
 
 
-def _best_plan(
-    losses: Sum, c: float, epsilon: float, log_delta: float, release: bool
-) -> _Plan | None:
+def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool) -> _Plan | None:
     """The one with the fewest nodes: the saddle is not always the best place.
 
     Off the saddle the terms outgrow their sum; where they cancel too much nothing is gained.
     """
     best = None
     for factor in FACTORS:
-        plan = _plan(losses, factor * c, epsilon, log_delta)
-        if factor < 1 and float(plan.k[0]) - plan.c * epsilon - log_delta > MOST_CANCELLATION:
+        plan = _plan(losses, tilts, replace(aim, c=factor * aim.c))
+        if factor < 1 and plan.excess > MOST_CANCELLATION:
             break
         if best is None or plan.count < best.count:
             best = plan
@@ -432,16 +603,17 @@ def _best_plan(
         places = losses.places(best.c, best.end)
         if places <= MOST_PLACES and best.count * places <= (MOST_WORK if release else SOME_WORK):
             return best
-    return _smoothed(losses, c, epsilon, log_delta) if release else None
+    return _smoothed(losses, tilts, aim) if blurred else None
 
 
-def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan | None:
+def _smoothed(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
     """Plan a line with a Gaussian release that is as small as the limits permit [C-6].
 
     None where a few nodes already need too many terms of K.
     """
-    plan = _plan(losses, c, epsilon, log_delta, certified=False)
-    need = DIGITS + max(float(plan.k[0]) - c * epsilon - log_delta, 0.0)
+    c, aim = aim.c, replace(aim, digits=BLURRED_DIGITS)
+    plan = _plan(losses, tilts, aim, certified=False)
+    need = aim.digits + max(plan.excess, 0.0)
     count = BLURRED_NODES
     places = losses.places(c, count * plan.h)
     while count > 4 and (places > MOST_PLACES or count * places > MOST_WORK):
@@ -450,8 +622,7 @@ def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan 
     if places > MOST_PLACES:
         return None
     most = min(count * plan.h, math.sqrt(2 * need * (c + 1) * c / BLUR))
-    variance = float(losses.moments(np.array([c]))[2][0])
-    edges = math.sqrt(2 * need / max(variance, 1e-300)) * FINE_ENDS
+    edges = math.sqrt(2 * need) / tilts.deviation(math.log(c)) * FINE_ENDS
     fails = np.append(losses.log_decay(c, edges, math.inf)[:-1] > -need, True)
     following = np.minimum.accumulate(np.where(fails, edges, math.inf)[::-1])[::-1]
     # From ``end`` to ``far`` the decay is certified, beyond it the release sees to it.
@@ -464,23 +635,32 @@ def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan 
     return replace(plan, end=end, far=far, log_left=math.log(2) - need, k=k, release=v)
 
 
-def _plan(
-    losses: Sum, c: float, epsilon: float, log_delta: float, *, certified: bool = True
-) -> _Plan:
+def _plan(losses: Sum, tilts: Tilts, aim: Aim, *, certified: bool = True) -> _Plan:
     # The terms before are below delta by e^-DIGITS, and so are those after it for some c' > c
     # [C-1].
-    before = math.tau * c / (DIGITS - log_delta)
-    for factors in (BEYOND[:2], BEYOND):
-        real = np.append(c, c * factors)
-        k, k_error = losses.mgf(real)
-        excess = k[1:] - real[1:] * epsilon + log_kernel(real[1:]) - log_delta
-        after = float(np.max(math.tau * (real[1:] - c) / np.maximum(excess + DIGITS, 1e-3)))
-        if after >= before:
-            break
-    top = float(k[0]) - c * epsilon
-    need = DIGITS + max(top - log_delta, 0.0)
-    end, log_left = end_of(losses, c, need) if certified else (math.inf, 0.0)
-    return _Plan(c, min(before, after), end, log_left, real, k, k_error)
+    c, ends = aim.c, np.array(aim.ends)
+    before = math.tau * c / (aim.digits - float(ends[:, 1].min()))
+    last = math.exp(tilts.x[-1])
+    others = np.array([v for v in (c * BEYOND).tolist() if v <= last] or [c * float(BEYOND[0])])
+    about = np.array([tilts.log_mgf(math.log(v)) for v in others.tolist()])
+    after = _step_after(aim, others, about)
+    real = np.array([c, float(others[int(np.argmax(after))])])
+    k, k_error = losses.mgf(real)
+    h = min(before, float(_step_after(aim, real[1:], k[1:])[0]))
+    excess = float((k[0] - c * ends[:, 0] - ends[:, 1]).max())
+    end, log_left = math.inf, 0.0
+    if certified:
+        deviation = tilts.deviation(math.log(c))
+        end, log_left = end_of(losses, c, aim.digits + max(excess, 0.0), deviation)
+    return _Plan(c, h, end, log_left, real, k, k_error, excess)
+
+
+def _step_after(aim: Aim, others: Array, k: Array) -> Array:
+    """The step with which the terms after are as small as they should be, by each of the tilts."""
+    ends = np.array(aim.ends)
+    kernel = (k + log_kernel(others))[:, None]
+    excess = (kernel - np.multiply.outer(others, ends[:, 0]) - ends[:, 1]).max(axis=1)
+    return math.tau * (others - aim.c) / np.maximum(excess + aim.digits, 1e-3)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums that left the floats claim nothing
@@ -539,10 +719,9 @@ def _built(losses: Sum, plan: _Plan) -> Line:
     )
 
 
-def end_of(losses: Sum, c: float, need: float) -> tuple[float, float]:
+def end_of(losses: Sum, c: float, need: float, deviation: float) -> tuple[float, float]:
     """Where |phi| is certainly below e^-need for good, and the log of its bound; inf if nowhere."""
-    variance = float(losses.moments(np.array([c]))[2][0])
-    normal = math.sqrt(2 * need / max(variance, 1e-300))
+    normal = math.sqrt(2 * need) / deviation
     # Where a cheap bound suffices near the end, rough ones suffice beyond it.
     cheap = losses.log_decay(c, normal * QUICK_ENDS[:4], 0.0)[:3]
     for ends in (QUICK_ENDS, ENDS, ALL_ENDS)[0 if float(cheap.min()) <= -need else 1 :]:

@@ -28,6 +28,7 @@ from neyman.curves.profiles.contour_line import (
     log_chernoff,
     log_kernel,
     mgf_below,
+    tilts_of,
 )
 from neyman.curves.profiles.duality import Conjugate, log_power_by_duality
 from neyman.curves.profiles.lattice.convolution import dots_profile
@@ -42,9 +43,9 @@ FEW = 64  # releases, of which a grid holds enough digits
 USELESS = 1e-2  # width of log delta with which a line is left to another engine
 BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
-ABOVE = 2.0 ** np.arange(-8, 14)  # tilts of Chernoff's bound of delta
+SHARES = np.linspace(0, 1, 9)  # of many epsilons, at whose saddles delta is bounded
 POWERS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
-AROUND = np.array([0.75, 1.0, 1.4])  # a saddle, tilts of a quick bound
+AROUND = np.array([0.85, 1.0])  # a saddle, tilts of a quick bound
 MOST_TERMS = 1e5  # of K at such a tilt
 HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
 MAY_BE_NEAR = -0.7  # of the log power that it gives, from which on more powers are tried
@@ -109,7 +110,6 @@ class ContourProfile(Profile):
         self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
         self._complement_lines: list[ComplementLine] = []
         self._most_below: dict[int, Array] = {}  # K at so many powers of e^-L
-        self._tilts: tuple[Array, Array, Array] | None = None
         self._powers: tuple[Array, Array, Array] | None = None
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -166,11 +166,17 @@ class ContourProfile(Profile):
 
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
-        if self._tilts is None:
-            self._tilts = self._exponents(self._short(ABOVE) or [1.0])
-        c, log_most, slack = self._tilts
+        places: list[float] = np.quantile(epsilons, SHARES).tolist()
+        tilts = {c for e in {*places} for c in self._around(e)}
+        if not tilts:
+            return np.zeros(len(epsilons))
+        c, log_most, slack = self._exponents(sorted(tilts))
         exponent = log_most - np.multiply.outer(epsilons, c)
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
+
+    def _around(self, epsilon: float) -> list[float]:
+        """A saddle and its neighbor, if K has few terms there."""
+        return self._short(tilts_of(self._losses, epsilon).saddle(epsilon) * AROUND)
 
     def _short(self, tilts: Array) -> list[float]:
         """Those tilts at which K has few terms."""
@@ -188,13 +194,10 @@ class ContourProfile(Profile):
         """Chernoff's bound near the saddle [C-12]: K at three tilts, and no line."""
         if self._infinite:
             return 0.0
-        c = 1.0
-        for _ in range(2):
-            if self._losses.places(c, 0.0) > MOST_TERMS:
-                return 0.0
-            mean, variance = (float(v[0]) for v in self._losses.moments(np.array([c]))[1:])
-            c = min(max(c + (epsilon - mean) / max(variance, 1e-300), 0.5 * c), 8 * c)
-        tilts, log_most, slack = self._exponents(c * AROUND)
+        around = self._around(epsilon)
+        if not around:
+            return 0.0
+        tilts, log_most, slack = self._exponents(around)
         exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
         return min(float(exponent.min()), 0.0)
 
