@@ -22,17 +22,19 @@ from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import evenly, log1p, rounding, wave_sum, wave_sums
-from neyman.numerics.decay import by_moments, by_pieces
+from neyman.numerics.decay import by_moments, thinned
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
 PAD = 10.0  # the integrand falls like a normal density beyond its peaks: what is left out is e^-50
 ACCURACY = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
 STRIPS = np.geomspace(0.05, 12.0, 40)
-NEAR_PEAK = 30.0  # of the terms in y, within which they have few nodes and are floats
+NEAR_PEAK = 100.0  # of the terms in y, within which they have few nodes
 BLOCK = 1 << 19  # terms of sums that are computed together
 TERM = 40.0  # operations for each of them
-MOST_PANELS = 1 << 16
+HALF_STRIP, WIDEST_STRIP = 0.75, 4.0  # of y over its distance, and at most
+SHIFTS = np.array([0.3, 0.6])  # of y, over what a normal law of the loss calls for
+DECAY_DIGITS = 32.0  # e-folds below 1 to which a bound on the decay is computed
 NODE = 150.0  # operations for each node of a discretization
 ENDS = (slice(None, -1), slice(1, None))
 
@@ -123,19 +125,11 @@ class LikelihoodRatioLoss(Loss):
 
     def log_mgf(self, z: Array) -> Array:
         """K(z) = log M; complex z lie on one vertical line, on which they share nodes of y."""
-        z = np.atleast_1d(z)
-        if not np.iscomplexobj(z):
-            return _real_sums((self,), z)[0][0]
-        law, u = self._on_line(z)
-        return law.log_mgf + log1p(wave_sum(law.ratio, law.p, u))
+        return self.mgfs((self,), np.atleast_1d(z))[0][0]
 
     def mgf_rounding(self, z: Array) -> Array:
         """Strip bound, and units for each exponent and sum."""
-        z = np.atleast_1d(z)
-        if not np.iscomplexobj(z):
-            return _real_sums((self,), z)[1][0]
-        law, u = self._on_line(z)
-        return law.error + law.spread * rounding(law.ratio, law.p, u)
+        return self.mgfs((self,), np.atleast_1d(z))[1][0]
 
     @classmethod
     def ratios(cls, losses: Sequence[LikelihoodRatioLoss], y: Array) -> Array:
@@ -147,7 +141,11 @@ class LikelihoodRatioLoss(Loss):
         """K of several losses, whose nodes are in one array."""
         if not np.iscomplexobj(z):
             return _real_sums(losses, z)[:2]
-        if len(losses) == 1 or len({loss.removed for loss in losses}) > 1:
+        if len(losses) == 1:
+            law, u = losses[0]._on_line(z)
+            k = law.log_mgf + log1p(wave_sum(law.ratio, law.p, u))
+            return k[None], (law.error + law.spread * rounding(law.ratio, law.p, u))[None]
+        if len({loss.removed for loss in losses}) > 1:
             return super().mgfs(losses, z)
         turn = 1.0 if losses[0].removed else -1.0
         u = turn * np.imag(z)
@@ -178,10 +176,31 @@ class LikelihoodRatioLoss(Loss):
         return k[0], mean[0], variance[0]
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """From the moments, and from the density between neighboring places of y."""
+        """From the moments, and from the integral on a line Im y = a, where R^{iu} falls [C-4]."""
         law = _law(self, tilt, 0.0)
         near = by_moments(law.variance * (1 - 1e-6), law.fourth * (1 + 1e-6), edges)
-        return np.minimum(near, by_pieces(*law.pieces, edges, near > enough))
+        heights, repeat = thinned(edges)
+        return np.minimum(near, repeat(self._decay_beside(law, heights)))
+
+    def _decay_beside(self, law: _Law, edges: Array) -> Array:
+        """Bounds on log |phi| from each height on: |R^{iu}| is e^{-u arg R}, arg R >= 0."""
+        c, w = self.farthest, law.w
+        b = min(HALF_STRIP / c, WIDEST_STRIP)
+        a = np.minimum(np.multiply.outer(SHIFTS, edges * math.sqrt(law.variance)), b)[..., None]
+        cost = DECAY_DIGITS + b * b + min(w, 0.0) * math.log(math.cos(c * b))
+        y, h = _grid(float(law.y[0]), float(law.y[-1]), math.tau * b / cost)
+        charge(CALL + 2 * TERM * a.size * len(y))
+        ratio = self.log_ratio((y + 1j * a).ravel()).reshape(*a.shape[:2], len(y))
+        fixed = 0.5 * (a * a - y * y) + (math.log(h / math.sqrt(math.tau)) - law.log_mgf)
+        moved = w * np.real(ratio)
+        g = fixed + moved - edges[:, None] * np.imag(ratio)
+        size = 64 + float(np.maximum.reduce(np.abs(fixed) + 2 * np.abs(moved), axis=None))
+        bound = np.minimum.reduce(np.add.reduce(np.exp(g), axis=2))
+        bound = bound * (1 + 8 * UNIT * (size + len(y)) + 2 * law.error)
+        # Aliases, and what lies beyond the nodes.
+        beyond = 0.5 * b * b + min(w, 0.0) * math.log(math.cos(0.5 * c * b)) - ACCURACY
+        bound = bound + 8 * math.exp(-DECAY_DIGITS) + math.exp(min(beyond, 0.0))
+        return np.log(np.minimum(bound, 1.0))
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Quadrature nodes of y, in panels that the multiples of ``step`` of the loss bound."""
@@ -248,22 +267,6 @@ class _Law:
         """E(L - L')^4."""
         return 2 * float(self.p @ self._square_away**2) + 6 * self.variance**2
 
-    @cached_property
-    def pieces(self) -> tuple[Array, Array]:
-        """Places of log R, and masses that are uniform between them: below the law."""
-        loss, w = self.loss, self.w
-        low, high = float(self.y[0]), float(self.y[-1])
-        count = math.ceil((high - low) / min(0.08, 0.25 / loss.farthest)) + 1
-        y = np.linspace(low, high, min(count, MOST_PANELS))
-        ratio, slope = loss.log_ratio(y), loss.slope(y)
-        g = w * ratio - y * y / 2 - self.log_mgf - 0.5 * math.log(math.tau)
-        steep = _steepest(y, w * slope)
-        least = 0.5 * (g[1:] + g[:-1] - (y[1] - y[0]) * steep)
-        size = np.abs(ratio[1:])
-        width = np.diff(ratio) - UNIT * (4 * size + 2 * loss.ratio_units * (1 + size))
-        mass = np.exp(np.maximum(least, -700.0)) * (1 - 1e-9) * np.maximum(width, 0.0)
-        return np.maximum.accumulate(ratio), mass / np.maximum(slope[1:] * (1 + 1e-12), 1e-300)
-
 
 def _steepest(y: Array, pull: Array) -> Array:
     """The largest |pull - y| between neighboring places, where both are monotone in y."""
@@ -290,8 +293,10 @@ def _nodes(
     loss: LikelihoodRatioLoss, ends: tuple[float, float], reach: float, w: float
 ) -> tuple[Array, float]:
     """Nodes of y between two ends, and their distance."""
-    low, high = ends
-    h = loss.spacing(reach, w)
+    return _grid(*ends, loss.spacing(reach, w))
+
+
+def _grid(low: float, high: float, h: float) -> tuple[Array, float]:
     cells((high - low) / h)
     return low + h * np.arange(math.ceil((high - low) / h) + 1), h
 
@@ -314,28 +319,30 @@ def _tilted(
     move = w[:, None] * ratio[:, None, :]
     charge(CALL + TERM * move.size)
     g = move + log_weight
-    top = g.max(axis=2, keepdims=True)
+    top = np.maximum.reduce(g, axis=2, keepdims=True)
     p = np.exp(g - top)
-    total = p.sum(axis=2, keepdims=True)
+    total = np.add.reduce(p, axis=2, keepdims=True)
     p /= total
     # Each exponent is rounded in proportion to its parts, each sum to its length.
     size = np.abs(move)
     exponents = size - log_weight + ratio_units * np.abs(w)[:, None]
-    spread = np.einsum("ijk,ijk->ij", p, exponents) + np.abs(top[:, :, 0]) + len(y) + 32
-    log_m = top[:, :, 0] + np.log(total[:, :, 0])
+    top, total = top[:, :, 0], total[:, :, 0]
+    spread = np.add.reduce(p * exponents, axis=2) + np.abs(top) + (len(y) + 32)
+    log_m = top + np.log(total)
     units = spread + 16
-    small = top[:, :, 0] < 5
-    if small.any() and y[0] <= -PAD and y[-1] >= PAD:
+    small = top < 5
+    if np.logical_or.reduce(small, axis=None) and y[0] <= -PAD and y[-1] >= PAD:
         # M - 1 to relative accuracy: the weights of the normal law are all here and sum to one.
         plain = np.exp(log_weight)
-        near = plain * np.expm1(np.clip(move, -1.0, 1.0))
-        gain = np.where(size < 1, near, np.exp(np.minimum(g, 10.0)) - plain)
+        gain = np.exp(np.minimum(g, 10.0)) - plain
+        np.multiply(plain, np.expm1(np.minimum(move, 1.0)), out=gain, where=size < 1)
         size = np.abs(gain)
-        lost = np.einsum("ijk,ijk->ij", size, exponents) + size.sum(axis=2) * (len(y) + 32)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            exact = np.log1p(gain.sum(axis=2))
-        log_m, units = np.where(small, exact, log_m), np.where(small, lost, units)
-        units = units / np.exp(np.minimum(np.where(small, exact, 0.0), 0.0))
+        lost = np.add.reduce(size * (exponents + (len(y) + 32)), axis=2)
+        exact = np.log1p(np.maximum(np.add.reduce(gain, axis=2), UNIT - 1))
+        # The sum is one of M, of which a small one is known less well.
+        lost /= np.exp(np.minimum(exact, 0.0))
+        np.copyto(log_m, exact, where=small)
+        np.copyto(units, lost, where=small)
     return p, log_m, units * UNIT + 4 * math.exp(-ACCURACY), spread
 
 

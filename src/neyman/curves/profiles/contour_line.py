@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -45,7 +45,8 @@ FARTHEST = -1e8  # log delta beyond which no line goes
 LEAST, LARGEST = 1e-9, 1e9  # of c
 LOG_2, LOG_LEAST = math.log(2), math.log2(LEAST)
 BLOCK = 8  # octaves of tilts in one array, two an octave
-REFINEMENTS = 3  # of tilts, in halves
+REFINEMENTS = 3  # of a saddle by Newton's method
+QUARTERS = np.array([0.25, 0.5, 0.75])  # of the way between two tilts, where more are needed
 UNEVEN = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
 FLAT = 0.3  # e-folds of delta on a rise that is not refined
 NEAREST, CLOSE = 1e-6, 1e-3  # of log c, between tilts and of a saddle
@@ -62,7 +63,7 @@ MANY = 4000  # nodes beyond which a line without a release is left to another en
 MOST_CANCELLATION = 12.0  # of the terms, in e-folds
 # Where the end is looked for, in units of where a normal law's would be.
 ENDS = 0.9 * 1.5 ** np.arange(14)
-QUICK_ENDS = np.append(ENDS[:6], ENDS[6] * 3.0 ** np.arange(4))
+NEAR_ENDS = np.array([1.0, 1.03, 1.07, 1.13, 1.2, 1.3, 1.45, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0, 40.0])
 FINE_ENDS = np.append(ENDS[:8], ENDS[8] + 0.5 * np.arange(1 << 13))
 ALL_ENDS = np.concatenate([ENDS, ENDS[-1] * 1.6 ** np.arange(1, 19)])
 
@@ -122,6 +123,11 @@ class Line:
     beyond: Array
     slack: float
     bump: Array | None = None
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Itself, as one of several."""
+        return (self,)
 
     def sums(self, epsilon: float) -> tuple[float, float]:
         """The trapezoid sum over e^{K(c) - c epsilon}, and the logarithm's slope in epsilon."""
@@ -247,14 +253,13 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
         release: whether a tiny Gaussian release may be added; without it a line must certify its
             own end, and there is none where it cannot.
     """
-    tilts = tilts_of(losses, epsilon)
-    if epsilon > tilts.own[-1] or losses.places(tilts.saddle(epsilon), 0.0) > MOST_PLACES:
+    tilts, x = tilts_of(losses, epsilon)
+    if epsilon > tilts.own.values[-1] or -tilts.at(tilts.depth, x) < FARTHEST:
         return None
-    x = tilts.place(epsilon)
-    if tilts.log_delta(x) < FARTHEST:
+    if losses.places(math.exp(x), 0.0) > MOST_PLACES:
         return None
-    line = _line_of_cell(losses, tilts.blocks, tilts.cell(x), release)
-    if line is not None and line.bump is None and line.width(epsilon) < FINE:
+    line = _line_of_cell(losses, tilts.blocks, math.floor(tilts.at(tilts.cell, x)), release)
+    if line is not None and line.width(epsilon) < FINE:
         return line
     other = _line_at(losses, tilts.blocks, epsilon, release)
     if line is None or other is None:
@@ -266,7 +271,7 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
 def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | None:
     """A line that suits all epsilons of a cell, without a tiny release."""
     tilts = _tilts(losses, blocks)
-    low, x, high = (tilts.in_cell(cell, share) for share in (0.0, 0.5, 1.0))
+    low, x, high = (tilts.place(tilts.cell, cell + share) for share in (0.0, 0.5, 1.0))
     return _best_line(losses, tilts, x, (low, high), release, blurred=False)
 
 
@@ -274,15 +279,14 @@ def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | 
 def _line_at(losses: Sum, blocks: int, epsilon: float, release: bool) -> Line | None:
     """A line that suits one epsilon."""
     tilts = _tilts(losses, blocks)
-    x = tilts.place(epsilon)
+    x = tilts.place(tilts.own, epsilon)
     return _best_line(losses, tilts, x, (x,), release, blurred=release)
 
 
 def _best_line(
     losses: Sum, tilts: Tilts, x: float, others: tuple[float, ...], release: bool, *, blurred: bool
 ) -> Line | None:
-    epsilon, log_delta = tilts.epsilon(x), min(tilts.log_delta(x), 0.0)
-    ends = [(max(tilts.epsilon(y), 0.0), min(tilts.log_delta(y), 0.0)) for y in others]
+    (epsilon, log_delta), ends = tilts.aim(x), [tilts.aim(y) for y in others]
     best, before = None, math.inf
     for _ in range(TRIES):
         aim = Aim(math.exp(x), ends)
@@ -303,14 +307,14 @@ def _best_line(
 
 def rough(losses: Sum, epsilon: float) -> float:
     """About log delta(epsilon): by the bell of the terms around their saddle."""
-    tilts = tilts_of(losses, epsilon)
-    return min(tilts.log_delta(tilts.place(epsilon)), 0.0)
+    tilts, x = tilts_of(losses, epsilon)
+    return min(-tilts.at(tilts.depth, x), 0.0)
 
 
 def rough_epsilon(losses: Sum, log_delta: float) -> float:
     """About the epsilon that has this log delta, by the same bell; below 0 where there is none."""
-    tilts = tilts_of(losses, None, log_delta)
-    return tilts.epsilon(tilts.place_of(log_delta))
+    tilts, x = tilts_of(losses, None, log_delta)
+    return tilts.at(tilts.own, x)
 
 
 def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Line, float] | None:
@@ -335,7 +339,7 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
 
 def saddle(losses: Sum, epsilon: float, largest: float = LARGEST) -> float:
     """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
-    x = tilts_of(losses, epsilon).place(epsilon)
+    x = tilts_of(losses, epsilon)[1]
     for _ in range(REFINEMENTS):  # Newton's method
         row = _rows(losses, np.array([min(x, math.log(largest))]))
         c = math.exp(float(row[0, 0]))
@@ -347,52 +351,63 @@ def saddle(losses: Sum, epsilon: float, largest: float = LARGEST) -> float:
     return min(math.exp(x), largest)
 
 
+class Row(NamedTuple):
+    """A function of log c at each tilt, and its slope there."""
+
+    values: list[float]
+    slopes: list[float]
+
+
 @dataclass(frozen=True, eq=False)
 class Tilts:
-    """K, its slope, and its bend at a row of tilts c: to steer by, nothing here is certified.
+    """K and what follows from it at a row of tilts c: to steer by, nothing here is certified.
 
     Between two tilts functions of x = log c are cubic. Epsilons are divided into cells, so that a
     line which suits the middle of a cell suits all of it.
 
     Args:
         blocks: how many blocks of tilts there are.
+        first: the binary logarithm of the first one.
         complete: whether no larger tilts are of use.
+        rows: log c, K, mean, and variance.
         x: log c, rising.
-        k, mean: K and its slope.
+        k: K.
         own: the epsilon of which c is the saddle.
-        steep: the derivative of ``own`` in x.
-        log_bend: of the terms, log(2 pi bend) / 2.
-        cells: how many cells are below c.
-        log_deltas: about log delta at ``own``.
+        depth: about -log delta there, by the bell of the terms.
+        log_width: of the terms, log sqrt(2 pi bend).
+        cell: how many cells are below c.
     """
 
     blocks: int
+    first: int
     complete: bool
+    rows: Array
     x: list[float]
-    k: list[float]
-    mean: list[float]
-    own: list[float]
-    steep: list[float]
-    log_bend: list[float]
-    cells: list[float]
-    log_deltas: list[float]
+    k: Row
+    own: Row
+    depth: Row
+    log_width: Row
+    cell: Row
 
-    def _segment(self, row: list[float], value: float) -> int:
-        return min(max(bisect_right(row, value), 1), len(row) - 1) - 1
+    def at(self, row: Row, x: float) -> float:
+        """A function at a place."""
+        i = min(max(bisect_right(self.x, x), 1), len(self.x) - 1) - 1
+        size, low = self.x[i + 1] - self.x[i], row.values[i]
+        rise, a, b = row.values[i + 1] - low, row.slopes[i] * size, row.slopes[i + 1] * size
+        s = (x - self.x[i]) / size
+        return low + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
 
-    def place(self, epsilon: float) -> float:
-        """About the log c whose own epsilon this is; an end where there is none."""
-        i = self._segment(self.own, epsilon)
-        low, high, size = self.own[i], self.own[i + 1], self.x[i + 1] - self.x[i]
-        rise = high - low
-        if not 0 <= epsilon - low <= rise or rise <= 0:
-            return self.x[i] if epsilon <= low else self.x[i + 1]
-        # As steep as keeps the cubic monotone.
-        a, b = (min(self.steep[j] * size, 3 * rise) for j in (i, i + 1))
-        below, above, s = 0.0, 1.0, (epsilon - low) / rise
-        for _ in range(60):
-            excess = low - epsilon + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
-            slope = a + s * (2 * (3 * rise - 2 * a - b) + 3 * s * (a + b - 2 * rise))
+    def place(self, row: Row, value: float) -> float:
+        """The place where a function that rises has a value; an end where it nowhere has."""
+        i = min(max(bisect_right(row.values, value), 1), len(self.x) - 1) - 1
+        size, low = self.x[i + 1] - self.x[i], row.values[i]
+        rise, a, b = row.values[i + 1] - low, row.slopes[i] * size, row.slopes[i + 1] * size
+        if not 0 < value - low < rise:
+            return self.x[i] if value <= low else self.x[i + 1]
+        c, d = 3 * rise - 2 * a - b, a + b - 2 * rise
+        below, above, s = 0.0, 1.0, (value - low) / rise
+        while above - below > NEAREST:
+            excess, slope = low - value + s * (a + s * (c + s * d)), a + s * (2 * c + 3 * s * d)
             below, above = (below, s) if excess > 0 else (s, above)
             before, s = s, s - excess / slope if slope > 0 else -1.0
             if not below <= s <= above:
@@ -403,112 +418,94 @@ class Tilts:
 
     def saddle(self, epsilon: float) -> float:
         """About the c whose own epsilon this is."""
-        return math.exp(self.place(epsilon))
+        return math.exp(self.place(self.own, epsilon))
 
-    def place_of(self, log_delta: float) -> float:
-        """About the log c at whose own epsilon delta is so large."""
-        i = self._segment([-v for v in self.log_deltas], -log_delta)
-        low, high = self.x[i], self.x[i + 1]
-        if not self.log_deltas[i + 1] < log_delta < self.log_deltas[i]:
-            return low if log_delta >= self.log_deltas[i] else high
-        for _ in range(16):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if self.log_delta(middle) > log_delta else (low, middle)
-        return 0.5 * (low + high)
-
-    def epsilon(self, x: float) -> float:
-        """The epsilon of which e^x is the saddle."""
-        i = self._segment(self.x, x)
-        rise = self.own[i + 1] - self.own[i]
-        size = self.x[i + 1] - self.x[i]
-        a, b = (min(self.steep[j] * size, 3 * rise) for j in (i, i + 1))
-        s = (x - self.x[i]) / size
-        return self.own[i] + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
-
-    def log_mgf(self, x: float) -> float:
-        """About K(e^x)."""
-        i = self._segment(self.x, x)
-        low, high = self.k[i], self.k[i + 1]
-        size = self.x[i + 1] - self.x[i]
-        a, b = (math.exp(self.x[j]) * self.mean[j] * size for j in (i, i + 1))
-        s, rise = (x - self.x[i]) / size, high - low
-        return low + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
-
-    def log_width(self, x: float) -> float:
-        """log sqrt(2 pi bend) of the terms."""
-        i = self._segment(self.x, x)
-        s = (x - self.x[i]) / (self.x[i + 1] - self.x[i])
-        return self.log_bend[i] + s * (self.log_bend[i + 1] - self.log_bend[i])
-
-    def log_delta(self, x: float) -> float:
-        """About log delta at the own epsilon of e^x: by the bell of the terms."""
-        c = math.exp(x)
-        return self.log_mgf(x) - c * self.epsilon(x) - math.log(c * (c + 1)) - self.log_width(x)
+    def aim(self, x: float) -> tuple[float, float]:
+        """The epsilon of which e^x is the saddle, at least 0, and about its log delta."""
+        return max(self.at(self.own, x), 0.0), min(-self.at(self.depth, x), 0.0)
 
     def deviation(self, x: float) -> float:
         """About the deviation of the loss under the tilt e^x."""
         c = math.exp(x)
-        bend = math.exp(2 * self.log_width(x)) / math.tau - 1 / c**2 - 1 / (c + 1) ** 2
+        bend = math.exp(2 * self.at(self.log_width, x)) / math.tau - 1 / c**2 - 1 / (c + 1) ** 2
         return math.sqrt(max(bend, 1e-300))
 
-    def cell(self, x: float) -> int:
-        """The cell of a place."""
-        i = self._segment(self.x, x)
-        s = (x - self.x[i]) / (self.x[i + 1] - self.x[i])
-        return math.floor(self.cells[i] + s * (self.cells[i + 1] - self.cells[i]))
 
-    def in_cell(self, cell: int, share: float) -> float:
-        """The place so far within a cell."""
-        place = cell + share
-        i = self._segment(self.cells, place)
-        rise = self.cells[i + 1] - self.cells[i]
-        s = min(max((place - self.cells[i]) / rise, 0.0), 1.0) if rise > 0 else 0.0
-        return self.x[i] + s * (self.x[i + 1] - self.x[i])
-
-
-def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> Tilts:
-    """The tilts of a sum, as far as an epsilon or a log delta needs them."""
+def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tuple[Tilts, float]:
+    """The tilts of a sum, and the place of an epsilon or of a log delta on them."""
     blocks = 1
     while True:
         tilts = _tilts(losses, blocks)
-        x = tilts.place(epsilon) if epsilon is not None else tilts.place_of(log_delta)
-        if tilts.complete or tilts.cell(x) + 1 < tilts.cells[-1]:
-            return tilts
+        row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
+        x = tilts.place(row, value)
+        if tilts.complete or tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]:
+            return tilts, x
         blocks += 1
 
 
 @array_cache
 def _tilts(losses: Sum, blocks: int) -> Tilts:
-    first = _first_exponent(losses)
-    rows = [_block(losses, first + BLOCK * k) for k in range(blocks)]
-    x, k, mean, variance = np.concatenate([rows[0], *(row[:, 1:] for row in rows[1:])], axis=1)
+    if blocks == 1:
+        first, rows = _first_block(losses)
+    else:
+        before = _tilts(losses, blocks - 1)
+        first = before.first
+        block = _block(losses, first + BLOCK * (blocks - 1))
+        rows = np.concatenate([before.rows, block[:, 1:]], axis=1)
+    x, k, mean, variance = rows
     c = np.exp(x)
     bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
     own = np.maximum.accumulate(mean - 1 / c - 1 / (c + 1))
-    log_bend = 0.5 * np.log(math.tau * bend)
-    log_deltas = np.minimum.accumulate(k - c * own - np.log(c * (c + 1)) - log_bend)
-    # In a cell c rises by a third at most, and the square of ``depth`` is about -2 log delta.
-    depth = np.sqrt(np.maximum(-2 * log_deltas, 0.0))
-    steps = np.diff(depth) / np.maximum(CELL, depth[1:] * DEEP_CELL)
-    cells = np.append(0.0, np.cumsum(np.maximum(steps, np.diff(x) / WIDEST_CELL)))
+    log_width = 0.5 * np.log(math.tau * bend)
+    depth = np.maximum.accumulate(c * own + np.log(c * (c + 1)) + log_width - k)
+    # In a cell c rises by a third at most, and log delta about as the square of ``away``.
+    away = np.sqrt(np.maximum(2 * depth, 0.0))
+    size = x[1:] - x[:-1]
+    rise = (away[1:] - away[:-1]) / np.maximum(CELL, away[1:] * DEEP_CELL)
+    cell = np.append(0.0, np.add.accumulate(np.maximum(rise, size / WIDEST_CELL)))
+    widens = _slopes(log_width, size)
+    steep = c * bend
     complete = float(x[-1]) < (first + BLOCK * blocks - 0.5) * LOG_2
-    lists = (v.tolist() for v in (x, k, mean, own, c * bend, log_bend, cells, log_deltas))
-    return Tilts(blocks, complete, *lists)
+    return Tilts(
+        blocks,
+        first,
+        complete,
+        rows,
+        x.tolist(),
+        Row(k.tolist(), (c * mean).tolist()),
+        _rising(own, steep, size),
+        _rising(depth, c * steep + widens, size),
+        Row(log_width.tolist(), widens.tolist()),
+        _rising(cell, _slopes(cell, size), size),
+    )
 
 
-@array_cache
-def _first_exponent(losses: Sum) -> int:
-    """The binary logarithm of a tilt that is the saddle of an epsilon below 0."""
+def _slopes(values: Array, size: Array) -> Array:
+    """Of a function whose values are known: the mean of the slopes on both sides."""
+    slopes = (values[1:] - values[:-1]) / size
+    return 0.5 * (np.append(slopes[:1], slopes) + np.append(slopes, slopes[-1:]))
+
+
+def _rising(values: Array, slopes: Array, size: Array) -> Row:
+    """A row whose slopes keep each cubic monotone."""
+    most = 3 * (values[1:] - values[:-1]) / size
+    most = np.minimum(np.append(most[:1], most), np.append(most, most[-1:]))
+    return Row(values.tolist(), np.minimum(np.maximum(slopes, 0.0), most).tolist())
+
+
+def _first_block(losses: Sum) -> tuple[int, Array]:
+    """The tilts whose first one is the saddle of an epsilon below 0, and its binary logarithm."""
     variance = float(losses.moments(np.zeros(1))[2][0])
     # A normal law of this variance has the saddle of 0 where c (c + 1) is 2 over it.
     c = 0.1 * (math.sqrt(1 + 8 / max(variance, 1e-300)) - 1)
     first = math.floor(math.log2(min(max(c, LEAST), LARGEST)))
-    while first > LOG_LEAST and float(_own(_block(losses, first)[:, :1])[0]) > 0:
+    while True:
+        rows = _block(losses, first)
+        if first <= LOG_LEAST or float(_own(rows[:, :1])[0]) <= 0:
+            return first, rows
         first -= BLOCK
-    return first
 
 
-@array_cache
 def _block(losses: Sum, first: int) -> Array:
     """log c, K, mean, and variance at tilts from 2^first on, closer where they bend; shape (4, n).
 
@@ -518,18 +515,16 @@ def _block(losses: Sum, first: int) -> Array:
     while len(exponents) > 2 and not _short(losses, 2.0 ** float(exponents[-1])):
         exponents = exponents[:-1]
     rows = _rows(losses, exponents * LOG_2)
-    for _ in range(REFINEMENTS):
-        c, own = np.exp(rows[0]), _own(rows)
-        steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
-        rise, size = np.diff(own), np.diff(rows[0])
-        bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > UNEVEN * rise
-        bent &= 0.5 * (c[1:] + c[:-1]) * rise > FLAT
-        if not bent.any():
-            break
-        between = _rows(losses, (0.5 * (rows[0, 1:] + rows[0, :-1]))[bent])
-        rows = np.concatenate([rows, between], axis=1)
-        rows = rows[:, np.argsort(rows[0])]
-    return rows
+    c, own, size = np.exp(rows[0]), _own(rows), rows[0, 1:] - rows[0, :-1]
+    steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
+    rise = own[1:] - own[:-1]
+    bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > UNEVEN * rise
+    bent &= c[1:] * rise > FLAT
+    if not bent.any():
+        return rows
+    between = (rows[0, :-1] + np.multiply.outer(QUARTERS, size))[:, bent].ravel()
+    rows = np.concatenate([rows, _rows(losses, between)], axis=1)
+    return rows[:, np.argsort(rows[0])]
 
 
 def _rows(losses: Sum, x: Array) -> Array:
@@ -642,7 +637,7 @@ def _plan(losses: Sum, tilts: Tilts, aim: Aim, *, certified: bool = True) -> _Pl
     before = math.tau * c / (aim.digits - float(ends[:, 1].min()))
     last = math.exp(tilts.x[-1])
     others = np.array([v for v in (c * BEYOND).tolist() if v <= last] or [c * float(BEYOND[0])])
-    about = np.array([tilts.log_mgf(math.log(v)) for v in others.tolist()])
+    about = np.array([tilts.at(tilts.k, math.log(v)) for v in others.tolist()])
     after = _step_after(aim, others, about)
     real = np.array([c, float(others[int(np.argmax(after))])])
     k, k_error = losses.mgf(real)
@@ -722,9 +717,7 @@ def _built(losses: Sum, plan: _Plan) -> Line:
 def end_of(losses: Sum, c: float, need: float, deviation: float) -> tuple[float, float]:
     """Where |phi| is certainly below e^-need for good, and the log of its bound; inf if nowhere."""
     normal = math.sqrt(2 * need) / deviation
-    # Where a cheap bound suffices near the end, rough ones suffice beyond it.
-    cheap = losses.log_decay(c, normal * QUICK_ENDS[:4], 0.0)[:3]
-    for ends in (QUICK_ENDS, ENDS, ALL_ENDS)[0 if float(cheap.min()) <= -need else 1 :]:
+    for ends in (NEAR_ENDS, ALL_ENDS):
         edges = normal * ends
         bound = losses.log_decay(c, edges, need)
         left = np.maximum.accumulate(bound[::-1])[::-1]

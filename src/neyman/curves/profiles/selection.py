@@ -101,19 +101,19 @@ def select(composition: Composition) -> Profile:
 
 @array_cache
 def _first(composition: Composition) -> Profile:
-    for rule in rules():
-        try:
-            with apart(), engine_limit():  # what is left of a question does not decide
+    with apart(), engine_limit():  # what is left of a question does not decide
+        for rule in rules():
+            try:
                 profile = rule.build(composition)
-        except OperationLimit:
-            return ExponentProfile(composition)
-        if profile is None:
-            continue
-        if rule.priority <= CLOSED_FORMS or isinstance(profile, LimitProfile):
-            return profile
+            except OperationLimit:
+                return ExponentProfile(composition)
+            if profile is None:
+                continue
+            if rule.priority <= CLOSED_FORMS or isinstance(profile, LimitProfile):
+                return profile
 
-        engine = cast("Callable[[], Profile]", partial(rule.build, composition))  # as just now
-        return LimitProfile(("engine", composition), engine, composition, profile)
+            engine = cast("Callable[[], Profile]", partial(rule.build, composition))  # as just now
+            return LimitProfile(("engine", composition), engine, composition, profile)
     kinds = sorted({type(loss).__name__ for loss, _ in composition.parts})
     raise LookupError(f"no engine is registered for a composition of {', '.join(kinds)}")
 

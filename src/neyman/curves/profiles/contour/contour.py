@@ -21,6 +21,7 @@ from neyman.curves.profiles.contour_line import (
     BELOW,
     LEAST_MISS,
     MANY_PLACES,
+    Line,
     Sum,
     least_log_powers,
     line_at,
@@ -45,7 +46,7 @@ BESIDE = 0.9  # how near a failure another is expected, where nothing is known o
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 SHARES = np.linspace(0, 1, 9)  # of many epsilons, at whose saddles delta is bounded
 POWERS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
-AROUND = np.array([0.85, 1.0])  # a saddle, tilts of a quick bound
+AROUND = (0.85, 1.0)  # a saddle, tilts of a quick bound
 MOST_TERMS = 1e5  # of K at such a tilt
 HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
 MAY_BE_NEAR = -0.7  # of the log power that it gives, from which on more powers are tried
@@ -63,6 +64,11 @@ GOOD = 2e-8  # relative width at which a line that is there serves another epsil
 
 class Lines(Protocol):
     """One line or several that together give delta at an epsilon and its neighbors."""
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Each of them."""
+        ...
 
     @property
     def bump(self) -> Array | None:
@@ -142,6 +148,8 @@ class ContourProfile(Profile):
                 wanting[:] = False
             if not wanting.any():
                 break
+        if not wanting.any():
+            return _plus(low, high, self._infinite)
         wanting &= ~self._hopeless(epsilons)
         last = False  # the ends first: failures speak for what is between them
         while wanting.any():
@@ -167,16 +175,15 @@ class ContourProfile(Profile):
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
         places: list[float] = np.quantile(epsilons, SHARES).tolist()
-        tilts = {c for e in {*places} for c in self._around(e)}
-        if not tilts:
-            return np.zeros(len(epsilons))
+        tilts = {c for epsilon in {*places} for c in self._around(epsilon)}
         c, log_most, slack = self._exponents(sorted(tilts))
         exponent = log_most - np.multiply.outer(epsilons, c)
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
 
     def _around(self, epsilon: float) -> list[float]:
-        """A saddle and its neighbor, if K has few terms there."""
-        return self._short(tilts_of(self._losses, epsilon).saddle(epsilon) * AROUND)
+        """A saddle and its neighbor."""
+        c = math.exp(tilts_of(self._losses, epsilon)[1])
+        return [c * share for share in AROUND]
 
     def _short(self, tilts: Array) -> list[float]:
         """Those tilts at which K has few terms."""
@@ -194,10 +201,7 @@ class ContourProfile(Profile):
         """Chernoff's bound near the saddle [C-12]: K at three tilts, and no line."""
         if self._infinite:
             return 0.0
-        around = self._around(epsilon)
-        if not around:
-            return 0.0
-        tilts, log_most, slack = self._exponents(around)
+        tilts, log_most, slack = self._exponents(self._around(epsilon))
         exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
         return min(float(exponent.min()), 0.0)
 
@@ -245,6 +249,13 @@ class ContourProfile(Profile):
     def _added(self, line: Lines, place: float) -> tuple[Lines, float, float]:
         self._lines.append((line, place, line.width(place)))
         return self._lines[-1]
+
+    def alone(self, epsilon: float) -> bool:
+        """Whether the line that suits this epsilon gave all answers so far."""
+        if len(self._lines) != 1:
+            return False
+        line = line_at(self._losses, epsilon, release=not self._beside)
+        return self._lines[0][0].lines == (line,)
 
     def _about(self, place: float) -> float:
         """How far from its place a line does about as well as any other would."""
