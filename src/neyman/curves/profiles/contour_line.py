@@ -45,7 +45,6 @@ FARTHEST = -1e8  # log delta beyond which no line goes
 LEAST, LARGEST = 1e-9, 1e9  # of c
 LOG_2, LOG_LEAST = math.log(2), math.log2(LEAST)
 BLOCK = 8  # octaves of tilts in one array, two an octave
-REFINEMENTS = 3  # of a saddle by Newton's method
 QUARTERS = np.array([0.25, 0.5, 0.75])  # of the way between two tilts, where more are needed
 UNEVEN = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
 FLAT = 0.3  # e-folds of delta on a rise that is not refined
@@ -339,16 +338,19 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
 
 def saddle(losses: Sum, epsilon: float, largest: float = LARGEST) -> float:
     """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
-    x = tilts_of(losses, epsilon)[1]
-    for _ in range(REFINEMENTS):  # Newton's method
-        row = _rows(losses, np.array([min(x, math.log(largest))]))
-        c = math.exp(float(row[0, 0]))
-        steep = c * float(row[3, 0]) + 1 / c + c / (c + 1) ** 2
-        move = (epsilon - float(_own(row)[0])) / steep
-        x += min(max(move, -LOG_2), LOG_2)
-        if not abs(move) > CLOSE:
-            break
-    return min(math.exp(x), largest)
+    tilts, x = tilts_of(losses, epsilon)
+    i = bisect_right(tilts.x, x)
+    low, high = tilts.x[max(i - 1, 0)], min(tilts.x[min(i, len(tilts.x) - 1)], math.log(largest))
+    x = min(x, high)
+    while high - low > CLOSE:  # Newton's method between the nearest tilts
+        row = _rows(losses, np.array([x]))
+        c, excess = math.exp(x), epsilon - float(_own(row)[0])
+        low, high = (x, high) if excess > 0 else (low, x)
+        move = excess / (c * float(row[3, 0]) + 1 / c + c / (c + 1) ** 2)
+        if abs(move) <= CLOSE:
+            return min(math.exp(x + move), largest)
+        x = x + move if low < x + move < high else 0.5 * (low + high)
+    return math.exp(min(x, high))
 
 
 class Row(NamedTuple):

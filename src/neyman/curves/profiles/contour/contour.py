@@ -29,6 +29,7 @@ from neyman.curves.profiles.contour_line import (
     log_chernoff,
     log_kernel,
     mgf_below,
+    saddle,
     tilts_of,
 )
 from neyman.curves.profiles.duality import Conjugate, log_power_by_duality
@@ -46,7 +47,7 @@ BESIDE = 0.9  # how near a failure another is expected, where nothing is known o
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 SHARES = np.linspace(0, 1, 9)  # of many epsilons, at whose saddles delta is bounded
 POWERS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
-AROUND = (0.85, 1.0)  # a saddle, tilts of a quick bound
+AROUND = np.array([0.85, 1.0])  # a saddle, tilts of a quick bound
 MOST_TERMS = 1e5  # of K at such a tilt
 HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
 MAY_BE_NEAR = -0.7  # of the log power that it gives, from which on more powers are tried
@@ -175,15 +176,10 @@ class ContourProfile(Profile):
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
         places: list[float] = np.quantile(epsilons, SHARES).tolist()
-        tilts = {c for epsilon in {*places} for c in self._around(epsilon)}
-        c, log_most, slack = self._exponents(sorted(tilts))
+        saddles = [saddle(self._losses, epsilon) for epsilon in {*places}]
+        c, log_most, slack = self._exponents(np.multiply.outer(AROUND, saddles).ravel())
         exponent = log_most - np.multiply.outer(epsilons, c)
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
-
-    def _around(self, epsilon: float) -> list[float]:
-        """A saddle and its neighbor."""
-        c = math.exp(tilts_of(self._losses, epsilon)[1])
-        return [c * share for share in AROUND]
 
     def _short(self, tilts: Array) -> list[float]:
         """Those tilts at which K has few terms."""
@@ -201,7 +197,8 @@ class ContourProfile(Profile):
         """Chernoff's bound near the saddle [C-12]: K at three tilts, and no line."""
         if self._infinite:
             return 0.0
-        tilts, log_most, slack = self._exponents(self._around(epsilon))
+        c = math.exp(tilts_of(self._losses, epsilon)[1])
+        tilts, log_most, slack = self._exponents(c * AROUND)
         exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
         return min(float(exponent.min()), 0.0)
 
