@@ -44,7 +44,7 @@ LEAST_MISS = 1e-300  # 1 - power below which nothing is asked: floats hold no di
 FARTHEST = -1e8  # log delta beyond which no line goes
 LEAST, LARGEST = 1e-9, 1e9  # of c
 LOG_2, LOG_LEAST = math.log(2), math.log2(LEAST)
-BLOCK = 8  # octaves of tilts in one array, two an octave
+BLOCK = 6  # octaves of tilts in one array, two an octave
 QUARTERS = np.array([0.25, 0.5, 0.75])  # of the way between two tilts, where more are needed
 UNEVEN = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
 FLAT = 0.3  # e-folds of delta on a rise that is not refined
@@ -499,8 +499,9 @@ def _first_block(losses: Sum) -> tuple[int, Array]:
     """The tilts whose first one is the saddle of an epsilon below 0, and its binary logarithm."""
     variance = float(losses.moments(np.zeros(1))[2][0])
     # A normal law of this variance has the saddle of 0 where c (c + 1) is 2 over it.
-    c = 0.1 * (math.sqrt(1 + 8 / max(variance, 1e-300)) - 1)
-    first = math.floor(math.log2(min(max(c, LEAST), LARGEST)))
+    c = 0.25 * (math.sqrt(1 + 8 / max(variance, 1e-300)) - 1)
+    # Where rare losses are large the tilts that count are smaller: the first ones begin at 1.
+    first = math.floor(math.log2(min(max(c, LEAST), 1.0)))
     while True:
         rows = _block(losses, first)
         if first <= LOG_LEAST or float(_own(rows[:, :1])[0]) <= 0:
