@@ -25,7 +25,7 @@ from neyman.numerics.operations import CALL, Meter, apart, charge, current_meter
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
 MOST_BYTES = 128 << 20  # of all results together
-LEAST = 512  # bytes of an entry beside what it holds
+LEAST = 2048  # bytes of an entry beside its result: its key
 NUMBER_BYTES = 32  # of a number in a tuple
 NUMBERS: set[type] = {bool, float, int, Fraction, type(None)}
 CELL = 8.0  # operations for each byte of a result
@@ -118,7 +118,7 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
         paid.add(key)
         if known is None:
             operations = meter.count + meter.spared - before
-            CACHE.put(key, _Entry(result, LEAST + _bytes((args, result)), operations, cells))
+            CACHE.put(key, _Entry(result, LEAST + _bytes(result), operations, cells))
         return result
 
     return cached
@@ -129,7 +129,7 @@ def counted(result: R) -> R:
     value: object = result
     parts = cast("Iterable[object]", value if isinstance(value, tuple) else vars(value).values())
     arrays = sum(cast("Array", part).nbytes for part in parts if isinstance(part, np.ndarray))
-    charge(CALL + CELL * (LEAST + arrays))
+    charge(CALL + CELL * arrays)
     return result
 
 

@@ -199,9 +199,9 @@ def _powers(first: Array, count: int) -> Array:
 
 def log1p(m: Array) -> Array:
     """log(1 + m), complex too, to relative accuracy near 0."""
-    if not np.iscomplexobj(m):
+    if m.dtype.kind != "c":
         return np.log1p(m)
-    a, b = np.real(m), np.imag(m)
+    a, b = m.real, m.imag
     size = np.hypot(1 + a, b)
     near = size > 0.5
     near &= size < 1e100

@@ -139,7 +139,7 @@ class LikelihoodRatioLoss(Loss):
     @classmethod
     def mgfs(cls, losses: Sequence[LikelihoodRatioLoss], z: Array) -> tuple[Array, Array]:
         """K of several losses, whose nodes are in one array."""
-        if not np.iscomplexobj(z):
+        if z.dtype.kind != "c":
             return _real_sums(losses, z)[:2]
         if len(losses) == 1:
             law, u = losses[0]._on_line(z)
@@ -275,7 +275,7 @@ def _steepest(y: Array, pull: Array) -> Array:
 
 def _reach(u: Array) -> float:
     """A power of two, so that lines of about the same length share their nodes."""
-    reach = float(np.abs(u).max())
+    reach = float(np.maximum.reduce(np.abs(u)))
     return 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
 
 
@@ -356,17 +356,18 @@ def _real_sums(
     first = max(losses, key=lambda loss: loss.farthest)
     w = tilts + 1 if first.removed else -tilts
     near = np.abs(w) * first.farthest <= NEAR_PEAK
-    near &= len({loss.removed for loss in losses}) == 1
+    if len(losses) > 1:
+        near &= len({loss.removed for loss in losses}) == 1
     out = np.empty((4, len(losses), len(tilts)))
-    for j in np.flatnonzero(~near).tolist():
+    for j in (~near).nonzero()[0].tolist():
         for i, loss in enumerate(losses):
             law = _law(loss, float(tilts[j]), 0.0)
             sign = 1 if loss.removed else -1
             out[:, i, j] = law.log_mgf, law.error, sign * law.mean, law.variance
-    if not near.any():
+    if not np.logical_or.reduce(near):
         return out[0], out[1], out[2], out[3]
     w = w[near]
-    least, most = float(w.min()), float(w.max())
+    least, most = float(np.minimum.reduce(w)), float(np.maximum.reduce(w))
     ends = min(least * first.farthest, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
     y, h = _nodes(first, ends, 0.0, least)
     rows = max(1, BLOCK // (len(w) * len(y)))
@@ -374,7 +375,7 @@ def _real_sums(
     for k in range(0, len(losses), rows):
         ratio = first.ratios(losses[k : k + rows], y)
         p, log_m, error, _ = _tilted(ratio, w, y, h, units)
-        powers = p @ np.stack([ratio, ratio * ratio], axis=2)
+        powers = p @ np.array([ratio, ratio * ratio]).transpose(1, 2, 0)
         mean = powers[:, :, 0]
         variance = np.maximum(powers[:, :, 1] - mean * mean, 1e-300)
         sign = 1 if first.removed else -1

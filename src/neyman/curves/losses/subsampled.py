@@ -116,6 +116,8 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
     def ratios(cls, losses: Sequence[LikelihoodRatioLoss], y: Array) -> Array:
         """log R of several losses in one array."""
         each = [(x.distance, x.rate) for x in losses if isinstance(x, SubsampledGaussianLoss)]
+        if len(each) == 1:
+            return losses[0].log_ratio(y)[None]
         mu, rate = np.array(each).T[:, :, None]
         return _log_ratio(rate, mu * y - mu * mu / 2)
 
@@ -217,8 +219,9 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 def _log_ratio(rate: Array | float, t: Array) -> Array:
     """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
     log_rate = np.log(rate)
-    near = np.real(t) < np.clip(5 - log_rate, 30.0, 690.0)  # beyond it q e^t is no small number
-    if near.all():
+    # Beyond it q e^t is no small number.
+    near = t.real < np.minimum(np.maximum(5 - log_rate, 30.0), 690.0)
+    if np.logical_and.reduce(near, axis=None):
         return _log_mixture(rate, t)
     ratio = _log_mixture(rate, np.where(near, t, 0.0))
     rest = log1p(np.exp(-np.where(near, 30.0, t)) * (1 - rate) / rate)
@@ -234,7 +237,7 @@ def _log_mixture(rate: Array | float, t: Array) -> Array:
     by 4 units, its logarithm is at least 0.69 and errs by 2: 8 units.
     """
     ratio = log1p(rate * np.expm1(t))
-    if not np.any(np.asarray(rate) > 0.5):
+    if not np.logical_or.reduce(np.greater(rate, 0.5), axis=None):
         return ratio
     total = 1 - rate + rate * np.exp(t)
     cancels = np.abs(total) < 0.5

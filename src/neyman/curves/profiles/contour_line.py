@@ -44,12 +44,12 @@ LEAST_MISS = 1e-300  # 1 - power below which nothing is asked: floats hold no di
 FARTHEST = -1e8  # log delta beyond which no line goes
 LEAST, LARGEST = 1e-9, 1e9  # of c
 LOG_2, LOG_LEAST = math.log(2), math.log2(LEAST)
-BLOCK = 6  # octaves of tilts in one array, two an octave
+BLOCK, FIRST = 6, -2  # octaves of tilts in one array, two an octave; where the first one begins
 QUARTERS = np.array([0.25, 0.5, 0.75])  # of the way between two tilts, where more are needed
 UNEVEN = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
 FLAT = 0.3  # e-folds of delta on a rise that is not refined
 NEAREST, CLOSE = 1e-6, 1e-3  # of log c, between tilts and of a saddle
-NEAR = 1e-4  # relative accuracy of an epsilon with which a line suits it
+NEAR = 3e-3  # relative accuracy of an epsilon with which a line suits it
 CELL, DEEP_CELL, WIDEST_CELL = 0.5, 0.125, 0.35  # depths: at least, a part of all; of log c
 FINE = 1e-9  # relative width with which a line is good enough
 FAIR = 1e-5  # the same with a tiny release
@@ -131,35 +131,35 @@ class Line:
     def sums(self, epsilon: float) -> tuple[float, float]:
         """The trapezoid sum over e^{K(c) - c epsilon}, and the logarithm's slope in epsilon."""
         terms = self.weight * np.exp(-1j * epsilon * self.u)
-        total = float(np.real(terms).sum())
-        fall = self.c * total - float((np.imag(terms) * self.u).sum())
+        total = float(np.add.reduce(terms.real))
+        fall = self.c * total - float(terms.imag @ self.u)
         return total, -fall / total if total > 0 else 0.0
 
-    @np.errstate(over="ignore", invalid="ignore")
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
         """Certified bounds at each epsilon, however wide; shape (m,)."""
-        epsilon = np.asarray(epsilon, float)
         total, error = self._sums(self.weight, epsilon)
         scale = self.top - self.c * epsilon
-        error = error + self.fixed + self.moving * np.abs(epsilon)
+        size = np.abs(epsilon)
+        error = error + self.fixed + self.moving * size
         before = np.exp(np.minimum(-self.turns - scale, 700.0)) / -math.expm1(-self.turns)
         other, k, gap = self.beyond
         moved = np.multiply.outer(epsilon, other)
         bound = k + log_kernel(other) - gap - moved - scale[:, None]
         # Each of the five terms errs by at most 4 units of itself; the kernel's is two c' log c'.
-        size = np.abs(k) + 2 * other * np.abs(np.log(other)) + gap + np.abs(scale)[:, None]
-        bound = bound + 8 * UNIT * (size + np.abs(moved) + 1)
+        sizes = np.abs(k) + 2 * other * np.abs(np.log(other)) + gap + np.abs(scale)[:, None]
+        bound = bound + 8 * UNIT * (sizes + np.abs(moved) + 1)
         after = np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)
-        error = error + before + after.min(axis=1)
+        error = error + before + np.minimum.reduce(after, axis=1)
         added = 0.0
         if self.bump is not None:  # its own aliases are positive: more than it is taken off
             added, more = self._sums(self.bump, epsilon)
             error = error + more
-        low, high = np.maximum(total - added - error, 0.0), np.maximum(total + error, 0.0)
-        low, high = np.where(np.isnan(low), 0.0, low), np.where(np.isnan(high), math.inf, high)
-        slack = 8 * UNIT * (abs(self.top) + np.abs(self.c * epsilon) + 1) + self.slack
-        with np.errstate(divide="ignore"):
-            return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
+        # What is no number claims nothing.
+        low, high = np.fmax(total - added - error, 0.0), np.maximum(total + error, 0.0)
+        high = np.where(np.isnan(high), math.inf, high)
+        slack = 8 * UNIT * (abs(self.top) + self.c * size + 1) + self.slack
+        return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
     def _sums(self, weight: Array, epsilon: Array) -> tuple[Array, Array | float]:
         """The sums of the nodes at each epsilon, and their error beside `fixed` and `moving`."""
@@ -173,7 +173,7 @@ class Line:
                 # An angle is off by EVEN units and a few of far, as `moving` has four of them.
                 drift = (EVEN + 4) * UNIT * far * float(np.abs(weight) @ self.u)
                 return np.real(sums), error + drift
-        return np.real(series(weight, epsilon * self.u[1])), 0.0
+        return series(weight, epsilon * self.u[1]).real, 0.0
 
     def width(self, epsilon: float) -> float:
         """The width of the bounds on log delta there."""
@@ -255,8 +255,6 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
     tilts, x = tilts_of(losses, epsilon)
     if epsilon > tilts.own.values[-1] or -tilts.at(tilts.depth, x) < FARTHEST:
         return None
-    if losses.places(math.exp(x), 0.0) > MOST_PLACES:
-        return None
     line = _line_of_cell(losses, tilts.blocks, math.floor(tilts.at(tilts.cell, x)), release)
     if line is not None and line.width(epsilon) < FINE:
         return line
@@ -328,10 +326,12 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
         if line is None:
             break
         guess, epsilon = epsilon, line.epsilon_at(log_delta, epsilon)
+        if best is None and line.bump is None and abs(epsilon - guess) < NEAR * guess:
+            return line, epsilon
         width = line.width(epsilon)
         if best is None or width < best[0]:
             best = width, line, epsilon
-        if width < (FINE if line.bump is None else FAIR) or abs(epsilon - guess) < NEAR * guess:
+        if width < (FINE if line.bump is None else FAIR):
             break
     return None if best is None else best[1:]
 
@@ -464,7 +464,8 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
     away = np.sqrt(np.maximum(2 * depth, 0.0))
     size = x[1:] - x[:-1]
     rise = (away[1:] - away[:-1]) / np.maximum(CELL, away[1:] * DEEP_CELL)
-    cell = np.append(0.0, np.add.accumulate(np.maximum(rise, size / WIDEST_CELL)))
+    cell = np.zeros(len(x))
+    np.add.accumulate(np.maximum(rise, size / WIDEST_CELL), out=cell[1:])
     widens = _slopes(log_width, size)
     steep = c * bend
     complete = float(x[-1]) < (first + BLOCK * blocks - 0.5) * LOG_2
@@ -482,26 +483,28 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
     )
 
 
+def _beside(values: Array) -> tuple[Array, Array]:
+    """What is left of each tilt and right of it, of values between neighbors."""
+    left, right = np.empty((2, len(values) + 1))
+    left[0], left[1:], right[:-1], right[-1] = values[0], values, values, values[-1]
+    return left, right
+
+
 def _slopes(values: Array, size: Array) -> Array:
     """Of a function whose values are known: the mean of the slopes on both sides."""
-    slopes = (values[1:] - values[:-1]) / size
-    return 0.5 * (np.append(slopes[:1], slopes) + np.append(slopes, slopes[-1:]))
+    left, right = _beside((values[1:] - values[:-1]) / size)
+    return 0.5 * (left + right)
 
 
 def _rising(values: Array, slopes: Array, size: Array) -> Row:
     """A row whose slopes keep each cubic monotone."""
-    most = 3 * (values[1:] - values[:-1]) / size
-    most = np.minimum(np.append(most[:1], most), np.append(most, most[-1:]))
+    most = np.minimum(*_beside(3 * (values[1:] - values[:-1]) / size))
     return Row(values.tolist(), np.minimum(np.maximum(slopes, 0.0), most).tolist())
 
 
 def _first_block(losses: Sum) -> tuple[int, Array]:
     """The tilts whose first one is the saddle of an epsilon below 0, and its binary logarithm."""
-    variance = float(losses.moments(np.zeros(1))[2][0])
-    # A normal law of this variance has the saddle of 0 where c (c + 1) is 2 over it.
-    c = 0.25 * (math.sqrt(1 + 8 / max(variance, 1e-300)) - 1)
-    # Where rare losses are large the tilts that count are smaller: the first ones begin at 1.
-    first = math.floor(math.log2(min(max(c, LEAST), 1.0)))
+    first = FIRST
     while True:
         rows = _block(losses, first)
         if first <= LOG_LEAST or float(_own(rows[:, :1])[0]) <= 0:
@@ -523,7 +526,7 @@ def _block(losses: Sum, first: int) -> Array:
     rise = own[1:] - own[:-1]
     bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > UNEVEN * rise
     bent &= c[1:] * rise > FLAT
-    if not bent.any():
+    if not np.logical_or.reduce(bent):
         return rows
     between = (rows[0, :-1] + np.multiply.outer(QUARTERS, size))[:, bent].ravel()
     rows = np.concatenate([rows, _rows(losses, between)], axis=1)
@@ -533,8 +536,8 @@ def _block(losses: Sum, first: int) -> Array:
 def _rows(losses: Sum, x: Array) -> Array:
     with np.errstate(all="ignore"):
         rows = np.array([x, *losses.moments(np.exp(x))])
-    known = np.isfinite(rows).all(axis=0)
-    return rows if known.all() else rows[:, : max(int(np.argmin(known)), 2)]
+    known = np.logical_and.reduce(np.isfinite(rows), axis=0)
+    return rows if np.logical_and.reduce(known) else rows[:, : max(int(np.argmin(known)), 2)]
 
 
 def _own(rows: Array) -> Array:
