@@ -314,11 +314,10 @@ class Composed(Mechanism):
             return Composed(parts)._checked()
         # Only the new part is looked at, so that a sum of many takes no square of their number.
         total = object.__new__(Composed)
-        total.__dict__.update(
-            parts=parts,
-            _keys=(*self._keys[:at], key, *self._keys[at:]),
-            _relation=(*relations, "any")[0],
-        )
+        keys = (*self._keys[:at], key, *self._keys[at:])
+        values = {"parts": parts, "_keys": keys, "_relation": (*relations, "any")[0]}
+        for name, value in values.items():
+            object.__setattr__(total, name, value)
         return total
 
     @cached_property

@@ -16,7 +16,7 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.loss import Loss, Part
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound, sum_of_bounds
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.operations import CALL, charge
@@ -204,7 +204,7 @@ class Composition:
         """
         line = z.dtype.kind == "c"
         total = np.zeros(z.shape, z.dtype)
-        size, grown, reach = np.zeros((3, *z.shape))
+        size, grown, reach = (np.zeros(len(z)) for _ in range(3))
         alive = np.arange(len(z))
         for kind, losses, counts in self._by_class:
             done = 0
@@ -217,7 +217,7 @@ class Composition:
                 reach[alive] += n @ np.abs(k)
                 error = np.log(np.maximum(error, 1e-300))
                 if line:
-                    log_phi = k.real - k[:, :1].real
+                    log_phi = real_part(k) - real_part(k[:, :1])
                     size[alive] += n @ log_phi
                     error = error - log_phi
                 grown[alive] += n @ np.logaddexp(0.0, error)
@@ -232,7 +232,7 @@ class Composition:
         error = np.where(grown < 1, factor * np.expm1(np.minimum(grown, 1.0)), np.exp(size + grown))
         if log_rest is None:
             return total, error
-        dropped = total.real <= 0.5 * NOTHING
+        dropped = real_part(total) <= 0.5 * NOTHING
         return total, np.where(dropped, np.exp(np.minimum(size + grown, 700.0)), error)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:

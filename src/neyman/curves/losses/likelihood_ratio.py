@@ -338,11 +338,11 @@ def _tilted(
         np.multiply(plain, np.expm1(np.minimum(move, 1.0)), out=gain, where=size < 1)
         size = np.abs(gain)
         lost = np.add.reduce(size * (exponents + (len(y) + 32)), axis=2)
-        exact = np.log1p(np.maximum(np.add.reduce(gain, axis=2), UNIT - 1))
+        rest = np.add.reduce(gain, axis=2)
+        small &= rest > -0.5
+        np.log1p(rest, out=log_m, where=small)
         # The sum is one of M, of which a small one is known less well.
-        lost /= np.exp(np.minimum(exact, 0.0))
-        np.copyto(log_m, exact, where=small)
-        np.copyto(units, lost, where=small)
+        np.divide(lost, np.minimum(1 + rest, 1.0), out=units, where=small)
     return p, log_m, units * UNIT + 4 * math.exp(-ACCURACY), spread
 
 

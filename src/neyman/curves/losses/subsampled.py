@@ -26,7 +26,7 @@ from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
 from neyman.curves.losses.loss import Loss, NormalRatio, Order
 from neyman.curves.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.roots import bisect, zero
@@ -220,7 +220,7 @@ def _log_ratio(rate: Array | float, t: Array) -> Array:
     """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
     log_rate = np.log(rate)
     # Beyond it q e^t is no small number.
-    near = t.real < np.minimum(np.maximum(5 - log_rate, 30.0), 690.0)
+    near = real_part(t) < np.minimum(np.maximum(5 - log_rate, 30.0), 690.0)
     if np.logical_and.reduce(near, axis=None):
         return _log_mixture(rate, t)
     ratio = _log_mixture(rate, np.where(near, t, 0.0))

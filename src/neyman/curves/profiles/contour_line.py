@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from neyman.numerics.array_cache import array_cache
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import even_series, series
 
@@ -131,8 +131,8 @@ class Line:
     def sums(self, epsilon: float) -> tuple[float, float]:
         """The trapezoid sum over e^{K(c) - c epsilon}, and the logarithm's slope in epsilon."""
         terms = self.weight * np.exp(-1j * epsilon * self.u)
-        total = float(np.add.reduce(terms.real))
-        fall = self.c * total - float(terms.imag @ self.u)
+        total = float(np.add.reduce(real_part(terms)))
+        fall = self.c * total - float(imaginary_part(terms) @ self.u)
         return total, -fall / total if total > 0 else 0.0
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -173,7 +173,7 @@ class Line:
                 # An angle is off by EVEN units and a few of far, as `moving` has four of them.
                 drift = (EVEN + 4) * UNIT * far * float(np.abs(weight) @ self.u)
                 return np.real(sums), error + drift
-        return series(weight, epsilon * self.u[1]).real, 0.0
+        return real_part(series(weight, epsilon * self.u[1])), 0.0
 
     def width(self, epsilon: float) -> float:
         """The width of the bounds on log delta there."""
