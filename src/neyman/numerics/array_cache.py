@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from fractions import Fraction
 from functools import wraps
 from itertools import chain
@@ -126,10 +126,7 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
 
 def counted(result: R) -> R:
     """Count the operations of a result by its arrays, and return it."""
-    value: object = result
-    parts = cast("Iterable[object]", value if isinstance(value, tuple) else vars(value).values())
-    arrays = sum(cast("Array", part).nbytes for part in parts if isinstance(part, np.ndarray))
-    charge(CALL + CELL * arrays)
+    charge(CALL + CELL * _bytes(result))
     return result
 
 

@@ -52,6 +52,8 @@ def register(priority: int, reason: str) -> Callable[[Build], Build]:
         if other is not None and other.build.__qualname__ != build.__qualname__:
             raise ValueError(f"priority = {priority!r} is taken by the rule: {other.reason}")
         _RULES[priority] = Rule(priority, reason, build)
+        for key in sorted(_RULES):  # the order in which they are tried
+            _RULES[key] = _RULES.pop(key)
         return build
 
     return add
@@ -59,7 +61,7 @@ def register(priority: int, reason: str) -> Callable[[Build], Build]:
 
 def rules() -> tuple[Rule, ...]:
     """Return all registered rules in the order in which `select` tries them."""
-    return tuple(_RULES[priority] for priority in sorted(_RULES))
+    return tuple(_RULES.values())
 
 
 def select(composition: Composition) -> Profile:
