@@ -8,7 +8,6 @@ answer.
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from fractions import Fraction
@@ -26,7 +25,7 @@ Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
 MOST_BYTES = 128 << 20  # of all results together
 LEAST = 2048  # bytes of an entry beside its result: its key
-NUMBER_BYTES = 32  # of a number in a tuple
+NUMBER_BYTES = 40  # of a number in a tuple, about
 NUMBERS: set[type] = {bool, float, int, Fraction, type(None)}
 CELL = 8.0  # operations for each byte of a result
 
@@ -131,29 +130,32 @@ def counted(result: R) -> R:
 
 
 def _bytes(value: object) -> int:
-    """Bytes of the arrays, numbers, and texts that a value holds, each counted once."""
+    """Bytes of the arrays, numbers, and texts that a value holds, each counted once, about."""
     total, identities, open_ = 0, set[int](), [value]
     while open_:
         one = open_.pop()
-        if id(one) in identities:
+        kind = type(one)
+        total += NUMBER_BYTES
+        if kind in NUMBERS or id(one) in identities:
             continue
         identities.add(id(one))
-        if isinstance(one, np.ndarray):
+        if kind is np.ndarray:
             total += cast("Array", one).nbytes
-            continue
-        total += sys.getsizeof(one)
-        if isinstance(one, dict):
-            open_.extend(cast("dict[object, object]", one).values())
-        elif isinstance(one, tuple | list):
+        elif kind is tuple or kind is list:
             row = cast("tuple[object, ...]", one)
             kinds = {*map(type, row)}
-            if kinds <= NUMBERS:
-                total += NUMBER_BYTES * len(row)
-            elif kinds == {tuple} and _is_table(cast("tuple[tuple[object, ...], ...]", row)):
+            total += NUMBER_BYTES * len(row)
+            if kinds == {tuple} and _is_table(cast("tuple[tuple[object, ...], ...]", row)):
                 total += len(row) * _bytes(row[0])
-            else:
+            elif not kinds <= NUMBERS:
                 open_.extend(row)
-        elif type(one).__module__.startswith("neyman"):
+        elif kind is dict:
+            open_.extend(cast("dict[object, object]", one).values())
+        elif kind is str:
+            total += len(cast("str", one))
+        elif kind.__module__.startswith("neyman"):
+            if isinstance(one, tuple):
+                open_.extend(cast("tuple[object, ...]", one))
             open_.extend(getattr(one, "__dict__", {}).values())
     return total
 
