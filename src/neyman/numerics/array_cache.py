@@ -156,7 +156,8 @@ def _bytes(value: object) -> int:
         elif kind.__module__.startswith("neyman"):
             if isinstance(one, tuple):
                 open_.extend(cast("tuple[object, ...]", one))
-            open_.extend(getattr(one, "__dict__", {}).values())
+            if hasattr(one, "__dict__"):
+                open_.extend(vars(one).values())
     return total
 
 

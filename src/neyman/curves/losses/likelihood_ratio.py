@@ -189,7 +189,7 @@ class LikelihoodRatioLoss(Loss):
         a = np.minimum(np.multiply.outer(SHIFTS, edges * math.sqrt(law.variance)), b)[..., None]
         cost = DECAY_DIGITS + b * b + min(w, 0.0) * math.log(math.cos(c * b))
         y, h = _grid(float(law.y[0]), float(law.y[-1]), math.tau * b / cost)
-        charge(CALL + 2 * TERM * a.size * len(y))
+        charge(CALL + 5 * TERM * a.size * len(y))
         ratio = self.log_ratio((y + 1j * a).ravel()).reshape(*a.shape[:2], len(y))
         fixed = 0.5 * (a * a - y * y) + (math.log(h / math.sqrt(math.tau)) - law.log_mgf)
         moved = w * np.real(ratio)
