@@ -44,7 +44,7 @@ def by_cells(places: Array, mass: Array, edges: Array) -> Array:
         mass: at most what the law has there, shape (n,).
         edges: shape (m,), above 0.
     """
-    edges, repeat = thinned(edges)
+    edges, repeat = _thinned(edges)
     center = float(mass @ places) / max(float(mass.sum()), 1e-300)
     away = places - center
     sums = np.zeros((3, len(places) + 1))
@@ -81,7 +81,7 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
         edges: shape (m,), above 0.
         wanted: where a bound is of use, shape (m,); elsewhere nothing is claimed.
     """
-    edges, repeat = thinned(edges)
+    edges, repeat = _thinned(edges)
     if wanted is None or len(wanted) != len(edges):
         wanted = np.ones(len(edges), bool)
     if not wanted.any():
@@ -147,7 +147,7 @@ def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -
     return np.maximum(spread, 0.0) * np.maximum(worth, 0.0) / 2
 
 
-def thinned(edges: Array) -> tuple[Array, Callable[[Array], Array]]:
+def _thinned(edges: Array) -> tuple[Array, Callable[[Array], Array]]:
     """Fewer edges, and how their bounds spread over all: a wider interval's holds within it."""
     if len(edges) <= MOST_EDGES:
         return edges, lambda bound: bound

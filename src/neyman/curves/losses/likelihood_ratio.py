@@ -22,7 +22,7 @@ from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import evenly, log1p, rounding, wave_sum, wave_sums
-from neyman.numerics.decay import by_moments, thinned
+from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
@@ -34,6 +34,7 @@ BLOCK = 1 << 19  # terms of sums that are computed together
 TERM = 40.0  # operations for each of them
 HALF_STRIP, WIDEST_STRIP = 0.75, 4.0  # of y over its distance, and at most
 SHIFTS = np.array([0.3, 0.6])  # of y, over what a normal law of the loss calls for
+MOST_HEIGHTS, MOST_DECAY_NODES = 12, 4096  # for which it is computed
 DECAY_DIGITS = 32.0  # e-folds below 1 to which a bound on the decay is computed
 NODE = 150.0  # operations for each node of a discretization
 ENDS = (slice(None, -1), slice(1, None))
@@ -179,8 +180,14 @@ class LikelihoodRatioLoss(Loss):
         """From the moments, and from the integral on a line Im y = a, where R^{iu} falls [C-4]."""
         law = _law(self, tilt, 0.0)
         near = by_moments(law.variance * (1 - 1e-6), law.fourth * (1 + 1e-6), edges)
-        heights, repeat = thinned(edges)
-        return np.minimum(near, repeat(self._decay_beside(law, heights)))
+        wanted = (near > enough).nonzero()[0]
+        if not len(wanted):
+            return near
+        # What holds at a height holds beyond it.
+        used = wanted[:: -(-len(wanted) // MOST_HEIGHTS)]
+        last = np.searchsorted(used, np.arange(len(edges)), side="right") - 1
+        beside = self._decay_beside(law, edges[used])
+        return np.minimum(near, np.where(last < 0, 0.0, beside[last]))
 
     def _decay_beside(self, law: _Law, edges: Array) -> Array:
         """Bounds on log |phi| from each height on: |R^{iu}| is e^{-u arg R}, arg R >= 0."""
@@ -188,7 +195,10 @@ class LikelihoodRatioLoss(Loss):
         b = min(HALF_STRIP / c, WIDEST_STRIP)
         a = np.minimum(np.multiply.outer(SHIFTS, edges * math.sqrt(law.variance)), b)[..., None]
         cost = DECAY_DIGITS + b * b + min(w, 0.0) * math.log(math.cos(c * b))
-        y, h = _grid(float(law.y[0]), float(law.y[-1]), math.tau * b / cost)
+        low, high, h = float(law.y[0]), float(law.y[-1]), math.tau * b / cost
+        if high - low > MOST_DECAY_NODES * h:
+            return np.zeros(len(edges))
+        y, h = _grid(low, high, h)
         charge(CALL + 5 * TERM * a.size * len(y))
         ratio = self.log_ratio((y + 1j * a).ravel()).reshape(*a.shape[:2], len(y))
         fixed = 0.5 * (a * a - y * y) + (math.log(h / math.sqrt(math.tau)) - law.log_mgf)

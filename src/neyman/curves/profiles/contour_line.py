@@ -55,6 +55,8 @@ FINE = 1e-9  # relative width with which a line is good enough
 FAIR = 1e-5  # the same with a tiny release
 TRIES = 4  # of lines
 FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
+# About a place, where a line may go and what follows it.
+ABOUT = np.log(np.sort(np.concatenate([FACTORS, 2 - np.array(FACTORS[1:4]), BEYOND])))
 FEW = 500  # nodes with which no better place is looked for
 MANY_PLACES = 1 << 8  # epsilons and nodes from which sums at even places go by a chirp
 EVEN = 8  # units of the largest epsilon by which a place may be off
@@ -255,10 +257,13 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
     tilts, x = tilts_of(losses, epsilon)
     if epsilon > tilts.own.values[-1] or -tilts.at(tilts.depth, x) < FARTHEST:
         return None
-    line = _line_of_cell(losses, tilts.blocks, math.floor(tilts.at(tilts.cell, x)), release)
+    line = None
+    if tilts.blocks:
+        cell = math.floor(tilts.at(tilts.cell, x))
+        line = _line_of_cell(losses, tilts.blocks, cell, release)
     if line is not None and line.width(epsilon) < FINE:
         return line
-    other = _line_at(losses, tilts.blocks, epsilon, release)
+    other = _line_at(losses, tilts.blocks, x, epsilon, release)
     if line is None or other is None:
         return other or line
     return min(line, other, key=lambda one: one.width(epsilon))
@@ -269,21 +274,29 @@ def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | 
     """A line that suits all epsilons of a cell, without a tiny release."""
     tilts = _tilts(losses, blocks)
     low, x, high = (tilts.place(tilts.cell, cell + share) for share in (0.0, 0.5, 1.0))
-    return _best_line(losses, tilts, x, (low, high), release, blurred=False)
+    ends = [tilts.aim(low), tilts.aim(high)]
+    return _best_line(losses, tilts, x, tilts.aim(x), ends, release, blurred=False)
 
 
 @array_cache
-def _line_at(losses: Sum, blocks: int, epsilon: float, release: bool) -> Line | None:
-    """A line that suits one epsilon."""
-    tilts = _tilts(losses, blocks)
-    x = tilts.place(tilts.own, epsilon)
-    return _best_line(losses, tilts, x, (x,), release, blurred=release)
+def _line_at(losses: Sum, blocks: int, x: float, epsilon: float, release: bool) -> Line | None:
+    """A line that suits one epsilon, whose place is x."""
+    tilts = _tilts(losses, blocks) if blocks else _local_tilts(losses, x)
+    aim = epsilon, min(tilts.log_terms(x, epsilon), 0.0)
+    return _best_line(losses, tilts, x, aim, [aim], release, blurred=release)
 
 
 def _best_line(
-    losses: Sum, tilts: Tilts, x: float, others: tuple[float, ...], release: bool, *, blurred: bool
+    losses: Sum,
+    tilts: Tilts,
+    x: float,
+    middle: tuple[float, float],
+    ends: list[tuple[float, float]],
+    release: bool,
+    *,
+    blurred: bool,
 ) -> Line | None:
-    (epsilon, log_delta), ends = tilts.aim(x), [tilts.aim(y) for y in others]
+    epsilon, log_delta = middle
     best, before = None, math.inf
     for _ in range(TRIES):
         aim = Aim(math.exp(x), ends)
@@ -305,13 +318,13 @@ def _best_line(
 def rough(losses: Sum, epsilon: float) -> float:
     """About log delta(epsilon): by the bell of the terms around their saddle."""
     tilts, x = tilts_of(losses, epsilon)
-    return min(-tilts.at(tilts.depth, x), 0.0)
+    return min(tilts.log_terms(x, epsilon), 0.0)
 
 
 def rough_epsilon(losses: Sum, log_delta: float) -> float:
     """About the epsilon that has this log delta, by the same bell; below 0 where there is none."""
     tilts, x = tilts_of(losses, None, log_delta)
-    return tilts.at(tilts.own, x)
+    return (tilts.log_terms(x, 0.0) - log_delta) * math.exp(-x)
 
 
 def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Line, float] | None:
@@ -339,18 +352,9 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
 def saddle(losses: Sum, epsilon: float, largest: float = LARGEST) -> float:
     """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
     tilts, x = tilts_of(losses, epsilon)
-    i = bisect_right(tilts.x, x)
-    low, high = tilts.x[max(i - 1, 0)], min(tilts.x[min(i, len(tilts.x) - 1)], math.log(largest))
-    x = min(x, high)
-    while high - low > CLOSE:  # Newton's method between the nearest tilts
-        row = _rows(losses, np.array([x]))
-        c, excess = math.exp(x), epsilon - float(_own(row)[0])
-        low, high = (x, high) if excess > 0 else (low, x)
-        move = excess / (c * float(row[3, 0]) + 1 / c + c / (c + 1) ** 2)
-        if abs(move) <= CLOSE:
-            return min(math.exp(x + move), largest)
-        x = x + move if low < x + move < high else 0.5 * (low + high)
-    return math.exp(min(x, high))
+    if not tilts.blocks:
+        return min(math.exp(x), largest)
+    return min(math.exp(_found(losses, tilts, x, epsilon, 0.0)), largest)
 
 
 class Row(NamedTuple):
@@ -368,7 +372,7 @@ class Tilts:
     line which suits the middle of a cell suits all of it.
 
     Args:
-        blocks: how many blocks of tilts there are.
+        blocks: how many blocks of tilts there are; 0 if they are those about one place.
         first: the binary logarithm of the first one.
         complete: whether no larger tilts are of use.
         rows: log c, K, mean, and variance.
@@ -378,6 +382,7 @@ class Tilts:
         depth: about -log delta there, by the bell of the terms.
         log_width: of the terms, log sqrt(2 pi bend).
         cell: how many cells are below c.
+        uneven: whether the cubic of ``own`` from each tilt on may be far off.
     """
 
     blocks: int
@@ -390,6 +395,7 @@ class Tilts:
     depth: Row
     log_width: Row
     cell: Row
+    uneven: list[bool]
 
     def at(self, row: Row, x: float) -> float:
         """A function at a place."""
@@ -418,9 +424,10 @@ class Tilts:
                 break
         return self.x[i] + s * size
 
-    def saddle(self, epsilon: float) -> float:
-        """About the c whose own epsilon this is."""
-        return math.exp(self.place(self.own, epsilon))
+    def log_terms(self, x: float, epsilon: float) -> float:
+        """About the logarithm of the sum of the terms on the line e^x, by their bell."""
+        c = math.exp(x)
+        return self.at(self.k, x) - c * epsilon - math.log(c * (c + 1)) - self.at(self.log_width, x)
 
     def aim(self, x: float) -> tuple[float, float]:
         """The epsilon of which e^x is the saddle, at least 0, and about its log delta."""
@@ -434,15 +441,52 @@ class Tilts:
 
 
 def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tuple[Tilts, float]:
-    """The tilts of a sum, and the place of an epsilon or of a log delta on them."""
+    """Tilts of a sum, and the place of an epsilon or of a log delta on them.
+
+    Where a cubic is not enough these are tilts about the place alone.
+    """
     blocks = 1
     while True:
         tilts = _tilts(losses, blocks)
         row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
         x = tilts.place(row, value)
         if tilts.complete or tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]:
-            return tilts, x
+            break
         blocks += 1
+    if not tilts.uneven[min(bisect_right(tilts.x, x), len(tilts.x) - 1) - 1]:
+        return tilts, x
+    x = _found(losses, tilts, x, epsilon, log_delta)
+    return _local_tilts(losses, x), x
+
+
+def _found(losses: Sum, tilts: Tilts, x: float, epsilon: float | None, log_delta: float) -> float:
+    """The place of an epsilon or of a log delta, by Newton's method between the nearest tilts."""
+    i = bisect_right(tilts.x, x)
+    low, high = tilts.x[max(i - 1, 0)], tilts.x[min(i, len(tilts.x) - 1)]
+    while high - low > NEAREST:
+        row = _rows(losses, np.array([x]))
+        c, own = math.exp(x), float(_own(row)[0])
+        bend = float(row[3, 0]) + 1 / c**2 + 1 / (c + 1) ** 2
+        excess, slope = (0.0 if epsilon is None else epsilon) - own, c * bend
+        if epsilon is None:
+            depth = c * own + math.log(c * (c + 1) * math.sqrt(math.tau * bend)) - float(row[1, 0])
+            excess, slope = -log_delta - depth, c * slope
+        low, high = (x, high) if excess > 0 else (low, x)
+        if abs(excess) <= CLOSE * slope and abs(excess) <= FLAT * (
+            1.0 if epsilon is None else 1 / c
+        ):
+            return x + excess / slope
+        x += excess / slope
+        x = x if low < x < high else 0.5 * (low + high)
+    return low
+
+
+@array_cache
+def _local_tilts(losses: Sum, x: float) -> Tilts:
+    places = x + ABOUT
+    while len(places) > len(FACTORS) + 1 and not _short(losses, math.exp(float(places[-1]))):
+        places = places[:-1]
+    return _steered(_rows(losses, places), 0, 0, complete=True)
 
 
 @array_cache
@@ -454,6 +498,12 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
         first = before.first
         block = _block(losses, first + BLOCK * (blocks - 1))
         rows = np.concatenate([before.rows, block[:, 1:]], axis=1)
+    complete = float(rows[0, -1]) < (first + BLOCK * blocks - 0.5) * LOG_2
+    return _steered(rows, blocks, first, complete=complete)
+
+
+def _steered(rows: Array, blocks: int, first: int, *, complete: bool) -> Tilts:
+    """What follows from K at the tilts."""
     x, k, mean, variance = rows
     c = np.exp(x)
     bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
@@ -468,7 +518,6 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
     np.add.accumulate(np.maximum(rise, size / WIDEST_CELL), out=cell[1:])
     widens = _slopes(log_width, size)
     steep = c * bend
-    complete = float(x[-1]) < (first + BLOCK * blocks - 0.5) * LOG_2
     return Tilts(
         blocks,
         first,
@@ -480,7 +529,17 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
         _rising(depth, c * steep + widens, size),
         Row(log_width.tolist(), widens.tolist()),
         _rising(cell, _slopes(cell, size), size),
+        _bent(rows).tolist(),
     )
+
+
+def _bent(rows: Array) -> Array:
+    """Where the epsilon of which c is the saddle rises unevenly from one tilt to the next."""
+    c, own, size = np.exp(rows[0]), _own(rows), rows[0, 1:] - rows[0, :-1]
+    steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
+    rise = own[1:] - own[:-1]
+    bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > UNEVEN * rise
+    return bent & (c[1:] * rise > FLAT)
 
 
 def _beside(values: Array) -> tuple[Array, Array]:
@@ -521,13 +580,10 @@ def _block(losses: Sum, first: int) -> Array:
     while len(exponents) > 2 and not _short(losses, 2.0 ** float(exponents[-1])):
         exponents = exponents[:-1]
     rows = _rows(losses, exponents * LOG_2)
-    c, own, size = np.exp(rows[0]), _own(rows), rows[0, 1:] - rows[0, :-1]
-    steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
-    rise = own[1:] - own[:-1]
-    bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > UNEVEN * rise
-    bent &= c[1:] * rise > FLAT
+    bent = _bent(rows)
     if not np.logical_or.reduce(bent):
         return rows
+    size = rows[0, 1:] - rows[0, :-1]
     between = (rows[0, :-1] + np.multiply.outer(QUARTERS, size))[:, bent].ravel()
     rows = np.concatenate([rows, _rows(losses, between)], axis=1)
     return rows[:, np.argsort(rows[0])]
