@@ -33,7 +33,7 @@ NEAR_PEAK = 100.0  # of the terms in y, within which they have few nodes
 BLOCK = 1 << 19  # terms of sums that are computed together
 TERM = 40.0  # operations for each of them
 HALF_STRIP, WIDEST_STRIP = 0.75, 4.0  # of y over its distance, and at most
-SHIFTS = np.array([0.3, 0.6])  # of y, over what a normal law of the loss calls for
+SHIFTS = np.array([0.5, 1.0])  # of y, in parts of what is best near 0
 MOST_HEIGHTS, MOST_DECAY_NODES = 12, 4096  # for which it is computed
 DECAY_DIGITS = 32.0  # e-folds below 1 to which a bound on the decay is computed
 NODE = 150.0  # operations for each node of a discretization
@@ -193,7 +193,8 @@ class LikelihoodRatioLoss(Loss):
         """Bounds on log |phi| from each height on: |R^{iu}| is e^{-u arg R}, arg R >= 0."""
         c, w = self.farthest, law.w
         b = min(HALF_STRIP / c, WIDEST_STRIP)
-        a = np.minimum(np.multiply.outer(SHIFTS, edges * math.sqrt(law.variance)), b)[..., None]
+        pull = float(law.p @ self.slope(law.y))  # near 0 a shift of u times this is the best one
+        a = np.minimum(np.multiply.outer(SHIFTS, edges * pull), b)[..., None]
         cost = DECAY_DIGITS + b * b + min(w, 0.0) * math.log(math.cos(c * b))
         low, high, h = float(law.y[0]), float(law.y[-1]), math.tau * b / cost
         if high - low > MOST_DECAY_NODES * h:
