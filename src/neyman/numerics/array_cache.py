@@ -154,10 +154,10 @@ def _bytes(value: object) -> int:
         elif kind is str:
             total += len(cast("str", one))
         elif kind.__module__.startswith("neyman"):
+            fields: dict[str, object] = vars(one) if hasattr(one, "__dict__") else {}
+            open_.extend(fields.values())
             if isinstance(one, tuple):
                 open_.extend(cast("tuple[object, ...]", one))
-            if hasattr(one, "__dict__"):
-                open_.extend(vars(one).values())
     return total
 
 

@@ -290,13 +290,13 @@ def _best_line(
     losses: Sum,
     tilts: Tilts,
     x: float,
-    middle: tuple[float, float],
+    center: tuple[float, float],
     ends: list[tuple[float, float]],
     release: bool,
     *,
     blurred: bool,
 ) -> Line | None:
-    epsilon, log_delta = middle
+    epsilon, log_delta = center
     best, before = None, math.inf
     for _ in range(TRIES):
         aim = Aim(math.exp(x), ends)
