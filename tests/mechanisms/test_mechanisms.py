@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+from function_calls import function_calls
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import discrete_laplace_loss
 from neyman.curves.losses.laplace import LaplaceLoss
@@ -405,3 +406,13 @@ def test_counts_beyond_the_limit_are_refused_however_they_come_about():
     ):
         with pytest.raises(ValueError, match=r"count = .* at most 1e\+18"):
             make()
+
+
+def test_a_sum_of_many_is_built_in_linear_time():
+    """Twice as many parts take twice as many calls, and the sum is that of any other order."""
+    parts = [ny.Laplace(scale=30 + k / 7) for k in range(400)]
+    parts[::2] = [ny.Gaussian(2 + k / 9).subsample(rate=0.01) for k in range(200)]
+    few, many = (function_calls(lambda n=n: sum(parts[:n])) for n in (200, 400))
+    assert many < 2.3 * few
+    assert sum(parts) == sum(reversed(parts))
+    assert sum(parts).neighboring == "add-remove"

@@ -14,8 +14,16 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from neyman.curves.profiles.contour.contour import ContourProfile, _plus
-from neyman.curves.profiles.contour_line import Line, Sum, least_log_powers, log_chernoff, mgf_below
+from neyman.curves.profiles.contour.contour import AROUND, ContourProfile, _plus
+from neyman.curves.profiles.contour_line import (
+    Line,
+    Sum,
+    least_log_powers,
+    log_chernoff,
+    mgf_below,
+    saddle,
+    tilts_of,
+)
 from neyman.curves.profiles.profile import Profile
 from neyman.numerics.arrays import Array
 from slacks import needed, numbers
@@ -83,21 +91,21 @@ def test_a_mass_that_is_added_to_a_logarithm() -> Iterator[bool]:
     "curves/profiles/contour/contour.py:ContourProfile._exponents",
 )
 def test_chernoff_by_a_few_tilts() -> Iterator[bool]:
-    tilts = 2.0 ** np.arange(-8, 14)
     for loss, epsilon in [
         *numbers(2, 40, (0.0, 1e-3), (1e6, 1e9)),
         *numbers(3, 40, (0, 9), (0, 1)),
     ]:
         short = round(1024 * loss) / 1024
-        exact = min(c * mpf(short) + log_kernel(c) - c * mpf(epsilon) for c in tilts)
+        tilts = saddle(Sure(short), epsilon) * AROUND
+        exact = min(mpf(c) * mpf(short) + log_kernel(c) - mpf(c) * mpf(epsilon) for c in tilts)
         yield sure(short)._most(np.array([epsilon]))[0] >= exact
 
 
 @needed("curves/profiles/contour/contour.py:ContourProfile.log_delta_above")
 def test_chernoff_near_the_saddle() -> Iterator[bool]:
     for (epsilon,) in numbers(3, 60, (1e3, 1e9)):
-        # No loss varies, so that the tilt moves on by its largest step twice.
-        exact = min(log_kernel(c) - mpf(c) * epsilon for c in 64 * np.array([0.75, 1.0, 1.4]))
+        tilts = math.exp(tilts_of(Sure(0.0), epsilon)[1]) * AROUND
+        exact = min(log_kernel(c) - mpf(c) * epsilon for c in tilts)
         yield sure(0.0).log_delta_above(epsilon) >= exact
 
 

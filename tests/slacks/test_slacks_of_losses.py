@@ -406,7 +406,7 @@ def of_orders(q: float, orders: list[mpf]) -> mpf:
     )
 
 
-@needed("curves/losses/likelihood_ratio.py:_law")
+@needed("curves/losses/likelihood_ratio.py:_tilted")
 def test_k_of_a_sampled_step() -> Iterator[bool]:
     for mu, q, z in numbers(28, 12, (0.1, 3.0), (1e-3, 0.9), (1, 200)):
         law = likelihood_ratio._law.__wrapped__(  # without its cache

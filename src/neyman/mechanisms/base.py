@@ -304,10 +304,26 @@ class Composed(Mechanism):
 
         None where it is there already: then it stands here, as no count sorts before 1.
         """
-        at = bisect_left(self.parts, order_key((leaf, 1)), key=order_key)
+        key = order_key((leaf, 1))
+        at = bisect_left(self._keys, key)
         if at < len(self.parts) and self.parts[at][0] == leaf:
             return None
-        return Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))._checked()
+        parts = (*self.parts[:at], (leaf, 1), *self.parts[at:])
+        relations = {self.neighboring, leaf.neighboring} - {"any"}
+        if len(relations) > 1:
+            return Composed(parts)._checked()
+        # Only the new part is looked at, so that a sum of many takes no square of their number.
+        total = object.__new__(Composed)
+        keys = (*self._keys[:at], key, *self._keys[at:])
+        values = {"parts": parts, "_keys": keys, "_relation": (*relations, "any")[0]}
+        for name, value in values.items():
+            object.__setattr__(total, name, value)
+        return total
+
+    @cached_property
+    def _keys(self) -> tuple[tuple[Any, ...], ...]:
+        """What the parts are sorted by."""
+        return tuple(map(order_key, self.parts))
 
     def _checked(self) -> Composed:
         _ = self.neighboring  # refuses two relations now rather than later

@@ -8,9 +8,8 @@ answer.
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from fractions import Fraction
 from functools import wraps
 from itertools import chain
@@ -20,13 +19,13 @@ from typing import NamedTuple, TypeVar, TypeVarTuple, cast
 import numpy as np
 
 from neyman.numerics.arrays import Array
-from neyman.numerics.operations import CALL, apart, charge, question_meter
+from neyman.numerics.operations import CALL, Meter, apart, charge, current_meter, question_meter
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
 MOST_BYTES = 128 << 20  # of all results together
-LEAST = 512  # bytes of an entry beside what it holds
-NUMBER_BYTES = 32  # of a number in a tuple
+LEAST = 2048  # bytes of an entry beside its result: its key
+NUMBER_BYTES = 40  # of a number in a tuple, about
 NUMBERS: set[type] = {bool, float, int, Fraction, type(None)}
 CELL = 8.0  # operations for each byte of a result
 
@@ -89,33 +88,36 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
     @wraps(function)
     def cached(*args: *Arguments) -> R:
         key = (function, args)
-        known = CACHE.get(key)
-        with question_meter() as meter:
-            if known is not None and key in meter.paid:
+        meter = current_meter()
+        if meter is None:
+            with question_meter() as meter:
+                return found(key, meter, args)
+        return found(key, meter, args)
+
+    def found(key: Hashable, meter: Meter, args: tuple[*Arguments]) -> R:
+        known, paid = CACHE.get(key), meter.paid
+        if key in paid:
+            if known is not None:
                 return cast("R", known.result)
-            # What would stop on the way is computed again, and stops where it did.
-            if known is not None and (
-                not meter.strict or meter.fits(known.operations, known.cells)
-            ):
-                meter.add(known.operations, known.cells)
-                meter.paid.add(key)
-                return cast("R", known.result)
-            if key in meter.paid:  # the cache lost it meanwhile: it is not counted again
-                with apart():
-                    return function(*args)
-            before, most_cells = meter.count + meter.spared, meter.most_cells
-            # Within it all is counted, so that its operations do not depend on the question.
-            paid, meter.paid, meter.most_cells = meter.paid, set(), 0.0
-            try:
-                result = function(*args)
-            finally:
-                cells, meter.most_cells = meter.most_cells, max(most_cells, meter.most_cells)
-                meter.paid = paid
-            operations = meter.count + meter.spared - before
-            meter.paid.add(key)
+            with apart():  # the cache lost it meanwhile: it is not counted again
+                return function(*args)
+        # What would stop on the way is computed again, and stops where it did.
+        if known is not None and (not meter.strict or meter.fits(known.operations, known.cells)):
+            meter.add(known.operations, known.cells)
+            paid.add(key)
+            return cast("R", known.result)
+        before, most_cells = meter.count + meter.spared, meter.most_cells
+        # Within it all is counted, so that its operations do not depend on the question.
+        meter.paid, meter.most_cells = set(), 0.0
+        try:
+            result = function(*args)
+        finally:
+            cells, meter.most_cells = meter.most_cells, max(most_cells, meter.most_cells)
+            meter.paid = paid
+        paid.add(key)
         if known is None:
-            size = LEAST + _bytes((args, result), set())
-            CACHE.put(key, _Entry(result, size, operations, cells))
+            operations = meter.count + meter.spared - before
+            CACHE.put(key, _Entry(result, LEAST + _bytes(result), operations, cells))
         return result
 
     return cached
@@ -123,35 +125,40 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
 
 def counted(result: R) -> R:
     """Count the operations of a result by its arrays, and return it."""
-    value: object = result
-    parts = cast("Iterable[object]", value if isinstance(value, tuple) else vars(value).values())
-    arrays = sum(cast("Array", part).nbytes for part in parts if isinstance(part, np.ndarray))
-    charge(CALL + CELL * (LEAST + arrays))
+    charge(CALL + CELL * _bytes(result))
     return result
 
 
-def _bytes(value: object, identities: set[int]) -> int:
-    """Bytes of the arrays, numbers, and texts that a value holds, each counted once."""
-    if id(value) in identities:
-        return 0
-    identities.add(id(value))
-    if isinstance(value, np.ndarray):
-        return cast("Array", value).nbytes
-    if isinstance(value, dict):
-        parts: Iterable[object] = cast("dict[object, object]", value).values()
-    elif isinstance(value, tuple | list):
-        parts = row = cast("tuple[object, ...]", value)
-        kinds = {*map(type, row)}
-        if kinds <= NUMBERS:
-            return sys.getsizeof(row) + NUMBER_BYTES * len(row)
-        if kinds == {tuple} and _is_table(cast("tuple[tuple[object, ...], ...]", row)):
-            return sys.getsizeof(row) + len(row) * _bytes(row[0], set())
-    elif type(value).__module__.startswith("neyman"):
-        parts = vars(value).values() if hasattr(value, "__dict__") else ()
-    else:
-        return sys.getsizeof(value)
-    own = sys.getsizeof(cast("object", value))
-    return own + sum(_bytes(part, identities) for part in parts)
+def _bytes(value: object) -> int:
+    """Bytes of the arrays, numbers, and texts that a value holds, each counted once, about."""
+    total, identities, open_ = 0, set[int](), [value]
+    while open_:
+        one = open_.pop()
+        kind = type(one)
+        total += NUMBER_BYTES
+        if kind in NUMBERS or id(one) in identities:
+            continue
+        identities.add(id(one))
+        if kind is np.ndarray:
+            total += cast("Array", one).nbytes
+        elif kind is tuple or kind is list:
+            row = cast("tuple[object, ...]", one)
+            kinds = {*map(type, row)}
+            total += NUMBER_BYTES * len(row)
+            if kinds == {tuple} and _is_table(cast("tuple[tuple[object, ...], ...]", row)):
+                total += len(row) * _bytes(row[0])
+            elif not kinds <= NUMBERS:
+                open_.extend(row)
+        elif kind is dict:
+            open_.extend(cast("dict[object, object]", one).values())
+        elif kind is str:
+            total += len(cast("str", one))
+        elif kind.__module__.startswith("neyman"):
+            fields: dict[str, object] = vars(one) if hasattr(one, "__dict__") else {}
+            open_.extend(fields.values())
+            if isinstance(one, tuple):
+                open_.extend(cast("tuple[object, ...]", one))
+    return total
 
 
 def _is_table(rows: tuple[tuple[object, ...], ...]) -> bool:

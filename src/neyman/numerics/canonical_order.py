@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any, cast
 
 
@@ -37,11 +38,17 @@ def order_key(value: object) -> tuple[Any, ...]:
             else order_key(entry)
             for entry in entries
         ]
-    if not is_dataclass(value) or isinstance(value, type):
-        raise TypeError(f"{value!r} has no canonical order: make its class a frozen dataclass")
-    names = [field.name for field in fields(value) if field.compare]
-    start: tuple[Any, ...] = (4,)
-    if names and names[0] == "mechanism":
-        start = order_key(getattr(value, names.pop(0)))
     kind = type(value)
-    return *start, kind.__name__, kind.__module__, *(order_key(getattr(value, n)) for n in names)
+    built, names = _names(kind)
+    start = order_key(getattr(value, names[0])) if built else (4,)
+    rest = names[1:] if built else names
+    return *start, kind.__name__, kind.__module__, *[order_key(getattr(value, n)) for n in rest]
+
+
+@cache
+def _names(kind: type[object]) -> tuple[bool, tuple[str, ...]]:
+    """Whether a kind is built on another mechanism, and the names of what counts of it."""
+    if not is_dataclass(kind):
+        raise TypeError(f"a {kind.__name__} has no canonical order: make it a frozen dataclass")
+    names = tuple(field.name for field in fields(kind) if field.compare)
+    return names[:1] == ("mechanism",), names

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, charge
 
@@ -206,9 +206,9 @@ def _powers(first: Array, count: int) -> Array:
 
 def log1p(m: Array) -> Array:
     """log(1 + m), complex too, to relative accuracy near 0."""
-    if not np.iscomplexobj(m):
+    if m.dtype.kind != "c":
         return np.log1p(m)
-    a, b = np.real(m), np.imag(m)
+    a, b = real_part(m), imaginary_part(m)
     size = np.hypot(1 + a, b)
     near = size > 0.5
     near &= size < 1e100

@@ -11,9 +11,8 @@ question decides a later one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import wraps
 from operator import length_hint
@@ -117,34 +116,58 @@ def cells(count: float) -> None:
         meter.add(0.0, count)
 
 
-@contextmanager
-def question_meter(batches: float = 1.0) -> Generator[Meter, None, None]:
+class _Block:
+    """A block that a meter counts; what was set of it before stands again afterwards."""
+
+    __slots__ = ("_before", "_meter", "_token")
+
+    def __init__(
+        self, meter: Meter, before: dict[str, Any], token: Token[Meter | None] | None
+    ) -> None:
+        self._meter, self._before, self._token = meter, before, token
+
+    def __enter__(self) -> Meter:
+        return self._meter
+
+    def __exit__(self, *_: object) -> None:
+        meter = self._meter
+        reached = meter.reached
+        meter.__dict__.update(self._before)
+        meter.reached |= reached
+        if self._token is not None:
+            _METER.reset(self._token)
+
+
+def _block(batches: float = 1.0, **settings: object) -> _Block:
+    """A block with the meter of the question, or with a new one, and with these settings."""
+    meter, token = _METER.get(), None
+    if meter is None:
+        meter = Meter(batches * MOST_OPERATIONS, batches * RESERVE * MOST_OPERATIONS)
+        token = _METER.set(meter)
+    fields = meter.__dict__
+    before = {name: fields[name] for name in settings}
+    fields.update(settings)
+    return _Block(meter, before, token)
+
+
+def question_meter(batches: float = 1.0) -> _Block:
     """Count what the block does: with the meter of the question, or with a new one.
 
     Args:
         batches: how many times the operations of one question a new meter has.
     """
-    meter = _METER.get()
-    if meter is not None:
-        yield meter
-        return
-    meter = Meter(batches * MOST_OPERATIONS, batches * RESERVE * MOST_OPERATIONS)
-    token = _METER.set(meter)
-    try:
-        yield meter
-    finally:
-        _METER.reset(token)
+    return _block(batches)
 
 
-@contextmanager
-def apart() -> Generator[Meter, None, None]:
+def apart() -> _Block:
     """Count what the block does with a new meter, also within a question."""
-    token = _METER.set(None)
-    try:
-        with question_meter() as meter:
-            yield meter
-    finally:
-        _METER.reset(token)
+    meter = Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
+    return _Block(meter, {}, _METER.set(meter))
+
+
+def current_meter() -> Meter | None:
+    """Return the meter of the question that this thread answers."""
+    return _METER.get()
 
 
 def in_question(key: object, build: Callable[[], R]) -> R:
@@ -157,24 +180,17 @@ def in_question(key: object, build: Callable[[], R]) -> R:
     meter = _METER.get()
     if meter is None:
         return build()
-    if key not in meter.work:
-        meter.work[key] = build()
-    return cast("R", meter.work[key])
+    if (known := meter.work.get(key)) is None:
+        known = meter.work[key] = build()
+    return cast("R", known)
 
 
-@contextmanager
-def fresh_engines() -> Generator[None, None, None]:
+def fresh_engines() -> _Block:
     """Within the block engines know nothing, as at the start of a question."""
-    with question_meter() as meter:
-        before, meter.work = meter.work, {}
-        try:
-            yield
-        finally:
-            meter.work = before
+    return _block(work={})
 
 
-@contextmanager
-def limit(share: float, owner: object = None) -> Generator[None, None, None]:
+def limit(share: float, owner: object = None) -> _Block:
     """Give the block a share of the operations, so that others are left.
 
     Args:
@@ -182,43 +198,26 @@ def limit(share: float, owner: object = None) -> Generator[None, None, None]:
         owner: instead, of what was left when this object began to answer the question. What its
             other blocks took counts, and the reserve is not shared.
     """
-    with question_meter() as meter:
-        before = meter.most, meter.reserve
-        start = meter.count if owner is None else meter.starts.setdefault(owner, meter.count)
-        meter.most = start + share * max(meter.most - start, 0.0)
-        if owner is None:
-            meter.reserve = meter.spared + share * max(meter.reserve - meter.spared, 0.0)
-        try:
-            yield
-        finally:
-            meter.most, meter.reserve = before
+    meter = _METER.get() or Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
+    if owner is None:
+        spared = meter.spared + share * max(meter.reserve - meter.spared, 0.0)
+        most = meter.count + share * max(meter.most - meter.count, 0.0)
+        return _block(most=most, reserve=spared)
+    start = meter.starts.setdefault(owner, meter.count)
+    return _block(most=start + share * max(meter.most - start, 0.0))
 
 
-@contextmanager
-def engine_limit() -> Generator[Meter, None, None]:
+def engine_limit() -> _Block:
     """Within the block operations beyond the most raise `OperationLimit`.
 
     The meter says after the block whether an engine had to stop in it.
     """
-    with question_meter() as meter:
-        before = meter.strict, meter.reached
-        meter.strict, meter.reached = True, False
-        try:
-            yield meter
-        finally:
-            meter.strict = before[0]
-            meter.reached |= before[1]
+    return _block(strict=True, reached=False)
 
 
-@contextmanager
-def reserve() -> Generator[None, None, None]:
+def reserve() -> _Block:
     """Within the block the reserve is used: for bounds from what is there."""
-    with question_meter() as meter:
-        before, meter.spare = meter.spare, True
-        try:
-            yield
-        finally:
-            meter.spare = before
+    return _block(spare=True)
 
 
 def method_note(method: str) -> str:

@@ -52,8 +52,10 @@ def test_the_moment_generating_function_is_the_integral(removed, z):
 
 
 @pytest.mark.parametrize("removed", [True, False])
-@pytest.mark.parametrize("tilt", [0.5, 4.0, 7.0])
-@pytest.mark.parametrize(("mu", "rate"), [(1.0, 0.05), (3.0, 0.01), (0.2, 0.4), (1.0, 1e-4)])
+@pytest.mark.parametrize("tilt", [-0.5, 0.5, 4.0, 7.0])
+@pytest.mark.parametrize(
+    ("mu", "rate"), [(1.0, 0.05), (3.0, 0.01), (0.2, 0.4), (1.0, 1e-4), (0.02, 0.9), (12.0, 1e-7)]
+)
 def test_the_decay_bound_is_above_the_characteristic_function(removed, tilt, mu, rate):
     """Each entry bounds log |phi| on all of its interval, whatever the intervals' length."""
     loss = SubsampledGaussianLoss(mu, rate, removed)

@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 
 import neyman as ny
+from function_calls import function_calls
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.contour.contour import contour_profile
+from neyman.curves.profiles.contour_line import line_at, saddle
+from neyman.numerics.array_cache import CACHE
 from neyman.numerics.characteristic_function import rounding, series, wave_sum, wave_sums
 from neyman.numerics.decay import _gain, by_cells
 
 CHOICES = random.Random(20_26)
+TRAINING = ny.Gaussian(0.8).subsample(rate=256 / 60_000)
 CASES = [
     (
         CHOICES.choice([0.7, 1.1, 2.5]),
@@ -177,3 +181,48 @@ def test_cells_bound_the_characteristic_function_of_atoms():
     u = np.geomspace(edges[0], edges[-1], 900)
     size = np.log(np.abs(np.exp(1j * np.multiply.outer(u, place)) @ mass))
     assert np.all(size <= bound[np.searchsorted(edges, u, side="right") - 1] + 1e-12)
+
+
+SUMS = {
+    "training": [(SubsampledGaussianLoss(1.25, 256 / 60_000, removed=True), 14_062)],
+    "addition": [(SubsampledGaussianLoss(1.25, 256 / 60_000, removed=False), 14_062)],
+    "rare": [(SubsampledGaussianLoss(0.5, 1e-4, removed=True), 300)],
+    "much noise": [(GaussianLoss(1e-6), 1)],
+    "little noise": [(GaussianLoss(1e6), 1), (LaplaceLoss(Fraction(3)), 40)],
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_at_a_saddle_the_terms_are_least(name):
+    """The mean under the tilt c is epsilon + 1 / c + 1 / (c + 1), to a thousandth of c."""
+    losses = Composition.of(SUMS[name])
+    top = min(float(losses.supremum), 1e4)
+    for epsilon in (0.01, 0.5, 3.0, 0.9 * top if top < 1e4 else 40.0):
+        c = saddle(losses, epsilon) * np.array([1 - 4e-3, 1 + 4e-3])
+        below, above = losses.moments(c)[1] - 1 / c - 1 / (c + 1)
+        assert below <= epsilon <= above
+
+
+def test_epsilons_of_a_cell_have_one_line_that_suits_them():
+    losses = Composition.of(SUMS["training"])
+    lines = [line_at(losses, epsilon, release=False) for epsilon in np.linspace(4.5, 4.6, 11)]
+    assert len(set(map(id, lines))) <= 2
+    for line, epsilon in zip(lines, np.linspace(4.5, 4.6, 11), strict=True):
+        assert line is not None
+        assert line.width(epsilon) < 1e-9
+
+
+def test_the_first_epsilon_of_a_training_run_takes_few_calls():
+    """Of Python's and of C functions, from the description on; 24,000 before one table of tilts."""
+    mechanism = TRAINING * 14_062
+    mechanism.tradeoff().epsilon(1e-5)
+    CACHE.clear()
+    assert function_calls(lambda: (TRAINING * 14_062).tradeoff().epsilon(1e-5)) < 5_500
+
+
+def test_a_second_delta_of_a_curve_takes_its_line_from_the_first():
+    """Also in another question, as the line is decided by the sum and the epsilon's cell."""
+    f = (TRAINING * 14_062).tradeoff()
+    CACHE.clear()
+    first, second = (function_calls(lambda e=e: f.delta(e)) for e in (4.5, 4.501))
+    assert second < first / 2

@@ -16,10 +16,10 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.loss import Loss, Part
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound, sum_of_bounds
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
-from neyman.numerics.operations import CALL, charge, in_question
+from neyman.numerics.operations import CALL, charge
 
 DROP = 50.0  # e-folds below which a node counts as nothing but an error
 NOTHING = -1e6  # the K of such a node
@@ -191,8 +191,8 @@ class Composition:
 
     def places(self, tilt: float, height: float) -> float:
         """About how many terms K takes at this height."""
-        each = (kind.sum_of_places(losses, tilt, height) for kind, losses, _ in self._by_class)
-        return in_question((self, tilt, height), lambda: math.fsum(each))
+        by_class = self._by_class
+        return math.fsum([kind.sum_of_places(losses, tilt, height) for kind, losses, _ in by_class])
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
@@ -207,23 +207,25 @@ class Composition:
             log_rest: logarithm of a further factor that each e^K will get; none are dropped
                 without it.
         """
-        total = np.zeros(z.shape, complex if np.iscomplexobj(z) else float)
-        size, grown, reach = (np.zeros(z.shape) for _ in range(3))
+        line = z.dtype.kind == "c"
+        total = np.zeros(z.shape, z.dtype)
+        size, grown, reach = (np.zeros(len(z)) for _ in range(3))
         alive = np.arange(len(z))
         for kind, losses, counts in self._by_class:
             done = 0
             while done < len(losses) and len(alive):
                 rows = slice(done, done + max(1, BLOCK // len(alive)))
-                each = 1 if np.iscomplexobj(z) else len(alive)  # real ones are taken one by one
-                charge(3 * CALL * (1 + each * len(losses[rows])))
+                charge(3 * CALL * (1 + (1 if line else len(alive)) * len(losses[rows])))
                 k, error = kind.mgfs(losses[rows], z[alive])
                 n, done = counts[rows], rows.stop
-                log_phi = np.real(k - k[:, :1]) if np.iscomplexobj(z) else np.zeros(k.shape)
-                total[alive] += _times(n, k)
-                reach[alive] += _times(n, np.abs(k))
-                size[alive] += _times(n, log_phi)
+                total[alive] += n @ k
+                reach[alive] += n @ np.abs(k)
                 error = np.log(np.maximum(error, 1e-300))
-                grown[alive] += _times(n, np.logaddexp(0.0, error - log_phi))
+                if line:
+                    log_phi = real_part(k) - real_part(k[:, :1])
+                    size[alive] += n @ log_phi
+                    error = error - log_phi
+                grown[alive] += n @ np.logaddexp(0.0, error)
                 if log_rest is not None:
                     there = size[alive] + grown[alive] + log_rest[alive] > -DROP
                     if np.count_nonzero(there) < 0.7 * len(alive):
@@ -231,9 +233,11 @@ class Composition:
                         alive = alive[there]
         # A product for each part, and a sum of len(parts) terms.
         grown = np.minimum(grown + (len(self.parts) + 4) * UNIT * reach, 700.0 - size)
-        small = np.minimum(grown, 1.0)
-        error = np.where(grown < 1, np.exp(size) * np.expm1(small), np.exp(size + grown))
-        dropped = np.real(total) <= 0.5 * NOTHING
+        factor = np.exp(size)
+        error = np.where(grown < 1, factor * np.expm1(np.minimum(grown, 1.0)), np.exp(size + grown))
+        if log_rest is None:
+            return total, error
+        dropped = real_part(total) <= 0.5 * NOTHING
         return total, np.where(dropped, np.exp(np.minimum(size + grown, 700.0)), error)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -257,8 +261,3 @@ class Composition:
             if left[min(NEAR_END, len(edges) - 1)] <= -need:
                 break
         return total
-
-
-def _times(counts: Array, rows: Array) -> Array:
-    """The sum of the rows, each with its count."""
-    return np.einsum("i,ij->j", counts, rows)

@@ -22,16 +22,20 @@ from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import evenly, log1p, rounding, wave_sum, wave_sums
-from neyman.numerics.decay import by_moments, by_pieces
+from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
 PAD = 10.0  # the integrand falls like a normal density beyond its peaks: what is left out is e^-50
 ACCURACY = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
 STRIPS = np.geomspace(0.05, 12.0, 40)
-MANY = 8  # losses whose waves are computed together
-MOST_TOGETHER = 4096  # nodes of such a loss
-MOST_PANELS = 1 << 16
+NEAR_PEAK = 100.0  # of the terms in y, within which they have few nodes
+BLOCK = 1 << 19  # terms of sums that are computed together
+TERM = 40.0  # operations for each of them
+HALF_STRIP, WIDEST_STRIP = 0.75, 4.0  # of y over its distance, and at most
+SHIFTS = np.array([0.5, 1.0])  # of y, in parts of what is best near 0
+MOST_HEIGHTS, MOST_DECAY_NODES = 12, 4096  # for which it is computed
+DECAY_DIGITS = 32.0  # e-folds below 1 to which a bound on the decay is computed
 NODE = 150.0  # operations for each node of a discretization
 ENDS = (slice(None, -1), slice(1, None))
 
@@ -122,61 +126,92 @@ class LikelihoodRatioLoss(Loss):
 
     def log_mgf(self, z: Array) -> Array:
         """K(z) = log M; complex z lie on one vertical line, on which they share nodes of y."""
-        z = np.atleast_1d(z)
-        if not np.iscomplexobj(z):
-            return np.array([_law(self, float(c), 0.0).log_mgf for c in z])
-        law, u = self._on_line(z)
-        return law.log_mgf + log1p(wave_sum(law.ratio, law.p, u))
+        return self.mgfs((self,), np.atleast_1d(z))[0][0]
 
     def mgf_rounding(self, z: Array) -> Array:
         """Strip bound, and units for each exponent and sum."""
-        z = np.atleast_1d(z)
-        if not np.iscomplexobj(z):
-            return np.array([_law(self, float(c), 0.0).error for c in z])
-        law, u = self._on_line(z)
-        return law.error + law.spread * rounding(law.ratio, law.p, u)
+        return self.mgfs((self,), np.atleast_1d(z))[1][0]
+
+    @classmethod
+    def ratios(cls, losses: Sequence[LikelihoodRatioLoss], y: Array) -> Array:
+        """log R of several losses at the same real y; shape (losses, n)."""
+        return np.array([loss.log_ratio(y) for loss in losses])
 
     @classmethod
     def mgfs(cls, losses: Sequence[LikelihoodRatioLoss], z: Array) -> tuple[Array, Array]:
-        """K of several losses; on a line they share the waves of many laws."""
-        one_order = len({loss.removed for loss in losses}) == 1
-        if len(losses) < MANY or not one_order or not np.iscomplexobj(z):
+        """K of several losses, whose nodes are in one array."""
+        if z.dtype.kind != "c":
+            return _real_sums(losses, z)[:2]
+        if len(losses) == 1:
+            law, u = losses[0]._on_line(z)
+            k = law.log_mgf + log1p(wave_sum(law.ratio, law.p, u))
+            return k[None], (law.error + law.spread * rounding(law.ratio, law.p, u))[None]
+        if len({loss.removed for loss in losses}) > 1:
             return super().mgfs(losses, z)
-        on_line = [loss._on_line(z) for loss in losses]
-        laws, u = [law for law, _ in on_line], on_line[0][1]
-        longest = max(len(law.p) for law in laws)
         turn = 1.0 if losses[0].removed else -1.0
-        if longest > MOST_TOGETHER or not evenly(turn * u):
+        u = turn * np.imag(z)
+        if not evenly(turn * u):
             return super().mgfs(losses, z)
-        ratio, p = np.zeros((2, len(laws), longest))
-        for k, law in enumerate(laws):
-            ratio[k, : len(law.p)], p[k, : len(law.p)] = law.ratio, law.p
-        sums = wave_sums(turn * ratio, p, turn * u)
-        k = np.array([[law.log_mgf] for law in laws]) + log1p(sums)
-        spread = np.array([[law.spread] for law in laws])
-        error = np.array([[law.error] for law in laws])
-        return k, error + spread * rounding(ratio, p, u)
+        laws = _laws(losses, float(z[0].real), _reach(u))
+        sums = wave_sums(turn * laws.ratio, laws.p, turn * u)
+        error = rounding(laws.ratio, laws.p, u)
+        k = laws.log_mgf[:, None] + log1p(sums)
+        return k, laws.error[:, None] + laws.spread[:, None] * error
+
+    @classmethod
+    def sum_of_moments(
+        cls, losses: Sequence[LikelihoodRatioLoss], counts: Array, tilts: Array
+    ) -> Array:
+        """K, mean, and variance of a sum, whose parts are in one array."""
+        k, _, mean, variance = _real_sums(losses, tilts)
+        return np.array([counts @ k, counts @ mean, counts @ variance])
 
     def _on_line(self, z: Array) -> tuple[_Law, Array]:
         """The law whose nodes reach as far as z, and the heights in terms of log R."""
         u = np.imag(z) if self.removed else -np.imag(z)
-        reach = float(np.abs(u).max())
-        # A power of two, so that lines of about the same length share their nodes.
-        reach = 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
-        return _law(self, float(z[0].real), reach), u
+        return _law(self, float(z[0].real), _reach(u)), u
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, mean and variance of the tilted loss."""
-        laws = [_law(self, float(c), 0.0) for c in tilts]
-        sign = 1 if self.removed else -1
-        moments = np.array([(x.log_mgf, sign * x.mean, x.variance) for x in laws]).reshape(-1, 3)
-        return moments[:, 0], moments[:, 1], moments[:, 2]
+        k, _, mean, variance = _real_sums((self,), tilts)
+        return k[0], mean[0], variance[0]
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """From the moments, and from the density between neighboring places of y."""
+        """From the moments, and from the integral on a line Im y = a, where R^{iu} falls [C-4]."""
         law = _law(self, tilt, 0.0)
         near = by_moments(law.variance * (1 - 1e-6), law.fourth * (1 + 1e-6), edges)
-        return np.minimum(near, by_pieces(*law.pieces, edges, near > enough))
+        wanted = (near > enough).nonzero()[0]
+        if not len(wanted):
+            return near
+        # What holds at a height holds beyond it.
+        used = wanted[:: -(-len(wanted) // MOST_HEIGHTS)]
+        last = np.searchsorted(used, np.arange(len(edges)), side="right") - 1
+        beside = self._decay_beside(law, edges[used])
+        return np.minimum(near, np.where(last < 0, 0.0, beside[last]))
+
+    def _decay_beside(self, law: _Law, edges: Array) -> Array:
+        """Bounds on log |phi| from each height on: |R^{iu}| is e^{-u arg R}, arg R >= 0."""
+        c, w = self.farthest, law.w
+        b = min(HALF_STRIP / c, WIDEST_STRIP)
+        pull = float(law.p @ self.slope(law.y))  # near 0 a shift of u times this is the best one
+        a = np.minimum(np.multiply.outer(SHIFTS, edges * pull), b)[..., None]
+        cost = DECAY_DIGITS + b * b + min(w, 0.0) * math.log(math.cos(c * b))
+        low, high, h = float(law.y[0]), float(law.y[-1]), math.tau * b / cost
+        if high - low > MOST_DECAY_NODES * h:
+            return np.zeros(len(edges))
+        y, h = _grid(low, high, h)
+        charge(CALL + 5 * TERM * a.size * len(y))
+        ratio = self.log_ratio((y + 1j * a).ravel()).reshape(*a.shape[:2], len(y))
+        fixed = 0.5 * (a * a - y * y) + (math.log(h / math.sqrt(math.tau)) - law.log_mgf)
+        moved = w * np.real(ratio)
+        g = fixed + moved - edges[:, None] * np.imag(ratio)
+        size = 64 + float(np.maximum.reduce(np.abs(fixed) + 2 * np.abs(moved), axis=None))
+        bound = np.minimum.reduce(np.add.reduce(np.exp(g), axis=2))
+        bound = bound * (1 + 8 * UNIT * (size + len(y)) + 2 * law.error)
+        # Aliases, and what lies beyond the nodes.
+        beyond = 0.5 * b * b + min(w, 0.0) * math.log(math.cos(0.5 * c * b)) - ACCURACY
+        bound = bound + 8 * math.exp(-DECAY_DIGITS) + math.exp(min(beyond, 0.0))
+        return np.log(np.minimum(bound, 1.0))
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Quadrature nodes of y, in panels that the multiples of ``step`` of the loss bound."""
@@ -243,56 +278,139 @@ class _Law:
         """E(L - L')^4."""
         return 2 * float(self.p @ self._square_away**2) + 6 * self.variance**2
 
-    @cached_property
-    def pieces(self) -> tuple[Array, Array]:
-        """Places of log R, and masses that are uniform between them: below the law."""
-        loss, w = self.loss, self.w
-        low, high = float(self.y[0]), float(self.y[-1])
-        count = math.ceil((high - low) / min(0.08, 0.25 / loss.farthest)) + 1
-        y = np.linspace(low, high, min(count, MOST_PANELS))
-        ratio, slope = loss.log_ratio(y), loss.slope(y)
-        g = w * ratio - y * y / 2 - self.log_mgf - 0.5 * math.log(math.tau)
-        steep = _steepest(y, w * slope)
-        least = 0.5 * (g[1:] + g[:-1] - (y[1] - y[0]) * steep)
-        size = np.abs(ratio[1:])
-        width = np.diff(ratio) - UNIT * (4 * size + 2 * loss.ratio_units * (1 + size))
-        mass = np.exp(np.maximum(least, -700.0)) * (1 - 1e-9) * np.maximum(width, 0.0)
-        return np.maximum.accumulate(ratio), mass / np.maximum(slope[1:] * (1 + 1e-12), 1e-300)
-
 
 def _steepest(y: Array, pull: Array) -> Array:
     """The largest |pull - y| between neighboring places, where both are monotone in y."""
     return np.maximum.reduce([np.abs(pull[i] - y[j]) for i in ENDS for j in ENDS])
 
 
+def _reach(u: Array) -> float:
+    """A power of two, so that lines of about the same length share their nodes."""
+    reach = float(np.maximum.reduce(np.abs(u)))
+    return 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
+
+
 @array_cache
 def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _Law:
     w = loss.power(tilt)
-    low, high = loss.range(w)
-    h = loss.spacing(reach, w)
+    y, h = _nodes(loss, loss.range(w), reach, w)
+    ratio = loss.ratios((loss,), y)
+    p, k, error, spread = (v[0, 0] for v in _tilted(ratio, np.array([w]), y, h, loss.ratio_units))
+    spread = max(float(spread) / len(y), 1.0)
+    return counted(_Law(loss, w, y, ratio[0], p, float(k), float(error), spread))
+
+
+def _nodes(
+    loss: LikelihoodRatioLoss, ends: tuple[float, float], reach: float, w: float
+) -> tuple[Array, float]:
+    """Nodes of y between two ends, and their distance."""
+    return _grid(*ends, loss.spacing(reach, w))
+
+
+def _grid(low: float, high: float, h: float) -> tuple[Array, float]:
     cells((high - low) / h)
-    y = low + h * np.arange(math.ceil((high - low) / h) + 1)
-    ratio = loss.log_ratio(y)
+    return low + h * np.arange(math.ceil((high - low) / h) + 1), h
+
+
+def _tilted(
+    ratio: Array, w: Array, y: Array, h: float, ratio_units: float
+) -> tuple[Array, Array, Array, Array]:
+    """The masses of y of several losses under several powers, log M, its error, and its units.
+
+    Args:
+        ratio: log R at the nodes, shape (losses, n).
+        w: powers, shape (m,).
+        y: the nodes, shape (n,), ``h`` apart.
+        ratio_units: by how many units log R errs beside its own rounding.
+
+    Returns:
+        Arrays of shape (losses, m, n), and (losses, m) three times.
+    """
     log_weight = y * y * -0.5 + math.log(h / math.sqrt(math.tau))
-    move = w * ratio
+    move = w[:, None] * ratio[:, None, :]
+    charge(CALL + TERM * move.size)
     g = move + log_weight
-    top = float(g.max())
-    weight = np.exp(g - top)
-    total = float(weight.sum())
-    p = weight / total
+    top = np.maximum.reduce(g, axis=2, keepdims=True)
+    p = np.exp(g - top)
+    total = np.add.reduce(p, axis=2, keepdims=True)
+    p /= total
     # Each exponent is rounded in proportion to its parts, each sum to its length.
-    exponents = np.abs(move) - log_weight + loss.ratio_units * abs(w)
-    spread = float(p @ exponents) + abs(top) + len(y) + 32
-    if top < 5 and low <= -PAD and high >= PAD:
+    size = np.abs(move)
+    exponents = size - log_weight + ratio_units * np.abs(w)[:, None]
+    top, total = top[:, :, 0], total[:, :, 0]
+    spread = np.add.reduce(p * exponents, axis=2) + np.abs(top) + (len(y) + 32)
+    log_m = top + np.log(total)
+    units = spread + 16
+    small = top < 5
+    if np.logical_or.reduce(small, axis=None) and y[0] <= -PAD and y[-1] >= PAD:
         # M - 1 to relative accuracy: the weights of the normal law are all here and sum to one.
         plain = np.exp(log_weight)
-        small = plain * np.expm1(np.minimum(move, 1.0))
-        gain = np.where(np.abs(move) < 1, small, np.exp(g) - plain)
+        gain = np.exp(np.minimum(g, 10.0)) - plain
+        np.multiply(plain, np.expm1(np.minimum(move, 1.0)), out=gain, where=size < 1)
         size = np.abs(gain)
-        log_mgf = math.log1p(float(gain.sum()))
-        units = float(size @ exponents) + float(size.sum()) * (len(y) + 32)
-    else:
-        log_mgf = top + math.log(total)
-        units = spread + 16
-    error = units * UNIT + 4 * math.exp(-ACCURACY)
-    return counted(_Law(loss, w, y, ratio, p, log_mgf, error, max(spread / len(y), 1.0)))
+        lost = np.add.reduce(size * (exponents + (len(y) + 32)), axis=2)
+        rest = np.add.reduce(gain, axis=2)
+        small &= rest > -0.5
+        np.log1p(rest, out=log_m, where=small)
+        # The sum is one of M, of which a small one is known less well.
+        np.divide(lost, np.minimum(1 + rest, 1.0), out=units, where=small)
+    return p, log_m, units * UNIT + 4 * math.exp(-ACCURACY), spread
+
+
+def _real_sums(
+    losses: Sequence[LikelihoodRatioLoss], tilts: Array
+) -> tuple[Array, Array, Array, Array]:
+    """K, its error, mean, and variance of several losses at real tilts; shape (losses, m).
+
+    Tilts whose terms have their peaks near 0 share nodes of y, and so do losses of one order.
+    """
+    first = max(losses, key=lambda loss: loss.farthest)
+    w = tilts + 1 if first.removed else -tilts
+    near = np.abs(w) * first.farthest <= NEAR_PEAK
+    if len(losses) > 1:
+        near &= len({loss.removed for loss in losses}) == 1
+    out = np.empty((4, len(losses), len(tilts)))
+    for j in (~near).nonzero()[0].tolist():
+        for i, loss in enumerate(losses):
+            law = _law(loss, float(tilts[j]), 0.0)
+            sign = 1 if loss.removed else -1
+            out[:, i, j] = law.log_mgf, law.error, sign * law.mean, law.variance
+    if not np.logical_or.reduce(near):
+        return out[0], out[1], out[2], out[3]
+    w = w[near]
+    least, most = float(np.minimum.reduce(w)), float(np.maximum.reduce(w))
+    ends = min(least * first.farthest, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
+    y, h = _nodes(first, ends, 0.0, least)
+    rows = max(1, BLOCK // (len(w) * len(y)))
+    units = max(loss.ratio_units for loss in losses)
+    for k in range(0, len(losses), rows):
+        ratio = first.ratios(losses[k : k + rows], y)
+        p, log_m, error, _ = _tilted(ratio, w, y, h, units)
+        powers = p @ np.array([ratio, ratio * ratio]).transpose(1, 2, 0)
+        mean = powers[:, :, 0]
+        variance = np.maximum(powers[:, :, 1] - mean * mean, 1e-300)
+        sign = 1 if first.removed else -1
+        out[:, k : k + rows, near] = np.array([log_m, error, sign * mean, variance])
+    return out[0], out[1], out[2], out[3]
+
+
+@dataclass(frozen=True, eq=False)
+class _Laws:
+    """The laws of y of several losses of one order under one tilt, on the same nodes."""
+
+    ratio: Array
+    p: Array
+    log_mgf: Array
+    error: Array
+    spread: Array
+
+
+def _laws(losses: Sequence[LikelihoodRatioLoss], tilt: float, reach: float) -> _Laws:
+    first = max(losses, key=lambda loss: loss.farthest)
+    w = first.power(tilt)
+    ends = [loss.range(w) for loss in losses]
+    y, h = _nodes(first, (min(e[0] for e in ends), max(e[1] for e in ends)), reach, w)
+    ratio = first.ratios(losses, y)
+    units = max(loss.ratio_units for loss in losses)
+    p, k, error, spread = (v[:, 0] for v in _tilted(ratio, np.array([w]), y, h, units))
+    return _Laws(ratio, p, k, error, np.maximum(spread / len(y), 1.0))

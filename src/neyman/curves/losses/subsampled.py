@@ -26,13 +26,12 @@ from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
 from neyman.curves.losses.loss import Loss, NormalRatio, Order
 from neyman.curves.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.roots import bisect, zero
 
 MANY = 8  # losses of which one array is faster than one at a time
-NEAR_PEAK = 30.0  # of the terms in y, within which they have few nodes and are floats
 MOST_DISTANCE = 2000.0  # of the two normals, in standard deviations
 
 
@@ -113,6 +112,15 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         """log R(y), to relative accuracy near 0."""
         return self.log_ratio_at(self.distance * y - self.distance**2 / 2)
 
+    @classmethod
+    def ratios(cls, losses: Sequence[LikelihoodRatioLoss], y: Array) -> Array:
+        """log R of several losses in one array."""
+        each = [(x.distance, x.rate) for x in losses if isinstance(x, SubsampledGaussianLoss)]
+        if len(each) == 1:
+            return losses[0].log_ratio(y)[None]
+        mu, rate = np.array(each).T[:, :, None]
+        return _log_ratio(rate, mu * y - mu * mu / 2)
+
     def log_ratio_at(self, t: Array) -> Array:
         """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
         return _log_ratio(self.rate, t)
@@ -156,36 +164,6 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
                 elif g[1] < floor:
                     high = self._falls(w, first, last, floor)
         return float(low), float(high)
-
-    @classmethod
-    def sum_of_moments(
-        cls, losses: Sequence[SubsampledGaussianLoss], counts: Array, tilts: Array
-    ) -> Array:
-        """K, mean, and variance of a sum; many parts of a few nodes are in one array."""
-        farthest = max(losses, key=lambda loss: loss.distance)
-        powers = [farthest.power(float(c)) for c in tilts]
-        if (
-            len(losses) < MANY
-            or len({loss.removed for loss in losses}) > 1
-            or max(map(abs, powers)) * farthest.distance > NEAR_PEAK
-        ):
-            return super().sum_of_moments(losses, counts, tilts)
-        mu = np.array([[loss.distance] for loss in losses])
-        rate = np.array([[loss.rate] for loss in losses])
-        total = np.zeros((3, len(tilts)))
-        for k, w in enumerate(powers):
-            h, far = farthest.spacing(0.0, w), w * farthest.distance
-            low, high = min(far, 0.0) - PAD, max(far, 0.0) + PAD
-            y = low + h * np.arange(math.ceil((high - low) / h) + 1)
-            ratio = _log_ratio(rate, mu * y - mu * mu / 2)
-            g = w * ratio - y * y / 2 + math.log(h / math.sqrt(math.tau))
-            weight = np.exp(g)
-            mass = weight.sum(axis=1)
-            mean = np.einsum("ij,ij->i", weight, ratio) / mass
-            away = (ratio - mean[:, None]) ** 2
-            variance = np.einsum("ij,ij->i", weight, away) / mass
-            total[:, k] = counts @ np.log(mass), counts @ mean, counts @ variance
-        return total if farthest.removed else total * np.array([[1.0], [-1.0], [1.0]])
 
     def _exponent(self, w: float, y: float) -> float:
         t = self.distance * y - self.distance**2 / 2
@@ -241,8 +219,9 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 def _log_ratio(rate: Array | float, t: Array) -> Array:
     """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
     log_rate = np.log(rate)
-    near = np.real(t) < np.clip(5 - log_rate, 30.0, 690.0)  # beyond it q e^t is no small number
-    if near.all():
+    # Beyond it q e^t is no small number.
+    near = real_part(t) < np.minimum(np.maximum(5 - log_rate, 30.0), 690.0)
+    if np.logical_and.reduce(near, axis=None):
         return _log_mixture(rate, t)
     ratio = _log_mixture(rate, np.where(near, t, 0.0))
     rest = log1p(np.exp(-np.where(near, 30.0, t)) * (1 - rate) / rate)
@@ -258,7 +237,7 @@ def _log_mixture(rate: Array | float, t: Array) -> Array:
     by 4 units, its logarithm is at least 0.69 and errs by 2: 8 units.
     """
     ratio = log1p(rate * np.expm1(t))
-    if not np.any(np.asarray(rate) > 0.5):
+    if not np.logical_or.reduce(np.greater(rate, 0.5), axis=None):
         return ratio
     total = 1 - rate + rate * np.exp(t)
     cancels = np.abs(total) < 0.5

@@ -94,6 +94,7 @@ class CascadeProfile(Profile):
         engines: each with the width of log delta from which it is asked; the first is asked always.
         log_total_variation: an upper bound on log delta(0).
         powers: the indices of the engines that are asked for powers, in this order; all by default.
+        method: that of the first engine, which is made when it is asked.
     """
 
     costly = True
@@ -103,6 +104,7 @@ class CascadeProfile(Profile):
         engines: Sequence[tuple[float, Callable[[], Profile]]],
         log_total_variation: float,
         powers: Sequence[int] | None = None,
+        method: tuple[str, Engine] | None = None,
     ) -> None:
         self._widths = [width for width, _ in engines]
         self._builders = [build for _, build in engines]
@@ -112,7 +114,8 @@ class CascadeProfile(Profile):
         self._hopeless = np.zeros(0)  # epsilons of which the first engine knows nothing
         self._powers = self._order if powers is None else tuple(powers)
         self._coarse = False
-        self.method, self.engine = self._engine(0).method, self._engine(0).engine
+        first = method or (self._engine(0).method, self._engine(0).engine)
+        self.method, self.engine = first
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
@@ -143,6 +146,10 @@ class CascadeProfile(Profile):
             if high <= log_delta or low > log_delta:
                 return high <= log_delta
         return False
+
+    def alone(self, epsilon: float) -> bool:
+        """Whether only the first engine has been asked, and says so."""
+        return len(self._built) == 1 and self._engine(0).alone(epsilon)
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bounds on log power at many levels."""

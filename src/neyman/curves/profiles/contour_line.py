@@ -19,19 +19,19 @@ bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from neyman.numerics.array_cache import array_cache
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import even_series, series
-from neyman.numerics.roots import bisect, zero
 
-DIGITS = 25.0  # aliasing and truncation are kept below e^-25 of delta
+DIGITS = 28.0  # aliasing and truncation are kept below e^-28 of delta
+BLURRED_DIGITS = 25.0  # the same with a tiny release
 FEWER = 3.5  # digits of truncation where |phi| falls like a power of u
 MOST_NODES = 1 << 16
 BLURRED_NODES = 1 << 14  # with a tiny release
@@ -45,13 +45,20 @@ BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bounds of a 
 LEAST_MISS = 1e-300  # 1 - power below which nothing is asked: floats hold no digits of it
 FARTHEST = -1e8  # log delta beyond which no line goes
 LEAST, LARGEST = 1e-9, 1e9  # of c
-NEAR = 1e-3  # relative accuracy of c
-FINE = 1e-9  # relative width with which a line is good enough
+LOG_2, LOG_LEAST = math.log(2), math.log2(LEAST)
+BLOCK, FIRST = 6, -2  # octaves of tilts in one array, two an octave; where the first one begins
+QUARTERS = np.array([0.25, 0.5, 0.75])  # of the way between two tilts, where more are needed
+UNEVEN = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
+FLAT = 0.3  # e-folds of delta on a rise that is not refined
+NEAREST, CLOSE = 1e-6, 1e-3  # of log c, between tilts and of a saddle
+NEAR = 3e-3  # relative accuracy of an epsilon with which a line suits it
+CELL, DEEP_CELL, WIDEST_CELL = 0.5, 0.125, 0.35  # depths: at least, a part of all; of log c
+FINE = 5e-11  # relative width with which a line is good enough
 FAIR = 1e-5  # the same with a tiny release
 TRIES = 4  # of lines
-STEPS = 14  # of guesses at c before it is bracketed
-FARTHEST_STEP = 2.0  # of log c
 FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
+# About a place, where a line may go and what follows it.
+ABOUT = np.log(np.sort(np.concatenate([FACTORS, 2 - np.array(FACTORS[1:4]), BEYOND])))
 FEW = 500  # nodes with which no better place is looked for
 MANY_PLACES = 1 << 8  # epsilons and nodes from which sums at even places go by a chirp
 EVEN = 8  # units of the largest epsilon by which a place may be off
@@ -59,7 +66,7 @@ MANY = 4000  # nodes beyond which a line without a release is left to another en
 MOST_CANCELLATION = 12.0  # of the terms, in e-folds
 # Where the end is looked for, in units of where a normal law's would be.
 ENDS = 0.9 * 1.5 ** np.arange(14)
-QUICK_ENDS = np.append(ENDS[:6], ENDS[6] * 3.0 ** np.arange(4))
+NEAR_ENDS = np.array([1.0, 1.03, 1.07, 1.13, 1.2, 1.3, 1.45, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0, 40.0])
 FINE_ENDS = np.append(ENDS[:8], ENDS[8] + 0.5 * np.arange(1 << 13))
 ALL_ENDS = np.concatenate([ENDS, ENDS[-1] * 1.6 ** np.arange(1, 19)])
 
@@ -125,38 +132,43 @@ class Line:
     slack: float
     bump: Array | None = None
 
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Itself, as one of several."""
+        return (self,)
+
     def sums(self, epsilon: float) -> tuple[float, float]:
         """The trapezoid sum over e^{K(c) - c epsilon}, and the logarithm's slope in epsilon."""
         terms = self.weight * np.exp(-1j * epsilon * self.u)
-        total = float(np.real(terms).sum())
-        fall = self.c * total - float((np.imag(terms) * self.u).sum())
+        total = float(np.add.reduce(real_part(terms)))
+        fall = self.c * total - float(imaginary_part(terms) @ self.u)
         return total, -fall / total if total > 0 else 0.0
 
-    @np.errstate(over="ignore", invalid="ignore")
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
         """Certified bounds at each epsilon, however wide; shape (m,)."""
-        epsilon = np.asarray(epsilon, float)
         total, error = self._sums(self.weight, epsilon)
         scale = self.top - self.c * epsilon
-        error = error + self.fixed + self.moving * np.abs(epsilon)
+        size = np.abs(epsilon)
+        error = error + self.fixed + self.moving * size
         before = np.exp(np.minimum(-self.turns - scale, 700.0)) / -math.expm1(-self.turns)
         other, k, gap = self.beyond
         moved = np.multiply.outer(epsilon, other)
         bound = k + log_kernel(other) - gap - moved - scale[:, None]
         # Each of the five terms errs by at most 4 units of itself; the kernel's is two c' log c'.
-        size = np.abs(k) + 2 * other * np.abs(np.log(other)) + gap + np.abs(scale)[:, None]
-        bound = bound + 8 * UNIT * (size + np.abs(moved) + 1)
+        sizes = np.abs(k) + 2 * other * np.abs(np.log(other)) + gap + np.abs(scale)[:, None]
+        bound = bound + 8 * UNIT * (sizes + np.abs(moved) + 1)
         after = np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)
-        error = error + before + after.min(axis=1)
+        error = error + before + np.minimum.reduce(after, axis=1)
         added = 0.0
         if self.bump is not None:  # its own aliases are positive: more than it is taken off
             added, more = self._sums(self.bump, epsilon)
             error = error + more
-        low, high = np.maximum(total - added - error, 0.0), np.maximum(total + error, 0.0)
-        low, high = np.where(np.isnan(low), 0.0, low), np.where(np.isnan(high), math.inf, high)
-        slack = 8 * UNIT * (abs(self.top) + np.abs(self.c * epsilon) + 1) + self.slack
-        with np.errstate(divide="ignore"):
-            return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
+        # What is no number claims nothing.
+        low, high = np.fmax(total - added - error, 0.0), np.maximum(total + error, 0.0)
+        high = np.where(np.isnan(high), math.inf, high)
+        slack = 8 * UNIT * (abs(self.top) + self.c * size + 1) + self.slack
+        return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
     def _sums(self, weight: Array, epsilon: Array) -> tuple[Array, Array | float]:
         """The sums of the nodes at each epsilon, and their error beside `fixed` and `moving`."""
@@ -170,7 +182,7 @@ class Line:
                 # An angle is off by EVEN units and a few of far, as `moving` has four of them.
                 drift = (EVEN + 4) * UNIT * far * float(np.abs(weight) @ self.u)
                 return np.real(sums), error + drift
-        return np.real(series(weight, epsilon * self.u[1])), 0.0
+        return real_part(series(weight, epsilon * self.u[1])), 0.0
 
     def width(self, epsilon: float) -> float:
         """The width of the bounds on log delta there."""
@@ -249,45 +261,77 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
         release: whether a tiny Gaussian release may be added; without it a line must certify its
             own end, and there is none where it cannot.
     """
-    return _line_at(losses, epsilon, release)
+    tilts, x = tilts_of(losses, epsilon)
+    if epsilon > tilts.own.values[-1] or -tilts.at(tilts.depth, x) < FARTHEST:
+        return None
+    line = None
+    if tilts.blocks:
+        cell = math.floor(tilts.at(tilts.cell, x))
+        line = _line_of_cell(losses, tilts.blocks, cell, release)
+    if line is not None and line.width(epsilon) < FINE:
+        return line
+    other = _line_at(losses, tilts.blocks, x, epsilon, release)
+    if line is None or other is None:
+        return other or line
+    return min(line, other, key=lambda one: one.width(epsilon))
 
 
 @array_cache
-def _line_at(losses: Sum, epsilon: float, release: bool) -> Line | None:
-    c = saddle(losses, epsilon)
-    if c > 0.9 * LARGEST or losses.places(c, 0.0) > MOST_PLACES:
-        return None
-    log_delta = min(_rough(_model(losses, c), c, epsilon), 0.0)
-    if log_delta < FARTHEST:
-        return None
-    best = None
+def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | None:
+    """A line that suits all epsilons of a cell, without a tiny release."""
+    tilts = _tilts(losses, blocks)
+    low, x, high = (tilts.place(tilts.cell, cell + share) for share in (0.0, 0.5, 1.0))
+    ends = [tilts.aim(low), tilts.aim(high)]
+    return _best_line(losses, tilts, x, tilts.aim(x), ends, release, blurred=False)
+
+
+@array_cache
+def _line_at(losses: Sum, blocks: int, x: float, epsilon: float, release: bool) -> Line | None:
+    """A line that suits one epsilon, whose place is x."""
+    tilts = _tilts(losses, blocks) if blocks else _local_tilts(losses, x)
+    aim = epsilon, min(tilts.log_terms(x, epsilon), 0.0)
+    return _best_line(losses, tilts, x, aim, [aim], release, blurred=release)
+
+
+def _best_line(
+    losses: Sum,
+    tilts: Tilts,
+    x: float,
+    center: tuple[float, float],
+    ends: list[tuple[float, float]],
+    release: bool,
+    *,
+    blurred: bool,
+) -> Line | None:
+    epsilon, log_delta = center
+    best, before = None, math.inf
     for _ in range(TRIES):
-        plan = _best_plan(losses, c, epsilon, log_delta, release)
+        aim = Aim(math.exp(x), ends)
+        plan = _best_plan(losses, tilts, aim, release, blurred)
         if plan is None:
-            return None if best is None else best[1]
+            return best
         line = _built(losses, plan)
         width, middle = line.width(epsilon), line.middle(epsilon)
-        before = math.inf if best is None else best[0]
         if best is None or width < before:
-            best = width, line
-        settled = abs(middle - log_delta) < 0.5 or middle == -math.inf
-        if width < FINE or width > 0.5 * before or settled:
+            best = line
+        moved = middle - log_delta
+        if width < FINE or width > 0.5 * before or abs(moved) < 0.5 or middle == -math.inf:
             break
-        log_delta = middle  # the terms were no bell: now their sum is known
-    assert best is not None
-    return best[1]
+        # The terms were no bell: now their sum is known.
+        before, log_delta, ends = width, middle, [(e, min(v + moved, 0.0)) for e, v in ends]
+    return best
 
 
 def rough(losses: Sum, epsilon: float) -> float:
     """About log delta(epsilon): by the bell of the terms around their saddle."""
-    c = saddle(losses, epsilon)
-    return min(_rough(_model(losses, c), c, epsilon), 0.0)
+    tilts, x = tilts_of(losses, epsilon)
+    return min(tilts.log_terms(x, epsilon), 0.0)
 
 
 def rough_epsilon(losses: Sum, log_delta: float) -> float:
     """About the epsilon that has this log delta, by the same bell; below 0 where there is none."""
-    c = _crossing(losses, lambda m, c: log_delta - _rough(m, c, _own(m, c)), LARGEST)
-    return _own(_model(losses, c), c)
+    tilts, x = tilts_of(losses, None, log_delta)
+    return (tilts.log_terms(x, 0.0) - log_delta) * math.exp(-x)
 
 
 def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Line, float] | None:
@@ -295,108 +339,293 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
 
     None where that epsilon is 0 or so.
     """
-    return _line_for(losses, log_delta, release)
-
-
-@array_cache
-def _line_for(losses: Sum, log_delta: float, release: bool) -> tuple[Line, float] | None:
-
-    def excess(model: Model, c: float) -> float:
-        return log_delta - _rough(model, c, _own(model, c))
-
-    c = _crossing(losses, excess, LARGEST)
-    epsilon = _own(_model(losses, c), c)
+    epsilon = rough_epsilon(losses, log_delta)
     best = None
     for _ in range(TRIES):
-        if not epsilon > 0:
+        line = line_at(losses, epsilon, release=release) if epsilon > 0 else None
+        if line is None:
             break
-        plan = _best_plan(losses, c, epsilon, log_delta, release)
-        if plan is None:
-            break
-        line = _built(losses, plan)
         guess, epsilon = epsilon, line.epsilon_at(log_delta, epsilon)
+        if best is None and line.bump is None and abs(epsilon - guess) < NEAR * guess:
+            return line, epsilon
         width = line.width(epsilon)
-        before = math.inf if best is None else best[0]
-        if best is None or width < before:
+        if best is None or width < best[0]:
             best = width, line, epsilon
-        enough = FINE if line.bump is None else FAIR
-        if width < enough or width > 0.5 * before or abs(epsilon - guess) * c < 0.5:
+        if width < (FINE if line.bump is None else FAIR):
             break
-        c = saddle(losses, epsilon)
     return None if best is None else best[1:]
 
 
 def saddle(losses: Sum, epsilon: float, largest: float = LARGEST) -> float:
     """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
-    return _crossing(losses, lambda model, c: _own(model, c) - epsilon, largest)
+    tilts, x = tilts_of(losses, epsilon)
+    if not tilts.blocks:
+        return min(math.exp(x), largest)
+    return min(math.exp(_found(losses, tilts, x, epsilon, 0.0)), largest)
 
 
-Model = tuple[float, float, float, float]  # about c0: c0, K, mean, variance
+class Row(NamedTuple):
+    """A function of log c at each tilt, and its slope there."""
+
+    values: list[float]
+    slopes: list[float]
 
 
-def _model(losses: Sum, c: float) -> Model:
-    k, mean, variance = losses.moments(np.array([c]))
-    return c, float(k[0]), float(mean[0]), float(variance[0])
+@dataclass(frozen=True, eq=False)
+class Tilts:
+    """K and what follows from it at a row of tilts c: to steer by, nothing here is certified.
 
+    Between two tilts functions of x = log c are cubic. Epsilons are divided into cells, so that a
+    line which suits the middle of a cell suits all of it.
 
-def _own(model: Model, c: float) -> float:
-    """The epsilon of which c is the saddle, as if the law were normal about c0."""
-    at, _, mean, variance = model
-    return mean + variance * (c - at) - 1 / c - 1 / (c + 1)
-
-
-def _rough(model: Model, c: float, epsilon: float) -> float:
-    """About log delta(epsilon), by the bell of the terms around the saddle c."""
-    at, k, mean, variance = model
-    k += (mean + 0.5 * variance * (c - at)) * (c - at)
-    bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
-    return k - c * epsilon - math.log(c * (c + 1)) - 0.5 * math.log(math.tau * bend)
-
-
-def _crossing(losses: Sum, rising: Callable[[Model, float], float], largest: float) -> float:
-    """About the c at which a function of the law under the tilt c rises through zero.
-
-    The law is taken for normal about the last guess and the next is where that has its crossing;
-    where this does not settle the crossing is bracketed.
+    Args:
+        blocks: how many blocks of tilts there are; 0 if they are those about one place.
+        first: the binary logarithm of the first one.
+        complete: whether no larger tilts are of use.
+        rows: log c, K, mean, and variance.
+        x: log c, rising.
+        k: K.
+        own: the epsilon of which c is the saddle.
+        depth: about -log delta there, by the bell of the terms.
+        log_width: of the terms, log sqrt(2 pi bend).
+        cell: how many cells are below c.
+        uneven: whether the cubic of ``own`` from each tilt on may be far off.
     """
-    while losses.places(largest, 0.0) > 0.1 * MOST_PLACES and largest > 1:
-        largest /= 10
-    low, high = math.log(LEAST), math.log(largest)
-    ends = [False, False]  # whether the function has been seen at them
-    guess = min(0.0, high)
-    model = _model(losses, math.exp(guess))
-    for step in range(STEPS):
-        model = model if step == 0 else _model(losses, math.exp(guess))
-        above = rising(model, math.exp(guess)) > 0
-        low, high = (low, guess) if above else (guess, high)
-        ends[above] = True
-        if high - low <= NEAR:
+
+    blocks: int
+    first: int
+    complete: bool
+    rows: Array
+    x: list[float]
+    k: Row
+    own: Row
+    depth: Row
+    log_width: Row
+    cell: Row
+    uneven: list[bool]
+
+    def at(self, row: Row, x: float) -> float:
+        """A function at a place."""
+        i = min(max(bisect_right(self.x, x), 1), len(self.x) - 1) - 1
+        size, low = self.x[i + 1] - self.x[i], row.values[i]
+        rise, a, b = row.values[i + 1] - low, row.slopes[i] * size, row.slopes[i + 1] * size
+        s = (x - self.x[i]) / size
+        return low + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
+
+    def place(self, row: Row, value: float) -> float:
+        """The place where a function that rises has a value; an end where it nowhere has."""
+        i = min(max(bisect_right(row.values, value), 1), len(self.x) - 1) - 1
+        size, low = self.x[i + 1] - self.x[i], row.values[i]
+        rise, a, b = row.values[i + 1] - low, row.slopes[i] * size, row.slopes[i + 1] * size
+        if not 0 < value - low < rise:
+            return self.x[i] if value <= low else self.x[i + 1]
+        c, d = 3 * rise - 2 * a - b, a + b - 2 * rise
+        below, above, s = 0.0, 1.0, (value - low) / rise
+        while above - below > NEAREST:
+            excess, slope = low - value + s * (a + s * (c + s * d)), a + s * (2 * c + 3 * s * d)
+            below, above = (below, s) if excess > 0 else (s, above)
+            before, s = s, s - excess / slope if slope > 0 else -1.0
+            if not below <= s <= above:
+                s = 0.5 * (below + above)
+            if abs(s - before) <= NEAREST:
+                break
+        return self.x[i] + s * size
+
+    def log_terms(self, x: float, epsilon: float) -> float:
+        """About the logarithm of the sum of the terms on the line e^x, by their bell."""
+        c = math.exp(x)
+        return self.at(self.k, x) - c * epsilon - math.log(c * (c + 1)) - self.at(self.log_width, x)
+
+    def aim(self, x: float) -> tuple[float, float]:
+        """The epsilon of which e^x is the saddle, at least 0, and about its log delta."""
+        return max(self.at(self.own, x), 0.0), min(-self.at(self.depth, x), 0.0)
+
+    def deviation(self, x: float) -> float:
+        """About the deviation of the loss under the tilt e^x."""
+        c = math.exp(x)
+        bend = math.exp(2 * self.at(self.log_width, x)) / math.tau - 1 / c**2 - 1 / (c + 1) ** 2
+        return math.sqrt(max(bend, 1e-300))
+
+
+def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tuple[Tilts, float]:
+    """Tilts of a sum, and the place of an epsilon or of a log delta on them.
+
+    Where a cubic is not enough these are tilts about the place alone.
+    """
+    blocks = 1
+    while True:
+        tilts = _tilts(losses, blocks)
+        row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
+        x = tilts.place(row, value)
+        if tilts.complete or tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]:
             break
-        # No farther than what is known of the law about here can tell.
-        before, guess = guess, _zero(model, rising, low, high)
-        guess = min(max(guess, before - FARTHEST_STEP), before + FARTHEST_STEP)
-        # The terms are a bell of width 1 / deviation about c.
-        if abs(guess - before) <= max(NEAR, 0.05 / (math.exp(guess) * math.sqrt(model[3]) + 1)):
-            return math.exp(guess)
-
-    if not all(ends):
-        return math.exp(high if ends[1] else low)
-    if high - low > NEAR:
-
-        def excess(log_c: float) -> float:
-            c = math.exp(log_c)
-            return rising(_model(losses, c), c)
-
-        close = max(NEAR, 0.05 / (math.exp(guess) * math.sqrt(model[3]) + 1))
-        return math.exp(zero(excess, low, high, close))
-    return math.exp(0.5 * (low + high))
+        blocks += 1
+    if not tilts.uneven[min(bisect_right(tilts.x, x), len(tilts.x) - 1) - 1]:
+        return tilts, x
+    x = _found(losses, tilts, x, epsilon, log_delta)
+    return _local_tilts(losses, x), x
 
 
-def _zero(model: Model, rising: Callable[[Model, float], float], low: float, high: float) -> float:
-    """Where the function of the model crosses zero between two logarithms of c: by bisection."""
-    return 0.5 * sum(
-        bisect(lambda x: rising(model, math.exp(x)) <= 0, low, high, width=0.1 * NEAR, rounds=40)
+def _found(losses: Sum, tilts: Tilts, x: float, epsilon: float | None, log_delta: float) -> float:
+    """The place of an epsilon or of a log delta, by Newton's method between the nearest tilts."""
+    i = bisect_right(tilts.x, x)
+    low, high = tilts.x[max(i - 1, 0)], tilts.x[min(i, len(tilts.x) - 1)]
+    while high - low > NEAREST:
+        row = _rows(losses, np.array([x]))
+        c, own = math.exp(x), float(_own(row)[0])
+        bend = float(row[3, 0]) + 1 / c**2 + 1 / (c + 1) ** 2
+        excess, slope = (0.0 if epsilon is None else epsilon) - own, c * bend
+        if epsilon is None:
+            depth = c * own + math.log(c * (c + 1) * math.sqrt(math.tau * bend)) - float(row[1, 0])
+            excess, slope = -log_delta - depth, c * slope
+        low, high = (x, high) if excess > 0 else (low, x)
+        if abs(excess) <= CLOSE * slope and abs(excess) <= FLAT * (
+            1.0 if epsilon is None else 1 / c
+        ):
+            return x + excess / slope
+        x += excess / slope
+        x = x if low < x < high else 0.5 * (low + high)
+    return low
+
+
+@array_cache
+def _local_tilts(losses: Sum, x: float) -> Tilts:
+    places = x + ABOUT
+    while len(places) > len(FACTORS) + 1 and not _short(losses, math.exp(float(places[-1]))):
+        places = places[:-1]
+    return _steered(_rows(losses, places), 0, 0, complete=True)
+
+
+@array_cache
+def _tilts(losses: Sum, blocks: int) -> Tilts:
+    if blocks == 1:
+        first, rows = _first_block(losses)
+    else:
+        before = _tilts(losses, blocks - 1)
+        first = before.first
+        block = _block(losses, first + BLOCK * (blocks - 1))
+        rows = np.concatenate([before.rows, block[:, 1:]], axis=1)
+    complete = float(rows[0, -1]) < (first + BLOCK * blocks - 0.5) * LOG_2
+    return _steered(rows, blocks, first, complete=complete)
+
+
+def _steered(rows: Array, blocks: int, first: int, *, complete: bool) -> Tilts:
+    """What follows from K at the tilts."""
+    x, k, mean, variance = rows
+    c = np.exp(x)
+    bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
+    own = np.maximum.accumulate(mean - 1 / c - 1 / (c + 1))
+    log_width = 0.5 * np.log(math.tau * bend)
+    depth = np.maximum.accumulate(c * own + np.log(c * (c + 1)) + log_width - k)
+    # In a cell c rises by a third at most, and log delta about as the square of ``away``.
+    away = np.sqrt(np.maximum(2 * depth, 0.0))
+    size = x[1:] - x[:-1]
+    rise = (away[1:] - away[:-1]) / np.maximum(CELL, away[1:] * DEEP_CELL)
+    cell = np.zeros(len(x))
+    np.add.accumulate(np.maximum(rise, size / WIDEST_CELL), out=cell[1:])
+    widens = _slopes(log_width, size)
+    steep = c * bend
+    return Tilts(
+        blocks,
+        first,
+        complete,
+        rows,
+        x.tolist(),
+        Row(k.tolist(), (c * mean).tolist()),
+        _rising(own, steep, size),
+        _rising(depth, c * steep + widens, size),
+        Row(log_width.tolist(), widens.tolist()),
+        _rising(cell, _slopes(cell, size), size),
+        _bent(rows).tolist(),
     )
+
+
+def _bent(rows: Array) -> Array:
+    """Where the epsilon of which c is the saddle rises unevenly from one tilt to the next."""
+    c, own, size = np.exp(rows[0]), _own(rows), rows[0, 1:] - rows[0, :-1]
+    steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
+    rise = own[1:] - own[:-1]
+    bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > UNEVEN * rise
+    return bent & (c[1:] * rise > FLAT)
+
+
+def _beside(values: Array) -> tuple[Array, Array]:
+    """What is left of each tilt and right of it, of values between neighbors."""
+    left, right = np.empty((2, len(values) + 1))
+    left[0], left[1:], right[:-1], right[-1] = values[0], values, values, values[-1]
+    return left, right
+
+
+def _slopes(values: Array, size: Array) -> Array:
+    """Of a function whose values are known: the mean of the slopes on both sides."""
+    left, right = _beside((values[1:] - values[:-1]) / size)
+    return 0.5 * (left + right)
+
+
+def _rising(values: Array, slopes: Array, size: Array) -> Row:
+    """A row whose slopes keep each cubic monotone."""
+    most = np.minimum(*_beside(3 * (values[1:] - values[:-1]) / size))
+    return Row(values.tolist(), np.minimum(np.maximum(slopes, 0.0), most).tolist())
+
+
+def _first_block(losses: Sum) -> tuple[int, Array]:
+    """The tilts whose first one is the saddle of an epsilon below 0, and its binary logarithm."""
+    first = FIRST
+    while True:
+        rows = _block(losses, first)
+        if first <= LOG_LEAST or float(_own(rows[:, :1])[0]) <= 0:
+            return first, rows
+        first -= BLOCK
+
+
+def _block(losses: Sum, first: int) -> Array:
+    """log c, K, mean, and variance at tilts from 2^first on, closer where they bend; shape (4, n).
+
+    They end where K has too many terms, or is no number.
+    """
+    exponents = first + np.linspace(0, BLOCK, 2 * BLOCK + 1)
+    while len(exponents) > 2 and not _short(losses, 2.0 ** float(exponents[-1])):
+        exponents = exponents[:-1]
+    rows = _rows(losses, exponents * LOG_2)
+    bent = _bent(rows)
+    if not np.logical_or.reduce(bent):
+        return rows
+    size = rows[0, 1:] - rows[0, :-1]
+    between = (rows[0, :-1] + np.multiply.outer(QUARTERS, size))[:, bent].ravel()
+    rows = np.concatenate([rows, _rows(losses, between)], axis=1)
+    return rows[:, np.argsort(rows[0])]
+
+
+def _rows(losses: Sum, x: Array) -> Array:
+    with np.errstate(all="ignore"):
+        rows = np.array([x, *losses.moments(np.exp(x))])
+    known = np.logical_and.reduce(np.isfinite(rows), axis=0)
+    return rows if np.logical_and.reduce(known) else rows[:, : max(int(np.argmin(known)), 2)]
+
+
+def _own(rows: Array) -> Array:
+    c = np.exp(rows[0])
+    return rows[2] - 1 / c - 1 / (c + 1)
+
+
+def _short(losses: Sum, c: float) -> bool:
+    """Whether K has few terms."""
+    return c <= LARGEST and losses.places(c, 0.0) <= 0.1 * MOST_PLACES
+
+
+@dataclass(frozen=True, eq=False)
+class Aim:
+    """The place of a line, and epsilons with the log deltas that it should give.
+
+    Args:
+        c: where the line crosses the real axis.
+        ends: pairs of an epsilon and about its log delta.
+        digits: e-folds of delta below which errors stay.
+    """
+
+    c: float
+    ends: list[tuple[float, float]]
+    digits: float = DIGITS
 
 
 @dataclass(frozen=True, eq=False)
@@ -410,6 +639,7 @@ class _Plan:
     real: Array
     k: Array
     k_error: Array
+    excess: float  # of the terms over their sum, in e-folds
     release: float = 0.0  # v
     far: float = math.inf  # beyond it only the release bounds |phi|
 
@@ -418,17 +648,15 @@ class _Plan:
         return self.end / self.h
 
 
-def _best_plan(
-    losses: Sum, c: float, epsilon: float, log_delta: float, release: bool
-) -> _Plan | None:
+def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool) -> _Plan | None:
     """The one with the fewest nodes: the saddle is not always the best place.
 
     Off the saddle the terms outgrow their sum; where they cancel too much nothing is gained.
     """
     best = None
     for factor in FACTORS[:1] if losses.algebraic else FACTORS:
-        plan = _plan(losses, factor * c, epsilon, log_delta)
-        if factor < 1 and float(plan.k[0]) - plan.c * epsilon - log_delta > MOST_CANCELLATION:
+        plan = _plan(losses, tilts, replace(aim, c=factor * aim.c))
+        if factor < 1 and plan.excess > MOST_CANCELLATION:
             break
         if best is None or plan.count < best.count:
             best = plan
@@ -442,16 +670,17 @@ def _best_plan(
         places = losses.places(best.c, best.end)
         if places <= MOST_PLACES and best.count * places <= work:
             return best
-    return _smoothed(losses, c, epsilon, log_delta) if release else None
+    return _smoothed(losses, tilts, aim) if blurred else None
 
 
-def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan | None:
+def _smoothed(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
     """Plan a line with a Gaussian release that is as small as the limits permit [C-6].
 
     None where a few nodes already need too many terms of K.
     """
-    plan = _plan(losses, c, epsilon, log_delta, certified=False)
-    need = DIGITS + max(float(plan.k[0]) - c * epsilon - log_delta, 0.0)
+    c, aim = aim.c, replace(aim, digits=BLURRED_DIGITS)
+    plan = _plan(losses, tilts, aim, certified=False)
+    need = aim.digits + max(plan.excess, 0.0)
     count = BLURRED_NODES
     places = losses.places(c, count * plan.h)
     while count > 4 and (places > MOST_PLACES or count * places > MOST_WORK):
@@ -460,8 +689,7 @@ def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan 
     if places > MOST_PLACES:
         return None
     most = min(count * plan.h, math.sqrt(2 * need * (c + 1) * c / BLUR))
-    variance = float(losses.moments(np.array([c]))[2][0])
-    edges = math.sqrt(2 * need / max(variance, 1e-300)) * FINE_ENDS
+    edges = math.sqrt(2 * need) / tilts.deviation(math.log(c)) * FINE_ENDS
     fails = np.append(losses.log_decay(c, edges, math.inf)[:-1] > -need, True)
     following = np.minimum.accumulate(np.where(fails, edges, math.inf)[::-1])[::-1]
     # From ``end`` to ``far`` the decay is certified, beyond it the release sees to it.
@@ -474,23 +702,32 @@ def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan 
     return replace(plan, end=end, far=far, log_left=math.log(2) - need, k=k, release=v)
 
 
-def _plan(
-    losses: Sum, c: float, epsilon: float, log_delta: float, *, certified: bool = True
-) -> _Plan:
+def _plan(losses: Sum, tilts: Tilts, aim: Aim, *, certified: bool = True) -> _Plan:
     # The terms before are below delta by e^-DIGITS, and so are those after it for some c' > c
     # [C-1].
-    before = math.tau * c / (DIGITS - log_delta)
-    for factors in (BEYOND[:2], BEYOND):
-        real = np.append(c, c * factors)
-        k, k_error = losses.mgf(real)
-        excess = k[1:] - real[1:] * epsilon + log_kernel(real[1:]) - log_delta
-        after = float(np.max(math.tau * (real[1:] - c) / np.maximum(excess + DIGITS, 1e-3)))
-        if after >= before:
-            break
-    top = float(k[0]) - c * epsilon
-    need = DIGITS + max(top - log_delta, 0.0)
-    end, log_left = end_of(losses, c, need) if certified else (math.inf, 0.0)
-    return _Plan(c, min(before, after), end, log_left, real, k, k_error)
+    c, ends = aim.c, np.array(aim.ends)
+    before = math.tau * c / (aim.digits - float(ends[:, 1].min()))
+    last = math.exp(tilts.x[-1])
+    others = np.array([v for v in (c * BEYOND).tolist() if v <= last] or [c * float(BEYOND[0])])
+    about = np.array([tilts.at(tilts.k, math.log(v)) for v in others.tolist()])
+    after = _step_after(aim, others, about)
+    real = np.array([c, float(others[int(np.argmax(after))])])
+    k, k_error = losses.mgf(real)
+    h = min(before, float(_step_after(aim, real[1:], k[1:])[0]))
+    excess = float((k[0] - c * ends[:, 0] - ends[:, 1]).max())
+    end, log_left = math.inf, 0.0
+    if certified:
+        deviation = tilts.deviation(math.log(c))
+        end, log_left = end_of(losses, c, aim.digits + max(excess, 0.0), deviation)
+    return _Plan(c, h, end, log_left, real, k, k_error, excess)
+
+
+def _step_after(aim: Aim, others: Array, k: Array) -> Array:
+    """The step with which the terms after are as small as they should be, by each of the tilts."""
+    ends = np.array(aim.ends)
+    kernel = (k + log_kernel(others))[:, None]
+    excess = (kernel - np.multiply.outer(others, ends[:, 0]) - ends[:, 1]).max(axis=1)
+    return math.tau * (others - aim.c) / np.maximum(excess + aim.digits, 1e-3)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums that left the floats claim nothing
@@ -549,13 +786,10 @@ def _built(losses: Sum, plan: _Plan) -> Line:
     )
 
 
-def end_of(losses: Sum, c: float, need: float) -> tuple[float, float]:
+def end_of(losses: Sum, c: float, need: float, deviation: float) -> tuple[float, float]:
     """Where |phi| is certainly below e^-need for good, and the log of its bound; inf if nowhere."""
-    variance = float(losses.moments(np.array([c]))[2][0])
-    normal = math.sqrt(2 * need / max(variance, 1e-300))
-    # Where a cheap bound suffices near the end, rough ones suffice beyond it.
-    cheap = losses.log_decay(c, normal * QUICK_ENDS[:4], 0.0)[:3]
-    for ends in (QUICK_ENDS, ENDS, ALL_ENDS)[0 if float(cheap.min()) <= -need else 1 :]:
+    normal = math.sqrt(2 * need) / deviation
+    for ends in (NEAR_ENDS, ALL_ENDS):
         edges = normal * ends
         bound = losses.log_decay(c, edges, need)
         left = np.maximum.accumulate(bound[::-1])[::-1]

@@ -240,6 +240,10 @@ class LimitProfile(Profile):
         sure = self._asked(lambda p: p.meets(epsilon, log_delta), lambda _: False)
         return sure or self._rest.log_delta(epsilon)[1] <= log_delta
 
+    def alone(self, epsilon: float) -> bool:
+        """As the engine says."""
+        return self._asked(lambda p: p.alone(epsilon), lambda _: False)
+
     def log_delta_above(self, epsilon: float) -> float:
         """The engine's, or 0."""
         return self._asked(lambda p: p.log_delta_above(epsilon), lambda _: 0.0)

@@ -72,6 +72,10 @@ class Profile(ABC):
         """Return True if delta(epsilon) is certified to be at most e^log_delta."""
         return self.log_delta(epsilon)[1] <= log_delta
 
+    def alone(self, epsilon: float) -> bool:
+        """Whether it surely answers here as it would if nothing else had been asked."""
+        return self.engine == Engine.CLOSED_FORM
+
     def log_delta_above(self, epsilon: float) -> float:
         """Return an upper bound on log delta(epsilon) that costs little; 0 where there is none."""
         return 0.0

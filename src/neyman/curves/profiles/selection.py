@@ -52,6 +52,8 @@ def register(priority: int, reason: str) -> Callable[[Build], Build]:
         if other is not None and other.build.__qualname__ != build.__qualname__:
             raise ValueError(f"priority = {priority!r} is taken by the rule: {other.reason}")
         _RULES[priority] = Rule(priority, reason, build)
+        for key in sorted(_RULES):  # the order in which they are tried
+            _RULES[key] = _RULES.pop(key)
         return build
 
     return add
@@ -59,7 +61,7 @@ def register(priority: int, reason: str) -> Callable[[Build], Build]:
 
 def rules() -> tuple[Rule, ...]:
     """Return all registered rules in the order in which `select` tries them."""
-    return tuple(_RULES[priority] for priority in sorted(_RULES))
+    return tuple(_RULES.values())
 
 
 def select(composition: Composition) -> Profile:
@@ -104,19 +106,19 @@ def select(composition: Composition) -> Profile:
 
 @array_cache
 def _first(composition: Composition) -> Profile:
-    for rule in rules():
-        try:
-            with apart(), engine_limit():  # what is left of a question does not decide
+    with apart(), engine_limit():  # what is left of a question does not decide
+        for rule in rules():
+            try:
                 profile = rule.build(composition)
-        except OperationLimit:
-            return ExponentProfile(composition)
-        if profile is None:
-            continue
-        if rule.priority <= CLOSED_FORMS or isinstance(profile, LimitProfile):
-            return profile
+            except OperationLimit:
+                return ExponentProfile(composition)
+            if profile is None:
+                continue
+            if rule.priority <= CLOSED_FORMS or isinstance(profile, LimitProfile):
+                return profile
 
-        engine = cast("Callable[[], Profile]", partial(rule.build, composition))  # as just now
-        return LimitProfile(("engine", composition), engine, composition, profile)
+            engine = cast("Callable[[], Profile]", partial(rule.build, composition))  # as just now
+            return LimitProfile(("engine", composition), engine, composition, profile)
     kinds = sorted({type(loss).__name__ for loss, _ in composition.parts})
     raise LookupError(f"no engine is registered for a composition of {', '.join(kinds)}")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri_exp
 
-from neyman.curves.profiles.profile import Engine, Interval, Profile
+from neyman.curves.profiles.profile import Interval, Profile
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import fresh_engines
@@ -70,8 +70,7 @@ def epsilon_at(
         return 0.0, 0.0
     near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
     ends = _searched(profile, target, slack, supremum, near)
-    exact = profile.engine == Engine.CLOSED_FORM
-    if exact or not alone or not 0 < ends[1] < above(supremum):
+    if not alone or not 0 < ends[1] < above(supremum) or profile.alone(ends[1]):
         return ends
     with fresh_engines():
         meets = profile.log_delta(ends[1])[1] + slack <= target

@@ -284,7 +284,7 @@ def _built(losses: Sum, c: float, epsilon: float, log_m: float) -> ComplementLin
         excess = safe[part] - real[part] * epsilon - log_m + DIGITS
         h = min(h, float(np.max(math.tau * np.abs(real[part] - c) / np.maximum(excess, 1e-3))))
     need = DIGITS + max(top - c * epsilon - log_m, 0.0)
-    end, log_left = end_of(losses, c, need)
+    end, log_left = end_of(losses, c, need, _deviation(losses, c))
     if not end / h < MOST_NODES:
         return None
     places = losses.places(c, end)

@@ -21,6 +21,7 @@ from neyman.curves.profiles.contour_line import (
     BELOW,
     LEAST_MISS,
     MANY_PLACES,
+    Line,
     Sum,
     least_log_powers,
     line_at,
@@ -28,6 +29,8 @@ from neyman.curves.profiles.contour_line import (
     log_chernoff,
     log_kernel,
     mgf_below,
+    saddle,
+    tilts_of,
 )
 from neyman.curves.profiles.duality import Conjugate, log_power_by_duality
 from neyman.curves.profiles.lattice.convolution import dots_profile
@@ -42,9 +45,9 @@ FEW = 64  # releases, of which a grid holds enough digits
 USELESS = 1e-2  # width of log delta with which a line is left to another engine
 BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
-ABOVE = 2.0 ** np.arange(-8, 14)  # tilts of Chernoff's bound of delta
+SHARES = np.linspace(0, 1, 9)  # of many epsilons, at whose saddles delta is bounded
 POWERS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
-AROUND = np.array([0.75, 1.0, 1.4])  # a saddle, tilts of a quick bound
+AROUND = np.array([0.85, 1.0])  # a saddle, tilts of a quick bound
 MOST_TERMS = 1e5  # of K at such a tilt
 HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
 MAY_BE_NEAR = -0.7  # of the log power that it gives, from which on more powers are tried
@@ -62,6 +65,11 @@ GOOD = 2e-8  # relative width at which a line that is there serves another epsil
 
 class Lines(Protocol):
     """One line or several that together give delta at an epsilon and its neighbors."""
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Each of them."""
+        ...
 
     @property
     def bump(self) -> Array | None:
@@ -109,7 +117,6 @@ class ContourProfile(Profile):
         self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
         self._complement_lines: list[ComplementLine] = []
         self._most_below: dict[int, Array] = {}  # K at so many powers of e^-L
-        self._tilts: tuple[Array, Array, Array] | None = None
         self._powers: tuple[Array, Array, Array] | None = None
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -142,6 +149,8 @@ class ContourProfile(Profile):
                 wanting[:] = False
             if not wanting.any():
                 break
+        if not wanting.any():
+            return _plus(low, high, self._infinite)
         wanting &= ~self._hopeless(epsilons)
         last = False  # the ends first: failures speak for what is between them
         while wanting.any():
@@ -166,9 +175,9 @@ class ContourProfile(Profile):
 
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
-        if self._tilts is None:
-            self._tilts = self._exponents(self._short(ABOVE) or [1.0])
-        c, log_most, slack = self._tilts
+        places: list[float] = np.quantile(epsilons, SHARES).tolist()
+        saddles = [saddle(self._losses, epsilon) for epsilon in {*places}]
+        c, log_most, slack = self._exponents(np.multiply.outer(AROUND, saddles).ravel())
         exponent = log_most - np.multiply.outer(epsilons, c)
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
 
@@ -188,12 +197,7 @@ class ContourProfile(Profile):
         """Chernoff's bound near the saddle [C-12]: K at three tilts, and no line."""
         if self._infinite:
             return 0.0
-        c = 1.0
-        for _ in range(2):
-            if self._losses.places(c, 0.0) > MOST_TERMS:
-                return 0.0
-            mean, variance = (float(v[0]) for v in self._losses.moments(np.array([c]))[1:])
-            c = min(max(c + (epsilon - mean) / max(variance, 1e-300), 0.5 * c), 8 * c)
+        c = math.exp(tilts_of(self._losses, epsilon)[1])
         tilts, log_most, slack = self._exponents(c * AROUND)
         exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
         return min(float(exponent.min()), 0.0)
@@ -243,6 +247,13 @@ class ContourProfile(Profile):
         self._lines.append((line, place, line.width(place)))
         return self._lines[-1]
 
+    def alone(self, epsilon: float) -> bool:
+        """Whether the line that suits this epsilon gave all answers so far."""
+        if len(self._lines) != 1:
+            return False
+        line = line_at(self._losses, epsilon, release=not self._beside)
+        return self._lines[0][0].lines == (line,)
+
     def _about(self, place: float) -> float:
         """How far from its place a line does about as well as any other would."""
         return 0.01 * (1 + place)
@@ -267,7 +278,8 @@ class ContourProfile(Profile):
             below, above = below[at - at[0]], above[at - at[0]]
         else:
             below, above = line.log_delta(epsilons[at])
-        low[at], high[at] = np.maximum(low[at], below), np.minimum(high[at], above)
+        # What is no number claims nothing.
+        low[at], high[at] = np.fmax(low[at], below), np.fmin(high[at], above)
         # A line with a tiny release does everywhere about as well as it can.
         near = np.abs(epsilons[at] - place) <= self._about(place)
         enough = np.where(near, 2 * own, self.good if line.bump is None else 4 * own)

@@ -417,6 +417,8 @@ class Telescope:
 
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
         """Certified bounds on log delta at each epsilon; shape (m,)."""
+        if len(self.lines) == 1 and not self.rest:
+            return self.lines[0].log_delta(epsilon)
         epsilon = np.asarray(epsilon, float)
         low, high = np.full(len(epsilon), -math.inf), np.full(len(epsilon), -math.inf)
         for line in self.lines:

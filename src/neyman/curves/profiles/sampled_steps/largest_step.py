@@ -32,7 +32,7 @@ from neyman.curves.profiles.contour.contour import GOOD, WIDE, ContourProfile, s
 from neyman.curves.profiles.contour_line import Line, line_at, line_for, log_kernel
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.profile import Profile, log_delta_below_zero
+from neyman.curves.profiles.profile import Engine, Profile, log_delta_below_zero
 from neyman.curves.profiles.sampled_steps.bracket_sum import DIGITS, BracketSum, Telescope
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
 from neyman.curves.profiles.sampled_steps.real_sums import LEAST_WEIGHT, Kernel, RealSums, Step
@@ -668,7 +668,8 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     engines.append((enough, lambda: dots_profile(composition, COARSE)))
     engines.append((FAIR, lambda: dots_profile(composition, MEDIUM)))
     engines.append((enough, lambda: dots_profile(composition)))
-    return CascadeProfile(engines, composition.log_total_variation)
+    method = "contour", Engine.CONTOUR
+    return CascadeProfile(engines, composition.log_total_variation, method=method)
 
 
 def _beside(loss: Part) -> bool:

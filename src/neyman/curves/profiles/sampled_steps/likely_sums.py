@@ -18,7 +18,7 @@ from neyman.curves.losses.bracket import Parts
 from neyman.curves.losses.finite import PLACE, OffLatticeLoss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
-from neyman.curves.profiles.contour_line import log_kernel
+from neyman.curves.profiles.contour_line import Line, log_kernel
 from neyman.curves.profiles.profile import Interval
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
@@ -196,6 +196,7 @@ class Listing:
     place: Array
     start: float
     lost: float
+    lines: tuple[Line, ...] = ()
     bump: None = None
 
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
