@@ -91,10 +91,10 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
         meter = current_meter()
         if meter is None:
             with question_meter() as meter:
-                return found(key, meter, args)
-        return found(key, meter, args)
+                return answer(key, meter, args)
+        return answer(key, meter, args)
 
-    def found(key: Hashable, meter: Meter, args: tuple[*Arguments]) -> R:
+    def answer(key: Hashable, meter: Meter, args: tuple[*Arguments]) -> R:
         known, paid = CACHE.get(key), meter.paid
         if key in paid:
             if known is not None:

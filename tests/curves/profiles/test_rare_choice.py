@@ -73,7 +73,7 @@ def test_the_bounds_alone_hold_where_the_whole_sum_would_be_asked():
     assert isinstance(profile, RareChoiceProfile)
     for epsilon in (0.1, 1.0, 4.0, 9.0):
         low, high = profile.log_delta(epsilon)
-        below, above = profile._whole.log_delta(epsilon)
+        below, above = profile._sum.log_delta(epsilon)
         assert max(low, below) <= min(high, above) + 1e-15
 
 

@@ -361,7 +361,7 @@ def saddle(losses: Sum, epsilon: float, largest: float = LARGEST) -> float:
     tilts, x = tilts_of(losses, epsilon)
     if not tilts.blocks:
         return min(math.exp(x), largest)
-    return min(math.exp(_found(losses, tilts, x, epsilon, 0.0)), largest)
+    return min(math.exp(_newton_place(losses, tilts, x, epsilon, 0.0)), largest)
 
 
 class Row(NamedTuple):
@@ -462,11 +462,13 @@ def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tupl
         blocks += 1
     if not tilts.uneven[min(bisect_right(tilts.x, x), len(tilts.x) - 1) - 1]:
         return tilts, x
-    x = _found(losses, tilts, x, epsilon, log_delta)
+    x = _newton_place(losses, tilts, x, epsilon, log_delta)
     return _local_tilts(losses, x), x
 
 
-def _found(losses: Sum, tilts: Tilts, x: float, epsilon: float | None, log_delta: float) -> float:
+def _newton_place(
+    losses: Sum, tilts: Tilts, x: float, epsilon: float | None, log_delta: float
+) -> float:
     """The place of an epsilon or of a log delta, by Newton's method between the nearest tilts."""
     i = bisect_right(tilts.x, x)
     low, high = tilts.x[max(i - 1, 0)], tilts.x[min(i, len(tilts.x) - 1)]

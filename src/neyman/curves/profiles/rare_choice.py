@@ -38,15 +38,15 @@ class RareChoiceProfile(Profile):
     Args:
         likely: the profile of the sum of the likely losses.
         rare: at least the probability m of any other draw, below 1.
-        whole: builds the profile of the whole sum, which is asked where m is not small.
+        of_sum: builds the profile of the whole sum, which is asked where m is not small.
     """
 
-    def __init__(self, likely: Profile, rare: float, whole: Callable[[], Profile]) -> None:
+    def __init__(self, likely: Profile, rare: float, of_sum: Callable[[], Profile]) -> None:
         self.method, self.engine = likely.method, likely.engine
-        self._likely, self._rare, self._build = likely, rare, whole
+        self._likely, self._rare, self._build = likely, rare, of_sum
 
     @cached_property
-    def _whole(self) -> Profile:
+    def _sum(self) -> Profile:
         return self._build()
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -92,7 +92,7 @@ class RareChoiceProfile(Profile):
         low = low - 2 * self._rare  # log(1 - m) > -2 m for m < 1/2, with room for the rounding
         large = self._rare > MOST_SHARE * least
         if large.any():
-            below, above = ask(self._whole, np.asarray(places)[large])
+            below, above = ask(self._sum, np.asarray(places)[large])
             low[large] = np.maximum(low[large], below)
             high[large] = np.minimum(high[large], above)
         return np.minimum(low, high), high
@@ -112,8 +112,8 @@ def _rare(composition: Composition) -> Profile | None:
     if not 0 < most <= MOST_PROBABILITY:
         return None
 
-    def whole() -> Profile:
+    def sum_profile() -> Profile:
         later = (rule for rule in rules() if rule.priority > PRIORITY)
-        return next(found for rule in later if (found := rule.build(composition)) is not None)
+        return next(profile for rule in later if (profile := rule.build(composition)) is not None)
 
-    return RareChoiceProfile(select(Composition.of(likely)), most, whole)
+    return RareChoiceProfile(select(Composition.of(likely)), most, sum_profile)
