@@ -44,7 +44,8 @@ def test_delta_is_the_mean_over_what_was_drawn(share, epsilon):
         truth = delta_of_choices(mpmath.mpf(share), mpmath.mpf(epsilon))
         bound = choices(share).tradeoff().log_delta(epsilon)
         assert bound.lower <= mpmath.log(truth) <= bound.upper
-        assert bound.upper - bound.lower < 1e-3 * max(1.0, -bound.upper)
+        if truth > 1e9 * STEPS * share:  # the likely losses decide
+            assert bound.upper - bound.lower < 1e-8 * max(1.0, -bound.upper)
 
 
 @pytest.mark.parametrize("share", [1e-30, 2.0**-40, 2.0**-24])
