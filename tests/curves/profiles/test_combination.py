@@ -12,7 +12,7 @@ from neyman.curves.profiles import select
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.profile import Profile
+from neyman.curves.profiles.profile import Profile, intersection
 
 
 @pytest.mark.parametrize(("sigma", "rate", "steps"), [(2, 1e-4, 300), (0.6, 1e-3, 50)])
@@ -62,3 +62,12 @@ def test_one_engine_that_knows_nothing_is_asked_again():
     profile = CascadeProfile([(0.0, Unknown)], -0.5)
     for _ in range(2):
         assert profile.log_delta(1.0) == (-math.inf, -0.5)
+
+
+def test_intervals_that_contradict_each_other_give_the_interval_that_holds_both():
+    """An intersection would be narrow, and wrong on one side; what is no number claims nothing."""
+    low, high = np.array([0.0, 0.0, 0.0, -math.inf]), np.array([1.0, 1.0, 1.0, 0.0])
+    below, above = np.array([2.0, 0.5, math.nan, -1.0]), np.array([3.0, 2.0, math.nan, -0.5])
+    ends = intersection(low, high, below, above)
+    assert np.array_equal(ends[0], [0.0, 0.5, 0.0, -1.0])
+    assert np.array_equal(ends[1], [3.0, 1.0, 1.0, -0.5])

@@ -14,6 +14,7 @@ from mpmath import mpf
 
 import neyman as ny
 from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import OffLatticeLoss
 from neyman.curves.profiles.sampled_steps.finite_steps import (
     Bracket,
     FiniteStepsProfile,
@@ -199,3 +200,26 @@ def test_rounded_gaussians_on_samples_lie_below_the_gaussian_step():
     for delta in (1e-3, 1e-6):
         bound, known = rounded.epsilon(delta), normal.epsilon(delta)
         assert 0.9 * known.lower < bound.lower <= bound.upper <= known.upper * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("failure", [0.0, 4e-17, 6e-17, 1.5e-10])
+@pytest.mark.parametrize("tilt", [1e-5, 0.1, 5.0])
+def test_a_mass_that_is_missing_counts_where_it_is_below_a_unit_of_one(failure, tilt):
+    """K near 0 within its error: a failure of 6e-17 is no multiple of a unit of 1."""
+    with mpmath.workdps(50):
+        places = (-0.5, -0.1, 0.0, 0.1, 0.8)
+        first = [mpf("0.1"), mpf("0.25"), mpf("0.35")]
+        p = [q * mpmath.exp(v) for q, v in zip(first, places, strict=False)]
+        # The last two masses of Q, so that both laws have their sums.
+        one, other = mpmath.exp(places[3]), mpmath.exp(places[4])
+        rest_q, rest_p = 1 - sum(first), 1 - mpf(failure) - sum(p)
+        last = (rest_p - rest_q * one) / (other - one)
+        p += [(rest_q - last) * one, last * other]
+        loss = OffLatticeLoss(places, tuple(float(mpmath.log(x)) for x in p), failure=failure)
+        values = values_of(loss)
+        k, error, _ = values.log_mgf(np.array([tilt]), -math.inf, math.inf)
+        truth = mpmath.log(
+            sum(x * mpmath.exp(mpf(tilt) * v) for x, v in zip(p, places, strict=True))
+        )
+        assert abs(mpf(float(k[0])) - truth) <= float(error[0])
+        assert error[0] <= 1e-14 * tilt + 1e-3 * failure + 1e-25

@@ -22,7 +22,7 @@ from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import evenly, log1p, rounding, wave_sum, wave_sums
-from neyman.numerics.decay import by_moments
+from neyman.numerics.decay import by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
@@ -34,6 +34,8 @@ BLOCK = 1 << 19  # terms of sums that are computed together
 TERM = 40.0  # operations for each of them
 HALF_STRIP, WIDEST_STRIP = 0.75, 4.0  # of y over its distance, and at most
 SHIFTS = np.array([0.5, 1.0])  # of y, in parts of what is best near 0
+MOST_REACH = 3.0  # of a line, over that of a normal law, with which no other bound is asked
+MOST_PANELS = 1 << 16  # of y between which the density is bounded
 MOST_HEIGHTS, MOST_DECAY_NODES = 12, 4096  # for which it is computed
 DECAY_DIGITS = 32.0  # e-folds below 1 to which a bound on the decay is computed
 NODE = 150.0  # operations for each node of a discretization
@@ -177,9 +179,11 @@ class LikelihoodRatioLoss(Loss):
         return k[0], mean[0], variance[0]
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """From the moments, and from the integral on a line Im y = a, where R^{iu} falls [C-4]."""
+        """From the moments, a line Im y = a, on which R^{iu} falls, and pieces [C-4]."""
         law = _law(self, tilt, 0.0)
-        near = by_moments(law.variance * (1 - 1e-6), law.fourth * (1 + 1e-6), edges)
+        # The mean is rounded: a variance below the square of that is none.
+        variance = max(law.variance * (1 - 1e-6) - (4 * UNIT * abs(law.mean)) ** 2, 0.0)
+        near = by_moments(variance, law.fourth * (1 + 1e-6), edges)
         wanted = (near > enough).nonzero()[0]
         if not len(wanted):
             return near
@@ -187,7 +191,12 @@ class LikelihoodRatioLoss(Loss):
         used = wanted[:: -(-len(wanted) // MOST_HEIGHTS)]
         last = np.searchsorted(used, np.arange(len(edges)), side="right") - 1
         beside = self._decay_beside(law, edges[used])
-        return np.minimum(near, np.where(last < 0, 0.0, beside[last]))
+        near = np.minimum(near, np.where(last < 0, 0.0, beside[last]))
+        over = edges[near > enough]
+        if not len(over) or variance * float(over[-1]) ** 2 < -2 * MOST_REACH**2 * enough:
+            return near
+        # Where few steps are large, one shift of y does not serve the small and the large ones.
+        return np.minimum(near, by_pieces(*law.pieces, edges, near > enough))
 
     def _decay_beside(self, law: _Law, edges: Array) -> Array:
         """Bounds on log |phi| from each height on: |R^{iu}| is e^{-u arg R}, arg R >= 0."""
@@ -277,6 +286,23 @@ class _Law:
     def fourth(self) -> float:
         """E(L - L')^4."""
         return 2 * float(self.p @ self._square_away**2) + 6 * self.variance**2
+
+    @cached_property
+    def pieces(self) -> tuple[Array, Array]:
+        """Places of log R, and masses that are uniform between them: below the law."""
+        loss, w = self.loss, self.w
+        low, high = float(self.y[0]), float(self.y[-1])
+        count = math.ceil((high - low) / min(0.08, 0.25 / loss.farthest)) + 1
+        y = np.linspace(low, high, min(count, MOST_PANELS))
+        ratio, slope = loss.log_ratio(y), loss.slope(y)
+        g = w * ratio - y * y / 2 - self.log_mgf - 0.5 * math.log(math.tau)
+        steep = _steepest(y, w * slope)
+        least = 0.5 * (g[1:] + g[:-1] - (y[1] - y[0]) * steep)
+        # Each place errs by 2 units of itself and by what is counted of log R.
+        size = np.abs(ratio[1:])
+        width = np.diff(ratio) - UNIT * (4 * size + 2 * loss.ratio_units * (1 + size))
+        mass = np.exp(np.maximum(least, -700.0)) * (1 - 1e-9) * np.maximum(width, 0.0)
+        return np.maximum.accumulate(ratio), mass / np.maximum(slope[1:] * (1 + 1e-12), 1e-300)
 
 
 def _steepest(y: Array, pull: Array) -> Array:

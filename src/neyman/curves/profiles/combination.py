@@ -19,7 +19,7 @@ from neyman.curves.losses.loss import Part
 from neyman.curves.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.duality import log_power_by_duality
-from neyman.curves.profiles.profile import Engine, Interval, Profile
+from neyman.curves.profiles.profile import Engine, Interval, Profile, intersection
 from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.operations import OperationLimit, limit
@@ -261,7 +261,7 @@ class CascadeProfile(Profile):
                     below, above = ask(profile, np.asarray(places)[wide])
             except OperationLimit:
                 continue
-            low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)
+            low[wide], high[wide] = intersection(low[wide], high[wide], below, above)
         return low, high
 
 

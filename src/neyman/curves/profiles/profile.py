@@ -122,3 +122,15 @@ def log_delta_below_zero(epsilon: Any, backward: tuple[Any, Any]) -> tuple[Any, 
     # e^x errs by |x| units; beyond 745 it is nothing.
     slack = 4 * UNIT * (8 + np.minimum(np.abs(high), 745.0) + np.minimum(np.abs(epsilon), 745.0))
     return value(low) - slack, np.minimum(value(high) + slack, 0.0)
+
+
+def intersection(low: Array, high: Array, below: Array, above: Array) -> tuple[Array, Array]:
+    """Return what two certified intervals share; what is no number claims nothing.
+
+    Where they share nothing one of them is wrong, and the interval that holds both is returned.
+    """
+    apart = (below > high) | (above < low)
+    shared = np.fmax(low, below), np.fmin(high, above)
+    return np.where(apart, np.fmin(low, below), shared[0]), np.where(
+        apart, np.fmax(high, above), shared[1]
+    )

@@ -34,7 +34,13 @@ from neyman.curves.profiles.contour_line import (
 )
 from neyman.curves.profiles.duality import Conjugate, log_power_by_duality
 from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
+from neyman.curves.profiles.profile import (
+    Engine,
+    Interval,
+    Profile,
+    intersection,
+    log_delta_below_zero,
+)
 from neyman.curves.profiles.selection import register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -278,8 +284,7 @@ class ContourProfile(Profile):
             below, above = below[at - at[0]], above[at - at[0]]
         else:
             below, above = line.log_delta(epsilons[at])
-        # What is no number claims nothing.
-        low[at], high[at] = np.fmax(low[at], below), np.fmin(high[at], above)
+        low[at], high[at] = intersection(low[at], high[at], below, above)
         # A line with a tiny release does everywhere about as well as it can.
         near = np.abs(epsilons[at] - place) <= self._about(place)
         enough = np.where(near, 2 * own, self.good if line.bump is None else 4 * own)

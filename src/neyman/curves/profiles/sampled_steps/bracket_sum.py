@@ -370,8 +370,9 @@ class BracketSum:
         # logarithm counts in the errors of its sums, which are at least 80 units of them.
         rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
         error = error + 16 * UNIT * size * rounding
-        # Each factor errs beside the other, which is at most its value at u = 0 [LS-11].
-        error = error + 4 * factor_error * error + 2 * factor_error * (value + error[0])
+        if self.beside is not None:
+            # Each factor errs beside the other, which is at most its value at u = 0 [LS-11].
+            error = error * (1 + 4 * factor_error) + 2 * factor_error * (value + error[0])
         return (phi if self.nodes[0].rises else np.conj(phi)), error
 
 

@@ -83,7 +83,7 @@ class Values:
         relative: bound on the relative error of each mass.
         moves: bound on the relative error of each place.
         lost: (a, l): mass left out, at most e^{a + c l} under a tilt c.
-        mass: the mass of all, if known without their sum; else None.
+        missing: the mass that no value has, if all others are known without their sum; else None.
         count: how many copies the sum has.
     """
 
@@ -92,7 +92,7 @@ class Values:
     relative: Array
     moves: Array
     lost: tuple[tuple[float, float], ...]
-    mass: float | None
+    missing: float | None
     count: int
 
     def log_mgf(self, tilts: Array, low: float, high: float) -> tuple[Array, Array, Array]:
@@ -110,15 +110,17 @@ class Values:
         units = relative + UNIT * (4 * (8 + np.abs(log_p) + np.abs(move)) + SUM)
         units = units + np.abs(move) * self.moves[inside]
         error = (weight * units).sum(axis=1) / total + 4 * UNIT * np.abs(k)
-        near = (np.abs(k) < 1) if self.mass is not None else np.zeros(len(k), bool)
-        if self.mass is not None and near.any():
+        near = (np.abs(k) < 1) if self.missing is not None else np.zeros(len(k), bool)
+        if self.missing is not None and near.any():
             gain = np.exp(log_p) * np.expm1(np.minimum(move[near], 1.0))
             far = move[near] > 1
             gain[far] = np.exp(g[near][far]) - np.exp(np.broadcast_to(log_p, far.shape)[far])
             outside = np.exp(self.log_p[~inside])
             beyond = float(outside.sum())
             unsure = float((outside * self.relative[~inside]).sum()) + SUM * UNIT * beyond
-            excess = self.mass - 1 + gain.sum(axis=1) - beyond
+            # Not the mass less 1, which is rounded to a unit of 1.
+            unsure += 4 * UNIT * self.missing
+            excess = gain.sum(axis=1) - self.missing - beyond
             k[near] = np.log1p(excess)
             # e^x - 1 moves by at most |x| e^x times the error of x, which is relative.
             size = (
@@ -154,7 +156,7 @@ def values_of(loss: Part) -> Values | None:
         place, log_p = np.array(loss.values), np.array(loss.log_p)
         relative = 4 * UNIT * (8 + np.abs(log_p))
         moves = np.full(len(place), PLACE)
-        return Values(place, log_p, relative, moves, (), 1 - loss.failure, 1)
+        return Values(place, log_p, relative, moves, (), loss.failure, 1)
     if not isinstance(loss, PiecewiseAnalyticLoss):
         return None
     law = loss.law(LARGEST_TILT)
@@ -162,15 +164,15 @@ def values_of(loss: Part) -> Values | None:
         return None
     used = np.isfinite(law.loss) & np.isfinite(law.log_p)
     order = np.argsort(law.loss[used], kind="stable")
-    mass = 1 - loss.infinite if law.normalized else None
+    missing = loss.infinite if law.normalized else None
     # Values that are missing here have the loss -inf: they are no part of M.
     if not used.all():
-        mass = None
+        missing = None
     place, log_p = law.loss[used][order], law.log_p[used][order]
     each = np.full(len(law.loss), law.relative) if law.units is None else law.units
     moves = np.full(len(law.loss), PLACE) if law.moves is None else law.moves
     each, moves = each[used][order], moves[used][order]
-    return Values(place, log_p, each, moves, law.lost, mass, 1)
+    return Values(place, log_p, each, moves, law.lost, missing, 1)
 
 
 def listed(parts: Parts) -> tuple[Values, ...]:
@@ -353,8 +355,8 @@ class _List:
         """
         p, units = np.exp(v.log_p), v.relative + 8 * UNIT * (2 + np.abs(v.log_p))
         # Errors of masses whose sum is known count by how far a count is from its mean.
-        mean = v.count * p if v.mass is not None else 0 * p
-        off = abs(float(p.sum()) - v.mass) + SUM * UNIT if v.mass is not None else 0.0
+        mean = v.count * p if v.missing is not None else 0 * p
+        off = 0.0 if v.missing is None else abs(float(p.sum()) + v.missing - 1) + SUM * UNIT
         later = np.append(0.0, np.cumsum(mean * units))
         rows = _Beginnings(
             rows.total,
