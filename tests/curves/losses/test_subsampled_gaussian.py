@@ -59,7 +59,8 @@ def test_the_moment_generating_function_is_the_integral(removed, z):
 def test_the_decay_bound_is_above_the_characteristic_function(removed, tilt, mu, rate):
     """Each entry bounds log |phi| on all of its interval, whatever the intervals' length."""
     loss = SubsampledGaussianLoss(mu, rate, removed)
-    scale = 1 / math.sqrt(loss.moments(np.array([tilt]))[2][0])
+    # Higher up K takes minutes.
+    scale = min(1 / math.sqrt(loss.moments(np.array([tilt]))[2][0]), 1.0)
     for ratio in (1.15, 1.6, 4.0):
         edges = scale * 0.05 * ratio ** np.arange(int(math.log(2e3) / math.log(ratio)))
         bound = loss.decay(tilt, edges)
