@@ -49,6 +49,8 @@ def order_key(value: object) -> tuple[Any, ...]:
 def _names(kind: type[object]) -> tuple[bool, tuple[str, ...]]:
     """Whether a kind is built on another mechanism, and the names of what counts of it."""
     if not is_dataclass(kind):
-        raise TypeError(f"a {kind.__name__} has no canonical order: make it a frozen dataclass")
+        raise TypeError(
+            f"a {kind.__name__} has no canonical order: make its class a frozen dataclass"
+        )
     names = tuple(field.name for field in fields(kind) if field.compare)
     return names[:1] == ("mechanism",), names

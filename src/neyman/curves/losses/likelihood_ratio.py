@@ -193,7 +193,8 @@ class LikelihoodRatioLoss(Loss):
         beside = self._decay_beside(law, edges[used])
         near = np.minimum(near, np.where(last < 0, 0.0, beside[last]))
         over = edges[near > enough]
-        if not len(over) or variance * float(over[-1]) ** 2 < -2 * MOST_REACH**2 * enough:
+        normal = math.sqrt(-2 * enough / variance) if variance > 0 else 0.0
+        if not len(over) or float(over[-1]) < MOST_REACH * normal < math.inf:
             return near
         # Where few steps are large, one shift of y does not serve the small and the large ones.
         return np.minimum(near, by_pieces(*law.pieces, edges, near > enough))

@@ -37,7 +37,6 @@ from neyman.curves.profiles.sampled_steps.likely_sums import (
     are_few,
     listed,
     listing,
-    values_of,
 )
 from neyman.curves.profiles.selection import register
 from neyman.numerics.arrays import Array
@@ -47,6 +46,7 @@ from neyman.numerics.operations import in_question
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above
 
+MOST_VALUES = 10_000  # of one loss, beyond which a sum of them on a grid is faster
 FEW_VALUES = 4  # of a loss whose sums are nearly a lattice
 FLOOR = 60.0  # e-folds below which a majorant counts as that
 NEARBY = 0.85  # of an epsilon, from where on sums are listed
@@ -710,7 +710,8 @@ def finite_steps_profile(losses: Composition) -> FiniteStepsProfile:
 def _finite_steps(composition: Composition) -> Profile | None:
     parts = composition.parts
     samples = any(isinstance(x, PiecewiseAnalyticLoss) for x, _ in parts)
-    if not samples or any(values_of(x) is None for x, _ in parts):
+    values = listed(parts) if samples else ()
+    if len(values) < max(len(parts), 1) or max(len(v.place) for v in values) > MOST_VALUES:
         return None
 
     def lines() -> Profile:
@@ -719,7 +720,6 @@ def _finite_steps(composition: Composition) -> Profile | None:
     def contour() -> Profile:
         return contour_profile(composition)
 
-    values = listed(parts)
     # The sums of two or three values are nearly a lattice: a contour with a release beside it.
     lattice = max(len(v.place) for v in values) <= FEW_VALUES and not are_few(values)
     first, second = (contour, lines) if lattice else (lines, contour)
