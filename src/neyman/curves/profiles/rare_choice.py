@@ -21,7 +21,7 @@ import numpy as np
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.mixture import MixtureLoss
-from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.profiles.profile import Interval, Profile, intersection
 from neyman.curves.profiles.selection import register, rules, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -93,8 +93,7 @@ class RareChoiceProfile(Profile):
         large = self._rare > MOST_SHARE * least
         if large.any():
             below, above = ask(self._sum, np.asarray(places)[large])
-            low[large] = np.maximum(low[large], below)
-            high[large] = np.minimum(high[large], above)
+            low[large], high[large] = intersection(low[large], high[large], below, above)
         return np.minimum(low, high), high
 
 

@@ -22,7 +22,6 @@ from scipy.special import log_ndtr
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss, SubsampledLoss
 from neyman.curves.profiles.profile import Interval
@@ -60,9 +59,6 @@ FINE = 1e-9  # width with which no other line is tried
 LEAST, MOST = math.log(1e-9), math.log(1e9)  # of c + s
 GRID = np.linspace(0.0, 1.0, 25)
 ENDS = 0.9 * 1.5 ** np.arange(84)  # heights, over that of a normal law's end
-SHIFTS = np.array([0.3, 0.6, 1.0, 1.5, 2.2])  # of y into the complex plane
-CELLS = 600  # of y
-PAD_LOG = -44.0  # log of what lies beyond them
 BEYOND = np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0])  # (c' + s) / (c + s)
 
 
@@ -200,13 +196,6 @@ def _decay(
     edges = math.sqrt(2 * need) / deviation * ENDS
     with np.errstate(all="ignore"):
         bound = np.asarray(losses.log_decay(c, edges, need))
-        if not float(bound[-1]) < -need - 4:
-            bound = np.zeros(len(edges))
-            for loss, n in losses.laws:
-                each = loss.decay(c, edges, -need / n)
-                if isinstance(loss, LikelihoodRatioLoss):
-                    each = np.minimum(each, _shifted_decay(loss, c, edges))
-                bound = bound + n * each
     bound = bound[:-1]
     left = np.maximum.accumulate(bound[::-1])[::-1]
     terms = np.cumsum((np.exp(left) * np.diff(np.log(edges)))[::-1])[::-1] * (1 + 1e-9)
@@ -215,28 +204,6 @@ def _decay(
         return None
     k = int(enough[0])
     return float(edges[k]), float(edges[-1]), float(terms[k])
-
-
-def _shifted_decay(loss: LikelihoodRatioLoss, c: float, edges: Array) -> Array:
-    """Bounds on log |phi| from each edge on, by an integral over y + i b [PL-6].
-
-    There the waves e^{i u log R} fall like e^{-u arg R}, and arg R rises with y.
-    """
-    w = loss.power(c)
-    y = np.linspace(*loss.range(w), CELLS + 1)
-    log_mass = w * loss.log_ratio(y)
-    log_mass = np.maximum(log_mass[1:], log_mass[:-1]) + math.log(
-        (y[1] - y[0]) / math.sqrt(math.tau)
-    )
-    log_mass -= 0.5 * np.where(y[1:] * y[:-1] > 0, np.minimum(y[1:] ** 2, y[:-1] ** 2), 0.0)
-    mass = np.exp(log_mass - float(loss.log_mgf(np.array([c]))[0])) * (1 + 1e-6)
-    best = np.zeros(len(edges))
-    for b in SHIFTS[SHIFTS * loss.farthest < 1.5]:
-        angle = np.imag(loss.log_ratio(y[:-1] + 1j * b)) * (1 - 1e-6)
-        waves = np.exp(-np.multiply.outer(edges, np.maximum.accumulate(angle)))
-        most = np.log(waves @ mass + math.exp(PAD_LOG)) + 0.5 * b * b
-        best = np.minimum(best, most + min(w, 0.0) * math.log(math.cos(0.5 * b * loss.farthest)))
-    return best
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums that left the floats claim nothing
