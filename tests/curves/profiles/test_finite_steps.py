@@ -223,3 +223,9 @@ def test_a_mass_that_is_missing_counts_where_it_is_below_a_unit_of_one(failure, 
         )
         assert abs(mpf(float(k[0])) - truth) <= float(error[0])
         assert error[0] <= 1e-14 * tilt + 1e-3 * failure + 1e-25
+
+
+def test_a_number_of_lists_beyond_the_largest_float_is_too_many():
+    steps = ny.DiscreteGaussian(27.42).subsample(size=6221, population=230_700_000) * 204_900
+    with np.errstate(all="raise"):
+        assert steps.tradeoff().epsilon(log_delta=-7.634).upper == 0

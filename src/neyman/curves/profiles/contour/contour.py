@@ -287,7 +287,7 @@ class ContourProfile(Profile):
         low[at], high[at] = intersection(low[at], high[at], below, above)
         # A line with a tiny release does everywhere about as well as it can.
         near = np.abs(epsilons[at] - place) <= self._about(place)
-        enough = np.where(near, 2 * own, self.good if line.bump is None else 4 * own)
+        enough = np.where(near, 2 * own, self.good if line.bump is None else 2 * own)
         enough = np.clip(enough, self.good, LOOSE)
         enough = np.where(np.abs(epsilons[at] - place) <= 1e-4 * place, math.inf, enough)
         wanting[at] = _width(low[at], high[at]) > enough

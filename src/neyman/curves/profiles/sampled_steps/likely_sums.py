@@ -265,18 +265,17 @@ def _log_binomial(n: Array, k: Array, rest: Array, log_r: float, log_s: float) -
 
 def are_few(values: Sequence[Values]) -> bool:
     """Whether the sums may be listed: about how many come with a chance above e^-near."""
-    ways, near = 1.0, LIMITS.least_efolds
+    log_ways, near = 0.0, LIMITS.least_efolds
     for v in values:
         log_mean = np.sort(v.log_p + math.log(v.count))
-        likely = int(np.count_nonzero(log_mean > -near))
+        likely = max(1, int(np.count_nonzero(log_mean > -near)))
         if v.count <= LIMITS.all_counts:
-            ways *= math.comb(likely + v.count - 1, v.count)
+            log_ways += math.log(math.comb(likely + v.count - 1, v.count))
             continue
         mean = np.exp(log_mean[-likely:-1])
-        ways *= float(
-            np.prod(1 + np.sqrt(2 * near * mean) + near / np.log(near / np.minimum(mean, 1.0)))
-        )
-    return ways <= LIMITS.most_ways
+        spread = np.sqrt(2 * near * mean) + near / np.log(near / np.minimum(mean, 1.0))
+        log_ways += float(np.log1p(spread).sum())
+    return log_ways <= math.log(LIMITS.most_ways)
 
 
 @dataclass(frozen=True, eq=False)
