@@ -227,5 +227,5 @@ def test_a_mass_that_is_missing_counts_where_it_is_below_a_unit_of_one(failure, 
 
 def test_a_number_of_lists_beyond_the_largest_float_is_too_many():
     steps = ny.DiscreteGaussian(27.42).subsample(size=6221, population=230_700_000) * 204_900
-    with np.errstate(all="raise"):
+    with np.errstate(over="raise"):
         assert steps.tradeoff().epsilon(log_delta=-7.634).upper == 0
