@@ -19,7 +19,7 @@ from exact_draws import assert_shares
 from neyman.noise import SecureBits
 from neyman.noise.enclosures import Enclosures
 from neyman.noise.real_noise import StudentMagnitude, UniformReal, _before_edge, nearest
-from neyman.noise.run_count import draw_negative_binomial, draw_poisson
+from neyman.noise.run_count import _inverse, draw_negative_binomial, draw_poisson
 from random_laws import examples
 
 LAWS = [(F(10), F(1)), (F(4), F(0)), (F(3), F(-1, 2)), (F(7), F(5, 2)), (F(2), F(1, 10**9))]
@@ -79,6 +79,18 @@ def test_a_word_on_a_threshold_asks_for_more_bits(injected, mean, shape):
             low = draw_negative_binomial(mean, shape, injected(1, [word, 0]))
             high = draw_negative_binomial(mean, shape, injected(1, [word, 2**64 - 1]))
             assert (low, high) == (k, k + 1)
+
+
+def test_few_digits_give_no_answer_or_the_right_one(injected):
+    """Of two numbers with chances 1/3 and 2/3, where two digits leave some bytes open."""
+    numbers, answers = Enclosures(2), []
+    first, ratio = numbers.of(F(1, 3)), numbers.of(F(2))
+    for byte in range(256):
+        uniform = UniformReal(injected(1, [byte << 56]))
+        answer = _inverse(numbers, first, lambda _: ratio, 1, uniform)
+        assert answer in (None, 1 if byte < 256 / 3 else 2)
+        answers.append(answer)
+    assert 1 <= answers.count(None) <= 8
 
 
 def test_a_poisson_number_of_runs_is_the_quantile_of_its_bits(injected):

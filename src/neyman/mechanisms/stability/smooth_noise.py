@@ -128,7 +128,8 @@ class SmoothNoise(Mechanism):
         """Return the grid point nearest to the statistic with noise, exact [RN-1, RN-3].
 
         The rounding of the exact real release is post-processing, so the curve holds for every
-        step. It reads private data and charges no ledger: charge the mechanism before.
+        step. It reads private data and charges no ledger: charge the mechanism before. How many
+        bits a draw takes depends a little on the private scale: let no one measure its time.
 
         Args:
             statistic: what `smooth_sensitivity` returns, with at most the smoothness of the noise.
