@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -28,9 +28,9 @@ Definition = Callable[[Channel], bool]
 SEED = 1  # of a search without a generator: it is no release, and repeats
 ENUMERATED = (1, 2, 3, 4, 5, 6)  # denominators of the channels that come first
 LARGEST = 24  # denominator of a random row
-GARBLINGS = 8  # random ones of a channel, beside all deterministic ones
+GARBLINGS = 8  # random ones of a channel, beside the deterministic ones
 PARTNERS = 12  # earlier channels that one is combined with
-MOST_MAPS = 64
+MOST_MAPS = 256  # deterministic garblings; of more, random ones
 MOST_CHANNELS, MOST_DATASETS, MOST_OUTPUTS = 10**6, 8, 6
 ZERO, HALF, ONE = Fraction(0), Fraction(1, 2), Fraction(1)
 
@@ -168,14 +168,9 @@ class _Search:
     def _random(self) -> Channel:
         """A random row, and rows that are unrelated to it, near it, or tilted by small factors."""
         first = self._row()
-        rows = [first]
-        while len(rows) < self.datasets:
-            rows.append(
-                (self._row, lambda: self._near(first), lambda: self._tilted(first))[
-                    int(self.generator.integers(3))
-                ]()
-            )
-        return tuple(rows)
+        ways = (self._row, lambda: self._near(first), lambda: self._tilted(first))
+        others = self.generator.integers(0, len(ways), self.datasets - 1)
+        return (first, *(ways[int(way)]() for way in others))
 
     def _row(self) -> tuple[Fraction, ...]:
         denominator = int(self.generator.integers(1, LARGEST + 1))
@@ -195,11 +190,12 @@ class _Search:
 
     def garblings(self) -> Iterator[tuple[str, Channel]]:
         """Yield deterministic maps of the outputs, and random channels."""
-        unit = [
-            tuple(ONE if i == j else ZERO for j in range(self.outputs)) for i in range(self.outputs)
-        ]
-        maps = itertools.product(range(self.outputs), repeat=self.outputs)
-        for to in itertools.islice(maps, MOST_MAPS):
+        places = range(self.outputs)
+        unit = [tuple(ONE if i == j else ZERO for j in places) for i in places]
+        maps: Iterable[Iterable[int]] = itertools.product(places, repeat=self.outputs)
+        if self.outputs**self.outputs > MOST_MAPS:
+            maps = self.generator.integers(0, self.outputs, (MOST_MAPS, self.outputs)).tolist()
+        for to in maps:
             yield "after this map of outputs", tuple(unit[j] for j in to)
         for _ in range(GARBLINGS):
             yield "after this channel", tuple(self._row() for _ in range(self.outputs))
