@@ -3,7 +3,7 @@
 `mean` and `covariance` are for records in a ball, `normal_mean` for normal records without a bound
 on their mean, `histogram` for a density, and `quantile` for values on a grid. `regression`
 estimates the coefficients of a linear model, and `logistic` those of a logistic model with a
-penalty. Each returns an `Estimate`.
+penalty. `survival` estimates a survival curve at declared times. Each returns an `Estimate`.
 
 Examples:
     >>> import neyman as ny
@@ -21,10 +21,12 @@ from neyman.analysis.estimators.grid_quantile import quantile
 from neyman.analysis.estimators.logistic import logistic
 from neyman.analysis.estimators.regression import regression
 from neyman.analysis.estimators.second_moments import covariance
+from neyman.analysis.estimators.survival import SurvivalCurve, survival, survival_curve
 from neyman.analysis.estimators.unbounded_mean import normal_mean
 
 __all__ = [
     "Estimate",
+    "SurvivalCurve",
     "covariance",
     "histogram",
     "logistic",
@@ -32,4 +34,6 @@ __all__ = [
     "normal_mean",
     "quantile",
     "regression",
+    "survival",
+    "survival_curve",
 ]
