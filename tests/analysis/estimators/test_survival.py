@@ -32,12 +32,16 @@ def people(n, seed, late=3.0):
     return np.minimum(death, leaves), (death <= leaves).astype(int)
 
 
-def test_without_noise_the_curve_is_that_of_kaplan_and_meier_where_nobody_is_censored_between():
-    durations, events = people(400, 1, late=0.5)
-    events[durations < 0.5] = 1
-    cells = _cells(durations, events.astype(float), np.array([0.25, 0.5]))
-    curve = ny.estimate.survival_curve(cells[:-2:2], [cells[1], cells[3]], cells[-2], sigma=0)
-    assert curve.value[0] == pytest.approx(kaplan_meier(durations, events, [0.25])[0], abs=1e-12)
+def test_without_noise_the_curve_is_that_of_kaplan_and_meier_where_all_are_censored_at_a_time():
+    durations, events = people(400, 1)
+    censored = ~events.astype(bool)
+    durations[censored] = np.array(TIMES)[np.searchsorted(TIMES[:-1], durations[censored])]
+    cells = _cells(durations, events.astype(float), np.array(TIMES))
+    curve = ny.estimate.survival_curve(cells[:-2:2], cells[1:-2:2], cells[-2], sigma=0)
+    truth = kaplan_meier(durations, events, TIMES)
+    assert curve.value[0] == pytest.approx(truth[0], abs=1e-12)
+    band = ny.estimate.survival_curve(cells[:-2:2], cells[1:-2:2], cells[-2], sigma=0, about="data")
+    assert np.allclose(band.lower, truth, atol=1e-12)  # all leave before the events of an interval
 
 
 def test_without_noise_the_band_about_the_data_is_the_extremes_of_all_orders():
@@ -82,10 +86,9 @@ def test_a_record_is_in_one_cell_and_an_entry_that_is_no_number_takes_no_part():
     for row in rows:
         more = _cells(*np.array([*rows[1:], row], float).T, ends)
         assert np.abs(more - base).sum() == 1
-    assert _cells(np.array([0.25, 0.26, 2.1, -1]), np.ones(4), ends).tolist() == [
-        *(1, 0, 1, 0, 0, 0, 0, 0),
-        *(1, 1),
-    ]
+    at = np.array([0.25, 0.26, 2.0, 2.1, -1])
+    assert _cells(at, np.ones(5), ends).tolist() == [1, 0, 1, 0, 0, 0, 1, 0, 1, 1]
+    assert _cells(at, np.zeros(5), ends).tolist() == [0, 0, 0, 2, 0, 0, 0, 0, 2, 1]
     odd = np.array([1.0, "x", None, {}, math.nan, -3, 10**400], object)
     estimate = ny.estimate.survival(odd, odd, times=TIMES, budget=ny.gdp(1))
     assert np.isfinite(estimate.value).all()

@@ -56,7 +56,7 @@ def survival(
             record whose duration or event is missing, or below 0, takes no part.
         events: one per record: 1 (or True) for an event, 0 for a censoring.
         times: rising positive numbers, at most 10^4, chosen without the data. Interval i ends with
-            time i, and includes it.
+            time i; an event at time i counts in it, and a censoring at time i in the next one.
 
     Returns:
         `Estimate` with one share per time. Its interval is a band: it covers all times together.
@@ -139,8 +139,8 @@ def survival_curve(
 
     Args:
         events: with noise, the number that has the event in each interval.
-        censored: with noise, the number that is censored in each.
-        later: with noise, the number beyond the last interval.
+        censored: with noise, the number that is censored in each, before its end.
+        later: with noise, the number that is free of the event at the end of the last interval.
         sigma: standard deviation of the noise of each of them, at least 0.
         confidence: of the band, in (0, 1), for all times together.
         about: "population", approximate, or "data", which is proven.
@@ -177,8 +177,9 @@ def _times(times: Iterable[float]) -> Floats:
 def _cells(length: Floats, event: Floats, ends: Floats) -> Lanes:
     """Return the counts of events and censorings by turns, of those later, and of the missing."""
     usable = (length >= 0) & np.isfinite(length) & ((event == 0) | (event == 1))
-    place = np.searchsorted(ends, np.where(usable, length, 0.0), "left")
-    last = 2 * len(ends)
+    at, last = np.where(usable, length, 0.0), 2 * len(ends)
+    # Who is censored at a time was free of the event until then: they count in the next interval.
+    place = np.where(event == 1, np.searchsorted(ends, at), np.searchsorted(ends, at, "right"))
     cell = np.where(place < len(ends), 2 * place + (event != 1), last)
     return np.bincount(np.where(usable, cell, last + 1), minlength=last + 2).astype(np.int64)
 
@@ -224,7 +225,7 @@ class _Counts:
         left = np.maximum(1 - gone / risk, 0.5 / risk if self.sigma else 0.0)
         with np.errstate(all="ignore"):
             free = np.where(some > 0, left ** (some / np.where(gone > 0, gone, 1.0)), 1.0)
-        return np.cumprod(np.clip(free, 0.0, 1.0))
+        return np.cumprod(np.clip(free, 0.0, 1.0), dtype=float)
 
     def _positive(self) -> tuple[Floats, Floats, Floats]:
         """Return events, events and censorings, and those at risk: not below 0, 0, and 1."""
@@ -302,5 +303,6 @@ class _Counts:
 
 def _falling(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Return the ends in [0, 1], falling, as the curve does."""
-    low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
-    return np.maximum.accumulate(low[::-1])[::-1], np.minimum.accumulate(high)
+    lower: Floats = np.maximum.accumulate(np.clip(low, 0.0, 1.0)[::-1])[::-1]
+    upper: Floats = np.minimum.accumulate(np.clip(high, 0.0, 1.0))
+    return lower, upper
