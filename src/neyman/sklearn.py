@@ -687,13 +687,15 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
         confidence = self._confidence()
         rows = self._rows(X, reset=True, least=2)
         size = rows.shape[1]
-        kept = (
+        components = (
             size
             if self.n_components is None
             else check.integer("n_components", self.n_components, 1)
         )
-        if kept > size:
-            raise ValueError(f"n_components = {kept}: X has {size} columns; give at most {size}")
+        if components > size:
+            raise ValueError(
+                f"n_components = {components}: X has {size} columns; give at most {size}"
+            )
         estimate = covariance(
             rows,
             radius=cast(Number, self.radius),
@@ -715,9 +717,9 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
         largest = vectors[np.arange(size), np.argmax(np.abs(vectors), axis=1)]
         vectors = vectors * np.where(largest < 0, -1.0, 1.0)[:, None]
         total = float(variance.sum()) or 1.0
-        self.components_, self.explained_variance_ = vectors[:kept], variance[:kept]
-        self.explained_variance_ratio_ = variance[:kept] / total
-        self.n_components_ = kept
+        self.components_, self.explained_variance_ = vectors[:components], variance[:components]
+        self.explained_variance_ratio_ = variance[:components] / total
+        self.n_components_ = components
         return self
 
     @property

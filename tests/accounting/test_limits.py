@@ -344,9 +344,9 @@ def test_many_equal_coordinates_come_near_the_gaussian_of_their_fisher_informati
     line = (
         ny.Laplace(Fraction(1, 2), sensitivity=Fraction(1, 2 * spread)) * coordinates
     ).tradeoff()
-    whole = (ny.DiscreteLaplace(spread, sensitivity=1) * coordinates).tradeoff()
+    integers = (ny.DiscreteLaplace(spread, sensitivity=1) * coordinates).tradeoff()
     for epsilon in (0.5, 1, 2):
-        for curve in (line, whole):
+        for curve in (line, integers):
             assert abs(float(curve.delta(epsilon)) - limit.delta(epsilon).value) < 0.08 / spread
 
 
@@ -355,7 +355,7 @@ def test_the_fisher_information_of_logistic_noise_is_that_of_the_docstring():
         share = 1 / (1 + mpmath.exp(-x))
         return (1 - 2 * share) ** 2 * share * (1 - share)
 
-    found = mpmath.quad(slope_squared, [-80, -5, 0, 5, 80])
-    assert abs(found - mpmath.mpf(1) / 3) < 1e-25
+    information = mpmath.quad(slope_squared, [-80, -5, 0, 5, 80])
+    assert abs(information - mpmath.mpf(1) / 3) < 1e-25
     with pytest.raises(ValueError, match="information"):
         limits.high_dimensional(0, 1)

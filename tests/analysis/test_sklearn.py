@@ -198,8 +198,8 @@ def test_a_logistic_fit_ranks_rows_and_an_unknown_label_counts_as_no_row():
     half = LogisticRegression(budget=AMPLE, radius=1, classes=("no", "yes")).fit(x, cut)
     weight = np.where(np.arange(len(x)) % 2 == 0, 1.0, 0.0)
     # The loss is the mean over all rows, and half of them carry none of it: the penalty doubles.
-    kept = linear_model.LogisticRegression(C=1 / (0.01 * len(x)), tol=1e-10, max_iter=1000)
-    exact = kept.fit(np.hstack([x, np.ones((len(x), 1))]), labels, sample_weight=weight)
+    exact = linear_model.LogisticRegression(C=1 / (0.01 * len(x)), tol=1e-10, max_iter=1000)
+    exact = exact.fit(np.hstack([x, np.ones((len(x), 1))]), labels, sample_weight=weight)
     assert np.allclose(half.coef_[0], exact.coef_[0][:3], rtol=0.1)
 
 

@@ -252,8 +252,8 @@ class _Counts:
         in c, and d / (n (n - w)) in n.
         """
         some, gone, risk = self._positive()
-        left, whole = np.maximum(risk - gone, 0.5), np.maximum(gone, 0.5)
-        rate, share = np.log(left / risk) / whole, some / whole
+        left, leavers = np.maximum(risk - gone, 0.5), np.maximum(gone, 0.5)
+        rate, share = np.log(left / risk) / leavers, some / leavers
         by_event = (1 - share) * rate - share / left
         by_other = -share * rate - share / left
         slope, columns = self.at_risk * (some / (risk * left)), np.arange(len(some))
