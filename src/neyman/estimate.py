@@ -2,8 +2,10 @@
 
 `mean` and `covariance` are for records in a ball, `normal_mean` for normal records without a bound
 on their mean, `histogram` for a density, and `quantile` for values on a grid. `regression`
-estimates the coefficients of a linear model, and `logistic` those of a logistic model with a
-penalty. Each returns an `Estimate`.
+estimates the coefficients of a linear model, `logistic` those of a logistic model with a penalty,
+and `linear_model` those with Huber's, a smooth hinge, or Poisson's loss. `survival` estimates a
+survival curve at declared times, and `posterior_draw` draws once from the posterior of a normal
+mean. Each returns an `Estimate`.
 
 Examples:
     >>> import neyman as ny
@@ -18,18 +20,26 @@ from neyman.analysis.estimators.ball_mean import mean
 from neyman.analysis.estimators.density import histogram
 from neyman.analysis.estimators.estimate import Estimate
 from neyman.analysis.estimators.grid_quantile import quantile
+from neyman.analysis.estimators.linear_model import linear_model
 from neyman.analysis.estimators.logistic import logistic
+from neyman.analysis.estimators.posterior_draw import posterior_draw
 from neyman.analysis.estimators.regression import regression
 from neyman.analysis.estimators.second_moments import covariance
+from neyman.analysis.estimators.survival import SurvivalCurve, survival, survival_curve
 from neyman.analysis.estimators.unbounded_mean import normal_mean
 
 __all__ = [
     "Estimate",
+    "SurvivalCurve",
     "covariance",
     "histogram",
+    "linear_model",
     "logistic",
     "mean",
     "normal_mean",
+    "posterior_draw",
     "quantile",
     "regression",
+    "survival",
+    "survival_curve",
 ]

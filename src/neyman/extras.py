@@ -21,6 +21,7 @@ EXTRAS = {
     "pyarrow": "release",
     "pydantic": "release",
     "pyspark": "spark",
+    "sklearn": "sklearn",
     "tomlkit": "release",
 }
 """The extra of each package, by the name that is imported."""

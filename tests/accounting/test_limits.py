@@ -334,3 +334,28 @@ def test_refusals_name_the_argument(ask, said):
     """What cannot be answered is refused by name."""
     with pytest.raises(ValueError, match=said):
         ask()
+
+
+@pytest.mark.parametrize("coordinates", [100, 400, 1600])
+def test_many_equal_coordinates_come_near_the_gaussian_of_their_fisher_information(coordinates):
+    """The distance falls as one over the root of the number, for whole numbers and the line."""
+    spread = math.isqrt(coordinates)
+    limit = limits.normal(limits.high_dimensional(information=4, norm=0.5))
+    line = (
+        ny.Laplace(Fraction(1, 2), sensitivity=Fraction(1, 2 * spread)) * coordinates
+    ).tradeoff()
+    integers = (ny.DiscreteLaplace(spread, sensitivity=1) * coordinates).tradeoff()
+    for epsilon in (0.5, 1, 2):
+        for curve in (line, integers):
+            assert abs(float(curve.delta(epsilon)) - limit.delta(epsilon).value) < 0.08 / spread
+
+
+def test_the_fisher_information_of_logistic_noise_is_that_of_the_docstring():
+    def slope_squared(x):
+        share = 1 / (1 + mpmath.exp(-x))
+        return (1 - 2 * share) ** 2 * share * (1 - share)
+
+    information = mpmath.quad(slope_squared, [-80, -5, 0, 5, 80])
+    assert abs(information - mpmath.mpf(1) / 3) < 1e-25
+    with pytest.raises(ValueError, match="information"):
+        limits.high_dimensional(0, 1)

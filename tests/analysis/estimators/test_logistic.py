@@ -123,7 +123,7 @@ def test_the_computed_fit_is_within_the_certified_distance_of_the_exact_one(pena
 def test_the_bound_on_rounding_covers_the_error_of_a_computed_gradient():
     rng = np.random.default_rng(8)
     rows, w = rng.uniform(-0.5, 0.5, size=(300, 4)), np.array([30.0, -20.0, 5.0, 0.1])
-    computed = logistic_fit._mean(rows, 1 / (1 + np.exp(rows @ w)))
+    computed = logistic_fit.mean_of_rows(rows, 1 / (1 + np.exp(rows @ w)))
     with mpmath.workdps(40):
         v = mpmath.matrix(rows.tolist())
         products = v * mpmath.matrix(w.tolist())

@@ -26,6 +26,11 @@ def holds(bound: Bound, truth, width: float = math.inf) -> bool:
     return bound.lower - slack <= truth <= bound.upper + slack and bound.width <= width
 
 
+def near(truth, relative=1e-9):
+    """Return a truth and the width that its bounds may have."""
+    return truth, relative * float(truth)
+
+
 def normal(x):
     return mp.ncdf(mp.mpf(x))
 
@@ -58,6 +63,8 @@ def test_a_sum_of_responses_is_enumerated_also_at_its_atoms(epsilon, count, twic
     assert holds(loss.mean, mean, 1e-10 * (1 + float(mean)))
     assert holds(loss.variance, variance, 1e-8 * (1 + float(variance)))
     assert loss.infinite == ny.Bound(0.0, 0.0, "upper", loss.infinite.method)
+    t = twice / 4
+    assert holds(loss.mgf(t), *near(mp.fsum(p * mp.exp(t * values[k]) for k, p in law.items())))
 
 
 @tries
@@ -244,6 +251,44 @@ def test_a_line_that_is_too_long_gives_way_to_chords(monkeypatch):
         assert wide.lower <= line.lower <= line.upper <= wide.upper
         assert wide.method.endswith("holds P(L < x) and P(L <= x)")
         assert line.method == "contour"
+
+
+@pytest.mark.parametrize("t", [-30, -2.5, -1, -0.75, -0.25, 0, 0.125, 1, 7.5, 30])
+def test_moments_of_a_sampled_gaussian_meet_quadrature_in_both_orders(t):
+    f = ny.Gaussian(1.5).subsample(rate=F(1, 50)).tradeoff()
+    order, q, sigma = mp.mpf(t), mp.mpf(1) / 50, mp.mpf(3) / 2
+
+    def density(x):
+        return mp.exp(-((x / sigma) ** 2) / 2) / (sigma * mp.sqrt(2 * mp.pi))
+
+    def ratio(x):
+        return 1 - q + q * mp.exp((x - mp.mpf(1) / 2) / sigma**2)
+
+    places = [mp.mpf(x) for x in range(-80, 121, 5)]
+    removed = mp.quad(lambda x: density(x) * ratio(x) ** (1 + order), places)
+    added = mp.quad(lambda x: density(x) * ratio(x) ** -order, places)
+    assert holds(f.loss.mgf(t), *near(removed))
+    assert holds(f.inverse().loss.mgf(t), *near(added))
+
+
+def test_moments_of_noise_between_two_laws_hold_those_of_sixty_terms():
+    n = range(-400, 402)
+    mass = [normal((k + mp.mpf(1) / 2) / 3) - normal((k - mp.mpf(1) / 2) / 3) for k in n]
+    for t in (-2.0, -0.5, 0.5, 2.0):
+        pairs = zip(mass[1:], mass, strict=False)
+        truth = mp.fsum(p * (p / q) ** t for p, q in pairs if p > 1e-300 and q > 1e-300)
+        assert holds(ny.RoundedGaussian(3).tradeoff().loss.mgf(t), truth)
+
+
+def test_moments_are_endless_only_where_infinite_losses_count():
+    loss = ny.approximate(1, "1/8").loss
+    assert loss.mgf(1).upper == math.inf
+    assert holds(loss.mgf(0), 1, 0)
+    assert loss.mgf(-1).upper < 1
+    assert ny.Gaussian(1).tradeoff().loss.mgf(100).upper == math.inf
+    assert ny.Gaussian(1).tradeoff().loss.mgf(100).lower > 1e308
+    with pytest.raises(ValueError, match="t = nan"):
+        loss.mgf(math.nan)
 
 
 def test_infinite_losses_have_their_mass_and_no_mean():

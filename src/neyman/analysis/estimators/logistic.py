@@ -192,15 +192,16 @@ def logistic(
         error = np.sqrt(varies + deviation**2)
     # Half a unit for the noise, half for the fit, and the search.
     beyond = aim.unit + aim.gradient / weight
-    fitted = _Fitted(value, error, deviation, beyond, most_length(weight), scale)
-    return _of_fit(fitted, receipt, noise)
+    fitted = Fitted(value, error, deviation, beyond, most_length(weight), scale)
+    return estimate_of("logistic", fitted, receipt, noise)
 
 
 @dataclass(frozen=True)
-class _Fitted:
-    """The noisy fit and its errors, before the scale of each coefficient.
+class Fitted:
+    """A noisy fit and its errors, before the scale of each coefficient.
 
     Args:
+        value: the noisy fit.
         error: of the value about the population; None without its curvature.
         beyond: what rounding and the search add to a distance.
         longest: the largest length of a fit.
@@ -214,16 +215,19 @@ class _Fitted:
     scale: Floats
 
 
-def _of_fit(fitted: _Fitted, receipt: Mapping[str, Any], noise: RoundedGaussian) -> Estimate:
+def estimate_of(
+    name: str, fitted: Fitted, receipt: Mapping[str, Any], noise: RoundedGaussian
+) -> Estimate:
+    """Return the estimate of a noisy fit, for the estimator of this name."""
     value, scale, longest = fitted.value, fitted.scale, fitted.longest
     error = np.full(len(value), math.nan) if fitted.error is None else fitted.error
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         if about == "population" and fitted.error is None:
+            also = ", or call the estimator with sampling=True" if name == "logistic" else ""
             raise ValueError(
                 "about = 'population': the release does not show how much the fit varies with the "
-                "records; give about='data' for the fit of these records, with noise alone, or "
-                "call the estimator with sampling=True"
+                f"records; give about='data' for the fit of these records, with noise alone{also}"
             )
         deviation = fitted.deviation if about == "data" else error
         width = normal_half_width(1.0, miss) * deviation + fitted.beyond
@@ -232,7 +236,7 @@ def _of_fit(fitted: _Fitted, receipt: Mapping[str, Any], noise: RoundedGaussian)
         return fixed(np.minimum(low, longest) * scale), fixed(np.maximum(high, -longest) * scale)
 
     return Estimate(
-        "logistic",
+        name,
         fixed(value * scale),
         fixed(error * scale),
         fixed(fitted.deviation * scale),

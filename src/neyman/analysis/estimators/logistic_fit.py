@@ -159,7 +159,7 @@ def fit(rows: Floats, penalty: float, aim: Accuracy) -> Lanes:
     w = np.zeros(size)
     for _ in range(aim.steps):
         chances = expit(-(rows @ w))
-        gradient = penalty * w - _mean(rows, chances)
+        gradient = penalty * w - mean_of_rows(rows, chances)
         norm = float(np.linalg.norm(gradient)) * SLACK
         if norm + _rounding(size, length, penalty, float(np.linalg.norm(w))) <= aim.gradient:
             return np.rint(w / aim.unit).astype(np.int64)
@@ -176,7 +176,7 @@ def fit(rows: Floats, penalty: float, aim: Accuracy) -> Lanes:
     )
 
 
-def _mean(rows: Floats, weights: Floats) -> Floats:
+def mean_of_rows(rows: Floats, weights: Floats) -> Floats:
     """Return the mean of weight times row: chunks in floats, and their sum rounded once."""
     parts = np.array([
         weights[start : start + CHUNK] @ rows[start : start + CHUNK]

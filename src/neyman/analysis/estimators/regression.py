@@ -83,7 +83,8 @@ def regression(
         to first order in noise over second moments. It is infinite where the least eigenvalue is
         below 4 times the size of the noise. About the data the interval is proven for all data, for
         all coordinates together: it covers the least squares coefficients, without the ridge, of
-        the clipped rows. No gap is stated: the error has no finite bound over all laws of x.
+        the rows as they are clipped and rounded. No gap is stated: the error has no finite bound
+        over all laws of x.
 
     Examples:
         >>> import numpy as np

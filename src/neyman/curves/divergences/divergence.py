@@ -100,6 +100,18 @@ def slope_at_zero(c: Composition) -> Interval:
     return 0.0, math.inf
 
 
+def log_moment(c: Composition, z: float) -> Interval:
+    """Bounds on K(z) = log E e^{z L} over finite losses, z at least -1/2."""
+    if z > 0 and c.places(z, 0.0) > MOST_PLACES:
+        low, high = renyi_divergence(c, 1 + z)
+        return -math.inf if c.infinite else down(z * low, 1), up(z * high, 1)
+    at = np.array([z])
+    k = float(np.real(c.log_mgf(at))[0])
+    each = math.fsum(n * float(part.mgf_rounding(at)[0]) for part, n in c.parts)
+    error = -math.log1p(-min(each, 0.5)) + 16 * UNIT * (1 + len(c.parts)) * abs(k)
+    return math.nextafter(k - error, -math.inf), math.nextafter(k + error, math.inf)
+
+
 def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
     """E e^{z (L - mean)} - 1 at real z, and its error."""
     with np.errstate(all="ignore"):  # an infinite error claims nothing

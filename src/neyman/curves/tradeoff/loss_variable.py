@@ -12,14 +12,15 @@ profile of (Q, P), the same chords give P(L <= x) with all its digits where it i
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
-from neyman.curves.divergences.divergence import exponentials, renyi_divergence
-from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.divergences.divergence import exponentials, log_moment, renyi_divergence
+from neyman.curves.losses.bracket import LossBracket, sides
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.loss import Loss
 from neyman.curves.losses.non_private import NonPrivateLoss
@@ -121,6 +122,31 @@ class PrivacyLoss:
             return self._endless()
         low, high = _variance(self.composition, self.mean)
         return Bound(low, high, "upper", "moment generating function")
+
+    @question
+    def mgf(self, t: float) -> Bound:
+        """Return the moment generating function E[e^{t L}]; upper is safe.
+
+        Args:
+            t: any real number. Above 0 it is e^{t D} with the Renyi divergence D of order 1 + t.
+
+        Returns:
+            A `Bound`; inf for t above 0 where infinite losses have mass. Below 0 they add nothing.
+        """
+        t = check.finite("t", t)
+        if not t or not self.composition.parts:
+            return Bound(1.0, 1.0, "upper", "moment generating function")
+        if t > 0 and self.composition.infinite:
+            return self._endless()
+        # E_P e^{t L} = E_Q e^{-(1 + t) (-L)}: below -1/2 the reverse has the smaller exponent.
+        c, z = (self.composition, t) if t > -0.5 else (self.composition.reverse(), -1 - t)
+        both = [Composition.of(v) for v in sides(c.parts)]  # equal where no part is a bracket
+        logs = [log_moment(one, z) for one in both]
+        low, high = min(low for low, _ in logs), max(high for _, high in logs)
+        with np.errstate(over="ignore"):  # beyond the floats it is inf, at most
+            ends = np.exp([low, high])
+        least = min(float(ends[0]), sys.float_info.max)
+        return Bound(down(least, 2), up(float(ends[1]), 2), "upper", "moment generating function")
 
     @question
     def sample(self, count: int, seed: int | None = None) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from operator import itemgetter
@@ -175,6 +175,10 @@ class Tradeoff:
                 f"{MOST_ALTERNATIVES}; declare fewer shift vectors, or dominate them by larger ones"
             )
         return Tradeoff(distinct, neighboring=neighboring, ordered=ordered)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the fields alone: a copy computes its profiles anew."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @cached_property
     def directions(self) -> tuple[Composition, ...]:

@@ -1,0 +1,126 @@
+"""One exact draw from the Gaussian posterior of a mean [PS-4]."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Unpack
+
+import numpy as np
+
+from neyman.analysis.estimators.ball_mean import GRID, Lanes, clipped_total
+from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.noisy_statistic import Statistic
+from neyman.analysis.estimators.normal_noise import (
+    MOST_SIGMA_SQUARED,
+    TooMuchNoise,
+    normal_half_width,
+)
+from neyman.analysis.estimators.shared_arguments import (
+    Shared,
+    radius_of,
+    relation_of,
+    shares_arguments,
+)
+from neyman.analysis.training.clipping import careful_error
+from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.noise import Bits, rounded_gaussian
+from neyman.numerics.raw_values import one_per_record
+
+
+@shares_arguments
+def posterior_draw(
+    records: object,
+    *,
+    radius: float | Fraction | str,
+    variance: float | Fraction | str,
+    prior_variance: float | Fraction | str,
+    **paid: Unpack[Shared],
+) -> Estimate:
+    """Draw once from the posterior of a normal mean, which is private by itself.
+
+    Records are normal with mean m and a known variance v, and m is normal with mean 0 and variance
+    t. The posterior of the records, clipped to [-radius, radius], is normal with the precision
+    p = n / v + 1 / t and the mean sum / (v p). A draw is the sum plus normal noise of variance
+    v^2 p, over v p: so it is a Gaussian mechanism with mu = 2 radius / (v sqrt(p)). The sum is one
+    of whole numbers, and the noise is drawn exactly, rounded to them.
+
+    There is no budget: the model sets the noise. A larger variance is a tempered posterior, with
+    more privacy.
+
+    Args:
+        records: real numbers, one per record. One that is no number counts as 0.
+        radius: above 0, chosen without the data. Subtract a public center first.
+        variance: v, above 0, chosen without the data.
+        prior_variance: t, above 0, chosen without the data.
+        neighboring: "replace-one" only: the posterior's width depends on the number of records.
+
+    Returns:
+        `Estimate`. Its value is one draw. About the data, its interval covers the posterior mean.
+        About the population it covers m where the model and the prior hold: the draw less m is
+        normal with variance 2 / p.
+
+    Examples:
+        >>> import neyman as ny
+        >>> draw = ny.estimate.posterior_draw(
+        ...     [0.5] * 1000, radius=2, variance=1, prior_variance=100
+        ... )
+        >>> round(float(draw.tradeoff().gdp()), 4), round(float(draw.noise_error), 4)
+        (0.1265, 0.0316)
+
+    Source: Wang, Fienberg and Smola 2015 (one draw); [PS-4].
+    """
+    relation = relation_of(
+        paid, valid=("replace-one",), why="the posterior's width depends on the number of records"
+    )
+    array = one_per_record("records", records, relation=relation)
+    ball, n = radius_of(radius), len(array)
+    v, t = radius_of(variance, "variance"), radius_of(prior_variance, "prior_variance")
+    precision, unit = n / v + 1 / t, ball / GRID
+    squared = v * v * precision / unit**2
+    if not Fraction(1, 10**4) <= squared <= MOST_SIGMA_SQUARED:
+        raise TooMuchNoise(
+            f"variance = {variance!r}: the noise of this posterior in units of radius / {GRID} "
+            "cannot be drawn; give a radius and a variance that are nearer to each other"
+        )
+    noise = RoundedGaussian(sigma_squared=squared, squared_norm=(2 * GRID) ** 2)
+    step = float(unit / (v * precision))
+
+    def noisy(bits: Bits) -> Lanes:
+        return clipped_total(array, float(ball)) + rounded_gaussian(squared, 1, bits)
+
+    def published(total: Lanes) -> dict[str, object]:
+        return {"value": float(total[0] * step)}
+
+    arguments = {
+        "radius": str(ball),
+        "variance": str(v),
+        "prior_variance": str(t),
+        "records": n,
+        "grid": GRID,
+    }
+    name = "posterior_draw"
+    statistic = Statistic(name, arguments, noise, noisy, published, "posterior-sample")
+    total, receipt = statistic.release(**paid)
+    deviation = 1 / math.sqrt(float(precision))
+    value = np.asarray(total * step, np.float64)
+
+    def limits(miss: float, about: About) -> tuple[Number, Number]:
+        factor = math.sqrt(2) if about == "population" else 1.0
+        # Each record is rounded to the grid, and so is the noise.
+        width = (
+            normal_half_width(deviation * factor, miss) + (n * careful_error(1, GRID) + 1) * step
+        )
+        return shaped(value - width, flat=True), shaped(value + width, flat=True)
+
+    return Estimate(
+        name,
+        shaped(value, flat=True),
+        shaped(np.full(1, deviation * math.sqrt(2)), flat=True),
+        shaped(np.full(1, deviation), flat=True),
+        receipt,
+        noise,
+        "The mean, where the model and the prior hold; and the posterior mean of the clipped "
+        "records.",
+        limits,
+    )

@@ -1,0 +1,845 @@
+"""Private models for scikit-learn, with its `fit`, `predict`, and `transform`: ``neyman.sklearn``.
+
+Each `fit` is one release of `ny.estimate`: it charges first, then reads the data and draws exact
+noise. The model depends on the data through that release alone, so it can be published, and
+`predict` and `transform` cost nothing. What they return for private rows is as private as these.
+
+Public arguments replace what scikit-learn learns from the data: ``radius``, ``bounds``, and
+``classes``. Choose them without the data. No content of a row raises an error. No model takes
+the seed of a random state: noise that can be drawn again can be subtracted.
+
+Examples:
+    >>> import numpy as np
+    >>> import neyman as ny
+    >>> from neyman.sklearn import LinearRegression
+    >>> X = np.linspace(-1, 1, 20_000)[:, None]
+    >>> model = LinearRegression(budget=ny.gdp(1), radius=1, bounds=(-1, 1)).fit(X, X[:, 0] / 2)
+    >>> model.coef_.round(2), model.receipt_["ledger"]["charged"]
+    (array([0.5]), 'nothing')
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from neyman.accounting.calibrate import Budget
+from neyman.accounting.charge import charge
+from neyman.analysis.estimators.ball_mean import mean
+from neyman.analysis.estimators.estimate import Estimate
+from neyman.analysis.estimators.least_squares import GRID, Fit, data_region, solve
+from neyman.analysis.estimators.logistic import LEAST_PENALTY, MOST_PENALTY, logistic
+from neyman.analysis.estimators.regression import regression
+from neyman.analysis.estimators.second_moments import covariance
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.extras import require
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import BudgetRefused
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats
+from neyman.numerics.relation import Neighboring
+from neyman.publishing.release.charged_call import Payer, Payment, opened
+
+require("models for scikit-learn", "sklearn")
+
+from sklearn import base, model_selection  # noqa: E402
+from sklearn.utils import column_or_1d  # noqa: E402
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data  # noqa: E402
+
+__all__ = [
+    "PCA",
+    "GridSearchCV",
+    "LinearRegression",
+    "LogisticRegression",
+    "Ridge",
+    "StandardScaler",
+]
+
+Floats = NDArray[np.float64]
+Ends = tuple[Floats, Floats]
+"""The lower and the upper ends of intervals."""
+Number = float | Fraction | str
+SPLITTERS = model_selection.KFold, model_selection.RepeatedKFold, model_selection.ShuffleSplit
+LEAST_VARIANCE_SHARE = 1e-12  # of a column's squared half range: a variance below is no scale
+
+
+class PrivateModel(base.BaseEstimator):
+    """A model whose `fit` is one charged release.
+
+    Args:
+        budget: what `fit` may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``, or
+            ``ny.approximate``.
+        neighboring: "replace-one", where the number of rows is public, or "add-remove".
+        ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
+            `clone` and searches copy arguments: give a path to them.
+        dataset: "name@version" in the ledger, registered with one row per unit.
+        account: the allocation of the dataset's account that pays.
+        confidence: of ``interval_``, in (0, 1), of each entry by itself.
+
+    Attributes:
+        receipt_: what was released, under which guarantee, and what was charged.
+        mechanism_: what the guarantee of this fit follows from.
+        tradeoff_: its trade-off curve.
+        interval_: the lower and the upper ends of confidence intervals.
+    """
+
+    budget: Budget | None
+    neighboring: Neighboring
+    ledger: Ledger | str | Path | None
+    dataset: str | None
+    account: str | None
+    confidence: Number
+    receipt_: Mapping[str, Any]
+    mechanism_: Mechanism
+    tradeoff_: Tradeoff
+    interval_: Ends
+    n_features_in_: int
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that entries may be missing: no content of a row raises an error."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = True
+        return tags
+
+    def _given(self, *names: str) -> None:
+        """Refuse an argument that only the user can choose and did not give."""
+        for name in names:
+            if getattr(self, name) is None:
+                raise ValueError(
+                    f"{name} = None: give {name}= to {type(self).__name__}, chosen without the data"
+                )
+
+    def _confidence(self) -> Fraction:
+        confidence = check.exact("confidence", self.confidence)
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence = {self.confidence!r} must be in (0, 1), such as 0.95")
+        return confidence
+
+    def _payment(self) -> Payment:
+        return Payment(ledger=self.ledger, dataset=self.dataset, account=self.account)
+
+    def _rows(self, X: object, *, reset: bool, least: int = 1) -> NDArray[Any]:
+        """Return the rows as an array. Its type and its shape are checked, and no entry of it.
+
+        Args:
+            reset: whether these are the rows of a fit.
+            least: number of rows that a fit needs where their number is public.
+        """
+        array = _array(X, type(self).__name__)
+        least = least if reset and self.neighboring == "replace-one" else 0
+        blank = np.broadcast_to(0.0, array.shape)
+        # scikit-learn's own messages, about the shape alone
+        check_array(blank, ensure_min_samples=least, estimator=self, input_name="X")
+        validate_data(self, cast(Any, X), skip_check_array=True, reset=reset)
+        return array
+
+    def _released(self, estimate: Estimate) -> None:
+        self.receipt_, self.mechanism_ = estimate.receipt, estimate.mechanism
+        self.tradeoff_ = estimate.tradeoff()
+
+    def _floats(self, X: object) -> Floats:
+        check_is_fitted(self)
+        return as_floats(self._rows(X, reset=False))
+
+
+def _array(data: object, name: str) -> NDArray[Any]:
+    """Return an array of two dimensions, of a type that holds real numbers."""
+    if hasattr(data, "tocsr"):
+        raise TypeError(f"{name} has no method for sparse matrices; give X.toarray()")
+    frame: Any = data
+    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+        for column, kind in zip(frame.columns, frame.dtypes, strict=True):
+            if not _is_numeric(kind):
+                raise TypeError(
+                    f"column {column!r} of X has the type {kind}; it must have real numbers. Leave "
+                    "it out, or map it to numbers by a public rule"
+                )
+        frame = frame.to_numpy()
+    if not hasattr(frame, "__array__"):
+        raise TypeError(
+            f"X is a {type(data).__name__}, and no row may decide its number of columns; give a "
+            "NumPy array of shape (n, d), or a data frame"
+        )
+    array = np.asarray(frame)
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: X has the type {array.dtype}")
+    if array.dtype.kind not in "fiubO":
+        raise TypeError(f"X has the type {array.dtype}; it must have real numbers")
+    if array.ndim == 1:
+        raise ValueError(
+            "X has one dimension. Reshape your data: X.reshape(-1, 1) has one feature, and "
+            "X.reshape(1, -1) has one row"
+        )
+    return array
+
+
+def _is_numeric(kind: object) -> bool:
+    """Whether a column's type holds real numbers, in pandas or in polars."""
+    if hasattr(kind, "is_numeric"):
+        return bool(cast(Any, kind).is_numeric())
+    return getattr(kind, "kind", "O") in "fiub"
+
+
+def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
+    """Return the target with one entry per row; nothing of its content is checked."""
+    if y is None:
+        raise ValueError(
+            f"{type(model).__name__} requires y to be passed, but the target y is None"
+        )
+    array = np.asarray(y)
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: y has the type {array.dtype}")
+    return column_or_1d(array, warn=True)
+
+
+def _pair(name: str, bounds: object) -> tuple[Fraction, Fraction]:
+    """Return the center and the half range of public bounds."""
+    try:
+        low, high = (check.exact(name, end) for end in cast(Any, bounds))
+    except TypeError as error:
+        raise TypeError(f"{name} = {bounds!r} must be a pair (low, high)") from error
+    if not low < high:
+        raise ValueError(f"{name} = {bounds!r} must be a pair (low, high) with low < high")
+    return (low + high) / 2, (high - low) / 2
+
+
+# ---- linear models ----------------------------------------------------------------------------
+
+
+class LinearRegression(base.RegressorMixin, PrivateModel):
+    """Fit least squares from second moments with noise: `ny.estimate.regression`.
+
+    Args:
+        radius: of the ball around 0 that each row of X is scaled down to, above 0.
+        bounds: (low, high) of y, which is clipped to them. A clipped y biases the coefficients.
+        fit_intercept: if False, the line passes through 0; "replace-one" only.
+
+    Attributes:
+        coef_, intercept_: of y on the columns of X.
+        interval_: approximate intervals of ``coef_`` about the population: they cover the
+            coefficients of a linear model with errors of constant variance, if no y is clipped.
+        intercept_interval_: the ends of that of ``intercept_``.
+    """
+
+    coef_: Floats
+    intercept_: float
+    intercept_interval_: tuple[float, float]
+
+    def __init__(
+        self,
+        *,
+        budget: Budget | None = None,
+        radius: Number | None = None,
+        bounds: tuple[Number, Number] | None = None,
+        fit_intercept: bool = True,
+        neighboring: Neighboring = "replace-one",
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+        account: str | None = None,
+        confidence: Number = 0.95,
+    ) -> None:
+        self.budget, self.radius, self.bounds = budget, radius, bounds
+        self.fit_intercept, self.neighboring = fit_intercept, neighboring
+        self.ledger, self.dataset, self.account = ledger, dataset, account
+        self.confidence = confidence
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Charge, and fit the model by one release.
+
+        Args:
+            X: real numbers, one row per record; a row with an entry that is not finite counts as a
+                row of zeros.
+            y: one real number per row.
+
+        Raises:
+            TypeError, ValueError: an argument, a type, or a shape is wrong.
+            LedgerError, BudgetRefused: nothing was charged.
+        """
+        estimate, center = self._estimate(X, y)
+        self._set(np.asarray(estimate.value), center)
+        low, high = (np.asarray(end) for end in estimate.interval(self._confidence()))
+        self._set_intervals(low, high, center)
+        return self
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """Return the line at each row; NaN where an entry is missing."""
+        with np.errstate(all="ignore"):
+            return self._floats(X) @ self.coef_ + self.intercept_
+
+    def _estimate(self, X: object, y: object) -> tuple[Estimate, float]:
+        """Return the release of second moments, and the center of y that was subtracted."""
+        self._given("budget", "radius", "bounds")
+        self._confidence()
+        center, half = _pair("bounds", self.bounds)
+        middle = center if self.fit_intercept else Fraction(0)
+        target = _target(y, self)
+        if target.dtype.kind not in "fiubO":
+            raise TypeError(f"y has the type {target.dtype}; it must have real numbers")
+        rows = self._rows(X, reset=True)
+        with np.errstate(all="ignore"):
+            moved = as_floats(target) - float(middle)
+        estimate = regression(
+            rows,
+            moved,
+            radius=cast(Number, self.radius),
+            bound=half if self.fit_intercept else max(abs(center + half), abs(center - half)),
+            budget=cast(Budget, self.budget),
+            intercept=self.fit_intercept,
+            neighboring=self.neighboring,
+            **self._payment(),
+        )
+        self._released(estimate)
+        return estimate, float(middle)
+
+    def _set(self, value: Floats, center: float) -> None:
+        first = int(self.fit_intercept)
+        self.coef_ = value[first:]
+        self.intercept_ = float(value[0]) + center if first else 0.0
+
+    def _set_intervals(self, low: Floats, high: Floats, center: float) -> None:
+        first = int(self.fit_intercept)
+        self.interval_ = low[first:], high[first:]
+        ends = (float(low[0]) + center, float(high[0]) + center) if first else (0.0, 0.0)
+        self.intercept_interval_ = ends
+
+
+class Ridge(LinearRegression):
+    """Fit least squares with a penalty ``alpha`` |b|^2, as scikit-learn's `Ridge` does.
+
+    Args:
+        alpha: at least 0, chosen without the data; the intercept has no penalty. It is a weight
+            against a sum over the rows, so their number must be public: "replace-one" only.
+        radius, bounds, fit_intercept: as for `LinearRegression`.
+
+    Attributes:
+        coef_, intercept_: of y on the columns of X, with the penalty.
+        interval_: intervals of ``coef_`` about the data: they cover, all together, the coefficients
+            with this penalty of the rows, clipped and rounded. They say nothing of a population.
+        intercept_interval_: the ends of that of ``intercept_``.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        budget: Budget | None = None,
+        radius: Number | None = None,
+        bounds: tuple[Number, Number] | None = None,
+        fit_intercept: bool = True,
+        neighboring: Neighboring = "replace-one",
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+        account: str | None = None,
+        confidence: Number = 0.95,
+    ) -> None:
+        self.alpha = alpha
+        super().__init__(
+            budget=budget,
+            radius=radius,
+            bounds=bounds,
+            fit_intercept=fit_intercept,
+            neighboring=neighboring,
+            ledger=ledger,
+            dataset=dataset,
+            account=account,
+            confidence=confidence,
+        )
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Charge, and fit the model by one release; arguments and errors are those of a line."""
+        alpha = check.non_negative("alpha", self.alpha)
+        if self.neighboring != "replace-one":
+            raise ValueError(
+                f"neighboring = {self.neighboring!r}: alpha is weighed against the number of rows, "
+                "which is secret then; give neighboring='replace-one', or use LinearRegression"
+            )
+        estimate, center = self._estimate(X, y)
+        noisy = np.array(estimate.receipt["result"]["second_moments"], float)
+        # A sum over rows of (x / radius)^2 in units of the grid, as the moments are.
+        radius = float(check.exact("radius", self.radius))
+        penalty = np.full(len(noisy) - 1, alpha * (GRID / radius) ** 2)
+        if self.fit_intercept:
+            penalty[0] = 0.0
+        noisy[:-1, :-1] += np.diag(penalty)
+        sigma, size = cast(RoundedGaussian, estimate.mechanism).sigma, len(noisy) - 1
+        fit: Fit = solve(noisy, sigma, float(estimate.receipt["arguments"]["records"]), None)
+        half = float(check.exact("bound", estimate.receipt["arguments"]["bound"]))
+        scale = np.full(size, half / radius)
+        if self.fit_intercept:
+            scale[0] = half
+        self._set(fit.coefficients * scale, center)
+        middle, width = data_region(noisy, sigma, float(1 - self._confidence()))
+        self._set_intervals((middle - width) * scale, (middle + width) * scale, center)
+        return self
+
+
+class LogisticRegression(base.ClassifierMixin, PrivateModel):
+    """Fit a logistic regression with a penalty: `ny.estimate.logistic`.
+
+    Args:
+        classes: the two labels, the positive one last. A row with another label counts as none.
+        radius: of the ball around 0 that each row of X is clipped to, above 0.
+        alpha: from 1e-6 to 1e3: the mean loss has the penalty alpha / 2 (a^2 + radius^2 |b|^2).
+            Less of it needs more noise.
+        fit_intercept: if False, the model has no constant.
+        neighboring: "replace-one" only: the number of rows divides the loss.
+
+    Attributes:
+        classes_: the two labels.
+        coef_, intercept_: of shapes (1, d) and (1,), as in scikit-learn.
+        interval_: approximate intervals of ``coef_`` about the population: they cover the
+            coefficients of the penalized fit of the law that the rows are drawn from.
+    """
+
+    classes_: NDArray[Any]
+    coef_: Floats
+    intercept_: Floats
+
+    def __init__(
+        self,
+        *,
+        budget: Budget | None = None,
+        radius: Number | None = None,
+        classes: Sequence[Any] | None = None,
+        alpha: float = 0.01,
+        fit_intercept: bool = True,
+        neighboring: Neighboring = "replace-one",
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+        account: str | None = None,
+        confidence: Number = 0.95,
+    ) -> None:
+        self.budget, self.radius, self.classes, self.alpha = budget, radius, classes, alpha
+        self.fit_intercept, self.neighboring = fit_intercept, neighboring
+        self.ledger, self.dataset, self.account = ledger, dataset, account
+        self.confidence = confidence
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that there are two classes."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Charge, and fit the model by one release.
+
+        Args:
+            X: real numbers, one row per record; a row with an entry that is not finite counts as a
+                row of zeros.
+            y: one label per row.
+
+        Raises:
+            TypeError, ValueError: an argument, a type, or a shape is wrong.
+            LedgerError, BudgetRefused: nothing was charged.
+        """
+        self._given("budget", "radius", "classes")
+        labels = np.array(list(cast("Sequence[Any]", self.classes)))
+        if labels.shape != (2,) or labels[0] == labels[1]:
+            raise ValueError(f"classes = {self.classes!r} must be two different labels")
+        confidence = self._confidence()
+        penalty = check.between("alpha", self.alpha, LEAST_PENALTY, MOST_PENALTY)
+        target = _target(y, self)
+        rows = self._rows(X, reset=True)
+        signs = np.full(len(target), math.nan)
+        for label, sign in zip(labels, (0.0, 1.0), strict=True):
+            signs[_equal(target, label)] = sign
+        known = np.isfinite(signs)[:, None] if len(signs) == len(rows) else True
+        estimate = logistic(
+            np.where(known, as_floats(rows), math.nan),
+            np.nan_to_num(signs),
+            radius=cast(Number, self.radius),
+            penalty=penalty,
+            budget=cast(Budget, self.budget),
+            intercept=self.fit_intercept,
+            sampling=True,
+            neighboring=self.neighboring,
+            **self._payment(),
+        )
+        self._released(estimate)
+        first = int(self.fit_intercept)
+        value = np.asarray(estimate.value)
+        self.classes_, self.coef_ = labels, value[None, first:]
+        self.intercept_ = value[:first] if first else np.zeros(1)
+        low, high = (np.asarray(end) for end in estimate.interval(confidence))
+        self.interval_ = low[None, first:], high[None, first:]
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the log odds of the second class at each row; NaN where an entry is missing."""
+        with np.errstate(all="ignore"):
+            return self._floats(X) @ self.coef_[0] + self.intercept_[0]
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the likelier class of each row; the first where an entry is missing."""
+        likelier = self.decision_function(X) > 0
+        return self.classes_[likelier.astype(int)]
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return the probabilities of both classes at each row."""
+        log_odds = self.decision_function(X)
+        with np.errstate(over="ignore"):
+            return np.stack([1 / (1 + np.exp(log_odds)), 1 / (1 + np.exp(-log_odds))], axis=1)
+
+
+def _equal(target: NDArray[Any], label: object) -> NDArray[np.bool_]:
+    """Whether each entry is a label; an entry that cannot be compared is none."""
+    if target.dtype.kind in "fiubUS":
+        return np.broadcast_to(np.asarray(target == label, bool), target.shape)
+
+    def is_label(entry: object) -> bool:
+        try:
+            return bool(entry == label)
+        except Exception:  # whatever an entry is, it must not raise
+            return False
+
+    return np.fromiter(map(is_label, target), bool, len(target))
+
+
+# ---- transformers -----------------------------------------------------------------------------
+
+
+class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateModel):
+    """Standardize columns by means and variances with noise: `ny.estimate.mean`.
+
+    One release has, of each column, the number of entries, their sum, and their sum of squares. An
+    entry that is not finite is missing: means and variances are those of the others, as in
+    scikit-learn. A declared range that is much wider than the data costs accuracy.
+
+    Args:
+        bounds: (low, high) for all columns, or one pair for each; entries are clipped to them.
+        with_mean, with_std: whether `transform` subtracts the mean and divides by the scale.
+
+    Attributes:
+        mean_, var_, scale_: of each column; ``scale_`` is 1 where the variance is not above 0.
+        interval_: intervals of ``mean_``: each covers the mean of the clipped entries of the law
+            that the rows are drawn from.
+    """
+
+    mean_: Floats
+    var_: Floats
+    scale_: Floats
+
+    def __init__(
+        self,
+        *,
+        budget: Budget | None = None,
+        bounds: Sequence[Any] | None = None,
+        with_mean: bool = True,
+        with_std: bool = True,
+        neighboring: Neighboring = "replace-one",
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+        account: str | None = None,
+        confidence: Number = 0.95,
+    ) -> None:
+        self.budget, self.bounds = budget, bounds
+        self.with_mean, self.with_std, self.neighboring = with_mean, with_std, neighboring
+        self.ledger, self.dataset, self.account = ledger, dataset, account
+        self.confidence = confidence
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Charge, and release the moments of each column.
+
+        Args:
+            X: real numbers, one row per record.
+            y: ignored.
+
+        Raises:
+            TypeError, ValueError: an argument, a type, or a shape is wrong.
+            LedgerError, BudgetRefused: nothing was charged.
+        """
+        self._given("budget", "bounds")
+        miss = 1 - self._confidence()
+        rows = self._rows(X, reset=True)
+        center, half = self._ranges(rows.shape[1])
+        estimate = mean(
+            _powers(as_floats(rows), center, half),
+            # The entries have squares of at most 1/4 + z^2 + (z^2 - 1/2)^2 <= 3/2 in each column.
+            radius=Fraction(math.isqrt(6 * rows.shape[1] * 10**12) + 1, 2 * 10**6),
+            budget=cast(Budget, self.budget),
+            neighboring=self.neighboring,
+            **self._payment(),
+        )
+        self._released(estimate)
+        parts = np.asarray(estimate.value).reshape(3, -1)
+        share = np.clip(parts[0] + 0.5, LEAST_VARIANCE_SHARE, 1.0)
+        first, second = parts[1] / share, parts[2] / share + 0.5
+        variance = second - first**2
+        self.mean_ = np.clip(first, -1, 1) * half + center
+        self.var_ = np.clip(variance, 0.0, 1.0) * half**2
+        usable = variance > LEAST_VARIANCE_SHARE
+        self.scale_ = np.where(usable, np.sqrt(np.where(usable, self.var_, 1.0)), 1.0)
+        # Two intervals for a quotient: each misses with half the chance.
+        low, high = (np.asarray(e).reshape(3, -1) for e in estimate.interval(1 - miss / 2))
+        counts = np.clip(np.stack([low[0], high[0]]) + 0.5, LEAST_VARIANCE_SHARE, 1.0)
+        ends = np.stack([end / count for end in (low[1], high[1]) for count in counts])
+        self.interval_ = (
+            np.clip(ends.min(axis=0), -1, 1) * half + center,
+            np.clip(ends.max(axis=0), -1, 1) * half + center,
+        )
+        return self
+
+    def transform(self, X: ArrayLike) -> Floats:
+        """Return the rows, centered and scaled; a missing entry stays NaN."""
+        rows = self._floats(X)
+        with np.errstate(all="ignore"):
+            rows = rows - self.mean_ if self.with_mean else rows
+            return rows / self.scale_ if self.with_std else rows
+
+    def inverse_transform(self, X: ArrayLike) -> Floats:
+        """Undo `transform`."""
+        rows = self._floats(X)
+        with np.errstate(all="ignore"):
+            rows = rows * self.scale_ if self.with_std else rows
+            return rows + self.mean_ if self.with_mean else rows
+
+    def _ranges(self, size: int) -> tuple[Floats, Floats]:
+        """Return the centers and the half ranges of the columns."""
+        try:
+            bounds = list(cast("Sequence[Any]", self.bounds))
+        except TypeError as error:
+            raise TypeError(
+                f"bounds = {self.bounds!r} must be a pair, or one per column"
+            ) from error
+        pairs = [tuple(bounds)] * size if bounds and np.ndim(bounds[0]) == 0 else bounds
+        if len(pairs) != size:
+            raise ValueError(
+                f"bounds has {len(pairs)} pairs, and X has {size} columns; give one pair for all "
+                "columns, or one for each"
+            )
+        ends = [_pair("bounds", pair) for pair in pairs]
+        return np.array([float(c) for c, _ in ends]), np.array([float(h) for _, h in ends])
+
+
+def _powers(rows: Floats, center: Floats, half: Floats) -> Floats:
+    """Return p - 1/2, p z, and p (z^2 - 1/2) of each entry.
+
+    z in [-1, 1] is the clipped entry in units of its range, and p is 1 where it is finite.
+    """
+    present = np.isfinite(rows)
+    with np.errstate(all="ignore"):
+        z = np.clip(np.where(present, (rows - center) / half, 0.0), -1.0, 1.0)
+    return np.hstack([present - 0.5, z, np.where(present, z * z - 0.5, 0.0)])
+
+
+class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateModel):
+    """Find principal components of a covariance with noise: `ny.estimate.covariance`.
+
+    Args:
+        n_components: how many, from 1 to the number of columns; all of them if left out.
+        radius: of the ball around 0 that each row is clipped to, above 0.
+
+    Attributes:
+        components_: one unit vector per row, by decreasing variance. Where two variances are nearer
+            than the noise, their components are any basis of the plane.
+        explained_variance_, explained_variance_ratio_: of each component; a variance that noise has
+            made negative is 0.
+        mean_, covariance_: with noise.
+        interval_: intervals of the entries of ``covariance_``, about the population.
+    """
+
+    components_: Floats
+    explained_variance_: Floats
+    explained_variance_ratio_: Floats
+    mean_: Floats
+    covariance_: Floats
+    n_components_: int
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        budget: Budget | None = None,
+        radius: Number | None = None,
+        neighboring: Neighboring = "replace-one",
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+        account: str | None = None,
+        confidence: Number = 0.95,
+    ) -> None:
+        self.n_components, self.budget, self.radius = n_components, budget, radius
+        self.neighboring, self.ledger = neighboring, ledger
+        self.dataset, self.account, self.confidence = dataset, account, confidence
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Charge, and release the covariance and the mean.
+
+        Args:
+            X: real numbers, one row per record; a row with an entry that is not finite counts as 0.
+            y: ignored.
+
+        Raises:
+            TypeError, ValueError: an argument, a type, or a shape is wrong.
+            LedgerError, BudgetRefused: nothing was charged.
+        """
+        self._given("budget", "radius")
+        confidence = self._confidence()
+        rows = self._rows(X, reset=True, least=2)
+        size = rows.shape[1]
+        components = (
+            size
+            if self.n_components is None
+            else check.integer("n_components", self.n_components, 1)
+        )
+        if components > size:
+            raise ValueError(
+                f"n_components = {components}: X has {size} columns; give at most {size}"
+            )
+        estimate = covariance(
+            rows,
+            radius=cast(Number, self.radius),
+            budget=cast(Budget, self.budget),
+            neighboring=self.neighboring,
+            **self._payment(),
+        )
+        self._released(estimate)
+        result, public = estimate.receipt["result"], estimate.receipt["arguments"]
+        count = max(float(result.get("records", public.get("records"))), 1.0)
+        unit = float(check.exact("radius", self.radius)) / public["grid"]
+        self.mean_ = np.array(result["total"], float) * (unit / count)
+        self.covariance_ = np.asarray(estimate.value)
+        low, high = (np.asarray(end) for end in estimate.interval(confidence))
+        self.interval_ = low, high
+        variance, basis = np.linalg.eigh(self.covariance_)
+        variance, vectors = np.maximum(variance[::-1], 0.0), basis[:, ::-1].T
+        # The largest entry of each component is positive.
+        largest = vectors[np.arange(size), np.argmax(np.abs(vectors), axis=1)]
+        vectors = vectors * np.where(largest < 0, -1.0, 1.0)[:, None]
+        total = float(variance.sum()) or 1.0
+        self.components_, self.explained_variance_ = vectors[:components], variance[:components]
+        self.explained_variance_ratio_ = variance[:components] / total
+        self.n_components_ = components
+        return self
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def transform(self, X: ArrayLike) -> Floats:
+        """Return the coordinates of the rows along the components."""
+        with np.errstate(all="ignore"):
+            return (self._floats(X) - self.mean_) @ self.components_.T
+
+    def inverse_transform(self, X: ArrayLike) -> Floats:
+        """Return the rows that have these coordinates, in the plane of the components."""
+        check_is_fitted(self)
+        return as_floats(_array(X, "PCA")) @ self.components_ + self.mean_
+
+
+# ---- searches ---------------------------------------------------------------------------------
+
+
+class GridSearchCV(model_selection.GridSearchCV):
+    """Search a grid, after the ledger was asked whether it would grant all of its fits.
+
+    Each fit charges. Before the first one, the sum of all charges is held against what each account
+    has left. scikit-learn's own `GridSearchCV` meets the refusal at the fit that overspends.
+
+    Folds are `KFold` by default, for classifiers too. A splitter that reads labels may move many
+    rows to another fold when one row changes, and no fit's guarantee covers that.
+
+    The scores are exact functions of private rows, and no charge covers them: the scores and the
+    best parameters are for those who may see the rows. To publish a choice, use `ny.select_best`,
+    or score on public rows.
+    """
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+        """Ask for all charges, and fit as scikit-learn does.
+
+        Raises:
+            ValueError: the folds depend on more than the public number of rows.
+            BudgetRefused: the fits cost more than is left; nothing was charged.
+        """
+        splitter = self._splitter()
+        candidates = list(model_selection.ParameterGrid(self.param_grid))
+        splits = splitter.get_n_splits(X)
+        fits = len(candidates) * splits + bool(self.refit)
+        for (ledger, dataset, account), price in self._prices(X, y, candidates, splits).items():
+            book = opened(ledger)
+            try:
+                Payer.of(book, book.account(dataset, account)).check(*price)
+            except BudgetRefused as error:
+                error.add_note(
+                    f"The search has {fits} fits, which charge {price[0]} in all. Make the grid "
+                    "smaller, lower the number of folds, or give each fit less; ny.select_best "
+                    "pays for the best of many fits and not for all."
+                )
+                raise
+        warnings.warn(
+            "The scores of this search read private rows without noise or charge. Do not publish "
+            "best_params_ or cv_results_; see ny.select_best",
+            UserWarning,
+            stacklevel=2,
+        )
+        given, self.cv = self.cv, splitter
+        try:
+            return super().fit(X, y, **params)
+        finally:
+            self.cv = given
+
+    def _splitter(self) -> Any:
+        """Return a splitter whose folds depend on the number of rows alone."""
+        if self.cv is None or isinstance(self.cv, int):
+            return model_selection.KFold(5 if self.cv is None else self.cv)
+        if isinstance(self.cv, SPLITTERS):
+            return self.cv
+        names = ", ".join(kind.__name__ for kind in SPLITTERS)
+        raise ValueError(
+            f"cv = {self.cv!r} may split by labels or groups: one row would move others to another "
+            f"fold, and no fit covers that. Give a number of folds, or one of {names}"
+        )
+
+    def _prices(
+        self, X: Any, y: Any, candidates: Iterable[Mapping[str, Any]], splits: int
+    ) -> dict[tuple[Any, str, str], tuple[Fraction, Fraction]]:
+        """Return the sum of the charges of all fits for each account.
+
+        A fit on rows of zeros, without a ledger, has the mechanism of the same fit on the data.
+        """
+        zero = Fraction(0), Fraction(0)
+        totals: dict[Any, tuple[Fraction, Fraction]] = defaultdict(lambda: zero)
+        dearest: dict[Any, tuple[Fraction, Fraction]] = defaultdict(lambda: zero)
+        for candidate in candidates:
+            model = base.clone(self.estimator).set_params(**candidate)
+            parts = [(part, part.get_params(deep=False)) for part in _private_parts(model)]
+            for part, given in parts:
+                if given["neighboring"] != "replace-one":
+                    raise ValueError(
+                        f"neighboring = {given['neighboring']!r}: the folds depend on the number "
+                        "of rows, which is secret then; give neighboring='replace-one'"
+                    )
+                part.set_params(ledger=None, dataset=None, account=None)
+            model.fit(np.zeros(np.shape(X)), None if y is None else np.zeros(np.shape(y)))
+            prices: dict[Any, tuple[Fraction, Fraction]] = defaultdict(lambda: zero)
+            for part, given in parts:
+                if given["ledger"] is None:
+                    continue
+                key = given["ledger"], given["dataset"], given["account"] or ""
+                account = opened(key[0]).account(*key[1:])
+                epsilon, delta = charge(part.mechanism_, account.currency)
+                prices[key] = prices[key][0] + epsilon, prices[key][1] + delta
+            for key, (epsilon, delta) in prices.items():
+                totals[key] = totals[key][0] + splits * epsilon, totals[key][1] + splits * delta
+                dearest[key] = max(dearest[key][0], epsilon), max(dearest[key][1], delta)
+        if self.refit:  # of any candidate
+            for key, (epsilon, delta) in dearest.items():
+                totals[key] = totals[key][0] + epsilon, totals[key][1] + delta
+        return dict(totals)
+
+
+def _private_parts(model: Any) -> list[PrivateModel]:
+    """Return the private models in a model, such as the steps of a pipeline."""
+    parts = [model] if isinstance(model, PrivateModel) else []
+    nested = [v for v in model.get_params(deep=True).values() if isinstance(v, PrivateModel)]
+    return parts + [part for k, part in enumerate(nested) if part not in nested[:k]]
