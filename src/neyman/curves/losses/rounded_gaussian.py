@@ -101,7 +101,9 @@ def _law(tests: Array, shift: int, sigma: float, side: int) -> OffLatticeLoss:
     end = [(1 - half[0][1], one), (one, one)] if side > 0 else [(one, one)]
     corners = _hull(sorted({*start, *half, *mirrored, *end}))
     moves = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(corners)]
-    return finite_loss([p for _, p in moves], [q for q, _ in moves])
+    loss = finite_loss([p for _, p in moves], [q for q, _ in moves])
+    assert loss is not None  # the first test has a level and a power
+    return loss
 
 
 def _tail(x: float, side: int) -> Fraction:
