@@ -80,11 +80,6 @@ class ImpliedProfile(Profile):
         high = np.minimum(np.logaddexp(m, self._keep + high) + slack, 0.0)
         return np.minimum(np.logaddexp(m, self._keep + low) - slack, high), high
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at all of these epsilons together."""
         shift = self._held - self._keep
@@ -156,11 +151,6 @@ class ImpliedProfile(Profile):
         ly, lx = logs(self._alone.reached(x))[0], logs(x)[0]
         low = _log_gain(ly, lx, epsilons) - 1e-13 * (1 + np.abs(ly))
         return np.where(ly > epsilons + lx, np.minimum(low, best), -math.inf), best
-
-    def log_power(self, log_level: float) -> Interval:
-        """Bounds on log power at a level."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bounds on log power at all of these levels together."""

@@ -79,11 +79,6 @@ class ExponentProfile(Profile):
             low[~below] = np.maximum(low[~below], self._below(epsilons[~below]))
         return np.minimum(low, high), high
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta(epsilon)."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     @cached_property
     def _misses(self) -> Array | None:
         """Upper bounds on K(-a), a = `BELOW`; None where they take too many operations."""
@@ -158,11 +153,6 @@ class ExponentProfile(Profile):
                 rows.append(exponent + slack + error + 8 * UNIT * (1 + abs(most)))
         high = np.where(inside, np.minimum(np.min(rows, axis=0), 0.0), high)
         return np.minimum(low, high), high
-
-    def log_power(self, log_level: float) -> Interval:
-        """Bounds on log power."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
 
     def log_total_variation(self) -> float:
         """An upper bound on log delta(0)."""

@@ -104,11 +104,6 @@ class BoundedRangeProfile(Profile):
         other._side = side
         return other
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """From all."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """From all."""
         low, high = np.full(len(epsilons), -math.inf), np.zeros(len(epsilons))
@@ -117,11 +112,6 @@ class BoundedRangeProfile(Profile):
         if self._side >= 0:
             high = np.minimum(self._upper.log_deltas(epsilons)[1], self._by_orders(epsilons))
         return np.minimum(low, high), high
-
-    def log_power(self, log_level: float) -> Interval:
-        """From all."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """From all; by duality from the orders."""

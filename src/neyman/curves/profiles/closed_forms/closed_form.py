@@ -229,11 +229,6 @@ class GaussianMixtureProfile(Profile):
         most = np.minimum(np.maximum(most, line + slack), 0.0)
         return np.minimum(least, most), most
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """The same at one epsilon."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def _rounding(self, y: Array) -> Array:
         """Bound on the error of log R(y)."""
         largest = self._loss.distances[-1]
@@ -326,11 +321,6 @@ class MixtureProfile(Profile):
         slack = UNIT * (16 + len(self._parts) + 4 * np.abs(total))
         slack = np.where(np.isfinite(total), slack, 0.0)
         return total[0] - slack[0], np.minimum(total[1] + slack[1], 0.0)
-
-    def log_delta(self, epsilon: float) -> Interval:
-        """The same at one epsilon."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
 
     def log_power(self, log_level: float) -> Interval:
         """By duality: the level may be shared among the pairs."""

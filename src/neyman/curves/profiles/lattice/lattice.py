@@ -500,11 +500,6 @@ class LatticeProfile(Profile):
             )
         return self._with_infinite(low, high)
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta(epsilon)."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def _ask(self, losses: Array, question: Question) -> tuple[Array, Array]:
         """The answers about places of the loss of the two sides under tilts that suit these."""
         low, high = np.full(len(losses), EMPTY), np.zeros(len(losses))
