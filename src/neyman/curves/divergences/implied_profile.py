@@ -81,7 +81,6 @@ class ImpliedProfile(Profile):
         return np.minimum(np.logaddexp(m, self._keep + low) - slack, high), high
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log delta at all of these epsilons together."""
         shift = self._held - self._keep
         slack = 8 * UNIT * (np.abs(epsilons) + abs(shift)) if shift else 0.0 * epsilons
         low = self._inner(epsilons + shift + slack)[0]
@@ -153,7 +152,6 @@ class ImpliedProfile(Profile):
         return np.where(ly > epsilons + lx, np.minimum(low, best), -math.inf), best
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bounds on log power at all of these levels together."""
         levels = np.asarray(log_levels, float)
         shared = levels - self._held
         # The logarithm of what is held errs by 2 units, the difference by one.

@@ -110,7 +110,6 @@ class DiscreteGaussianLoss(Loss):
         return self.mu
 
     def reverse(self) -> DiscreteGaussianLoss:
-        """The same, by reflection."""
         return self
 
     def _window(self, tilt: float) -> tuple[int, int]:
@@ -135,7 +134,6 @@ class DiscreteGaussianLoss(Loss):
         return float(self.log_mgf(np.array([tilt]))[0])
 
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units for each exponent and phase."""
         return theta.rounding(float(self.sigma_squared), self.shift, np.atleast_1d(z))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -222,7 +220,6 @@ class DiscreteGaussianLoss(Loss):
         return (22 * math.sqrt(count) if truncated else 54 * count) * sigma + 4
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
-        """The power of the weights on the lattice."""
         return lattice_sum(self, count, tilt, least)
 
 

@@ -75,7 +75,6 @@ class _ValuesLoss(Loss):
         return top + np.log(np.exp(exponent - top[..., None]).sum(axis=-1))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Sums over the values."""
         value, log_p = self._arrays
         k = self.log_mgf(tilts)
         p = np.exp(log_p + np.multiply.outer(tilts, value) - k[:, None])
@@ -113,17 +112,14 @@ class FiniteLoss(_ValuesLoss):
 
     @property
     def step(self) -> Fraction:
-        """The lattice's step."""
         return self.lattice
 
     @property
     def supremum(self) -> Fraction:
-        """The largest finite value."""
         return self.lattice * self.index[-1]
 
     @property
     def log_top(self) -> float:
-        """That of the last value."""
         return self.log_p[-1]
 
     @cached_property
@@ -162,7 +158,6 @@ class FiniteLoss(_ValuesLoss):
         return np.array(self.index, float) * float(self.lattice), np.array(self.log_p)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units for each exponent."""
         value, log_p = self._arrays
         return 4 * UNIT * (8 + np.abs(log_p).max() + np.abs(z) * np.abs(value).max())
 
@@ -184,7 +179,6 @@ class FiniteLoss(_ValuesLoss):
         )
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """The same atoms."""
         value, log_p = self._arrays
         scale = float(self.log_mgf(np.array([tilt]))[0])
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)

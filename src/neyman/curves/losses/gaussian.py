@@ -46,7 +46,6 @@ class GaussianLoss(Loss):
         return z * (z + 1) * (self.mu_squared / 2)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units of K."""
         return 8 * UNIT * np.abs(z * (z + 1)) * self.mu_squared
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:

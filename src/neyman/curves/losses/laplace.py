@@ -37,12 +37,10 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
 
     @property
     def supremum(self) -> Fraction:
-        """Epsilon, attained."""
         return self.exact_epsilon
 
     @property
     def log_top(self) -> float:
-        """log 1/2."""
         return -math.log(2)
 
     @property
@@ -56,7 +54,6 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return response_mu(self.epsilon)
 
     def reverse(self) -> LaplaceLoss:
-        """The same, by reflection."""
         return self
 
     def law(self, size: float) -> Law:
@@ -85,23 +82,19 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return _log_mgf(self.epsilon, z)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units for each exponent."""
         return _mgf_rounding(self.epsilon, z)
 
     @classmethod
     def mgfs(cls, losses: Sequence[LaplaceLoss], z: Array) -> tuple[Array, Array]:
-        """K of several losses in one array."""
         a = np.array([[loss.epsilon] for loss in losses])
         return _log_mgf(a, z), _mgf_rounding(a, z)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, mean, and variance of the tilted loss."""
         k, mean, variance = _moments(np.array([[self.epsilon]]), tilts)
         return k[0], mean[0], variance[0]
 
     @classmethod
     def sum_of_moments(cls, losses: Sequence[LaplaceLoss], counts: Array, tilts: Array) -> Array:
-        """K, mean, and variance of a sum, its parts in one array."""
         a = np.array([[loss.epsilon] for loss in losses])
         return np.einsum("i,kij->kj", counts, np.array(_moments(a, tilts)))
 

@@ -49,7 +49,6 @@ class LikelihoodRatioLoss(Loss):
 
     @property
     def normal_ratio(self) -> NormalRatio:
-        """Itself."""
         return NormalRatio(self, "one")
 
     @property
@@ -141,7 +140,6 @@ class LikelihoodRatioLoss(Loss):
 
     @classmethod
     def mgfs(cls, losses: Sequence[LikelihoodRatioLoss], z: Array) -> tuple[Array, Array]:
-        """K of several losses, whose nodes are in one array."""
         if z.dtype.kind != "c":
             return _real_sums(losses, z)[:2]
         if len(losses) == 1:
@@ -164,7 +162,6 @@ class LikelihoodRatioLoss(Loss):
     def sum_of_moments(
         cls, losses: Sequence[LikelihoodRatioLoss], counts: Array, tilts: Array
     ) -> Array:
-        """K, mean, and variance of a sum, whose parts are in one array."""
         k, _, mean, variance = _real_sums(losses, tilts)
         return np.array([counts @ k, counts @ mean, counts @ variance])
 
@@ -174,7 +171,6 @@ class LikelihoodRatioLoss(Loss):
         return _law(self, float(z[0].real), _reach(u)), u
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, mean and variance of the tilted loss."""
         k, _, mean, variance = _real_sums((self,), tilts)
         return k[0], mean[0], variance[0]
 

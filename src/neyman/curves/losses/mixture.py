@@ -61,7 +61,6 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
 
     @property
     def farthest(self) -> float:
-        """The last one."""
         return self.distances[-1]
 
     @property
@@ -70,7 +69,6 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return 8.0
 
     def reverse(self) -> GaussianMixtureLoss:
-        """The other direction."""
         return GaussianMixtureLoss(self.distances, self.weights, not self.removed)
 
     def log_ratio(self, y: Array) -> Array:
@@ -148,12 +146,10 @@ class MixtureLoss(Loss):
 
     @property
     def infinite(self) -> float:
-        """The mean."""
         return min(math.fsum(w * loss.infinite for w, loss in self.parts), 1.0)
 
     @property
     def supremum(self) -> Fraction | float:
-        """The largest."""
         return max(loss.supremum for _, loss in self.parts)
 
     @property
@@ -167,7 +163,6 @@ class MixtureLoss(Loss):
         return max(loss.mu for _, loss in self.parts)
 
     def reverse(self) -> MixtureLoss:
-        """The choice between the reversed losses."""
         return MixtureLoss(tuple((w, loss.reverse()) for w, loss in self.parts))
 
     def log_mgf(self, z: Array) -> Array:
@@ -214,7 +209,6 @@ class MixtureLoss(Loss):
         return np.minimum(np.log(share @ np.exp(np.maximum(each, -700.0))) + 1e-12, 0.0)
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """The dots of all parts together."""
         each: list[tuple[float, Discretization]] = []
         for share, loss in self.parts:
             if not isinstance(loss, Loss):

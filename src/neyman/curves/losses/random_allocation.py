@@ -54,7 +54,6 @@ class RandomAllocationLoss(Loss):
 
     @property
     def costly(self) -> bool:
-        """Return True."""
         return True
 
     @property
@@ -96,7 +95,6 @@ class RandomAllocationLoss(Loss):
         return self.distance
 
     def reverse(self) -> RandomAllocationLoss:
-        """The same side of the other direction."""
         return replace(self, removed=not self.removed)
 
     def log_mgf(self, z: Array) -> Array:
@@ -105,18 +103,15 @@ class RandomAllocationLoss(Loss):
         return self._base.log_mgf(z) + self._shift * z + self._log_factor
 
     def mgf_rounding(self, z: Array) -> Array:
-        """That of the sum over all values."""
         # The base counts 12 units of |z| times its largest value and 4 of log p, and needs 6 and 3:
         # two more sums and a product are at most as large.
         return self._base.mgf_rounding(z) + 4 * UNIT
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Sums over the values."""
         k, mean, variance = self._base.moments(tilts)
         return k + self._shift * tilts + self._log_factor, mean + self._shift, variance
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """That of the values."""
         return self._base.decay(tilt, edges, enough)
 
     def dots(self, tilt: float, step: float) -> Discretization:

@@ -46,7 +46,6 @@ class RoundedGaussianLoss(LossBracket):
     exact: OffLatticeLoss | None = None
 
     def reverse(self) -> RoundedGaussianLoss:
-        """The same, by reflection."""
         return self
 
 

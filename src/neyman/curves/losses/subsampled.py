@@ -91,12 +91,10 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     @property
     def sampled(self) -> bool:
-        """Return True."""
         return True
 
     @property
     def farthest(self) -> float:
-        """Mu."""
         return self.distance
 
     @property
@@ -105,7 +103,6 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return 0.0
 
     def reverse(self) -> SubsampledGaussianLoss:
-        """The other direction."""
         return SubsampledGaussianLoss(self.distance, self.rate, not self.removed)
 
     def log_ratio(self, y: Array) -> Array:
@@ -263,7 +260,6 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def sampled(self) -> bool:
-        """Return True."""
         return True
 
     @property
@@ -281,7 +277,6 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def total_variation(self) -> float:
-        """q times that of the pair."""
         return self.rate * max(self.inner.total_variation, self.inner.reverse().total_variation)
 
     @property
@@ -291,7 +286,6 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def mu(self) -> float:
-        """As without the sampling."""
         return math.inf if _fails(self.inner) else self.inner.mu
 
     @property
@@ -299,7 +293,6 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         return self.inner.reverse().infinite
 
     def reverse(self) -> SubsampledLoss:
-        """The other direction."""
         return SubsampledLoss(self.inner, self.rate, not self.removed)
 
     def law(self, size: float) -> Law:
@@ -353,17 +346,14 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
     @property
     def infinite(self) -> float:
-        """P times that of the pair."""
         return self.share * self.inner.infinite
 
     @property
     def supremum(self) -> float:
-        """g at the largest loss."""
         return _up(float(_g(np.array([_up(float(self.inner.supremum))]), self.share)[0]))
 
     @property
     def total_variation(self) -> float:
-        """p times that of the pair."""
         return self.share * self.inner.total_variation
 
     @property
@@ -373,7 +363,6 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
     @property
     def mu(self) -> float:
-        """As without the sampling."""
         return math.inf if _fails(self.inner) else self.inner.mu
 
     def reverse(self) -> FixedSizeLoss:
@@ -440,17 +429,14 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def sampled(self) -> bool:
-        """Return True."""
         return True
 
     @property
     def normal_ratio(self) -> NormalRatio | None:
-        """That of a removal."""
         return _ratio_of(self.inner, self.rate, "opposite")
 
     @property
     def infinite(self) -> float:
-        """None."""
         return 0.0
 
     @property
@@ -479,7 +465,6 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
         return 2 * self.inner.mu
 
     def reverse(self) -> ReplaceOneSubsampledLoss:
-        """The same, by reflection."""
         return self
 
     def law(self, size: float) -> Law:

@@ -155,7 +155,6 @@ class ExponentProfile(Profile):
         return np.minimum(low, high), high
 
     def log_total_variation(self) -> float:
-        """An upper bound on log delta(0)."""
         return self.losses.log_total_variation
 
 
@@ -208,21 +207,17 @@ class LimitProfile(Profile):
         return np.maximum(low, least), np.minimum(high, most)
 
     def log_delta(self, epsilon: float) -> Interval:
-        """The engine's bounds on log delta."""
         low, high = self._ends(lambda profile: _as_arrays(profile.log_delta(epsilon)))
         return float(low[0]), float(high[0])
 
     def log_power(self, log_level: float) -> Interval:
-        """The engine's bounds on log power."""
         low, high = self._ends(lambda profile: _as_arrays(profile.log_power(log_level)))
         return float(low[0]), float(high[0])
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """The same at many epsilons."""
         return self._ends(lambda profile: profile.log_deltas(epsilons))
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """The same at many levels."""
         return self._ends(lambda profile: profile.log_powers(log_levels))
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
@@ -231,15 +226,12 @@ class LimitProfile(Profile):
         return sure or self._rest.log_delta(epsilon)[1] <= log_delta
 
     def alone(self, epsilon: float) -> bool:
-        """As the engine says."""
         return self._asked(lambda p: p.alone(epsilon), lambda _: False)
 
     def log_delta_above(self, epsilon: float) -> float:
-        """The engine's, or 0."""
         return self._asked(lambda p: p.log_delta_above(epsilon), lambda _: 0.0)
 
     def log_powers_above(self, log_levels: Array) -> Array:
-        """The engine's, or 0."""
         none = np.zeros(len(log_levels))
         return self._asked(lambda p: p.log_powers_above(log_levels), lambda _: none)
 
@@ -248,26 +240,21 @@ class LimitProfile(Profile):
         return self._asked(lambda p: p.epsilon_near(log_delta), lambda _: 1.0)
 
     def log_total_variation(self) -> float:
-        """The engine's."""
         return self._asked(lambda p: p.log_total_variation(), lambda p: p.log_total_variation())
 
     def _like(self, name: str, derive: Callable[[Profile], Profile]) -> Profile:
         return LimitProfile((name, self._key), lambda: derive(self.inner), self._losses, self)
 
     def from_above(self) -> Profile:
-        """That of the engine."""
         return self._like("from above", lambda p: p.from_above())
 
     def one_sided(self, side: int) -> Profile:
-        """That of the engine."""
         return self._like(f"side {side}", lambda p: p.one_sided(side))
 
     def coarse(self) -> Profile:
-        """That of the engine."""
         return self._like("coarse", lambda p: p.coarse())
 
     def mu(self) -> Interval | None:
-        """The engine's, or None."""
         return self._asked(lambda p: p.mu(), lambda _: None)
 
 

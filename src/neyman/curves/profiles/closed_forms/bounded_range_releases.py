@@ -105,7 +105,6 @@ class BoundedRangeProfile(Profile):
         return other
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """From all."""
         low, high = np.full(len(epsilons), -math.inf), np.zeros(len(epsilons))
         if self._side <= 0:
             low = np.max([p.log_deltas(epsilons)[0] for p in self._lower], axis=0)
@@ -124,7 +123,6 @@ class BoundedRangeProfile(Profile):
         return np.minimum(low, high), high
 
     def epsilon_near(self, log_delta: float) -> float:
-        """That of the envelope."""
         return self._upper.epsilon_near(log_delta)
 
     def _by_orders(self, epsilons: Array) -> Array:

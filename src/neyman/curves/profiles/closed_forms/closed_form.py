@@ -43,11 +43,9 @@ class PerfectProfile(Profile):
         return _widened(math.log(-math.expm1(epsilon)), ACCURACY)
 
     def log_power(self, log_level: float) -> Interval:
-        """The level."""
         return log_level, log_level
 
     def mu(self) -> Interval:
-        """Zero."""
         return 0.0, 0.0
 
 
@@ -287,7 +285,6 @@ class GaussianMixtureProfile(Profile):
         return least, np.where(np.isfinite(y), total[1] + slack[1], end * (1 - 4 * UNIT))
 
     def log_power(self, log_level: float) -> Interval:
-        """By duality."""
         if log_level == -math.inf:
             return -math.inf, -math.inf
         if log_level >= 0:
@@ -307,7 +304,6 @@ class MixtureProfile(Profile):
         self.method = "; ".join(dict.fromkeys(p.method for _, p in parts))
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """The mean of the deltas."""
         brackets = np.array([p.log_deltas(epsilons) for _, p in self._parts])
         weights = np.array([w for w, _ in self._parts])[:, None, None]
         return self._mean(brackets, weights)
@@ -340,7 +336,6 @@ class NonPrivateProfile(Profile):
     method = "everything is revealed"
 
     def log_delta(self, epsilon: float) -> Interval:
-        """log 1."""
         return 0.0, 0.0
 
     def log_power(self, log_level: float) -> Interval:
@@ -348,7 +343,6 @@ class NonPrivateProfile(Profile):
         return 0.0, 0.0
 
     def mu(self) -> Interval:
-        """No Gaussian curve."""
         return math.inf, math.inf
 
 

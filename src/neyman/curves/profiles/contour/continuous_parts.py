@@ -339,7 +339,6 @@ class PartsContour(ContourProfile):
         self._largest = MOST_TILT / max(above(loss.supremum), 1e-300)
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bounds on log power at many levels."""
         if len(log_levels) == 1 and self._tilt(float(log_levels[0])) <= LEAST_TILT:
             least = self._chernoff(log_levels)
             if least[0] > -SMALLEST:  # 1 - power is below all floats
