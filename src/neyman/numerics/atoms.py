@@ -76,17 +76,7 @@ class Atoms:
         cells(length)
         weight = np.zeros(length)
         weight[::stride] = self.weight
-        return Atoms(
-            step,
-            self.offset,
-            self.start * stride,
-            weight,
-            self.log_scale,
-            self.tail,
-            self.relative,
-            self.absolute,
-            self.place,
-        )
+        return replace(self, step=step, start=self.start * stride, weight=weight)
 
 
 def convolve(a: Atoms, b: Atoms, work: float = DIRECT_WORK) -> Atoms:
