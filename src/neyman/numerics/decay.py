@@ -17,7 +17,6 @@ from neyman.numerics.operations import CALL, charge
 
 KNEE = 2.5
 MOST_EDGES = 120  # for which cells are made; others share those of the next one below
-FAR = 1e150
 LOBES = math.sin(KNEE) / KNEE  # above every later lobe of |sin x / x|
 
 
@@ -138,7 +137,7 @@ def _cell(u: float, following: float) -> float:
 def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -> Array:
     """What each cell loses of its mass in |phi|, from its mass, moment and second moment."""
     total, moment, second = sums
-    if following > FAR:  # squares leave the floats: nothing is claimed
+    if following > 1e150:  # squares leave the floats: nothing is claimed
         return np.zeros(len(width))
     spread = second - moment**2 / np.maximum(total, 1e-300) - slack
     square = width**2 / 12

@@ -27,7 +27,6 @@ from neyman.numerics.operations import charge
 ALL_SUMS = 2000  # copies of a loss with two values up to which all sums are kept
 REACH = 9.5  # standard deviations kept of more: what is left out is about 1e-20
 TINY = 1e-300  # weights below it are left out: floats there lose their digits
-COUNT = 300.0  # operations for each count in a way of coming
 
 
 def ways(count: int, values: int) -> int:
@@ -124,7 +123,7 @@ def _simplex(count: int, values: int) -> NDArray[np.int64]:
         return np.stack([k, count - k], axis=1)
     places = count + values - 1
     rows = math.comb(places, values - 1)
-    charge(COUNT * rows * values)
+    charge(300 * rows * values)
     # Counts are the gaps between bars at places among the terms; both orders are lexicographic.
     bars = np.fromiter(
         chain.from_iterable(combinations(range(places), values - 1)), np.int64, rows * (values - 1)

@@ -21,7 +21,6 @@ from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.discretization import Discretization, contract, spread
 
-GRID_POINTS = 1 << 14
 EXACT_POINTS = 4096  # so few that no convolution goes through a Fourier transform
 
 Parts = tuple[tuple[Part, int], ...]
@@ -115,7 +114,7 @@ def _step(joint: ComposedLattice) -> Fraction:
     steps = [loss.step for loss, _ in laws(joint.parts)]
     deviation = math.sqrt(float(joint.moments(np.zeros(1))[2][0]))
     reach = min(float(joint.supremum + joint.reverse().supremum), 80 * deviation)
-    grid = _aligned(joint, reach / GRID_POINTS)
+    grid = _aligned(joint, reach / (1 << 14))  # about 16,000 places
     if any(s is None for s in steps):
         return grid
     common = common_step([s for s in steps if s is not None])

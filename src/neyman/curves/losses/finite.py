@@ -31,9 +31,7 @@ LEAST_EPSILON = Fraction(1, 10**150)
 MOST_EPSILON = 10**6  # of one release: beyond it nothing is hidden anyway
 
 PLACE = 4 * UNIT  # relative, of a value: the logarithm of an exact quotient errs by 2 units
-MANY = 400  # values of a loss, of which K is a sum
 SMALLEST = -600.0  # log of a mass that can be taken to powers
-MOST_PAIRED = 8  # copies of a loss that are added pair by pair
 
 
 class _ValuesLoss(Loss):
@@ -306,7 +304,7 @@ class OffLatticeLoss(_ValuesLoss):
     @property
     def costly(self) -> bool:
         """Return True if there are many values, each of which is a term of K."""
-        return len(self.values) > MANY
+        return len(self.values) > 400
 
     @property
     def _pairs(self) -> list[tuple[float, float]]:
@@ -394,7 +392,7 @@ class OffLatticeLoss(_ValuesLoss):
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
         """The ways in which the values can come, in any order where powers are not taken."""
         if not self._has_powers(count):
-            return float(len(self.values)) ** count if count <= MOST_PAIRED else math.inf
+            return float(len(self.values)) ** count if count <= 8 else math.inf  # pair by pair
         return ways(count, len(self.values))
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:

@@ -28,7 +28,6 @@ from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.discretization import Discretization
 
 NEAR = 600.0  # log of a term up to which R - 1 is a sum of small differences
-MOST_PASSES = 8  # over the range of a sum
 NOTHING = 1e-25  # weight that may be left out: it is counted as a tail
 
 
@@ -115,7 +114,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         low, high = min(peaks) - PAD, max(peaks) + PAD
         # Between two points g is at most h^2 / 8 above them (its second derivative is at least -1
         # for w >= 0), or it has one peak only (w < 0).
-        for _ in range(MOST_PASSES):
+        for _ in range(8):  # over the range of a sum
             y = np.linspace(low, high, 2048)
             g = w * self.log_ratio(y) - y * y / 2
             h = y[1] - y[0]

@@ -31,13 +31,10 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.roots import bisect, zero
 
-MANY = 8  # losses of which one array is faster than one at a time
-MOST_DISTANCE = 2000.0  # of the two normals, in standard deviations
-
 
 def check_distance(distance: float) -> None:
     """Refuse noise that hides nothing: sums over it would have no end."""
-    if distance > MOST_DISTANCE:
+    if distance > 2000:
         raise ValueError(
             f"sigma is {distance:.3g} times smaller than the sensitivity: so little noise hides "
             "nothing under sampling; describe it as NonPrivate(rate=...), or add noise"
@@ -72,10 +69,10 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         cls, losses: Sequence[SubsampledGaussianLoss], tilt: float, height: float
     ) -> float:
         """The same of several losses; of many, some distances are asked."""
-        if len(losses) < MANY:
+        if len(losses) < 8:
             return super().sum_of_places(losses, tilt, height)
         ordered = sorted(losses, key=lambda loss: loss.distance)
-        asked = np.linspace(0, len(ordered) - 1, MANY - 2).astype(int)
+        asked = np.linspace(0, len(ordered) - 1, 6).astype(int)
         places = [ordered[int(k)].places(tilt, height) for k in asked]
         return float(np.interp(np.arange(len(ordered)), asked, places).sum())
 

@@ -16,14 +16,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 LEAST = Fraction(1, 10**16)  # below this epsilon the quadratic bound is sharp to 1e-16
-DIGITS = 15  # of a result
-WORKING = 45  # digits at epsilon 1; three more for each digit by which epsilon is smaller [ZC-8]
 SPARE = Decimal("1e-25")  # relative, far above the error of the working digits
-HALVINGS = 56  # of the interval that holds the worst order
-CACHE = 4096
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def pure_rho(epsilon: Fraction) -> Fraction:
     """Return epsilon tanh(epsilon / 2), the rho of any pure epsilon-DP mechanism [ZC-3]."""
 
@@ -34,13 +30,13 @@ def pure_rho(epsilon: Fraction) -> Fraction:
     return _least(epsilon, exact, epsilon**2 / 2)
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def laplace_rho(epsilon: Fraction) -> Fraction:
     """Return epsilon - 1 + e^-epsilon: Laplace noise, epsilon = shift / scale [ZC-6]."""
     return _least(epsilon, lambda c, e: c.add(c.subtract(e, 1), c.exp(-e)), epsilon**2 / 2)
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def discrete_laplace_rho(scale: Fraction, shift: int) -> Fraction:
     """Return the KL divergence a (d - 2 r (1 - r^d) / (1 - r^2)), a = 1 / scale, r = e^-a [ZC-5].
 
@@ -61,7 +57,7 @@ def discrete_laplace_rho(scale: Fraction, shift: int) -> Fraction:
     return _least(1 / scale, exact, epsilon**2 / 2, least=Fraction(0))
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def bounded_range_rho(epsilon: Fraction) -> Fraction:
     """Return log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2: a loss of range epsilon [ZC-7]."""
 
@@ -75,7 +71,7 @@ def bounded_range_rho(epsilon: Fraction) -> Fraction:
     return _least(epsilon, exact, epsilon**2 / 8)
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def envelope_rho(epsilon: Fraction) -> Fraction:
     """Return epsilon coth(epsilon / 2) - 2: the envelope of all losses of one range [BR-4]."""
 
@@ -86,7 +82,7 @@ def envelope_rho(epsilon: Fraction) -> Fraction:
     return _least(epsilon, exact, epsilon**2 / 6)
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def response_rho(epsilon: Fraction, categories: int) -> Fraction:
     """Return the rho of randomized response among k categories.
 
@@ -103,7 +99,7 @@ def response_rho(epsilon: Fraction, categories: int) -> Fraction:
     return _three_values(epsilon, middle)
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def three_values_rho(epsilon: Fraction) -> Fraction:
     """Return the rho of a loss that is 0 with probability 1/2, and else randomized response's.
 
@@ -145,7 +141,7 @@ def _three_values(epsilon: Fraction, middle: Callable[[Context, Decimal], Decima
         low, high = start, c.add(start, 1)
         while height(high) <= 0:
             low, high = high, c.multiply(2, high)
-        for _ in range(HALVINGS):
+        for _ in range(56):
             half = c.divide(c.add(low, high), 2)
             low, high = (half, high) if height(half) <= 0 else (low, half)
         steep, bend = slope(low)
@@ -173,10 +169,11 @@ def _least(
     if epsilon <= least:
         return quadratic
     small = max(0, len(str(int(1 / epsilon))))
-    context = Context(WORKING + 3 * small, Emin=MIN_EMIN, Emax=MAX_EMAX)
+    # Three more digits for each one by which epsilon is smaller [ZC-8].
+    context = Context(45 + 3 * small, Emin=MIN_EMIN, Emax=MAX_EMAX)
     near = context.divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
     rho = context.multiply(exact(context, near), 1 + SPARE)
-    return min(Fraction(Context(DIGITS, rounding=ROUND_CEILING).plus(rho)), quadratic)
+    return min(Fraction(Context(15, rounding=ROUND_CEILING).plus(rho)), quadratic)
 
 
 def _cosh(c: Context, x: Decimal) -> Decimal:
