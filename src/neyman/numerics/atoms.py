@@ -18,7 +18,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, cells, charge
 
 UNIT = 2.0**-53
-DIRECT_WORK = 3e7  # multiplications up to which a direct convolution is used
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +78,7 @@ class Atoms:
         return replace(self, step=step, start=self.start * stride, weight=weight)
 
 
-def convolve(a: Atoms, b: Atoms, work: float = DIRECT_WORK) -> Atoms:
+def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
     """The convolution of two measures on one lattice.
 
     Args:

@@ -10,8 +10,6 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-MIDDLE, FAR = 0.6, 0.9  # |j - (c - j)| / c between two forms of a deviance, and where it errs less
-
 
 def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
     """A function of whole numbers: computed once for each number, where that is less work."""
@@ -83,7 +81,7 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
     y = n - x
     u = np.where(n > 0, (x - y) / np.maximum(n, 1.0), 0.0)
     inner = (x > 0) & (y > 0)
-    near = np.abs(u) < MIDDLE
+    near = np.abs(u) < 0.6
     small = np.where(near, u, 0.0)
     deviance = 0.5 * n * (np.log1p(-small * small) + 2 * small * np.arctanh(small))
     if not near.all():  # far out the two terms cancel, but not these two
@@ -94,7 +92,7 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
     rest = of_n - of_x - of_y
     value = np.where(inner, rest - deviance, -n * math.log(2))
     # The deviance errs by at most 12 units of itself, and by 6 where one count is a twentieth.
-    units = np.where(np.abs(u) < FAR, 12.0, 8.0)
+    units = np.where(np.abs(u) < 0.9, 12.0, 8.0)
     return value, units * UNIT * (np.abs(value) + 64)
 
 

@@ -31,9 +31,6 @@ from neyman.numerics.operations import (
 from neyman.numerics.rounding import above
 
 TILTS = 2.0 ** np.arange(-6, 11, 2)
-MOST_TERMS = 1e5  # of K at such a tilt
-AWAY = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-LARGEST_MU, LARGEST_TILT = 1e8, 1e9
 T = TypeVar("T")
 
 
@@ -56,7 +53,7 @@ class ExponentProfile(Profile):
         try:
             with engine_limit(), reserve(), np.errstate(all="ignore"):
                 terms = self.losses.places
-                c = np.array([x for x in TILTS.tolist() if terms(x, 0.0) <= MOST_TERMS])
+                c = np.array([x for x in TILTS.tolist() if terms(x, 0.0) <= 1e5])
                 k, error = self.losses.mgf(c)
         except OperationLimit:
             return none, none, none
@@ -97,7 +94,7 @@ class ExponentProfile(Profile):
         if self._misses is None:
             return np.full(len(epsilons), -math.inf)
         best = np.zeros(len(epsilons))
-        for s in AWAY:
+        for s in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0):
             t = epsilons + s
             exponents = self._misses + np.multiply.outer(t, BELOW)
             # A product and two sums, of which the last one is below 0.
@@ -118,9 +115,9 @@ class ExponentProfile(Profile):
             error = slack[k] + 8 * UNIT * (np.abs(most[k]) + c[k] * epsilons)
             rows.append(most[k] - c[k] * epsilons + error)
         mu = self.losses.mu * (1 + 8 * UNIT)  # a root of a sum of squares, 4 units at most
-        if mu < LARGEST_MU:  # Chernoff's bound for the Gaussian pair, about its best tilt
+        if mu < 1e8:  # Chernoff's bound for the Gaussian pair, about its best tilt
             tilt = np.maximum(epsilons / max(mu * mu, 1e-300) - 0.5, 0.1)
-            tilt = np.minimum(tilt, LARGEST_TILT)
+            tilt = np.minimum(tilt, 1e9)
             sizes = 0.5 * mu * mu * tilt * (tilt + 1), tilt * epsilons, tilt * np.log(tilt + 1)
             error = 16 * UNIT * (8 + sizes[0] + sizes[1] + sizes[2])
             rows.append(sizes[0] - sizes[1] + log_kernel(tilt) + error)
