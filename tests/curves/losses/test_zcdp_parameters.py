@@ -64,7 +64,7 @@ def three_valued(epsilon, a):
 
 def test_a_small_epsilon_with_many_digits_has_no_smaller_rho():
     for n in range(16):
-        epsilon = F(1, 3) / 10**n
+        epsilon = F(2, 3) / 10**n
         e = exactly(epsilon)
         for rho, exact in (
             (pure_rho(epsilon), e * mp.tanh(e / 2)),
