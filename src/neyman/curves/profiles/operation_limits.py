@@ -31,6 +31,7 @@ from neyman.numerics.operations import (
 from neyman.numerics.rounding import above
 
 TILTS = 2.0 ** np.arange(-6, 11, 2)
+AWAY, LARGEST_TILT = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0), 1e9
 T = TypeVar("T")
 
 
@@ -94,7 +95,7 @@ class ExponentProfile(Profile):
         if self._misses is None:
             return np.full(len(epsilons), -math.inf)
         best = np.zeros(len(epsilons))
-        for s in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0):
+        for s in AWAY:
             t = epsilons + s
             exponents = self._misses + np.multiply.outer(t, BELOW)
             # A product and two sums, of which the last one is below 0.
@@ -117,7 +118,7 @@ class ExponentProfile(Profile):
         mu = self.losses.mu * (1 + 8 * UNIT)  # a root of a sum of squares, 4 units at most
         if mu < 1e8:  # Chernoff's bound for the Gaussian pair, about its best tilt
             tilt = np.maximum(epsilons / max(mu * mu, 1e-300) - 0.5, 0.1)
-            tilt = np.minimum(tilt, 1e9)
+            tilt = np.minimum(tilt, LARGEST_TILT)
             sizes = 0.5 * mu * mu * tilt * (tilt + 1), tilt * epsilons, tilt * np.log(tilt + 1)
             error = 16 * UNIT * (8 + sizes[0] + sizes[1] + sizes[2])
             rows.append(sizes[0] - sizes[1] + log_kernel(tilt) + error)

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -25,7 +26,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss, PointMasses, Shares
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, contour_profile
-from neyman.curves.profiles.contour_line import Sum, log_kernel, rough_epsilon, saddle
+from neyman.curves.profiles.contour_line import Sum, rough_epsilon, saddle
 from neyman.curves.profiles.duality import ENOUGH, log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side, tilt_of_level
@@ -74,7 +75,6 @@ class Limits:
 LIMITS = Limits()
 
 SHARED = 3  # parts from the density from which on a contour is used
-TILTS_OF_REST = 8.0 ** np.arange(0, 5)  # over the range of a loss
 
 
 class ManyFromDensity:
@@ -482,9 +482,15 @@ class ContinuousPartsProfile(ContourProfile):
         high[inside] = np.minimum(above + 8 * UNIT * (1 + known(above)), self._log_total)
         return np.minimum(low, high), high
 
+    @cached_property
+    def _rest_exponents(self) -> tuple[Array, Array, Array]:
+        assert self._rest is not None
+        width = float(self._atoms.place[-1] - self._atoms.place[0])
+        return self._rest._exponents(8.0 ** np.arange(5) / width)
+
     def _most_from_density(self, epsilons: Array) -> Array:
         """Chernoff's bound of the terms with many parts from the density, by a few tilts [C-1]."""
-        c, log_most, slack = _exponents(self._loss, self._count)
+        c, log_most, slack = self._rest_exponents
         moved = np.multiply.outer(epsilons, c)
         return (log_most - moved + slack + 8 * UNIT * np.abs(moved)).min(axis=1)
 
@@ -540,18 +546,6 @@ class ContinuousPartsProfile(ContourProfile):
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by Newton's method."""
         return newton_epsilon(self, self._losses, log_delta, self._supremum)
-
-
-@array_cache
-def _exponents(loss: PiecewiseAnalyticLoss, count: int) -> tuple[Array, Array, Array]:
-    """Tilts, log of Chernoff's bound at epsilon 0 of many parts, and its rounding."""
-    masses = loss.point_masses()
-    assert masses is not None
-    c = TILTS_OF_REST / float(masses.place[-1] - masses.place[0])
-    k, error = ManyFromDensity(loss, count).mgf(c)
-    # Both terms of log kappa are about c log c.
-    slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
-    return counted((c, k + np.log1p(error) + log_kernel(c), slack))
 
 
 @array_cache
