@@ -22,7 +22,7 @@ from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
-from neyman.numerics.decay import by_cells, by_moments, by_pieces
+from neyman.numerics.decay import by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
@@ -156,10 +156,8 @@ class PiecewiseAnalyticLoss(Loss):
         """
         tilted = _tilted(self, tilt, 0.0)
         best = by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
-        if not tilted.law.pieces:
-            sure = tilted.p * (1 - tilted.error - 4 * tilted.law.relative)
-            order = np.argsort(tilted.loss, kind="stable")
-            return np.minimum(best, by_cells(tilted.loss[order], np.maximum(sure[order], 0), edges))
+        if not tilted.law.pieces:  # atoms never die out
+            return best
         places, mass, rough, share = tilted.density
         far = tilted.atoms + np.minimum(rough / edges, share) + tilted.lost
         with np.errstate(divide="ignore"):
