@@ -37,7 +37,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, compose, convolve
 from neyman.numerics.discretization import contract, contract_dense, spread
 from neyman.numerics.operations import in_question
-from neyman.numerics.rounding import above, known, log_complement
+from neyman.numerics.rounding import above, known
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,6 @@ class Limits:
     least_bend: float = 2.0  # tilts over the range count as no less: the sum bends without them
     largest_bend: float = 20.0  # of a tilt over the range, beyond which the largest loss is all
     largest_tilt: float = 1e3  # over the largest loss
-    miss_tilt: float = -0.05  # of a threshold from which on a power is not near 1
-    # log of 1 - power up to which the power itself has no more digits
-    nearly_one_efolds: float = -9.0
     levels_alone: int = 8  # that are searched for one by one
 
 
@@ -353,35 +350,6 @@ class PartsContour(ContourProfile):
         super().__init__(losses, backward, losses.infinite, largest, losses.log_top, release)
         ((loss, _),) = losses.parts
         self._largest = self._limits.largest_tilt / max(above(loss.supremum), 1e-300)
-
-    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        if len(log_levels) == 1 and self._tilt(float(log_levels[0])) <= self._limits.miss_tilt:
-            least = self._chernoff(log_levels)
-            if least[0] > -1e-300:  # 1 - power is below all floats
-                return least, np.zeros(1)
-            miss = self._log_miss(float(log_levels[0]))
-            narrow = (
-                miss[1] - miss[0] <= self._limits.fair_width
-                and miss[1] <= self._limits.nearly_one_efolds
-            )
-            below, high = log_complement(*miss)
-            low = max(float(least[0]), below)
-            if narrow or low > -1e-17:
-                return np.array([low]), np.array([high])
-        return super().log_powers(log_levels)
-
-    def _chernoff(self, log_levels: Array) -> Array:
-        # It says something only where the threshold lies below the mean.
-        if len(log_levels) <= self._limits.levels_alone:
-            tilts = [self._tilt(float(v)) for v in log_levels]
-            if min(tilts) > self._limits.miss_tilt:
-                return np.full(len(log_levels), -math.inf)
-        return super()._chernoff(log_levels)
-
-    def _tilt(self, log_level: float) -> float:
-        if not -math.inf < log_level < 0:
-            return math.inf
-        return tilt_of_level(self._losses, log_level, self._largest)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         if len(log_levels) > self._limits.levels_alone:
