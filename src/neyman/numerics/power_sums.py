@@ -116,11 +116,6 @@ def _is_range(index: Array) -> bool:
 
 def _simplex(count: int, values: int) -> NDArray[np.int64]:
     """All ways of writing ``count`` as a sum of so many counts, shape (ways, values)."""
-    if values == 1:
-        return np.array([[count]])
-    if values == 2:
-        k = np.arange(count + 1)
-        return np.stack([k, count - k], axis=1)
     places = count + values - 1
     rows = math.comb(places, values - 1)
     charge(300 * rows * values)
