@@ -152,7 +152,6 @@ CELLS = {
         150 * (len(weight) + count)  # three Fourier transforms
     ),
     (characteristic_function, "series"): lambda weight, angle: np.size(weight) * np.size(angle),
-    (decay, "by_cells"): cells_of_pieces,
     (decay, "by_pieces"): cells_of_pieces,
     (atoms, "convolve"): cells_of_convolution,
 }

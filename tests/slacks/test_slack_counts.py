@@ -60,7 +60,6 @@ DERIVED = (
     "curves/profiles/contour/continuous_parts.py:ContinuousPartsProfile._draws_at",
     "curves/profiles/contour/continuous_parts.py:ContinuousPartsProfile._most_from_density",
     "curves/profiles/contour/continuous_parts.py:ManyFromDensity.mgf",
-    "curves/profiles/contour/continuous_parts.py:_exponents",
     "curves/profiles/contour/continuous_parts.py:_sides",
     "curves/profiles/contour_line.py:Line._sums",
     "curves/profiles/contour_line.py:_built",

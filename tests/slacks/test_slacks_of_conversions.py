@@ -326,7 +326,7 @@ def test_the_middle_of_a_curve_that_is_asked() -> Iterator[bool]:
     but=(0, 1, 2),
 )
 def test_the_chance_of_as_many_correct_guesses() -> Iterator[bool]:
-    for g, share, epsilon, delta in numbers(23, 20, (5, 30), (0.6, 1.0), (0.1, 2.0), (0.0, 1e-3)):
+    for g, share, epsilon, delta in numbers(23, 60, (5, 30), (0.6, 1.0), (0.1, 2.0), (0.0, 1e-3)):
         n, c, m = int(g), max(int(share * int(g)), 1), 40
         q = 1 / (1 + mpmath.exp(-mpf(epsilon)))
         mass = [mpmath.binomial(n, k) * q**k * (1 - q) ** (n - k) for k in range(n + 1)]

@@ -179,15 +179,6 @@ def test_nodes_of_a_gaussian_loss() -> Iterator[bool]:
             yield abs(dots.weight[k] - exact) <= (dots.relative + (off if k else 0)) * exact
 
 
-@needed("curves/losses/laplace.py:LaplaceLoss.dots")
-def test_atoms_of_a_laplace_loss() -> Iterator[bool]:
-    for a, tilt in numbers(11, 40, (1.0, 90.0), (0.0, 3.0)):
-        dots = LaplaceLoss(F(a)).dots(tilt, a)
-        for k, exponent in ((0, -mpf(a) * (1 + mpf(tilt))), (-1, mpf(a) * tilt)):
-            exact = mpmath.exp(exponent - dots.log_scale) / 2
-            yield abs(dots.weight[k] - exact) <= dots.relative * exact
-
-
 @needed("curves/losses/laplace.py:LaplaceLoss.law")
 def test_the_law_of_a_laplace_loss() -> Iterator[bool]:
     for (a,) in numbers(12, 40, (1.0, 90.0)):

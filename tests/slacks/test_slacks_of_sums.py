@@ -20,7 +20,12 @@ from mpmath import mpf
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.closed_forms.bounded_range_releases import BoundedRangeProfile
 from neyman.curves.profiles.contour.complement_line import ComplementLine, _on_line
-from neyman.curves.profiles.contour.continuous_parts import ContinuousPartsProfile, _added, _moved
+from neyman.curves.profiles.contour.continuous_parts import (
+    ContinuousPartsProfile,
+    Limits,
+    _added,
+    _moved,
+)
 from neyman.curves.profiles.lattice.lattice import Side
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
@@ -207,6 +212,7 @@ def test_terms_with_few_and_with_many_parts_from_the_density() -> Iterator[bool]
         few, many = ((np.array([v]), np.array([v])) for v in (x, x + y))
         profile = bare(
             ContinuousPartsProfile,
+            _limits=Limits(),
             _supremum=1.0,
             _log_total=0.0,
             _count=1,
@@ -234,6 +240,7 @@ def test_terms_with_one_part_from_the_density() -> Iterator[bool]:
         place, log_mass = np.array([0.3, 0.7]), np.array([-0.7, -0.8])
         profile = bare(
             ContinuousPartsProfile,
+            _limits=Limits(),
             _atoms=SimpleNamespace(place=place, log_mass=log_mass, relative=0.0),
             _count=n,
             _draws_at=lambda density, above, x, v=known: v.log_deltas(x),

@@ -23,11 +23,8 @@ from neyman.numerics.operations import CALL, Meter, apart, charge, current_meter
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
-MOST_BYTES = 128 << 20  # of all results together
-LEAST = 2048  # bytes of an entry beside its result: its key
 NUMBER_BYTES = 40  # of a number in a tuple, about
 NUMBERS: set[type] = {bool, float, int, Fraction, type(None)}
-CELL = 8.0  # operations for each byte of a result
 
 
 class _Entry(NamedTuple):
@@ -73,7 +70,7 @@ class ArrayCache:
             self.held = 0
 
 
-CACHE = ArrayCache(MOST_BYTES)
+CACHE = ArrayCache(128 << 20)
 
 
 def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R]:
@@ -117,7 +114,8 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
         paid.add(key)
         if known is None:
             operations = meter.count + meter.spared - before
-            CACHE.put(key, _Entry(result, LEAST + _bytes(result), operations, cells))
+            # The key and what holds the entry are about 2048 bytes.
+            CACHE.put(key, _Entry(result, 2048 + _bytes(result), operations, cells))
         return result
 
     return cached
@@ -125,7 +123,7 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
 
 def counted(result: R) -> R:
     """Count the operations of a result by its arrays, and return it."""
-    charge(CALL + CELL * _bytes(result))
+    charge(CALL + 8 * _bytes(result))
     return result
 
 

@@ -18,7 +18,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, cells, charge
 
 UNIT = 2.0**-53
-DIRECT_WORK = 3e7  # multiplications up to which a direct convolution is used
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,20 +75,10 @@ class Atoms:
         cells(length)
         weight = np.zeros(length)
         weight[::stride] = self.weight
-        return Atoms(
-            step,
-            self.offset,
-            self.start * stride,
-            weight,
-            self.log_scale,
-            self.tail,
-            self.relative,
-            self.absolute,
-            self.place,
-        )
+        return replace(self, step=step, start=self.start * stride, weight=weight)
 
 
-def convolve(a: Atoms, b: Atoms, work: float = DIRECT_WORK) -> Atoms:
+def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
     """The convolution of two measures on one lattice.
 
     Args:

@@ -6,13 +6,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import gammaln
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-
-SMALL = 16  # below it Stirling's series is not used
-MIDDLE, FAR = 0.6, 0.9  # |j - (c - j)| / c between two forms of a deviance, and where it errs less
 
 
 def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
@@ -25,26 +21,33 @@ def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
     return function(n)
 
 
-def _stirling(n: Array) -> Array:
-    """log n! - (n + 1/2) log n + n - log(2 pi) / 2, 0 standing for 1: to 1e-16."""
-    big = np.maximum(n, SMALL)
-    square = big * big
-    series = _horner(square) / big
-    few = np.maximum(np.minimum(n, SMALL), 1.0)
-    exact = gammaln(few + 1) - (few + 0.5) * np.log(few) + few - math.log(math.tau) / 2
-    return np.where(n < SMALL, exact, series)
+def slow(k: Array) -> Array:
+    """S(k) = log k! - k log k + k of whole numbers, to a unit; S(0) = 0."""
+    far = np.maximum(k, len(_EARLY)).astype(float)
+    inverse = far**-2.0
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - inverse / 1680) * inverse) * inverse) / far
+    log_factorial = 0.5 * np.log(math.tau * far) + series
+    early = _EARLY[np.minimum(k, len(_EARLY) - 1).astype(np.int64)]
+    return np.where(k < len(_EARLY), early, log_factorial)
 
 
-def _root_stirling(n: Array) -> Array:
-    """log n! - n log n + n - log(2 pi) / 2, n at least 1."""
-    return _stirling(n) + 0.5 * np.log(n)
+# Before Stirling's series has all digits. The quotient of whole numbers is rounded once.
+_EARLY = np.array([0.0, *(math.log(math.factorial(j) / j**j) + j for j in range(1, 24))])
 
 
-def _horner(square: Array) -> Array:
-    total = np.zeros_like(square)
-    for coefficient in (1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12):
-        total = total / square + coefficient
-    return total
+def divergence(k: Array, y: Array | float) -> Array:
+    """D(k, y) = k log(k / y) + y - k, to a few units of itself and of k - y."""
+    v = (k - y) / np.maximum(k + y, 1e-300)
+    # log(k / y) = 2 atanh(v); for small v the series of 2 k atanh(v) - (k - y)
+    near = np.abs(v) < 0.1
+    u = np.where(near, v, 0.0)
+    square, total, power = u * u, np.zeros_like(u), u * u * u
+    for j in range(3, 25, 2):
+        total, power = total + power / j, power * square
+    close = (k - y) * u + 2 * k * total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = np.where(k > 0, k * np.log(np.maximum(k, 1e-300) / y), 0.0) + y - k
+    return np.where(near, close, far)
 
 
 def log_binomial(n: int, p: float, q: float, c: Array, epsilon: float) -> tuple[Array, Array]:
@@ -62,9 +65,8 @@ def _log_binomial(n: int, p: float, q: float, x: Array, epsilon: float) -> Array
         return np.array([np.where(y == 0, 0.0, -math.inf), np.zeros(x.shape)])
     inner = (x > 0) & (y > 0)
     safe_x, safe_y = np.maximum(x, 1.0), np.maximum(y, 1.0)
-    deviance = _deviance(safe_x, n * p) + _deviance(safe_y, n * q) if n else 0.0
-    rest = _stirling(np.array([float(max(n, 1))])) - _stirling(safe_x) - _stirling(safe_y)
-    rest = rest + 0.5 * (math.log(max(n, 1) / math.tau) - np.log(safe_x) - np.log(safe_y))
+    deviance = divergence(safe_x, n * p) + divergence(safe_y, n * q) if n else 0.0
+    rest = slow(np.array([float(max(n, 1))])) - slow(safe_x) - slow(safe_y)
     log_p, log_q = (math.log1p(-q), math.log(q)) if p > 0.5 else (math.log(p), math.log1p(-p))
     ends = np.where(x == 0, n * log_q, n * log_p)
     value = np.where(inner, rest - deviance, ends)
@@ -73,39 +75,24 @@ def _log_binomial(n: int, p: float, q: float, x: Array, epsilon: float) -> Array
     return np.array([value, (8 + 2 * epsilon) * UNIT * size])
 
 
-def _deviance(x: Array, mean: float) -> Array:
-    """x log(x / mean) + mean - x, to relative accuracy."""
-    v = (x - mean) / np.maximum(x + mean, 1e-300)
-    # log(x / mean) = 2 atanh(v); for small v the series of x 2 atanh(v) - (x - mean)
-    near = np.abs(v) < 0.1
-    u = np.where(near, v, 0.0)
-    square, total, power = u * u, np.zeros_like(u), u * u * u
-    for j in range(3, 25, 2):
-        total, power = total + power / j, power * square
-    close = (x - mean) * u + 2 * x * total
-    with np.errstate(divide="ignore", invalid="ignore"):
-        far = np.where(x > 0, x * np.log(np.maximum(x, 1e-300) / mean), 0.0) + mean - x
-    return np.where(near, close, far)
-
-
 def log_half(c: Array, j: Array) -> tuple[Array, Array]:
     """log Bin(c, 1/2)(j) and a bound on its error."""
     x, n = np.asarray(j, dtype=float), c.astype(float)
     y = n - x
     u = np.where(n > 0, (x - y) / np.maximum(n, 1.0), 0.0)
     inner = (x > 0) & (y > 0)
-    near = np.abs(u) < MIDDLE
+    near = np.abs(u) < 0.6
     small = np.where(near, u, 0.0)
     deviance = 0.5 * n * (np.log1p(-small * small) + 2 * small * np.arctanh(small))
     if not near.all():  # far out the two terms cancel, but not these two
         size, x_far, y_far = np.maximum(n, 1.0), np.maximum(x, 1.0), np.maximum(y, 1.0)
         far = x_far * np.log(2 * x_far / size) + y_far * np.log(2 * y_far / size)
         deviance = np.where(near, deviance, far)
-    of_n, of_x, of_y = (_at_integers(_root_stirling, np.maximum(v, 1.0)) for v in (n, x, y))
-    rest = of_n - of_x - of_y - 0.5 * math.log(math.tau)
+    of_n, of_x, of_y = (_at_integers(slow, np.maximum(v, 1.0)) for v in (n, x, y))
+    rest = of_n - of_x - of_y
     value = np.where(inner, rest - deviance, -n * math.log(2))
     # The deviance errs by at most 12 units of itself, and by 6 where one count is a twentieth.
-    units = np.where(np.abs(u) < FAR, 12.0, 8.0)
+    units = np.where(np.abs(u) < 0.9, 12.0, 8.0)
     return value, units * UNIT * (np.abs(value) + 64)
 
 
@@ -113,5 +100,5 @@ def log_between(n: int, p: float, q: float, low: Array, high: Array) -> Array:
     """Chernoff's bound on log P(low <= Bin(n, p) <= high)."""
     x = np.clip(np.where(high < n * p, high, low).astype(float), 0.0, n)
     outside = (high < n * p) | (low > n * p)
-    deviance = _deviance(x, n * p) + _deviance(n - x, n * q)
+    deviance = divergence(x, n * p) + divergence(n - x, n * q)
     return np.where(outside, -np.maximum(deviance * (1 - 1e-9) - 1e-9, 0.0), 0.0)

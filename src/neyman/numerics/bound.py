@@ -14,8 +14,6 @@ from neyman import notebook
 
 TEXT_ONLY = re.compile(r"(?:(?s:.)?[<>^])?(?:[1-9]\d*)?")  # a format of alignment and width alone
 NUMBER = re.compile(r"(?s:.*?)(?:\.(?P<precision>\d+))?(?P<kind>[eEfFgGn%])?")
-LEAST_NORMAL = Decimal("2.3e-308")  # below it a float holds fewer digits
-ALWAYS_READ_BACK = 14  # digits of a decimal that a float prints again, also after a product by 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,8 @@ class Bound:
             digits = places + 1 if kind in ("e", "E") else max(places, 1)
             number = self._context(digits).plus(number)
         number = number or Decimal(0)  # never a negative zero
-        exact = digits <= ALWAYS_READ_BACK and (not number or abs(number) >= LEAST_NORMAL)
+        # A float prints 14 digits again, also after a product by 100, unless it is tiny.
+        exact = digits <= 14 and (not number or abs(number) >= Decimal("2.3e-308"))
         return format(float(number) if exact else number, spec)
 
     @overload

@@ -11,14 +11,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, charge
 
 BLOCK = 1 << 19  # complex numbers held at a time
-LARGEST_BLOCK = 1 << 22  # the same of waves that are multiplied
-EVEN_BLOCK = 1 << 13  # angles of one chirp
-LARGE_PRODUCT = 1 << 22  # multiplications
-ONE_THREAD = 1 << 16  # multiplications of a product that is never shared among threads
-FEW_WAVES = 1 << 10  # of a series that are computed one by one
 WAVE = 25.0  # operations of a complex exponential or product
-EVEN_WAVE = 500.0  # of an angle or a node of a chirp: three Fourier transforms
-DIED_OUT = 1e-60  # of a wave that counts as nothing
 
 
 def evenly(u: Array) -> bool:
@@ -46,7 +39,7 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
         return np.concatenate(blocks)
     count = len(u)
     short = math.ceil(math.sqrt(count))
-    if len(place) * short > LARGEST_BLOCK:  # in halves, which memory holds
+    if len(place) * short > 1 << 22:  # in halves, which memory holds
         half = len(place) // 2
         return wave_sum(place[:half], weight[:half], u) + wave_sum(place[half:], weight[half:], u)
     first = np.expm1(1j * u[1] * place)
@@ -100,7 +93,7 @@ def series(weight: Array, angle: Array) -> Array:
     Of many terms few waves are computed and the others multiplied. Beside the rounding of the
     angle a term errs by at most 12 sqrt(n) + 16 units, n terms: five for each product on its way.
     """
-    if len(weight) < 8 or (len(angle) < 8 and len(angle) * len(weight) < FEW_WAVES):
+    if len(weight) < 8 or (len(angle) < 8 and len(angle) * len(weight) < 1 << 10):
         charge(CALL + WAVE * len(weight) * len(angle))
         k = np.arange(len(weight))
         return _applied(np.exp(np.multiply.outer(angle, -1j * k)), weight)
@@ -129,8 +122,8 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
     Returns:
         The sums, and a bound on the error of each beside the rounding of the angles; shape (m,).
     """
-    n, block = len(weight), min(count, EVEN_BLOCK)
-    charge(CALL + EVEN_WAVE * (n + count))
+    n, block = len(weight), min(count, 1 << 13)
+    charge(CALL + 500 * (n + count))  # three Fourier transforms
     size = 1 << (n + block - 2).bit_length()
     k = np.arange(max(n, block), dtype=float)
     chirp = np.exp(0.5j * step * (k * k))
@@ -162,9 +155,10 @@ def _product(left: Array, right: Array) -> Array:
     `rounding` holds for every order in which the terms of a sum are added.
     """
     rows, terms, columns = left.shape[0], left.shape[1], right.shape[1]
-    if rows * terms * columns > LARGE_PRODUCT:
+    if rows * terms * columns > 1 << 22:
         return left @ right
-    size = max(ONE_THREAD // (rows * columns), 8)
+    # Threads never share a product of so few multiplications.
+    size = max((1 << 16) // (rows * columns), 8)
     even = terms - terms % size
     blocks = left[:, :even].reshape(rows, -1, size).transpose(1, 0, 2)
     parts = np.matmul(blocks, right[:even].reshape(-1, size, columns))
@@ -196,7 +190,7 @@ def _powers(first: Array, count: int) -> Array:
     while done < count:
         # A wave below e^-138 counts as 0, because numbers below the normal floats are slow.
         # `rounding` charges such a wave more than a unit of its weight.
-        following = np.where(np.abs(following + 1) < DIED_OUT, -1, following)
+        following = np.where(np.abs(following + 1) < 1e-60, -1, following)
         more = min(done, count - done)
         sums[done : done + more] = sums[:more] * (following + 1) + following
         done += more

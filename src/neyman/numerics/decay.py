@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from neyman.numerics.operations import CALL, charge
 
 KNEE = 2.5
 MOST_EDGES = 120  # for which cells are made; others share those of the next one below
-FAR = 1e150
 LOBES = math.sin(KNEE) / KNEE  # above every later lobe of |sin x / x|
 
 
@@ -34,32 +32,6 @@ def by_moments(variance: float, fourth: float, edges: Array) -> Array:
         at = 1 - square * (variance - square * (fourth / 24))
     at = np.clip(np.where(np.isnan(at), 1.0, at), 1e-300, 1.0)
     return 0.5 * np.log(np.append(np.maximum(at[:-1], at[1:]), 1.0))
-
-
-def by_cells(places: Array, mass: Array, edges: Array) -> Array:
-    """From atoms: those in one cell of width d keep what `by_pieces` says of a block.
-
-    Args:
-        places: increasing, shape (n,).
-        mass: at most what the law has there, shape (n,).
-        edges: shape (m,), above 0.
-    """
-    edges, repeat = _thinned(edges)
-    center = float(mass @ places) / max(float(mass.sum()), 1e-300)
-    away = places - center
-    sums = np.zeros((3, len(places) + 1))
-    np.cumsum([mass, mass * away, mass * away**2], axis=1, out=sums[:, 1:])
-    slack = 8 * len(places) * 2.0**-53 * sums[2, -1]
-    peak = places[int(np.argmax(mass))]
-    losses = np.zeros(len(edges))
-    charge(len(edges) * (4 * CALL + 60 * len(places)))
-    for j, (u, following) in enumerate(pairwise(edges)):
-        cell = np.floor((places - peak) / _cell(u, following) + 0.5)
-        first = np.concatenate([[0], np.flatnonzero(np.diff(cell)) + 1])
-        cuts = np.append(first, len(places))
-        width = places[cuts[1:] - 1] - places[first]
-        losses[j] = _gain(np.diff(sums[:, cuts], axis=1), width, slack, u, following).sum()
-    return repeat(np.log1p(-np.minimum(losses * (1 - 1e-9), 1 - 1e-16)))
 
 
 def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = None) -> Array:
@@ -138,7 +110,7 @@ def _cell(u: float, following: float) -> float:
 def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -> Array:
     """What each cell loses of its mass in |phi|, from its mass, moment and second moment."""
     total, moment, second = sums
-    if following > FAR:  # squares leave the floats: nothing is claimed
+    if following > 1e150:  # squares leave the floats: nothing is claimed
         return np.zeros(len(width))
     spread = second - moment**2 / np.maximum(total, 1e-300) - slack
     square = width**2 / 12

@@ -26,7 +26,6 @@ from neyman.numerics.operations import CALL, cells, charge
 
 ATOM = 100.0  # operations for each atom that is moved
 ROUNDING = 64 * UNIT  # of the few operations on each atom [DI-3]
-FEW = 8  # terms of a sum whose rounding is among them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,14 +206,14 @@ def _merged(dots: Discretization, width: float) -> tuple[Array, Array, int]:
     """All atoms of one cell as one atom: its two measures are the sums (post-processing).
 
     Returns:
-        The places, their weights, and by how many terms the longest sum exceeds `FEW`.
+        The places, their weights, and by how many terms the longest sum exceeds 8.
     """
     keep = dots.weight > 0
     loss, weight = dots.loss[keep], dots.weight[keep]
     cell = np.floor(loss / width + 0.25).astype(np.int64)  # whose centers lie between places
     _, cell = np.unique(cell, return_inverse=True)
     p = np.bincount(cell, weights=weight)
-    terms = max(int(np.bincount(cell).max(initial=0)) - FEW, 0)
+    terms = max(int(np.bincount(cell).max(initial=0)) - 8, 0)
     center = np.bincount(cell, weights=weight * loss) / p
     away = loss - center[cell]
     with np.errstate(over="ignore", invalid="ignore"):

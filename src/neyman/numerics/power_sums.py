@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.binomial import divergence, slow
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import charge
 
 ALL_SUMS = 2000  # copies of a loss with two values up to which all sums are kept
 REACH = 9.5  # standard deviations kept of more: what is left out is about 1e-20
 TINY = 1e-300  # weights below it are left out: floats there lose their digits
-COUNT = 300.0  # operations for each count in a way of coming
-SERIES = 24  # k from which Stirling's series gives S to a unit
 
 
 def ways(count: int, values: int) -> int:
@@ -117,14 +116,9 @@ def _is_range(index: Array) -> bool:
 
 def _simplex(count: int, values: int) -> NDArray[np.int64]:
     """All ways of writing ``count`` as a sum of so many counts, shape (ways, values)."""
-    if values == 1:
-        return np.array([[count]])
-    if values == 2:
-        k = np.arange(count + 1)
-        return np.stack([k, count - k], axis=1)
     places = count + values - 1
     rows = math.comb(places, values - 1)
-    charge(COUNT * rows * values)
+    charge(300 * rows * values)
     # Counts are the gaps between bars at places among the terms; both orders are lexicographic.
     bars = np.fromiter(
         chain.from_iterable(combinations(range(places), values - 1)), np.int64, rows * (values - 1)
@@ -149,30 +143,3 @@ def _beyond(weight: Array) -> float:
     """What log-concave weights may hold before the first of these."""
     first, second = float(weight[0]), float(weight[1])
     return first * (first / second) / (1 - first / second) * (1 + 1e-6) if first < second else 1e9
-
-
-def slow(k: Array) -> Array:
-    """S(k) = log k! - k log k + k; S(0) = 0."""
-    far = np.maximum(k, SERIES).astype(float)
-    inverse = far**-2.0
-    series = (1 / 12 - (1 / 360 - (1 / 1260 - inverse / 1680) * inverse) * inverse) / far
-    log_factorial = 0.5 * np.log(math.tau * far) + series
-    return np.where(k < SERIES, _EARLY[np.minimum(k, SERIES - 1)], log_factorial)
-
-
-_EARLY = np.array(
-    [0.0, *(math.log(math.factorial(j) / j**j) + j for j in range(1, SERIES))]
-)  # the quotient of whole numbers is rounded once
-
-
-def divergence(k: Array, y: Array | float) -> Array:
-    """D(k, y) = k log(k / y) + y - k, to a few units of itself and of k - y."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        away = (k - y) / y
-        # k log(1 + away) - y away; near 0 by the series of (k - y)^2 / (k + y)
-        v = (k - y) / (k + y)
-        w = v * v
-        series = w * (1 / 3 + w * (1 / 5 + w * (1 / 7 + w * (1 / 9 + w * (1 / 11 + w / 13)))))
-        near = (k - y) * v + 2 * k * v * series
-        far = np.where(k > 0, k * np.log(np.maximum(k, 1) / y), 0.0) + y - k
-    return np.where(np.abs(away) < 0.1, near, far)

@@ -18,7 +18,6 @@ Matrix = Sequence[Row] | NDArray[np.floating | np.integer]
 
 MOST_COORDINATES = 64
 FARTHEST = Fraction(10) ** 150  # a norm that the curve of a Gaussian can have
-EXAMPLE = "[[4, 1], [1, 2]]"
 
 
 def whitened_norm(
@@ -83,7 +82,8 @@ def whitened_norm(
 
 
 def _numbers(name: str, rows: Matrix) -> list[list[Fraction]]:
-    listed = rows.tolist() if isinstance(rows, np.ndarray) else check.several(name, rows, EXAMPLE)
+    example = "[[4, 1], [1, 2]]"
+    listed = rows.tolist() if isinstance(rows, np.ndarray) else check.several(name, rows, example)
     return [
         [
             check.exact(f"{name}[{i}][{j}]", entry)

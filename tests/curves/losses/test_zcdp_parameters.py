@@ -62,6 +62,22 @@ def three_valued(epsilon, a):
     return lambda z: mp.log((a + mp.cosh(e * (z + 0.5))) / (a + mp.cosh(e / 2)))
 
 
+def test_a_small_epsilon_with_many_digits_has_no_smaller_rho():
+    for n in range(16):
+        epsilon = F(2, 3) / 10**n
+        e = exactly(epsilon)
+        for rho, exact in (
+            (pure_rho(epsilon), e * mp.tanh(e / 2)),
+            (laplace_rho(epsilon), e - 1 + mp.exp(-e)),
+            (
+                bounded_range_rho(epsilon),
+                mp.log(mp.sinh(e / 2) * 2 / e) + e / 2 * mp.coth(e / 2) - 1,
+            ),
+            (envelope_rho(epsilon), e * mp.coth(e / 2) - 2),
+        ):
+            assert exact <= exactly(rho) <= exact * (1 + mp.mpf("1e-14")), n
+
+
 @settings(max_examples=examples(30))
 @given(EPSILONS)
 def test_pure_laplace_and_ranged_releases_have_the_rho_of_their_worst_order(epsilon):

@@ -18,7 +18,7 @@ from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.curves.profiles.contour_line import line_at, saddle
 from neyman.numerics.array_cache import CACHE
 from neyman.numerics.characteristic_function import rounding, series, wave_sum, wave_sums
-from neyman.numerics.decay import _gain, by_cells
+from neyman.numerics.decay import _gain
 
 CHOICES = random.Random(20_26)
 TRAINING = ny.Gaussian(0.8).subsample(rate=256 / 60_000)
@@ -169,18 +169,6 @@ def test_mass_at_one_place_loses_nothing_whatever_rounding_has_added():
     assert _gain(sums, np.ones(1), 1e-10, 1.0, 1.5).tolist() == [0]
     sums[2] = 0.3
     assert _gain(sums, np.ones(1), 1e-10, 1.0, 1.5) > 0
-
-
-def test_cells_bound_the_characteristic_function_of_atoms():
-    """By variance within cells, for every height between two edges."""
-    rng = np.random.default_rng(3)
-    place, mass = np.sort(rng.normal(size=200)), rng.random(200)
-    mass /= mass.sum()
-    edges = 0.3 * 1.3 ** np.arange(20)
-    bound = by_cells(place, mass, edges)
-    u = np.geomspace(edges[0], edges[-1], 900)
-    size = np.log(np.abs(np.exp(1j * np.multiply.outer(u, place)) @ mass))
-    assert np.all(size <= bound[np.searchsorted(edges, u, side="right") - 1] + 1e-12)
 
 
 SUMS = {

@@ -80,13 +80,7 @@ class ImpliedProfile(Profile):
         high = np.minimum(np.logaddexp(m, self._keep + high) + slack, 0.0)
         return np.minimum(np.logaddexp(m, self._keep + low) - slack, high), high
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log delta at all of these epsilons together."""
         shift = self._held - self._keep
         slack = 8 * UNIT * (np.abs(epsilons) + abs(shift)) if shift else 0.0 * epsilons
         low = self._inner(epsilons + shift + slack)[0]
@@ -157,13 +151,7 @@ class ImpliedProfile(Profile):
         low = _log_gain(ly, lx, epsilons) - 1e-13 * (1 + np.abs(ly))
         return np.where(ly > epsilons + lx, np.minimum(low, best), -math.inf), best
 
-    def log_power(self, log_level: float) -> Interval:
-        """Bounds on log power at a level."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
-
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bounds on log power at all of these levels together."""
         levels = np.asarray(log_levels, float)
         shared = levels - self._held
         # The logarithm of what is held errs by 2 units, the difference by one.

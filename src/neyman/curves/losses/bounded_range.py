@@ -59,7 +59,6 @@ class EnvelopeLoss(Loss):
 
     @property
     def supremum(self) -> Fraction:
-        """Epsilon."""
         return self.exact_epsilon
 
     @property
@@ -73,7 +72,6 @@ class EnvelopeLoss(Loss):
         return response_mu(self.epsilon / 2)
 
     def reverse(self) -> EnvelopeLoss:
-        """The same, by reflection."""
         return self
 
     def log_mgf(self, z: Array) -> Array:
@@ -88,7 +86,6 @@ class EnvelopeLoss(Loss):
         return 16 * UNIT * np.where(size < 1, size**2 + a * a, 4 + size + a)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, K' and K''."""
         a = self.epsilon
         first, second = _slopes(a * (tilts + 0.5))
         return self.log_mgf(tilts), a * first, a * a * second
@@ -204,7 +201,6 @@ class BoundedRangeLoss(Part):
         return np.where(_is_near(a, x), near, beyond)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units of each term."""
         a = float(self.exact_epsilon) / 2
         x = np.maximum(z, -1 - z)
         y = a * (x + 1)
@@ -215,7 +211,6 @@ class BoundedRangeLoss(Part):
         return 16 * UNIT * np.where(_is_near(a, x), near, far)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, K' and K''."""
         a = float(self.exact_epsilon) / 2
 
         def slopes(x: Array) -> tuple[Array, Array]:

@@ -21,7 +21,6 @@ from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.discretization import Discretization, contract, spread
 
-GRID_POINTS = 1 << 14
 EXACT_POINTS = 4096  # so few that no convolution goes through a Fourier transform
 
 Parts = tuple[tuple[Part, int], ...]
@@ -57,7 +56,6 @@ class ComposedLattice(Loss):
 
     @property
     def infinite(self) -> float:
-        """Mass of infinite loss."""
         masses = [(loss.infinite, n) for loss, n in self.parts if loss.infinite]
         return -math.expm1(math.fsum(n * math.log1p(-m) for m, n in masses))
 
@@ -73,7 +71,6 @@ class ComposedLattice(Loss):
 
     @property
     def rho(self) -> float:
-        """The sum of the parts'."""
         return math.fsum(n * loss.rho for loss, n in self.parts)
 
     @property
@@ -82,11 +79,9 @@ class ComposedLattice(Loss):
         return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
 
     def reverse(self) -> ComposedLattice:
-        """The same side of the reversed sum."""
         return _reversed(self)
 
     def log_mgf(self, z: Array) -> Array:
-        """K of the sum itself."""
         return sum((n * loss.log_mgf(z) for loss, n in self.parts), np.zeros(np.shape(z)))
 
     def mgf_rounding(self, z: Array) -> Array:
@@ -94,7 +89,6 @@ class ComposedLattice(Loss):
         return sum((n * loss.mgf_rounding(z) for loss, n in self.parts), np.zeros(np.shape(z)))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Sums of the parts'."""
         total = np.zeros((3, len(tilts)))
         for loss, n in self.parts:
             total += n * np.array(loss.moments(tilts))
@@ -105,7 +99,6 @@ class ComposedLattice(Loss):
         return _atoms(self, tilt)
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """The same atoms."""
         return Discretization.of(self.atoms(tilt), tilt)
 
 
@@ -121,7 +114,7 @@ def _step(joint: ComposedLattice) -> Fraction:
     steps = [loss.step for loss, _ in laws(joint.parts)]
     deviation = math.sqrt(float(joint.moments(np.zeros(1))[2][0]))
     reach = min(float(joint.supremum + joint.reverse().supremum), 80 * deviation)
-    grid = _aligned(joint, reach / GRID_POINTS)
+    grid = _aligned(joint, reach / (1 << 14))  # about 16,000 places
     if any(s is None for s in steps):
         return grid
     common = common_step([s for s in steps if s is not None])
@@ -200,22 +193,18 @@ class LossBracket(Part):
 
     @property
     def infinite(self) -> float:
-        """Of the upper one."""
         return self.upper.infinite
 
     @property
     def supremum(self) -> Fraction | float:
-        """Of the upper one."""
         return self.upper.supremum
 
     @property
     def rho(self) -> float:
-        """Of the upper one."""
         return self.upper.rho
 
     @property
     def mu(self) -> float:
-        """Of the upper one."""
         return self.upper.mu
 
     def reverse(self) -> LossBracket:
@@ -246,7 +235,6 @@ class LossBracket(Part):
         return low, np.maximum.reduce([k + error for k, error in both])
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Of the upper one."""
         return self.upper.moments(tilts)
 
 

@@ -23,13 +23,7 @@ from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 
-ROOM = 12.0  # deviations between the tilts under which an unbounded lattice is looked at
-OUTSKIRTS = 60.0  # deviations up to which there are any
-STEEPEST = 100.0  # of a tilt on a lattice, in e-folds a step
 SEAM = 6  # indices on either side of a cut that have to agree
-STRETCHES = 300  # of what lies beyond
-MOST_DEVIATIONS = 14.0  # up to which the masses of discrete Gaussians are listed
-FAR = 1e9  # a loss beyond which nothing is claimed
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +77,11 @@ def law_under_q(inner: Loss, size: float) -> Base:
         discretized.append((atoms, place))
         centers.append(float(weight @ place) / total)
         top = float(inner.supremum) - 2 * float(atoms.step)
-        most = min(size, STEEPEST / float(atoms.step))
+        most = min(size, 100 / float(atoms.step))  # 100 e-folds a step
         if 0 <= t < most and place[-1] < top:
             deviation = math.sqrt(float(weight @ (place - centers[-1]) ** 2) / total)
-            near = t * deviation < OUTSKIRTS
-            tilts.append(min(t + ROOM / max(deviation, 1e-9), most) if near else most)
+            near = t * deviation < 60  # deviations; the next tilt is 12 farther out
+            tilts.append(min(t + 12 / max(deviation, 1e-9), most) if near else most)
     # Cut between the centers, by index: no atom may count twice or not at all.
     first, step, side = discretized[0][0], float(discretized[0][0].step), getattr(inner, "side", 0)
     ends: list[tuple[float, float]] = []
@@ -114,7 +108,7 @@ def law_under_q(inner: Loss, size: float) -> Base:
         if atoms.tail:
             bottom, top = (float(first.offset) + step * x for x in (low, high))
             if high == math.inf and t < size:  # the largest loss, or more than can be looked at
-                top = min(float(inner.supremum), FAR)
+                top = min(float(inner.supremum), 1e9)  # beyond it nothing is claimed
             lost.append((t, math.log(atoms.tail) + atoms.log_scale, bottom, top))
     return Base(np.concatenate(places), np.concatenate(log_qs), (), tuple(lost), relative, side)
 
@@ -156,7 +150,7 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
     sigma = math.sqrt(s2)
     # A tilt of that size moves the law by so much; 26 sigma beyond less than e^-337 is left of it.
     end = (size + 2) * shift + REACH * sigma
-    dense = min(end, (MOST_DEVIATIONS + REACH) * sigma + 20 * shift)
+    dense = min(end, (14 + REACH) * sigma + 20 * shift)  # each mass is listed so far
     x = np.arange(-math.ceil(REACH * sigma) - 1, math.ceil(dense) + 2, dtype=float)
     step = float(inner.step or 0)
     place = step * (x - 0.5 * shift)
@@ -166,7 +160,7 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
     lost = [(-1.0, -337.0, -math.inf, float(place[0]))]
     edge = float(x[-1])
     if dense < end:
-        edges = np.geomspace(edge, end, STRETCHES)
+        edges = np.geomspace(edge, end, 300)
         log_mass = np.log(np.diff(edges) + 1) - edges[:-1] ** 2 / (2 * s2) * (1 - 1e-9)
         ends = step * (edges - 0.5 * shift)
         lost += [

@@ -21,10 +21,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.operations import CALL, charge
 
-DROP = 50.0  # e-folds below which a node counts as nothing but an error
 NOTHING = -1e6  # the K of such a node
-BLOCK = 1 << 16  # numbers of K held at a time
-NEAR_END = 4  # of the edges: about twice as far as a normal law's end
 
 
 @dataclass(frozen=True)
@@ -214,7 +211,7 @@ class Composition:
         for kind, losses, counts in self._by_class:
             done = 0
             while done < len(losses) and len(alive):
-                rows = slice(done, done + max(1, BLOCK // len(alive)))
+                rows = slice(done, done + max(1, (1 << 16) // len(alive)))  # memory holds them
                 charge(3 * CALL * (1 + (1 if line else len(alive)) * len(losses[rows])))
                 k, error = kind.mgfs(losses[rows], z[alive])
                 n, done = counts[rows], rows.stop
@@ -227,7 +224,8 @@ class Composition:
                     error = error - log_phi
                 grown[alive] += n @ np.logaddexp(0.0, error)
                 if log_rest is not None:
-                    there = size[alive] + grown[alive] + log_rest[alive] > -DROP
+                    # Below e^-50 a node counts as nothing but an error.
+                    there = size[alive] + grown[alive] + log_rest[alive] > -50.0
                     if np.count_nonzero(there) < 0.7 * len(alive):
                         total[alive[~there]] += NOTHING
                         alive = alive[there]
@@ -258,6 +256,7 @@ class Composition:
             charge(CALL)
             total = total + count * loss.decay(tilt, edges, -need / count)
             left = np.maximum.accumulate(total[::-1])[::-1]
-            if left[min(NEAR_END, len(edges) - 1)] <= -need:
+            # The fourth edge is about twice as far as a normal law's end.
+            if left[min(4, len(edges) - 1)] <= -need:
                 break
         return total

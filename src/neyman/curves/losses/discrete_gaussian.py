@@ -20,7 +20,6 @@ from neyman.numerics.rounding import up
 
 SMOOTH = 6  # variance of the rounding that makes whole numbers of a Gaussian [MM-1]
 MOST_NUMBERS = 1 << 60  # with noise, in all
-LEAST = Fraction(1, 10**300)
 
 
 def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
@@ -49,15 +48,13 @@ def root_above(squared: Fraction) -> float:
     """The least float of at least the root; 1e-150 for what is smaller."""
     if not squared:
         return 0.0
-    root = math.sqrt(max(squared, LEAST))
+    root = math.sqrt(max(squared, Fraction(1, 10**300)))
     while Fraction(root) ** 2 < squared:
         root = up(root, 1)
     return root
 
 
 NARROW = 4.0  # sigma^2 below which the moments are not the Gaussian's
-FINE = 100  # sigma^2 from which `integer_mu` is 3% too large at most
-LARGE = 10**6  # and 3e-6, as much as summing would be
 WIDE = 10**8  # sigma^2 beyond which single atoms are not counted one by one
 
 
@@ -98,19 +95,18 @@ class DiscreteGaussianLoss(Loss):
         of `_tail_mu` falls; that bound covers the rest. Beyond a sigma of 1000 it is `integer_mu`,
         which has no sum to take.
         """
-        if self.sigma_squared > LARGE:
+        if self.sigma_squared > 10**6:  # 3e-6 too large, as much as summing would be
             return integer_mu(Fraction(self.shift**2), self.sigma_squared)
         return _largest_gap(float(self.sigma_squared), self.shift)
 
     @property
     def rough_mu(self) -> float:
         """`integer_mu` where its 3 / sigma^2 are little."""
-        if self.sigma_squared > FINE:
+        if self.sigma_squared > 100:  # it is 3% too large at most
             return integer_mu(Fraction(self.shift**2), self.sigma_squared)
         return self.mu
 
     def reverse(self) -> DiscreteGaussianLoss:
-        """The same, by reflection."""
         return self
 
     def _window(self, tilt: float) -> tuple[int, int]:
@@ -135,7 +131,6 @@ class DiscreteGaussianLoss(Loss):
         return float(self.log_mgf(np.array([tilt]))[0])
 
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units for each exponent and phase."""
         return theta.rounding(float(self.sigma_squared), self.shift, np.atleast_1d(z))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -222,17 +217,13 @@ class DiscreteGaussianLoss(Loss):
         return (22 * math.sqrt(count) if truncated else 54 * count) * sigma + 4
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
-        """The power of the weights on the lattice."""
         return lattice_sum(self, count, tilt, least)
-
-
-MOST_SHIFT = 1 << 22  # in a sum of tails, one by one
 
 
 @lru_cache(maxsize=1024)
 def _largest_gap(sigma_squared: float, shift: int) -> float:
     sigma = math.sqrt(sigma_squared)
-    if shift > MOST_SHIFT:
+    if shift > 1 << 22:
         return math.inf  # a sum too long: nothing is claimed
     reach = max(60.0, min(1000.0, 1e6 / sigma))
     top = math.ceil(reach * sigma) + 2 * shift + 2

@@ -31,12 +31,10 @@ class ExternalPld(Part):
 
     @property
     def infinite(self) -> float:
-        """As stated."""
         return self.ahead.infinite
 
     @property
     def supremum(self) -> Fraction:
-        """As stated."""
         return self.ahead.supremum
 
     @property
@@ -46,23 +44,18 @@ class ExternalPld(Part):
 
     @property
     def mu(self) -> float:
-        """The larger of the two."""
         return max(self.ahead.mu, self.behind.mu)
 
     def reverse(self) -> ExternalPld:
-        """The statement about the other order goes ahead."""
         return ExternalPld(self.behind, self.ahead, self.source)
 
     def log_mgf(self, z: Array) -> Array:
-        """As stated."""
         return self.ahead.log_mgf(z)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """As stated."""
         return self.ahead.mgf_rounding(z)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """As stated."""
         return self.ahead.moments(tilts)
 
     def __repr__(self) -> str:

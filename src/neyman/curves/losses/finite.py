@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -31,13 +30,64 @@ from neyman.numerics.rounding import above, up
 LEAST_EPSILON = Fraction(1, 10**150)
 MOST_EPSILON = 10**6  # of one release: beyond it nothing is hidden anyway
 
-MANY = 400  # values of a loss, of which K is a sum
+PLACE = 4 * UNIT  # relative, of a value: the logarithm of an exact quotient errs by 2 units
 SMALLEST = -600.0  # log of a mass that can be taken to powers
-MOST_PAIRED = 8  # copies of a loss that are added pair by pair
+
+
+class _ValuesLoss(Loss):
+    """A loss with finitely many values, and what is the same for all such losses."""
+
+    failure: float
+    missing: float
+
+    @property
+    def infinite(self) -> float:
+        """Return `failure`: the mass that only P can produce."""
+        return self.failure
+
+    @cached_property
+    def _arrays(self) -> tuple[Array, Array]:
+        """The values, and the logarithms of their masses."""
+        raise NotImplementedError
+
+    @cached_property
+    def _largest(self) -> float:
+        """The largest |value|, or a little more."""
+        return float(np.abs(self._arrays[0][[0, -1]]).max()) * (1 + 2 * PLACE)
+
+    @property
+    def value_count(self) -> float:
+        """Return the number of finite values."""
+        return len(self._arrays[0])
+
+    @property
+    def mu(self) -> float:
+        """Return the mu of randomized response at the pure epsilon of the finite part."""
+        return response_mu(self._largest)
+
+    def log_mgf(self, z: Array) -> Array:
+        """K(z) = log sum p e^{zv} over the finite values v."""
+        value, log_p = self._arrays
+        exponent = np.multiply.outer(z, value) + log_p
+        top = np.real(exponent).max(axis=-1)
+        return top + np.log(np.exp(exponent - top[..., None]).sum(axis=-1))
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        value, log_p = self._arrays
+        k = self.log_mgf(tilts)
+        p = np.exp(log_p + np.multiply.outer(tilts, value) - k[:, None])
+        mean = p @ value
+        return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
+
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
+        """From the moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never die out."""
+        variance = float(self.moments(np.array([tilt]))[2][0])
+        reach = float(self._arrays[0][-1] - self._arrays[0][0])
+        return by_moments(variance * (1 - 1e-6), 2 * reach**2 * variance * (1 + 1e-6), edges)
 
 
 @dataclass(frozen=True)
-class FiniteLoss(Loss):
+class FiniteLoss(_ValuesLoss):
     """A loss with finitely many values on a lattice.
 
     Args:
@@ -59,31 +109,18 @@ class FiniteLoss(Loss):
     known_rho: Fraction | None = field(default=None, compare=False, repr=False)
 
     @property
-    def infinite(self) -> float:
-        """The mass that only P can produce."""
-        return self.failure
-
-    @property
     def step(self) -> Fraction:
-        """The lattice's step."""
         return self.lattice
 
     @property
-    def value_count(self) -> float:
-        """The entries of `index`."""
-        return len(self.index)
-
-    @property
     def supremum(self) -> Fraction:
-        """The largest finite value."""
         return self.lattice * self.index[-1]
 
     @property
     def log_top(self) -> float:
-        """That of the last value."""
         return self.log_p[-1]
 
-    @property
+    @cached_property
     def _largest(self) -> float:
         return float(self.lattice * max(abs(self.index[0]), abs(self.index[-1])))
 
@@ -100,11 +137,6 @@ class FiniteLoss(Loss):
         low, high = (self.lattice * self.index[i] for i in (0, -1))
         return _rho_of_values(low, high, self.failure, self.missing)
 
-    @property
-    def mu(self) -> float:
-        """The mu of randomized response at the pure epsilon of the finite part."""
-        return response_mu(self._largest)
-
     def reverse(self) -> FiniteLoss:
         """Values change sign, masses become those of Q."""
         values = [float(self.lattice * i) for i in self.index]
@@ -119,38 +151,17 @@ class FiniteLoss(Loss):
         )
         return self if _close(self, backward) else backward
 
+    @cached_property
     def _arrays(self) -> tuple[Array, Array]:
         return np.array(self.index, float) * float(self.lattice), np.array(self.log_p)
 
-    def log_mgf(self, z: Array) -> Array:
-        """K(z) = log sum p e^{zv} over the finite values v."""
-        value, log_p = self._arrays()
-        exponent = np.multiply.outer(z, value) + log_p
-        top = np.real(exponent).max(axis=-1)
-        return top + np.log(np.exp(exponent - top[..., None]).sum(axis=-1))
-
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units for each exponent."""
-        value, log_p = self._arrays()
+        value, log_p = self._arrays
         return 4 * UNIT * (8 + np.abs(log_p).max() + np.abs(z) * np.abs(value).max())
-
-    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Sums over the values."""
-        value, log_p = self._arrays()
-        k = self.log_mgf(tilts)
-        p = np.exp(log_p + np.multiply.outer(tilts, value) - k[:, None])
-        mean = p @ value
-        return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
-
-    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """From the moments: E(L - L')^4 <= range^2 2 Var(L). Atoms on a lattice never die out."""
-        variance = float(self.moments(np.array([tilt]))[2][0])
-        reach = float(self.lattice * (self.index[-1] - self.index[0]))
-        return by_moments(variance * (1 - 1e-6), 2 * reach**2 * variance, edges)
 
     def atoms(self, tilt: float) -> Atoms:
         """The weights p e^{tilt v} / e^{K(tilt)}."""
-        value, log_p = self._arrays()
+        value, log_p = self._arrays
         scale = float(self.log_mgf(np.array([tilt]))[0])
         exponent = log_p - scale + tilt * value  # in this order each part is rounded twice
         weight = np.zeros(self.index[-1] - self.index[0] + 1)
@@ -166,8 +177,7 @@ class FiniteLoss(Loss):
         )
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """The same atoms."""
-        value, log_p = self._arrays()
+        value, log_p = self._arrays
         scale = float(self.log_mgf(np.array([tilt]))[0])
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
         weight = np.exp(log_p - scale + tilt * value)
@@ -252,12 +262,8 @@ def discrete_laplace_loss(scale: Fraction, shift: int) -> FiniteLoss:
     return FiniteLoss(1 / scale, index, log_p, known_rho=discrete_laplace_rho(scale, shift))
 
 
-# Of its size, how well a value is known: the logarithm of an exact quotient errs by 2 units.
-PLACE = 4 * UNIT
-
-
 @dataclass(frozen=True)
-class OffLatticeLoss(Loss):
+class OffLatticeLoss(_ValuesLoss):
     """A loss with finitely many values anywhere.
 
     Args:
@@ -298,21 +304,11 @@ class OffLatticeLoss(Loss):
     @property
     def costly(self) -> bool:
         """Return True if there are many values, each of which is a term of K."""
-        return len(self.values) > MANY
+        return len(self.values) > 400
 
     @property
     def _pairs(self) -> list[tuple[float, float]]:
         return list(zip(self.log_p, self.values, strict=True))
-
-    @property
-    def infinite(self) -> float:
-        """The mass that only P can produce."""
-        return self.failure
-
-    @property
-    def value_count(self) -> float:
-        """The entries of `values`."""
-        return len(self.values)
 
     @property
     def supremum(self) -> Fraction:
@@ -325,11 +321,6 @@ class OffLatticeLoss(Loss):
         """It is: the values are logarithms."""
         return True
 
-    @cached_property
-    def _largest(self) -> float:
-        most = max(abs(self.values[0]), abs(self.values[-1]))
-        return most * (1 + 2 * PLACE)
-
     @property
     def rho(self) -> float:
         """Of the normalized finite part: its own, or what its values prove."""
@@ -338,11 +329,6 @@ class OffLatticeLoss(Loss):
         slack = Fraction(2 * PLACE * self._largest)
         low, high = Fraction(self.values[0]) - slack, Fraction(self.values[-1]) + slack
         return above(_rho_of_values(low, high, self.failure, self.missing))
-
-    @property
-    def mu(self) -> float:
-        """The mu of randomized response at the pure epsilon of the finite part."""
-        return response_mu(self._largest)
 
     def reverse(self) -> OffLatticeLoss:
         """Values change sign, masses become those of Q."""
@@ -375,15 +361,12 @@ class OffLatticeLoss(Loss):
         return top + math.log(total), weight / total
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) = log sum p e^{zv} over the finite values v."""
+        """The same; on a line by waves, of which many share their factors."""
         z = np.atleast_1d(z)
-        value, log_p = self._arrays
-        if np.iscomplexobj(z):
-            k, weight = self._tilted(float(z[0].real))
-            return k + log1p(wave_sum(value, weight, np.imag(z)))
-        exponent = np.multiply.outer(z, value) + log_p
-        top = exponent.max(axis=-1)
-        return top + np.log(np.exp(exponent - top[..., None]).sum(axis=-1))
+        if not np.iscomplexobj(z):
+            return super().log_mgf(z)
+        k, weight = self._tilted(float(z[0].real))
+        return k + log1p(wave_sum(self._arrays[0], weight, np.imag(z)))
 
     def mgf_rounding(self, z: Array) -> Array:
         """A few units for each exponent, the values' own errors, and those of the waves."""
@@ -397,20 +380,6 @@ class OffLatticeLoss(Loss):
             each = each + rounding(value, weight, np.imag(z))
         return each
 
-    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Sums over the values."""
-        value, log_p = self._arrays
-        k = self.log_mgf(tilts)
-        p = np.exp(log_p + np.multiply.outer(tilts, value) - k[:, None])
-        mean = p @ value
-        return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
-
-    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """From the moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never die out."""
-        variance = float(self.moments(np.array([tilt]))[2][0])
-        reach = self.values[-1] - self.values[0]
-        return by_moments(variance * (1 - 1e-6), 2 * reach**2 * variance * (1 + 1e-6), edges)
-
     def dots(self, tilt: float, step: float) -> Discretization:
         """The weights p e^{tilt v} / e^{K(tilt)}."""
         value, log_p = self._arrays
@@ -423,7 +392,7 @@ class OffLatticeLoss(Loss):
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
         """The ways in which the values can come, in any order where powers are not taken."""
         if not self._has_powers(count):
-            return float(len(self.values)) ** count if count <= MOST_PAIRED else math.inf
+            return float(len(self.values)) ** count if count <= 8 else math.inf  # pair by pair
         return ways(count, len(self.values))
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
@@ -453,47 +422,36 @@ def _multinomial(
     )
 
 
-def finite_loss(p: Sequence[object], q: Sequence[object]) -> OffLatticeLoss:
-    """The loss of two finite distributions over the same outcomes.
+def finite_loss(p: Sequence[Fraction], q: Sequence[Fraction]) -> OffLatticeLoss | None:
+    """Return the loss of two finite distributions over the same outcomes; None if none is shared.
+
+    Outcomes whose losses are the same float are one.
 
     Args:
-        p, q: probabilities of the outcomes under P and under Q: whole numbers, fractions, decimals
-            or floats (read as the decimal that they print), at least 0, each with the sum 1; what
-            floats miss of 1, up to 1e-9, is scaled away.
-
-    Raises:
-        ValueError: if they differ in length, a sum is not 1, or no outcome is shared.
+        p, q: exact probabilities of the outcomes under P and under Q.
     """
-    if len(p) != len(q):
-        raise ValueError(f"p and q have {len(p)} and {len(q)} outcomes; they must be the same")
-    first, second = _law("p", p), _law("q", q)
-    masses: defaultdict[Fraction, Fraction] = defaultdict(Fraction)
-    failure = missing = Fraction(0)
-    for a, b in zip(first, second, strict=True):
-        if a and b:
-            masses[a / b] += a
-        else:
-            failure, missing = failure + a, missing + b
-    if not masses:
-        raise ValueError("p and q share no outcome: everything is revealed")
-    places = sorted(masses)
-    return OffLatticeLoss(
-        tuple(exact_log(x) for x in places),
-        tuple(exact_log(masses[x]) for x in places),
-        float(failure),
-        float(missing),
-        tuple((masses[x], masses[x] / x) for x in places),
-    )
-
-
-def _law(name: str, masses: Sequence[object]) -> list[Fraction]:
-    exact = [check.exact(f"{name}[{i}]", x) for i, x in enumerate(masses)]
-    if any(x < 0 for x in exact):
-        raise ValueError(f"{name} = {masses!r} must have no negative entry")
-    total = sum(exact, Fraction(0))
-    if abs(total - 1) > Fraction(1, 10**9):
-        raise ValueError(f"the sum of {name} is {float(total)!r}; it must be 1")
-    return [x / total for x in exact]
+    both = [(a, b) for a, b in zip(p, q, strict=True) if a and b]
+    shared = sorted(both, key=lambda outcome: outcome[0] / outcome[1])
+    if not shared:
+        return None
+    while True:
+        merged: list[tuple[Fraction, Fraction]] = []
+        values: list[float] = []
+        for a, b in shared:
+            here = exact_log(a / b)
+            if merged and here <= values[-1]:
+                x, y = merged[-1]
+                merged[-1] = (x + a, y + b)
+                values[-1] = exact_log(merged[-1][0] / merged[-1][1])
+            else:
+                merged.append((a, b))
+                values.append(here)
+        if len(merged) == len(shared):
+            break
+        shared = merged
+    failure, missing = 1 - sum(a for a, _ in merged), 1 - sum(b for _, b in merged)
+    log_p = tuple(exact_log(a) for a, _ in merged)
+    return OffLatticeLoss(tuple(values), log_p, float(failure), float(missing), tuple(merged))
 
 
 def exact_log(x: Fraction) -> float:

@@ -13,7 +13,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
-NODE = 150.0  # operations for each node of a discretization
 REACH = 26.0  # standard deviations kept of a tilted Gaussian: what lies beyond is below 1e-147
 
 
@@ -46,7 +45,6 @@ class GaussianLoss(Loss):
         return z * (z + 1) * (self.mu_squared / 2)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units of K."""
         return 8 * UNIT * np.abs(z * (z + 1)) * self.mu_squared
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -68,7 +66,7 @@ class GaussianLoss(Loss):
         last = math.ceil((center + REACH * mu) / step)
         nodes = (last - first) * panels * len(NODES)
         cells(nodes)
-        charge(CALL + NODE * nodes)
+        charge(CALL + 150 * nodes)
         edges = first * step + width * np.arange((last - first) * panels)
         loss = (edges[:, None] + width * NODES).ravel()
         density = np.exp(-((loss - center) ** 2) / (2 * self.mu_squared))

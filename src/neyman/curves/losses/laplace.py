@@ -7,22 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
 from neyman.curves.losses.finite import response_mu
-from neyman.curves.losses.loss import NODE_WEIGHTS, NODES, WIDE_NODES, WIDE_WEIGHTS
+from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS
 from neyman.curves.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
 from neyman.curves.losses.zcdp_parameters import laplace_rho
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.decay import by_moments
-from neyman.numerics.discretization import Discretization
-from neyman.numerics.operations import CALL, cells, charge
 from neyman.numerics.rounding import above
-
-NODE = 100.0  # operations for each node of a discretization
 
 
 @dataclass(frozen=True)
@@ -42,12 +37,10 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
 
     @property
     def supremum(self) -> Fraction:
-        """Epsilon, attained."""
         return self.exact_epsilon
 
     @property
     def log_top(self) -> float:
-        """log 1/2."""
         return -math.log(2)
 
     @property
@@ -61,7 +54,6 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return response_mu(self.epsilon)
 
     def reverse(self) -> LaplaceLoss:
-        """The same, by reflection."""
         return self
 
     def law(self, size: float) -> Law:
@@ -90,23 +82,19 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return _log_mgf(self.epsilon, z)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units for each exponent."""
         return _mgf_rounding(self.epsilon, z)
 
     @classmethod
     def mgfs(cls, losses: Sequence[LaplaceLoss], z: Array) -> tuple[Array, Array]:
-        """K of several losses in one array."""
         a = np.array([[loss.epsilon] for loss in losses])
         return _log_mgf(a, z), _mgf_rounding(a, z)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, mean, and variance of the tilted loss."""
         k, mean, variance = _moments(np.array([[self.epsilon]]), tilts)
         return k[0], mean[0], variance[0]
 
     @classmethod
     def sum_of_moments(cls, losses: Sequence[LaplaceLoss], counts: Array, tilts: Array) -> Array:
-        """K, mean, and variance of a sum, its parts in one array."""
         a = np.array([[loss.epsilon] for loss in losses])
         return np.einsum("i,kij->kj", counts, np.array(_moments(a, tilts)))
 
@@ -124,36 +112,6 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         near = by_moments(variance * (1 - 1e-6), 8 * a * a * variance, edges)
         with np.errstate(divide="ignore"):
             return np.minimum(near, np.log(np.minimum(far * (1 + 1e-12), 1.0)))
-
-    def dots(self, tilt: float, step: float) -> Discretization:
-        """Its two atoms, and quadrature nodes between the multiples of ``step``."""
-        a = self.epsilon
-        scale = float(self.log_mgf(np.array([tilt]))[0])
-        nodes = len(NODES) * (2 * a / step + 2 * a * (tilt + 1) + 2)  # at most
-        cells(nodes)
-        charge(CALL + NODE * nodes)
-        inner = step * np.arange(math.floor(-a / step) + 1, math.ceil(a / step))
-        edges = np.concatenate([[-a], inner[(inner > -a) & (inner < a)], [a]])
-        fine = max(1, math.ceil((tilt + 1) * float(np.max(np.diff(edges)))))
-        if fine > 1:
-            pieces: list[Array] = [
-                np.linspace(x, y, fine, endpoint=False) for x, y in pairwise(edges)
-            ]
-            edges = np.concatenate([*pieces, [a]])
-        width = np.diff(edges)
-        loss = (edges[:-1, None] + width[:, None] * NODES).ravel()
-        share = (width[:, None] * NODE_WEIGHTS).ravel()
-        weight = np.exp((tilt + 0.5) * loss - a / 2 - scale) / 4 * share
-        ends = np.exp(np.array([-a * (1 + tilt), a * tilt]) - scale) / 2
-        relative = 4 * UNIT * (abs(scale) + (tilt + 1) * a + 16) + 1e-15
-        return Discretization(
-            np.concatenate([[-a], loss, [a]]),
-            np.concatenate([ends[:1], weight, ends[1:]]),
-            tilt,
-            scale,
-            0.0,
-            relative,
-        )
 
 
 # Functions of a, the epsilon of one loss or those of several in a column; shape (losses, n).

@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,30 +27,38 @@ from neyman.numerics.decay import by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
+
+@dataclass(frozen=True)
+class Limits:
+    """How many nodes sums over y may take. Others keep all bounds."""
+
+    shared_peak: float = 100.0  # of the terms in y, up to which tilts share nodes
+    block_terms: int = 1 << 19  # of sums that are computed together
+    half_strip: float = 0.75  # of y over its distance, for the decay
+    widest_strip: float = 4.0  # the same, at most
+    shifts: tuple[float, ...] = (0.5, 1.0)  # of y, in parts of what is best near 0
+    enough_reach: float = 3.0  # over a normal law, with which no other bound is asked
+    density_panels: int = 1 << 16  # of y between which the density is bounded
+    decay_heights: int = 12  # for which the decay is computed
+    decay_nodes: int = 4096  # for each of them
+    decay_efolds: float = 32.0  # below 1, to which it is computed
+
+
+LIMITS = Limits()
+
 PAD = 10.0  # the integrand falls like a normal density beyond its peaks: what is left out is e^-50
 ACCURACY = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
 STRIPS = np.geomspace(0.05, 12.0, 40)
-NEAR_PEAK = 100.0  # of the terms in y, within which they have few nodes
-BLOCK = 1 << 19  # terms of sums that are computed together
-TERM = 40.0  # operations for each of them
-HALF_STRIP, WIDEST_STRIP = 0.75, 4.0  # of y over its distance, and at most
-SHIFTS = np.array([0.5, 1.0])  # of y, in parts of what is best near 0
-MOST_REACH = 3.0  # of a line, over that of a normal law, with which no other bound is asked
-MOST_PANELS = 1 << 16  # of y between which the density is bounded
-MOST_HEIGHTS, MOST_DECAY_NODES = 12, 4096  # for which it is computed
-DECAY_DIGITS = 32.0  # e-folds below 1 to which a bound on the decay is computed
-NODE = 150.0  # operations for each node of a discretization
-ENDS = (slice(None, -1), slice(1, None))
 
 
 class LikelihoodRatioLoss(Loss):
     """The loss of a mixture of normals and a normal, in one of the two orders."""
 
     removed: bool  # True for (mixture, normal), False for (normal, mixture)
+    limits: ClassVar[Limits] = LIMITS
 
     @property
     def normal_ratio(self) -> NormalRatio:
-        """Itself."""
         return NormalRatio(self, "one")
 
     @property
@@ -141,7 +150,6 @@ class LikelihoodRatioLoss(Loss):
 
     @classmethod
     def mgfs(cls, losses: Sequence[LikelihoodRatioLoss], z: Array) -> tuple[Array, Array]:
-        """K of several losses, whose nodes are in one array."""
         if z.dtype.kind != "c":
             return _real_sums(losses, z)[:2]
         if len(losses) == 1:
@@ -164,7 +172,6 @@ class LikelihoodRatioLoss(Loss):
     def sum_of_moments(
         cls, losses: Sequence[LikelihoodRatioLoss], counts: Array, tilts: Array
     ) -> Array:
-        """K, mean, and variance of a sum, whose parts are in one array."""
         k, _, mean, variance = _real_sums(losses, tilts)
         return np.array([counts @ k, counts @ mean, counts @ variance])
 
@@ -174,7 +181,6 @@ class LikelihoodRatioLoss(Loss):
         return _law(self, float(z[0].real), _reach(u)), u
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, mean and variance of the tilted loss."""
         k, _, mean, variance = _real_sums((self,), tilts)
         return k[0], mean[0], variance[0]
 
@@ -188,13 +194,13 @@ class LikelihoodRatioLoss(Loss):
         if not len(wanted):
             return near
         # What holds at a height holds beyond it.
-        used = wanted[:: -(-len(wanted) // MOST_HEIGHTS)]
+        used = wanted[:: -(-len(wanted) // self.limits.decay_heights)]
         last = np.searchsorted(used, np.arange(len(edges)), side="right") - 1
         beside = self._decay_beside(law, edges[used])
         near = np.minimum(near, np.where(last < 0, 0.0, beside[last]))
         over = edges[near > enough]
         normal = math.sqrt(-2 * enough / variance) if variance > 0 else 0.0
-        if not len(over) or float(over[-1]) < MOST_REACH * normal < math.inf:
+        if not len(over) or float(over[-1]) < self.limits.enough_reach * normal < math.inf:
             return near
         # Where few steps are large, one shift of y does not serve the small and the large ones.
         return np.minimum(near, by_pieces(*law.pieces, edges, near > enough))
@@ -202,15 +208,15 @@ class LikelihoodRatioLoss(Loss):
     def _decay_beside(self, law: _Law, edges: Array) -> Array:
         """Bounds on log |phi| from each height on: |R^{iu}| is e^{-u arg R}, arg R >= 0."""
         c, w = self.farthest, law.w
-        b = min(HALF_STRIP / c, WIDEST_STRIP)
+        b = min(self.limits.half_strip / c, self.limits.widest_strip)
         pull = float(law.p @ self.slope(law.y))  # near 0 a shift of u times this is the best one
-        a = np.minimum(np.multiply.outer(SHIFTS, edges * pull), b)[..., None]
-        cost = DECAY_DIGITS + b * b + min(w, 0.0) * math.log(math.cos(c * b))
+        a = np.minimum(np.multiply.outer(self.limits.shifts, edges * pull), b)[..., None]
+        cost = self.limits.decay_efolds + b * b + min(w, 0.0) * math.log(math.cos(c * b))
         low, high, h = float(law.y[0]), float(law.y[-1]), math.tau * b / cost
-        if high - low > MOST_DECAY_NODES * h:
+        if high - low > self.limits.decay_nodes * h:
             return np.zeros(len(edges))
         y, h = _grid(low, high, h)
-        charge(CALL + 5 * TERM * a.size * len(y))
+        charge(CALL + 200 * a.size * len(y))
         ratio = self.log_ratio((y + 1j * a).ravel()).reshape(*a.shape[:2], len(y))
         fixed = 0.5 * (a * a - y * y) + (math.log(h / math.sqrt(math.tau)) - law.log_mgf)
         moved = w * np.real(ratio)
@@ -220,7 +226,7 @@ class LikelihoodRatioLoss(Loss):
         bound = bound * (1 + 8 * UNIT * (size + len(y)) + 2 * law.error)
         # Aliases, and what lies beyond the nodes.
         beyond = 0.5 * b * b + min(w, 0.0) * math.log(math.cos(0.5 * c * b)) - ACCURACY
-        bound = bound + 8 * math.exp(-DECAY_DIGITS) + math.exp(min(beyond, 0.0))
+        bound = bound + 8 * math.exp(-self.limits.decay_efolds) + math.exp(min(beyond, 0.0))
         return np.log(np.minimum(bound, 1.0))
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -235,7 +241,7 @@ class LikelihoodRatioLoss(Loss):
         parts = np.ceil(np.diff(even) * _steepest(even, w * self.slope(even))).astype(int) + 1
         nodes = (int(parts.sum()) + len(places)) * len(NODES)
         cells(nodes)
-        charge(CALL + NODE * nodes)
+        charge(CALL + 150 * nodes)
         within = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
         even = np.repeat(even[:-1], parts) + np.repeat(np.diff(even) / parts, parts) * within
         edges = np.unique(np.concatenate([even, [high], self.inverse(places, low, high)]))
@@ -294,7 +300,7 @@ class _Law:
         loss, w = self.loss, self.w
         low, high = float(self.y[0]), float(self.y[-1])
         count = math.ceil((high - low) / min(0.08, 0.25 / loss.farthest)) + 1
-        y = np.linspace(low, high, min(count, MOST_PANELS))
+        y = np.linspace(low, high, min(count, loss.limits.density_panels))
         ratio, slope = loss.log_ratio(y), loss.slope(y)
         g = w * ratio - y * y / 2 - self.log_mgf - 0.5 * math.log(math.tau)
         steep = _steepest(y, w * slope)
@@ -308,7 +314,8 @@ class _Law:
 
 def _steepest(y: Array, pull: Array) -> Array:
     """The largest |pull - y| between neighboring places, where both are monotone in y."""
-    return np.maximum.reduce([np.abs(pull[i] - y[j]) for i in ENDS for j in ENDS])
+    ends = slice(None, -1), slice(1, None)
+    return np.maximum.reduce([np.abs(pull[i] - y[j]) for i in ends for j in ends])
 
 
 def _reach(u: Array) -> float:
@@ -355,7 +362,7 @@ def _tilted(
     """
     log_weight = y * y * -0.5 + math.log(h / math.sqrt(math.tau))
     move = w[:, None] * ratio[:, None, :]
-    charge(CALL + TERM * move.size)
+    charge(CALL + 40 * move.size)
     g = move + log_weight
     top = np.maximum.reduce(g, axis=2, keepdims=True)
     p = np.exp(g - top)
@@ -393,7 +400,7 @@ def _real_sums(
     """
     first = max(losses, key=lambda loss: loss.farthest)
     w = tilts + 1 if first.removed else -tilts
-    near = np.abs(w) * first.farthest <= NEAR_PEAK
+    near = np.abs(w) * first.farthest <= first.limits.shared_peak
     if len(losses) > 1:
         near &= len({loss.removed for loss in losses}) == 1
     out = np.empty((4, len(losses), len(tilts)))
@@ -408,7 +415,7 @@ def _real_sums(
     least, most = float(np.minimum.reduce(w)), float(np.maximum.reduce(w))
     ends = min(least * first.farthest, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
     y, h = _nodes(first, ends, 0.0, least)
-    rows = max(1, BLOCK // (len(w) * len(y)))
+    rows = max(1, first.limits.block_terms // (len(w) * len(y)))
     units = max(loss.ratio_units for loss in losses)
     for k in range(0, len(losses), rows):
         ratio = first.ratios(losses[k : k + rows], y)

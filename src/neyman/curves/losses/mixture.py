@@ -28,7 +28,6 @@ from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.discretization import Discretization
 
 NEAR = 600.0  # log of a term up to which R - 1 is a sum of small differences
-MOST_PASSES = 8  # over the range of a sum
 NOTHING = 1e-25  # weight that may be left out: it is counted as a tail
 
 
@@ -61,7 +60,6 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
 
     @property
     def farthest(self) -> float:
-        """The last one."""
         return self.distances[-1]
 
     @property
@@ -70,7 +68,6 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return 8.0
 
     def reverse(self) -> GaussianMixtureLoss:
-        """The other direction."""
         return GaussianMixtureLoss(self.distances, self.weights, not self.removed)
 
     def log_ratio(self, y: Array) -> Array:
@@ -117,7 +114,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         low, high = min(peaks) - PAD, max(peaks) + PAD
         # Between two points g is at most h^2 / 8 above them (its second derivative is at least -1
         # for w >= 0), or it has one peak only (w < 0).
-        for _ in range(MOST_PASSES):
+        for _ in range(8):  # over the range of a sum
             y = np.linspace(low, high, 2048)
             g = w * self.log_ratio(y) - y * y / 2
             h = y[1] - y[0]
@@ -148,12 +145,10 @@ class MixtureLoss(Loss):
 
     @property
     def infinite(self) -> float:
-        """The mean."""
         return min(math.fsum(w * loss.infinite for w, loss in self.parts), 1.0)
 
     @property
     def supremum(self) -> Fraction | float:
-        """The largest."""
         return max(loss.supremum for _, loss in self.parts)
 
     @property
@@ -167,7 +162,6 @@ class MixtureLoss(Loss):
         return max(loss.mu for _, loss in self.parts)
 
     def reverse(self) -> MixtureLoss:
-        """The choice between the reversed losses."""
         return MixtureLoss(tuple((w, loss.reverse()) for w, loss in self.parts))
 
     def log_mgf(self, z: Array) -> Array:
@@ -214,7 +208,6 @@ class MixtureLoss(Loss):
         return np.minimum(np.log(share @ np.exp(np.maximum(each, -700.0))) + 1e-12, 0.0)
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """The dots of all parts together."""
         each: list[tuple[float, Discretization]] = []
         for share, loss in self.parts:
             if not isinstance(loss, Loss):

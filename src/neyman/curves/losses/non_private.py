@@ -18,7 +18,6 @@ class NonPrivateLoss(Part):
 
     @property
     def infinite(self) -> float:
-        """All of the mass."""
         return 1.0
 
     @property
@@ -27,7 +26,6 @@ class NonPrivateLoss(Part):
         return Fraction(0)
 
     def reverse(self) -> NonPrivateLoss:
-        """The same."""
         return self
 
     def log_mgf(self, z: Array) -> Array:
@@ -35,9 +33,7 @@ class NonPrivateLoss(Part):
         return np.full(np.shape(z), -math.inf)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """None."""
         return np.zeros(np.shape(z))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Of nothing."""
         return np.full(np.shape(tilts), -math.inf), np.zeros(len(tilts)), np.zeros(len(tilts))

@@ -22,7 +22,7 @@ from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
-from neyman.numerics.decay import by_cells, by_moments, by_pieces
+from neyman.numerics.decay import by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
@@ -30,19 +30,8 @@ Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
 # Nodes of a panel, and how far the exponent may move on it: with h <= D / 2 the rule errs by less
 # than 1e-18 with r = 8. The second is for waves [PA-1].
-ORDER, MOVE = 16, 6.0
-LONG_ORDER, LONG_MOVE = 32, 20.0
-ROUGH_ORDER, MOST_PANELS = 12, 400  # for moments to steer by
-LONG = 200.0  # the height from which on it is used
-NEEDED = 2.0  # distance that r = 8 asks for, in widths of a panel
-PLACE = 2000.0  # operations for each place of a loss whose outcome is looked for
-MOMENT = 50.0  # operations for each node and tilt of moments
-FEWEST_NODES, PANEL = 8, 100.0  # of a panel, and its operations
-NODE = 250.0  # operations for each node of a discretization
-DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
+RULE, LONG_RULE = (16, 6.0), (32, 20.0)
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
-CUTS = 160  # intervals on which the density is bounded from below
-FARTHEST = 700.0  # exponents beyond which e^x is no float
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +156,8 @@ class PiecewiseAnalyticLoss(Loss):
         """
         tilted = _tilted(self, tilt, 0.0)
         best = by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
-        if not tilted.law.pieces:
-            sure = tilted.p * (1 - tilted.error - 4 * tilted.law.relative)
-            order = np.argsort(tilted.loss, kind="stable")
-            return np.minimum(best, by_cells(tilted.loss[order], np.maximum(sure[order], 0), edges))
+        if not tilted.law.pieces:  # atoms never die out
+            return best
         places, mass, rough, share = tilted.density
         far = tilted.atoms + np.minimum(rough / edges, share) + tilted.lost
         with np.errstate(divide="ignore"):
@@ -325,12 +312,12 @@ def _nodes_of_law(
     loss, exponent, size = ([part] for part in atoms)
     tail = 1e-290
     for piece in law.pieces:
-        edges, left_out, move = _panels(piece, tilt, 0.0, MOVE)
+        edges, left_out, move = _panels(piece, tilt, 0.0, RULE[1])
         tail += math.exp(min(left_out - scale, 700.0))
         ends: list[float] = np.sort(piece.loss(edges[[0, -1]])).tolist()
         first, last = ((x - origin) / step for x in ends)
-        cells(ORDER * (last - first))
-        charge(PLACE * (last - first))
+        cells(RULE[0] * (last - first))
+        charge(2000 * (last - first))
         grid = origin + step * np.arange(math.floor(first) + 1, math.ceil(last))
         inner = np.sort(piece.place(grid[(grid > ends[0]) & (grid < ends[1])]))
         inner = inner[(inner > edges[0]) & (inner < edges[-1])]
@@ -338,7 +325,7 @@ def _nodes_of_law(
         width = float(np.diff(edges).max())
         order = _order(width, move * width, piece.distance)
         cells(len(edges) * order)
-        charge(CALL + NODE * len(edges) * order)
+        charge(CALL + 250 * len(edges) * order)
         t, log_share = _nodes(edges, order)
         loss.append(piece.loss(t))
         size.append(piece.log_p(t))
@@ -384,9 +371,9 @@ class _Tilted:
         rough = 0.0
         stretches: list[tuple[Array, Array]] = []
         for piece in self.law.pieces:
-            edges, _, _ = _panels(piece, self.tilt, 0.0, MOVE)
+            edges, _, _ = _panels(piece, self.tilt, 0.0, RULE[1])
             span = float(edges[-1] - edges[0])
-            count = max(CUTS, math.ceil(2 * span / piece.distance)) + 1
+            count = max(160, math.ceil(2 * span / piece.distance)) + 1
             t = np.linspace(float(edges[0]), float(edges[-1]), count)
             h = t[1] - t[0]
             place, slope = piece.loss(t), np.maximum(piece.slope(t), 1e-300)
@@ -457,10 +444,10 @@ class _RoughNodes:
         """In panels that suit the largest tilt; none where they are many."""
         places, logs = [law.loss], [law.log_p]
         for piece in law.pieces:
-            edges, _, _ = _panels(piece, size, 0.0, MOVE, math.inf)
-            if len(edges) > MOST_PANELS:
+            edges, _, _ = _panels(piece, size, 0.0, RULE[1], math.inf)
+            if len(edges) > 400:
                 return None
-            t, log_share = _nodes(edges, ROUGH_ORDER)
+            t, log_share = _nodes(edges, 12)
             places.append(piece.loss(t))
             logs.append(piece.log_p(t) + log_share)
         place, log_p = np.concatenate(places), np.concatenate(logs)
@@ -469,7 +456,7 @@ class _RoughNodes:
 
     def shares(self, tilt: float, atoms: int) -> tuple[float, ...]:
         """About K, the shares of the atoms and the others, their means, and their variances."""
-        charge(CALL + MOMENT * len(self.place))
+        charge(CALL + 50 * len(self.place))
         g = tilt * self.place + self.log_p
         top = float(g.max())
         weight = np.exp(g - top)
@@ -487,7 +474,7 @@ class _RoughNodes:
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """About K, mean and variance under each tilt."""
-        charge(CALL + MOMENT * len(tilts) * len(self.place))
+        charge(CALL + 50 * len(tilts) * len(self.place))
         move = np.multiply.outer(tilts, self.place)
         g = move + self.log_p
         top = g.max(axis=1, keepdims=True)
@@ -497,8 +484,8 @@ class _RoughNodes:
         small = np.abs(k) < 1
         if self.infinite is not None and small.any():  # there K by its distance from 0
             flat, moved = np.exp(self.log_p), move[small]
-            gain = flat * np.expm1(np.minimum(moved, FARTHEST))
-            far = moved > FARTHEST  # a mass below the floats times a factor above them
+            gain = flat * np.expm1(np.minimum(moved, 700.0))
+            far = moved > 700.0  # a mass below the floats times a factor above them
             gain[far] = np.exp(g[small][far])
             k[small] = np.log1p(np.maximum(gain.sum(axis=1) - self.infinite, -0.99))
         mean = (weight * self.place).sum(axis=1) / total
@@ -512,7 +499,7 @@ def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     places, plain = [law.loss], [law.log_p]
     dropped: list[float] = []
     for piece in law.pieces:
-        order, most = (LONG_ORDER, LONG_MOVE) if reach > LONG else (ORDER, MOVE)
+        order, most = LONG_RULE if reach > 200 else RULE
         edges, left_out, _ = _panels(piece, tilt, reach, most)
         cells(len(edges) * order)
         t, log_share = _nodes(edges, order)
@@ -574,7 +561,7 @@ def _dot(a: Array, b: Array) -> float:
 
 
 def _panels(
-    piece: Piece, tilt: float, reach: float, move: float, drop: float = DROP
+    piece: Piece, tilt: float, reach: float, move: float, drop: float = 60.0
 ) -> tuple[Array, float, float]:
     """Edges of panels on which the exponent moves by so much up to a height.
 
@@ -595,16 +582,17 @@ def _panels(
     if len(outside):
         top = float(outside.max())
         dropped = top + math.log(h * float(np.exp(outside - top).sum()))
-    # On narrow panels the bounds are needed at a small distance only, which makes them smaller.
+    # Where r = 8 a panel needs a distance of two of its widths. On narrow panels the bounds are
+    # needed at a small distance only, which makes them smaller.
     t, near = t[first:last], np.full(last - first, piece.distance)
     parts, height = near, math.hypot(tilt, reach)
     steepest = float((height * piece.speed(t, near) + piece.bend(t, near)).max())
     for _ in range(3):
         steep = height * piece.speed(t, near) + piece.bend(t, near)
-        parts = np.maximum(np.ceil(h * steep / move), np.ceil(NEEDED * h / near))
-        near = np.minimum(piece.distance, 2 * NEEDED * h / parts)
-    cells(FEWEST_NODES * float(parts.sum()))
-    charge(CALL + PANEL * float(parts.sum()))
+        parts = np.maximum(np.ceil(h * steep / move), np.ceil(2 * h / near))
+        near = np.minimum(piece.distance, 4 * h / parts)
+    cells(8 * float(parts.sum()))
+    charge(CALL + 100 * float(parts.sum()))
     parts = parts.astype(int)
     start, width = np.repeat(edges[first:last], parts), np.repeat(h / parts, parts)
     within = np.arange(len(start)) - np.repeat(np.cumsum(parts) - parts, parts)
@@ -633,4 +621,4 @@ def _order(width: float, move: float, distance: float) -> int:
         error = math.log(4.4) + move * (r / 4 + 1) - 2 * (order - 1) * np.log(r)
         if float(error.min()) < math.log(1e-17):
             return order
-    return ORDER
+    return RULE[0]

@@ -31,9 +31,6 @@ REACH = 26.0  # standard deviations of x: what lies beyond is below 1e-147
 LOST = 1e-135  # of mass, for each batch: what lies beyond, and products that underflow [RA-4]
 LEAST = 1e-200  # a mass that is not kept
 MOST_MU = 10.0  # beyond it the floats end
-FINENESS = 250.0  # places in a standard deviation of log S
-ROWS = 8  # sums that are gathered at a time
-STEP_UNITS = 1000.0  # by how many units a mass of Y, and a place, may err [RA-3]
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,6 @@ class RandomAllocationLoss(Loss):
 
     @property
     def costly(self) -> bool:
-        """Return True."""
         return True
 
     @property
@@ -96,7 +92,6 @@ class RandomAllocationLoss(Loss):
         return self.distance
 
     def reverse(self) -> RandomAllocationLoss:
-        """The same side of the other direction."""
         return replace(self, removed=not self.removed)
 
     def log_mgf(self, z: Array) -> Array:
@@ -105,18 +100,15 @@ class RandomAllocationLoss(Loss):
         return self._base.log_mgf(z) + self._shift * z + self._log_factor
 
     def mgf_rounding(self, z: Array) -> Array:
-        """That of the sum over all values."""
         # The base counts 12 units of |z| times its largest value and 4 of log p, and needs 6 and 3:
         # two more sums and a product are at most as large.
         return self._base.mgf_rounding(z) + 4 * UNIT
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Sums over the values."""
         k, mean, variance = self._base.moments(tilts)
         return k + self._shift * tilts + self._log_factor, mean + self._shift, variance
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """That of the values."""
         return self._base.decay(tilt, edges, enough)
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -205,7 +197,7 @@ def _places(mu: float, count: int) -> Array:
     deviation = _deviation(mu, count)
     ends = mu * np.array([-REACH, REACH + mu]) - mu * mu / 2
     low, high = (float(x) for x in np.arcsinh(ends / deviation))
-    number = math.ceil((high - low) * FINENESS) + 1
+    number = math.ceil((high - low) * 250) + 1  # 250 in a deviation
     # A little room for the rounding of sums at both ends.
     logs = deviation * np.sinh(np.linspace(low, high, number))
     logs[0], logs[-1] = ends[0] - 1e-9, ends[1] + 1e-9
@@ -227,7 +219,7 @@ def _one(mu: float, side: int) -> _Sum:
     nodes = x[:-1, None] + width[:, None] * WIDE_NODES
     mass = np.exp(-nodes * nodes / 2) * (width[:, None] * WIDE_WEIGHTS) / math.sqrt(math.tau)
     y = np.exp(mu * nodes - mu * mu / 2)
-    units = STEP_UNITS * UNIT  # [RA-3]
+    units = 1000 * UNIT  # of a mass and of a place [RA-3]
     if side > 0:
         share = np.clip((y - place[:-1, None]) / np.diff(place)[:, None], 0.0, 1.0)
         weight = np.zeros(len(place))
@@ -247,8 +239,9 @@ def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
     first, second = np.zeros(bins), np.zeros(bins)
     most = 0
     same = a is b
-    for start in range(0, len(a.place), ROWS):
-        rows = slice(start, start + ROWS)
+    together = 8  # rows of sums
+    for start in range(0, len(a.place), together):
+        rows = slice(start, start + together)
         columns = slice(start, None) if same else slice(None)
         place = (a.place[rows, None] + b.place[columns]).ravel()
         weight = np.multiply.outer(a.weight[rows], b.weight[columns])
@@ -266,7 +259,7 @@ def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
             second += np.bincount(at, weight * place, bins)
             first += np.bincount(at, weight, bins)
         most = max(most, int(np.bincount(at).max()))
-    terms = most + len(a.place) / ROWS + 32
+    terms = most + len(a.place) / together + 32
     # In a block of rows a sum errs by a unit a term, and over the blocks by a unit each; products
     # and shares by fewer than 32 [RA-3].
     relative = a.relative + b.relative + 1.1 * terms * UNIT

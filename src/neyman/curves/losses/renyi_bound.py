@@ -133,7 +133,6 @@ class RenyiBound(Part):
         return np.array(flat).reshape(np.shape(z))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """None worth counting."""
         return np.zeros(np.shape(z))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:

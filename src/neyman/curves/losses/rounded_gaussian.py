@@ -23,9 +23,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 
-FARTHEST, LEAST = 37.0, Fraction(1, 10**290)  # P(N >= 37) is below 1e-298, near the last floats
-REACH = 35  # standard deviations: beyond it less than 1e-267 is left
-MOST_MU = 30  # of shift / sigma: beyond, the mass that is not infinite leaves the floats
 MOST_TESTS = 300  # thresholds on one side; all of them up to a sigma of about 8
 Point = tuple[Fraction, Fraction]
 
@@ -46,7 +43,6 @@ class RoundedGaussianLoss(LossBracket):
     exact: OffLatticeLoss | None = None
 
     def reverse(self) -> RoundedGaussianLoss:
-        """The same, by reflection."""
         return self
 
 
@@ -67,7 +63,7 @@ def rounded_gaussian_loss(
 @array_cache
 def _loss(sigma_squared: Fraction, shift: int, alone: bool) -> RoundedGaussianLoss:
     sigma = math.sqrt(sigma_squared)
-    last = math.ceil(shift + REACH * sigma) + 1
+    last = math.ceil(shift + 35 * sigma) + 1  # beyond it less than 1e-267 is left
     first = (shift + 2) // 2  # from here on the level is at most the chance of a miss
     every = last - first < MOST_TESTS
     tests = (
@@ -77,7 +73,8 @@ def _loss(sigma_squared: Fraction, shift: int, alone: bool) -> RoundedGaussianLo
     )
     upper = GaussianLoss(above(shift**2 / sigma_squared))
     lower = _law(tests, shift, sigma, -1)
-    listed = every and alone and shift < MOST_MU * sigma
+    # Beyond a shift of 30 sigma the mass that is not infinite leaves the floats.
+    listed = every and alone and shift < 30 * sigma
     exact = _law(tests, shift, sigma, 1) if listed else None
     return RoundedGaussianLoss(lower, upper, "rounded to whole numbers", exact)
 
@@ -101,13 +98,15 @@ def _law(tests: Array, shift: int, sigma: float, side: int) -> OffLatticeLoss:
     end = [(1 - half[0][1], one), (one, one)] if side > 0 else [(one, one)]
     corners = _hull(sorted({*start, *half, *mirrored, *end}))
     moves = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(corners)]
-    return finite_loss([p for _, p in moves], [q for q, _ in moves])
+    loss = finite_loss([p for _, p in moves], [q for q, _ in moves])
+    assert loss is not None  # the first test has a level and a power
+    return loss
 
 
 def _tail(x: float, side: int) -> Fraction:
     """P(N >= x), x >= 0, rounded to a side: erfcx to 64 units, and x^2 / 2 to four of its own."""
-    if x > FARTHEST:
-        return LEAST if side > 0 else Fraction(0)
+    if x > 37:  # it is below 1e-298, near the last floats
+        return Fraction(1, 10**290) if side > 0 else Fraction(0)
     value = 0.5 * float(erfcx(x / math.sqrt(2))) * math.exp(-x * x / 2)
     return Fraction(value) * (1 + side * Fraction(UNIT) * (128 + math.ceil(16 * x * x)))
 

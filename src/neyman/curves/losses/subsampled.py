@@ -31,13 +31,10 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.roots import bisect, zero
 
-MANY = 8  # losses of which one array is faster than one at a time
-MOST_DISTANCE = 2000.0  # of the two normals, in standard deviations
-
 
 def check_distance(distance: float) -> None:
     """Refuse noise that hides nothing: sums over it would have no end."""
-    if distance > MOST_DISTANCE:
+    if distance > 2000:
         raise ValueError(
             f"sigma is {distance:.3g} times smaller than the sensitivity: so little noise hides "
             "nothing under sampling; describe it as NonPrivate(rate=...), or add noise"
@@ -72,10 +69,10 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         cls, losses: Sequence[SubsampledGaussianLoss], tilt: float, height: float
     ) -> float:
         """The same of several losses; of many, some distances are asked."""
-        if len(losses) < MANY:
+        if len(losses) < 8:
             return super().sum_of_places(losses, tilt, height)
         ordered = sorted(losses, key=lambda loss: loss.distance)
-        asked = np.linspace(0, len(ordered) - 1, MANY - 2).astype(int)
+        asked = np.linspace(0, len(ordered) - 1, 6).astype(int)
         places = [ordered[int(k)].places(tilt, height) for k in asked]
         return float(np.interp(np.arange(len(ordered)), asked, places).sum())
 
@@ -91,12 +88,10 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     @property
     def sampled(self) -> bool:
-        """Return True."""
         return True
 
     @property
     def farthest(self) -> float:
-        """Mu."""
         return self.distance
 
     @property
@@ -105,7 +100,6 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return 0.0
 
     def reverse(self) -> SubsampledGaussianLoss:
-        """The other direction."""
         return SubsampledGaussianLoss(self.distance, self.rate, not self.removed)
 
     def log_ratio(self, y: Array) -> Array:
@@ -263,7 +257,6 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def sampled(self) -> bool:
-        """Return True."""
         return True
 
     @property
@@ -281,7 +274,6 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def total_variation(self) -> float:
-        """q times that of the pair."""
         return self.rate * max(self.inner.total_variation, self.inner.reverse().total_variation)
 
     @property
@@ -291,7 +283,6 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def mu(self) -> float:
-        """As without the sampling."""
         return math.inf if _fails(self.inner) else self.inner.mu
 
     @property
@@ -299,7 +290,6 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         return self.inner.reverse().infinite
 
     def reverse(self) -> SubsampledLoss:
-        """The other direction."""
         return SubsampledLoss(self.inner, self.rate, not self.removed)
 
     def law(self, size: float) -> Law:
@@ -353,17 +343,14 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
     @property
     def infinite(self) -> float:
-        """P times that of the pair."""
         return self.share * self.inner.infinite
 
     @property
     def supremum(self) -> float:
-        """g at the largest loss."""
         return _up(float(_g(np.array([_up(float(self.inner.supremum))]), self.share)[0]))
 
     @property
     def total_variation(self) -> float:
-        """p times that of the pair."""
         return self.share * self.inner.total_variation
 
     @property
@@ -373,7 +360,6 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
     @property
     def mu(self) -> float:
-        """As without the sampling."""
         return math.inf if _fails(self.inner) else self.inner.mu
 
     def reverse(self) -> FixedSizeLoss:
@@ -440,17 +426,14 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def sampled(self) -> bool:
-        """Return True."""
         return True
 
     @property
     def normal_ratio(self) -> NormalRatio | None:
-        """That of a removal."""
         return _ratio_of(self.inner, self.rate, "opposite")
 
     @property
     def infinite(self) -> float:
-        """None."""
         return 0.0
 
     @property
@@ -479,7 +462,6 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
         return 2 * self.inner.mu
 
     def reverse(self) -> ReplaceOneSubsampledLoss:
-        """The same, by reflection."""
         return self
 
     def law(self, size: float) -> Law:

@@ -11,36 +11,32 @@ Laplace noise. The rho of earlier versions: Bun and Steinke 2016, Cesar and Roge
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
 LEAST = Fraction(1, 10**16)  # below this epsilon the quadratic bound is sharp to 1e-16
-DIGITS = 15  # of a result
-WORKING = 45  # digits at epsilon 1; three more for each digit by which epsilon is smaller [ZC-8]
 SPARE = Decimal("1e-25")  # relative, far above the error of the working digits
-HALVINGS = 56  # of the interval that holds the worst order
-CACHE = 4096
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def pure_rho(epsilon: Fraction) -> Fraction:
     """Return epsilon tanh(epsilon / 2), the rho of any pure epsilon-DP mechanism [ZC-3]."""
 
-    def exact(c: Context, e: Decimal) -> Decimal:
-        less = c.exp(-e)
-        return c.divide(c.multiply(e, c.subtract(1, less)), c.add(1, less))
+    def exact(e: Decimal) -> Decimal:
+        less = (-e).exp()
+        return e * (1 - less) / (1 + less)
 
     return _least(epsilon, exact, epsilon**2 / 2)
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def laplace_rho(epsilon: Fraction) -> Fraction:
     """Return epsilon - 1 + e^-epsilon: Laplace noise, epsilon = shift / scale [ZC-6]."""
-    return _least(epsilon, lambda c, e: c.add(c.subtract(e, 1), c.exp(-e)), epsilon**2 / 2)
+    return _least(epsilon, lambda e: e - 1 + (-e).exp(), epsilon**2 / 2)
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def discrete_laplace_rho(scale: Fraction, shift: int) -> Fraction:
     """Return the KL divergence a (d - 2 r (1 - r^d) / (1 - r^2)), a = 1 / scale, r = e^-a [ZC-5].
 
@@ -49,11 +45,9 @@ def discrete_laplace_rho(scale: Fraction, shift: int) -> Fraction:
         shift: d, at least 0.
     """
 
-    def exact(c: Context, a: Decimal) -> Decimal:
-        r = c.exp(-a)
-        apart = c.multiply(c.multiply(2, r), c.subtract(1, c.exp(c.multiply(-a, shift))))
-        apart = c.divide(apart, c.subtract(1, c.multiply(r, r)))
-        return c.multiply(a, c.subtract(shift, apart))
+    def exact(a: Decimal) -> Decimal:
+        r = (-a).exp()
+        return a * (shift - 2 * r * (1 - (-a * shift).exp()) / (1 - r * r))
 
     epsilon = shift / scale
     if epsilon <= LEAST:
@@ -61,32 +55,30 @@ def discrete_laplace_rho(scale: Fraction, shift: int) -> Fraction:
     return _least(1 / scale, exact, epsilon**2 / 2, least=Fraction(0))
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def bounded_range_rho(epsilon: Fraction) -> Fraction:
     """Return log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2: a loss of range epsilon [ZC-7]."""
 
-    def exact(c: Context, e: Decimal) -> Decimal:
-        less = c.exp(-e)
-        a, rest = c.divide(e, 2), c.subtract(1, less)
-        log_ratio = c.add(a, c.ln(c.divide(rest, e)))
-        cotangent = c.divide(c.multiply(a, c.add(1, less)), rest)
-        return c.subtract(c.add(log_ratio, cotangent), 1)
+    def exact(e: Decimal) -> Decimal:
+        less = (-e).exp()
+        rest = 1 - less
+        return e / 2 + (rest / e).ln() + e / 2 * (1 + less) / rest - 1
 
     return _least(epsilon, exact, epsilon**2 / 8)
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def envelope_rho(epsilon: Fraction) -> Fraction:
     """Return epsilon coth(epsilon / 2) - 2: the envelope of all losses of one range [BR-4]."""
 
-    def exact(c: Context, e: Decimal) -> Decimal:
-        less = c.exp(-e)
-        return c.subtract(c.divide(c.multiply(e, c.add(1, less)), c.subtract(1, less)), 2)
+    def exact(e: Decimal) -> Decimal:
+        less = (-e).exp()
+        return e * (1 + less) / (1 - less) - 2
 
     return _least(epsilon, exact, epsilon**2 / 6)
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def response_rho(epsilon: Fraction, categories: int) -> Fraction:
     """Return the rho of randomized response among k categories.
 
@@ -96,69 +88,63 @@ def response_rho(epsilon: Fraction, categories: int) -> Fraction:
     """
     if categories == 2:
         return pure_rho(epsilon)
-
-    def middle(c: Context, e: Decimal) -> Decimal:
-        return c.divide(c.multiply(categories - 2, c.exp(c.divide(-e, 2))), 2)
-
-    return _three_values(epsilon, middle)
+    return _three_values(epsilon, lambda e: (categories - 2) * (-e / 2).exp() / 2)
 
 
-@lru_cache(maxsize=CACHE)
+@lru_cache(maxsize=4096)
 def three_values_rho(epsilon: Fraction) -> Fraction:
     """Return the rho of a loss that is 0 with probability 1/2, and else randomized response's.
 
     Args:
         epsilon: the largest loss, at least 0.
     """
-    return _three_values(epsilon, lambda c, e: _cosh(c, c.divide(e, 2)))
+    return _three_values(epsilon, lambda e: _cosh(e / 2))
 
 
-def _three_values(epsilon: Fraction, middle: Callable[[Context, Decimal], Decimal]) -> Fraction:
+def _three_values(epsilon: Fraction, middle: Callable[[Decimal], Decimal]) -> Fraction:
     """A loss of -epsilon, 0, or epsilon: K = log(A + cosh(epsilon w)) - the same at w = 1/2 [ZC-4].
 
     Args:
         epsilon: the largest loss.
-        middle: A, in a context.
+        middle: A, of epsilon.
     """
 
-    def exact(c: Context, e: Decimal) -> Decimal:
-        a, start = middle(c, e), c.divide(e, 2)
+    def exact(e: Decimal) -> Decimal:
+        a, start = middle(e), e / 2
 
         def slope(x: Decimal) -> tuple[Decimal, Decimal]:
             """h'(x), h = log(A + cosh x), and what is positive where h is concave in x^2."""
-            sine, cosine = _sinh(c, x), _cosh(c, x)
-            total = c.add(a, cosine)
-            bend = c.multiply(x, c.add(1, c.multiply(a, cosine)))
-            return c.divide(sine, total), c.subtract(c.multiply(sine, total), bend)
+            sine, cosine = (x.exp() - (-x).exp()) / 2, _cosh(x)
+            total = a + cosine
+            return sine / total, sine * total - x * (1 + a * cosine)
 
         first, bend = slope(start)
         if a <= 2 or bend > SPARE * a:
-            return c.multiply(e, first)
-        least = c.add(a, _cosh(c, start))
+            return e * first
+        least = a + _cosh(start)
 
         def height(x: Decimal) -> Decimal:
             """How far the tangent at x is above the function at the start, as function of x^2."""
-            rise = c.ln(c.divide(c.add(a, _cosh(c, x)), least))
-            square = c.subtract(c.multiply(x, x), c.multiply(start, start))
-            return c.subtract(rise, c.divide(c.multiply(slope(x)[0], square), c.multiply(2, x)))
+            rise = ((a + _cosh(x)) / least).ln()
+            return rise - slope(x)[0] * (x * x - start * start) / (2 * x)
 
-        low, high = start, c.add(start, 1)
+        low, high = start, start + 1
         while height(high) <= 0:
-            low, high = high, c.multiply(2, high)
-        for _ in range(HALVINGS):
-            half = c.divide(c.add(low, high), 2)
+            low, high = high, 2 * high
+        for _ in range(56):
+            half = (low + high) / 2
             low, high = (half, high) if height(half) <= 0 else (low, half)
         steep, bend = slope(low)
         if low == start or height(low) > -SPARE or bend <= SPARE * a:
             return e  # no order is certified to be the worst: D_a <= epsilon
-        return c.divide(c.multiply(c.multiply(e, e), steep), c.multiply(2, low))
+        return e * e * steep / (2 * low)
 
     return min(_least(epsilon, exact, epsilon**2 / 2), pure_rho(epsilon))
 
 
 def _least(
     epsilon: Fraction,
-    exact: Callable[[Context, Decimal], Decimal],
+    exact: Callable[[Decimal], Decimal],
     quadratic: Fraction,
     least: Fraction = LEAST,
 ) -> Fraction:
@@ -166,22 +152,18 @@ def _least(
 
     Args:
         epsilon: at least 0; what ``exact`` takes.
-        exact: the rho in a context, to nearly all of its digits.
+        exact: the rho to nearly all digits of the context in which it is asked.
         quadratic: another proven rho.
         least: up to this epsilon the quadratic rho is the answer.
     """
     if epsilon <= least:
         return quadratic
     small = max(0, len(str(int(1 / epsilon))))
-    context = Context(WORKING + 3 * small, Emin=MIN_EMIN, Emax=MAX_EMAX)
-    near = context.divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
-    rho = context.multiply(exact(context, near), 1 + SPARE)
-    return min(Fraction(Context(DIGITS, rounding=ROUND_CEILING).plus(rho)), quadratic)
+    # Three more digits for each one by which epsilon is smaller [ZC-8].
+    with localcontext(Context(45 + 3 * small, Emin=MIN_EMIN, Emax=MAX_EMAX)):
+        rho = exact(Decimal(epsilon.numerator) / Decimal(epsilon.denominator)) * (1 + SPARE)
+    return min(Fraction(Context(15, rounding=ROUND_CEILING).plus(rho)), quadratic)
 
 
-def _cosh(c: Context, x: Decimal) -> Decimal:
-    return c.divide(c.add(c.exp(x), c.exp(-x)), 2)
-
-
-def _sinh(c: Context, x: Decimal) -> Decimal:
-    return c.divide(c.subtract(c.exp(x), c.exp(-x)), 2)
+def _cosh(x: Decimal) -> Decimal:
+    return (x.exp() + (-x).exp()) / 2

@@ -21,12 +21,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import least
 from neyman.numerics.rounding import log_add
 
-FARTHEST = 1e6  # epsilons beyond which no minimum is sought
-POINTS = 400
-NEAR_POINTS = 17  # about a guess
-NEARER = 8.0  # times nearer to it where they do not decide
-MOVES = 6  # of a guess
-KNOWN = 1e-2  # width of log delta with which a guess is followed
 CHORDS = np.array([-8.0, -3, -1, -0.4, -0.15, -0.06, -0.02, 0.02, 0.06, 0.15, 0.4, 1, 3, 8])
 ENOUGH = 3e-7  # relative width of a power with which no better guess is sought
 
@@ -52,7 +46,7 @@ class Conjugate:
         log_deltas: Callable[[Array], tuple[Array, Array]],
         low: float,
         high: float,
-        points: int = POINTS,
+        points: int = 400,
         enough: float = ENOUGH,
     ) -> Conjugate:
         """For the levels at which the minimum lies between two epsilons."""
@@ -200,17 +194,17 @@ def log_power_near(
     z = float(ndtri_exp(log_level))
     low, high = -math.inf, 0.0
     below, above = log_deltas(np.array([guess]))
-    if not above[0] - below[0] <= KNOWN:
+    if not above[0] - below[0] <= 1e-2:
         return low, high
-    for _ in range(MOVES):
-        local = Conjugate.over(log_deltas, guess - scale, guess + scale, NEAR_POINTS, enough)
+    for _ in range(6):  # each move doubles the digits of a guess, about
+        local = Conjugate.over(log_deltas, guess - scale, guess + scale, 17, enough)
         if local.z[0] > z > local.z[-1]:
             below, above = local.log_powers(level)
             low, high = max(low, float(below[0])), min(high, float(above[0]))
             if high - low <= enough:
                 break
             # The threshold lies where the profile bends on a smaller scale.
-            guess, scale = float(np.interp(-z, -local.z, local.place)), scale / NEARER
+            guess, scale = float(np.interp(-z, -local.z, local.place)), scale / 8.0
             continue
         guess, scale = guess + (scale if z <= local.z[-1] else -scale), 2 * scale
     return low, high
@@ -245,7 +239,7 @@ def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: floa
     ends: list[float] = []
     for side in (-2.0, 2.0):
         end = side
-        while abs(end) < FARTHEST and g(2 * end)[1] < g(end)[1]:
+        while abs(end) < 1e6 and g(2 * end)[1] < g(end)[1]:
             end *= 2
         ends.append(2 * end)
     low, high = ends

@@ -31,9 +31,7 @@ from neyman.numerics.operations import (
 from neyman.numerics.rounding import above
 
 TILTS = 2.0 ** np.arange(-6, 11, 2)
-MOST_TERMS = 1e5  # of K at such a tilt
-AWAY = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-LARGEST_MU, LARGEST_TILT = 1e8, 1e9
+AWAY, LARGEST_TILT = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0), 1e9
 T = TypeVar("T")
 
 
@@ -56,7 +54,7 @@ class ExponentProfile(Profile):
         try:
             with engine_limit(), reserve(), np.errstate(all="ignore"):
                 terms = self.losses.places
-                c = np.array([x for x in TILTS.tolist() if terms(x, 0.0) <= MOST_TERMS])
+                c = np.array([x for x in TILTS.tolist() if terms(x, 0.0) <= 1e5])
                 k, error = self.losses.mgf(c)
         except OperationLimit:
             return none, none, none
@@ -78,11 +76,6 @@ class ExponentProfile(Profile):
             high[~below] = self._above(epsilons[~below])
             low[~below] = np.maximum(low[~below], self._below(epsilons[~below]))
         return np.minimum(low, high), high
-
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta(epsilon)."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
 
     @cached_property
     def _misses(self) -> Array | None:
@@ -123,7 +116,7 @@ class ExponentProfile(Profile):
             error = slack[k] + 8 * UNIT * (np.abs(most[k]) + c[k] * epsilons)
             rows.append(most[k] - c[k] * epsilons + error)
         mu = self.losses.mu * (1 + 8 * UNIT)  # a root of a sum of squares, 4 units at most
-        if mu < LARGEST_MU:  # Chernoff's bound for the Gaussian pair, about its best tilt
+        if mu < 1e8:  # Chernoff's bound for the Gaussian pair, about its best tilt
             tilt = np.maximum(epsilons / max(mu * mu, 1e-300) - 0.5, 0.1)
             tilt = np.minimum(tilt, LARGEST_TILT)
             sizes = 0.5 * mu * mu * tilt * (tilt + 1), tilt * epsilons, tilt * np.log(tilt + 1)
@@ -159,13 +152,7 @@ class ExponentProfile(Profile):
         high = np.where(inside, np.minimum(np.min(rows, axis=0), 0.0), high)
         return np.minimum(low, high), high
 
-    def log_power(self, log_level: float) -> Interval:
-        """Bounds on log power."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
-
     def log_total_variation(self) -> float:
-        """An upper bound on log delta(0)."""
         return self.losses.log_total_variation
 
 
@@ -218,21 +205,17 @@ class LimitProfile(Profile):
         return np.maximum(low, least), np.minimum(high, most)
 
     def log_delta(self, epsilon: float) -> Interval:
-        """The engine's bounds on log delta."""
         low, high = self._ends(lambda profile: _as_arrays(profile.log_delta(epsilon)))
         return float(low[0]), float(high[0])
 
     def log_power(self, log_level: float) -> Interval:
-        """The engine's bounds on log power."""
         low, high = self._ends(lambda profile: _as_arrays(profile.log_power(log_level)))
         return float(low[0]), float(high[0])
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """The same at many epsilons."""
         return self._ends(lambda profile: profile.log_deltas(epsilons))
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """The same at many levels."""
         return self._ends(lambda profile: profile.log_powers(log_levels))
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
@@ -241,15 +224,12 @@ class LimitProfile(Profile):
         return sure or self._rest.log_delta(epsilon)[1] <= log_delta
 
     def alone(self, epsilon: float) -> bool:
-        """As the engine says."""
         return self._asked(lambda p: p.alone(epsilon), lambda _: False)
 
     def log_delta_above(self, epsilon: float) -> float:
-        """The engine's, or 0."""
         return self._asked(lambda p: p.log_delta_above(epsilon), lambda _: 0.0)
 
     def log_powers_above(self, log_levels: Array) -> Array:
-        """The engine's, or 0."""
         none = np.zeros(len(log_levels))
         return self._asked(lambda p: p.log_powers_above(log_levels), lambda _: none)
 
@@ -258,26 +238,21 @@ class LimitProfile(Profile):
         return self._asked(lambda p: p.epsilon_near(log_delta), lambda _: 1.0)
 
     def log_total_variation(self) -> float:
-        """The engine's."""
         return self._asked(lambda p: p.log_total_variation(), lambda p: p.log_total_variation())
 
     def _like(self, name: str, derive: Callable[[Profile], Profile]) -> Profile:
         return LimitProfile((name, self._key), lambda: derive(self.inner), self._losses, self)
 
     def from_above(self) -> Profile:
-        """That of the engine."""
         return self._like("from above", lambda p: p.from_above())
 
     def one_sided(self, side: int) -> Profile:
-        """That of the engine."""
         return self._like(f"side {side}", lambda p: p.one_sided(side))
 
     def coarse(self) -> Profile:
-        """That of the engine."""
         return self._like("coarse", lambda p: p.coarse())
 
     def mu(self) -> Interval | None:
-        """The engine's, or None."""
         return self._asked(lambda p: p.mu(), lambda _: None)
 
 

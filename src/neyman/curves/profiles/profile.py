@@ -9,7 +9,6 @@ Its conjugate is the power of the best test of null Q against alternative P:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from enum import StrEnum
 from typing import Any
 
@@ -34,8 +33,11 @@ class Engine(StrEnum):
     SHUFFLE = "sums over reports"
 
 
-class Profile(ABC):
-    """Certified answers about one ordered pair (P, Q). All are natural logarithms."""
+class Profile:
+    """Certified answers about one ordered pair (P, Q). All are natural logarithms.
+
+    An engine defines `log_delta` or `log_deltas`, and `log_power` or `log_powers`.
+    """
 
     method: str
     """How the profile is computed, in words: the engine that is asked first. It never changes."""
@@ -50,13 +52,20 @@ class Profile(ABC):
         """The engine that answers, without limits on its operations."""
         return self
 
-    @abstractmethod
+    def __init_subclass__(cls) -> None:
+        for one, many in (("log_delta", "log_deltas"), ("log_power", "log_powers")):
+            if all(getattr(cls, name) is getattr(Profile, name) for name in (one, many)):
+                raise TypeError(f"a {cls.__name__} must define {one} or {many}")
+
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta(epsilon), for any finite real epsilon."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
 
-    @abstractmethod
     def log_power(self, log_level: float) -> Interval:
         """Bounds on log power(level), for log level in [-inf, 0]."""
+        low, high = self.log_powers(np.array([log_level]))
+        return float(low[0]), float(high[0])
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """The same at many epsilons: arrays of lower and of upper bounds."""

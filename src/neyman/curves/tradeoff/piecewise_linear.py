@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import FiniteLoss, OffLatticeLoss, exact_log
+from neyman.curves.losses.finite import FiniteLoss, finite_loss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.non_private import NonPrivateLoss
 
@@ -217,26 +217,5 @@ def finite_pair(p: Sequence[Fraction], q: Sequence[Fraction]) -> Composition:
     """The loss of a finite pair; outcomes whose losses are the same float are one."""
     if p == q:
         return Composition()
-    both = [(a, b) for a, b in zip(p, q, strict=True) if a and b]
-    shared = sorted(both, key=lambda outcome: outcome[0] / outcome[1])
-    if not shared:
-        return Composition.of([(NonPrivateLoss(), 1)])
-    while True:
-        merged: list[Corner] = []
-        values: list[float] = []
-        for a, b in shared:
-            here = exact_log(a / b)
-            if merged and here <= values[-1]:
-                x, y = merged[-1]
-                merged[-1] = (x + a, y + b)
-                values[-1] = exact_log(merged[-1][0] / merged[-1][1])
-            else:
-                merged.append((a, b))
-                values.append(here)
-        if len(merged) == len(shared):
-            break
-        shared = merged
-    failure, missing = 1 - sum(a for a, _ in merged), 1 - sum(b for _, b in merged)
-    log_p = tuple(exact_log(a) for a, _ in merged)
-    loss = OffLatticeLoss(tuple(values), log_p, float(failure), float(missing), tuple(merged))
-    return Composition.of([(loss, 1)])
+    loss = finite_loss(p, q)
+    return Composition.of([(NonPrivateLoss() if loss is None else loss, 1)])

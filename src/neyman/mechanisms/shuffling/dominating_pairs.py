@@ -400,11 +400,6 @@ class BinaryShuffleProfile(Profile):
     ) -> None:
         self._users, self._epsilon, self._orders = users, epsilon, orders
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Of the worse order."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Of the worse order; whatever k, it is a lower bound."""
         at = np.asarray(epsilons, dtype=float)

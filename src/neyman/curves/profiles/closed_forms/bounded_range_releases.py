@@ -24,10 +24,7 @@ from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-FEW = 12  # releases, for which more than the middle t is looked at
 ORDERS = np.geomspace(1e-4, 1e7, 160)  # tilts c tried first
-DENSE = 9  # tilts between two of them
-CHEAP = 100.0  # terms of K up to which tilts are refined
 
 
 class EnvelopeProfile(Profile):
@@ -90,7 +87,7 @@ class BoundedRangeProfile(Profile):
         ranged = [(x, n) for x, n in losses.parts if isinstance(x, BoundedRangeLoss)]
         rest = [(x, n) for x, n in losses.parts if not isinstance(x, BoundedRangeLoss)]
         of = Composition.of
-        few = not rest and sum(n for _, n in ranged) <= FEW
+        few = not rest and sum(n for _, n in ranged) <= 12
         shares = [*range(MIDDLE, SHARES, SHARES // 16), *NEARLY_ALL] if few else [MIDDLE]
         self._losses = losses
         self._lower = [select(of([*rest, *((x.pair(j), n) for x, n in ranged)])) for j in shares]
@@ -104,24 +101,13 @@ class BoundedRangeProfile(Profile):
         other._side = side
         return other
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """From all."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """From all."""
         low, high = np.full(len(epsilons), -math.inf), np.zeros(len(epsilons))
         if self._side <= 0:
             low = np.max([p.log_deltas(epsilons)[0] for p in self._lower], axis=0)
         if self._side >= 0:
             high = np.minimum(self._upper.log_deltas(epsilons)[1], self._by_orders(epsilons))
         return np.minimum(low, high), high
-
-    def log_power(self, log_level: float) -> Interval:
-        """From all."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """From all; by duality from the orders."""
@@ -134,7 +120,6 @@ class BoundedRangeProfile(Profile):
         return np.minimum(low, high), high
 
     def epsilon_near(self, log_delta: float) -> float:
-        """That of the envelope."""
         return self._upper.epsilon_near(log_delta)
 
     def _by_orders(self, epsilons: Array) -> Array:
@@ -145,13 +130,13 @@ class BoundedRangeProfile(Profile):
         exponent = self._exponents(asked, c[None, :])
         best, center = exponent.min(axis=1), c[exponent.argmin(axis=1)]
         width = math.log(ORDERS[1] / ORDERS[0])
-        if self._losses.places(1.0, 0.0) <= CHEAP:
+        if self._losses.places(1.0, 0.0) <= 100:
             for _ in range(2):
-                tried = center[:, None] * np.exp(width * np.linspace(-1, 1, DENSE))
+                tried = center[:, None] * np.exp(width * np.linspace(-1, 1, 9))
                 exponent = self._exponents(asked, tried)
                 best = np.minimum(best, exponent.min(axis=1))
                 center = tried[np.arange(len(at)), exponent.argmin(axis=1)]
-                width *= 2 / (DENSE - 1)
+                width /= 4
         mass = self._losses.infinite
         if mass:
             best = np.logaddexp(best, math.log(mass)) + 16 * UNIT * (1 - math.log(mass))

@@ -43,11 +43,9 @@ class PerfectProfile(Profile):
         return _widened(math.log(-math.expm1(epsilon)), ACCURACY)
 
     def log_power(self, log_level: float) -> Interval:
-        """The level."""
         return log_level, log_level
 
     def mu(self) -> Interval:
-        """Zero."""
         return 0.0, 0.0
 
 
@@ -229,11 +227,6 @@ class GaussianMixtureProfile(Profile):
         most = np.minimum(np.maximum(most, line + slack), 0.0)
         return np.minimum(least, most), most
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """The same at one epsilon."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def _rounding(self, y: Array) -> Array:
         """Bound on the error of log R(y)."""
         largest = self._loss.distances[-1]
@@ -292,7 +285,6 @@ class GaussianMixtureProfile(Profile):
         return least, np.where(np.isfinite(y), total[1] + slack[1], end * (1 - 4 * UNIT))
 
     def log_power(self, log_level: float) -> Interval:
-        """By duality."""
         if log_level == -math.inf:
             return -math.inf, -math.inf
         if log_level >= 0:
@@ -312,7 +304,6 @@ class MixtureProfile(Profile):
         self.method = "; ".join(dict.fromkeys(p.method for _, p in parts))
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """The mean of the deltas."""
         brackets = np.array([p.log_deltas(epsilons) for _, p in self._parts])
         weights = np.array([w for w, _ in self._parts])[:, None, None]
         return self._mean(brackets, weights)
@@ -326,11 +317,6 @@ class MixtureProfile(Profile):
         slack = UNIT * (16 + len(self._parts) + 4 * np.abs(total))
         slack = np.where(np.isfinite(total), slack, 0.0)
         return total[0] - slack[0], np.minimum(total[1] + slack[1], 0.0)
-
-    def log_delta(self, epsilon: float) -> Interval:
-        """The same at one epsilon."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
 
     def log_power(self, log_level: float) -> Interval:
         """By duality: the level may be shared among the pairs."""
@@ -350,7 +336,6 @@ class NonPrivateProfile(Profile):
     method = "everything is revealed"
 
     def log_delta(self, epsilon: float) -> Interval:
-        """log 1."""
         return 0.0, 0.0
 
     def log_power(self, log_level: float) -> Interval:
@@ -358,7 +343,6 @@ class NonPrivateProfile(Profile):
         return 0.0, 0.0
 
     def mu(self) -> Interval:
-        """No Gaussian curve."""
         return math.inf, math.inf
 
 

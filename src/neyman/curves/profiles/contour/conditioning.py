@@ -27,11 +27,19 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.power_sums import added
 from neyman.numerics.rounding import above, known
 
-MOST_GIVEN = 1 << 9  # atoms beside one release with a closed form
-LEAST_WEIGHT = 1e-18  # of the largest, under the tilt
-FINE = 1e-10  # relative width of a power
-LEAST_REACH = 1e-9  # of the sums of the listed parts
-LARGEST_TILT = 1e4  # over the reach of the listed parts: exponents keep their digits
+
+@dataclass(frozen=True)
+class Limits:
+    """Which atoms are given, and under which tilts. Others keep all bounds."""
+
+    atoms: int = 1 << 9  # beside one release with a closed form, at most
+    least_weight: float = 1e-18  # of an atom over the largest, under the tilt
+    power_width: float = 1e-10  # relative, with which no better guess at a power is sought
+    least_reach: float = 1e-9  # of the sums of the listed parts
+    tilt_reach: float = 1e4  # the largest tilt times this reach: exponents keep their digits
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +70,20 @@ class ConditionedProfile(ContourProfile):
         listed: parts whose sums are available atom by atom.
         rest: all other parts.
         profile: of these.
+        limits: which atoms are given.
     """
 
     patient = False
 
     def __init__(
-        self, losses: Composition, listed: Composition, rest: Composition, profile: Profile
+        self,
+        losses: Composition,
+        listed: Composition,
+        rest: Composition,
+        profile: Profile,
+        limits: Limits = LIMITS,
     ) -> None:
+        self._limits = limits
         backward, infinite = losses.reverse(), listed.infinite
         largest = above(losses.supremum)
         super().__init__(losses, lambda: select(backward), infinite, largest, losses.log_top)
@@ -78,7 +93,7 @@ class ConditionedProfile(ContourProfile):
         self._given: dict[float, _Given] = {}
         self._log_infinite = math.log(infinite) if infinite else -math.inf
         variance = float(listed.moments(np.zeros(1))[2][0])
-        self._largest = LARGEST_TILT / max(math.sqrt(variance), LEAST_REACH)
+        self._largest = self._limits.tilt_reach / max(math.sqrt(variance), self._limits.least_reach)
 
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         low, high = np.full((2, len(epsilons)), self._log_infinite)
@@ -97,9 +112,11 @@ class ConditionedProfile(ContourProfile):
         return self._given[tilt]
 
     def _new_atoms(self, tilt: float) -> _Given:
-        parts = [x.sum_atoms(n, tilt, 0.01 * LEAST_WEIGHT) for x, n in self._listed.laws]
+        parts = [
+            x.sum_atoms(n, tilt, 0.01 * self._limits.least_weight) for x, n in self._listed.laws
+        ]
         atoms = added(parts, tilt)
-        used = atoms.weight > LEAST_WEIGHT * float(atoms.weight.max())
+        used = atoms.weight > self._limits.least_weight * float(atoms.weight.max())
         lost = float(atoms.weight[~used].sum()) * (1 + 1e-9) + atoms.tail + 1e-300
         place = 4 * UNIT * float(np.abs(atoms.loss).max()) + atoms.place
         loss, weight = atoms.loss[used], atoms.weight[used]
@@ -137,7 +154,9 @@ class ConditionedProfile(ContourProfile):
             return logsumexp(low, axis=1), np.minimum(logsumexp(high, axis=1), 0.0)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        return near_thresholds(self, self._losses, log_levels, self._largest, FINE)
+        return near_thresholds(
+            self, self._losses, log_levels, self._largest, self._limits.power_width
+        )
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by Newton's method."""
@@ -165,7 +184,7 @@ def conditioned(
 def _given_atoms(composition: Composition) -> Profile | None:
     if len(composition.parts) < 2 or smooth(composition):
         return None
-    profile = conditioned(composition, MOST_GIVEN)
+    profile = conditioned(composition, LIMITS.atoms)
     if profile is None or len(profile.rest.parts) > 1:
         return None
     one = all(n == 1 and profile_of_one(loss) is not None for loss, n in profile.rest.parts)

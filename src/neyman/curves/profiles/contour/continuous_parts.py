@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -25,7 +26,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss, PointMasses, Shares
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, contour_profile
-from neyman.curves.profiles.contour_line import Sum, log_kernel, rough_epsilon, saddle
+from neyman.curves.profiles.contour_line import Sum, rough_epsilon, saddle
 from neyman.curves.profiles.duality import ENOUGH, log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side, tilt_of_level
@@ -36,37 +37,41 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, compose, convolve
 from neyman.numerics.discretization import contract, contract_dense, spread
 from neyman.numerics.operations import in_question
-from neyman.numerics.rounding import above, known, log_complement
+from neyman.numerics.rounding import above, known
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where each engine is asked, and what it may take. Others keep all bounds."""
+
+    contour_efolds: float = 45.0  # by which the sums of atoms alone die out, for a contour
+    grid_efolds: float = 20.0  # the same, from which on a grid may answer, too
+    # from the density, about, up to which one lattice holds all of `alone_parts`
+    few_parts: float = 7.0
+    alone_parts: int = 150  # up to which a lattice is asked
+    wide_range: float = 2.5  # of the losses of one part, from which one lattice is as good
+    tiny_range: float = 1e-6  # of losses, below which rounding of places costs digits
+    wide_width: float = 1e-3  # relative, from which other engines are asked, too
+    fair_width: float = 2e-7  # relative, at which a line of the contour serves another epsilon
+    line_width: float = 1e-8  # of the terms of many parts from the density with which a line serves
+    nothing_efolds: float = -30.0  # log of a share that is not computed
+    bend: float = 4.0  # of the tilt of one and two draws over the range of a loss
+    draws_width: float = 2e-9  # of log delta, that the lattice of two draws may cost
+    least_draws_cells: int = 1 << 7  # of this lattice between the atoms
+    most_draws_cells: int = 1 << 14  # the same, at most
+    parts_width: float = 2e-6  # of log delta; a power and an epsilon are narrower
+    least_parts_places: int = 1 << 14  # of the lattice that holds the atoms
+    most_parts_places: int = 1 << 18  # the same, at most
+    full_share: float = 0.4  # of the cells wanted, with which a shorter transform is taken
+    least_bend: float = 2.0  # tilts over the range count as no less: the sum bends without them
+    largest_bend: float = 20.0  # of a tilt over the range, beyond which the largest loss is all
+    largest_tilt: float = 1e3  # over the largest loss
+    levels_alone: int = 8  # that are searched for one by one
+
+
+LIMITS = Limits()
 
 SHARED = 3  # parts from the density from which on a contour is used
-CONTOUR_FROM = 45.0  # e-folds by which the sums of atoms alone die out
-GRID_FROM = 20.0  # the same, from which on a grid may answer, too
-GOOD = 1e-8  # width of the terms of many parts from the density with which a line serves
-NOTHING = -30.0  # log of a share that is not computed
-TILTS_OF_REST = 8.0 ** np.arange(0, 5)  # over the range of a loss
-BEND = 4.0  # of the tilt of one and two draws over the range of a loss
-WIDTH = 2e-9  # of log delta, that the lattice of two draws may cost
-LEAST_NODES, MOST_NODES = 1 << 7, 1 << 14  # of this lattice between the atoms
-WIDE_RANGE = 2.5  # of the losses of one part, from which one lattice is as good
-FEW_PARTS = 7.0  # from the density, about, up to which one lattice holds all of up to `ALONE` parts
-ALONE = 150
-LEAST_PLACES, MOST_PLACES = 1 << 14, 1 << 18  # of it
-LEAST_BEND = 2.0  # tilts over the range of a loss count as no less: the sum bends without them
-LARGEST_BEND = 20.0
-PARTS_WIDTH = 2e-6  # of log delta; a power and an epsilon are narrower
-FULL = 0.4  # of the cells that are wanted, with which a shorter transform is taken
-FFT_WORK = 1e6  # multiplications up to which a convolution is direct
-MOST_TILT = 1e3  # over the largest loss
-TINY = 1e-6  # range of losses below which rounding of places costs digits
-WIDE = 1e-3  # relative width from which other engines are asked, too
-FAIR = 2e-7  # relative width at which a line of the contour serves another epsilon
-LEAST_TILT = -0.05  # of a threshold from which on a power is not near 1
-NEARLY_ONE = -9.0  # log of 1 - power up to which the power itself has no more digits
-BEYOND_DIGITS = 1e-17  # of 1 - power, of which deltas know nothing
-NEWTON, CLOSE = 12, 1e-6  # steps to an epsilon, and the last of them, relative
-FEW_LEVELS = 8  # that are searched for one by one
-SMALLEST = 1e-300  # of a transform that counts as nothing but an error
-EMPTY = -math.inf
 
 
 class ManyFromDensity:
@@ -110,14 +115,14 @@ class ManyFromDensity:
         value = np.exp(n * both)
         for j in range(SHARED):
             value -= math.comb(n, j) * density**j * np.exp((n - j) * log_atoms)
-        k = np.log(np.maximum(np.abs(value), SMALLEST)) + 1j * np.angle(value)
+        k = np.log(np.maximum(np.abs(value), 1e-300)) + 1j * np.angle(value)
         k += n * shares.log_mgf
         log_mass = _log_sum(self._log_weights(shares))
         grown = np.expm1(np.minimum(n * part, 1.0))
         # Where the density has died out each term has SHARED - 1 factors of it at least.
         left = np.minimum(n * (np.abs(density) + part * shares.density), 1.0) ** (SHARED - 1)
         grown = np.minimum(grown, 3 * n * part * left * math.exp(min(-log_mass, 600.0)))
-        lost = (SMALLEST + (16 * n + 64) * UNIT) * math.exp(min(-log_mass, 600.0))
+        lost = (1e-300 + (16 * n + 64) * UNIT) * math.exp(min(-log_mass, 600.0))
         return k, grown + lost
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -177,7 +182,7 @@ def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tup
     middle, low = np.where(good, middle, 0), np.where(good, low, 0)
     log_w = gammaln(n + 1) - gammaln(top + 1) - gammaln(middle + 1) - gammaln(low + 1)
     log_w = log_w + top * log_mass[2] + middle * log_mass[1] + low * log_mass[0]
-    log_w = np.asarray(logsumexp(np.where(good, log_w, EMPTY), axis=0))
+    log_w = np.asarray(logsumexp(np.where(good, log_w, -math.inf), axis=0))
     return counted((index / 2, log_ways + log_w))
 
 
@@ -196,12 +201,12 @@ class _Power:
     def doubled(self) -> _Power:
         """The sum of two of them: A A, and R (R + 2 A)."""
         twice = replace(self.atoms, weight=2 * self.atoms.weight)
-        rest = convolve(self.rest, _added(self.rest, twice), FFT_WORK)
+        rest = convolve(self.rest, _added(self.rest, twice), 1e6)
         return _Power(convolve(self.atoms, self.atoms), rest)
 
     def extended(self, one: _Power) -> _Power:
         """The sum with one loss more: A a, and (R + A) r + R a."""
-        rest = convolve(self.total(), one.rest, FFT_WORK)
+        rest = convolve(self.total(), one.rest, 1e6)
         rest = _added(rest, _moved(self.rest, one.atoms))
         return _Power(convolve(self.atoms, one.atoms), rest)
 
@@ -217,15 +222,10 @@ def _added(fine: Atoms, coarse: Atoms) -> Atoms:
     weight = np.zeros(max(fine.start + len(fine), other.start + len(other)) - start)
     for part in (fine, other):
         weight[part.start - start : part.start - start + len(part)] += part.weight
-    return Atoms(
-        fine.step,
-        fine.offset,
-        start,
-        weight,
-        fine.log_scale,
-        fine.tail + other.tail,
-        max(fine.relative, other.relative) + 2 * UNIT,
-        fine.absolute + other.absolute,
+    tail, absolute = fine.tail + other.tail, fine.absolute + other.absolute
+    relative = max(fine.relative, other.relative) + 2 * UNIT
+    return replace(
+        fine, start=start, weight=weight, tail=tail, relative=relative, absolute=absolute
     )
 
 
@@ -236,42 +236,48 @@ def _moved(fine: Atoms, few: Atoms) -> Atoms:
     for k, share in enumerate(few.weight):
         weight[k * stride : k * stride + len(fine)] += share * fine.weight
     mass = float(few.weight.sum())
-    return Atoms(
-        fine.step,
-        fine.offset,
-        fine.start + few.start * stride,
-        weight,
-        fine.log_scale + few.log_scale,
-        fine.tail * mass,
-        # A product and a sum for each, and the five roundings of this.
-        (1 + fine.relative) * (1 + few.relative) * (1 + (len(few) + 5) * UNIT) - 1,
-        fine.absolute * mass * (1 + few.relative),
+    # A product and a sum for each, and the five roundings of this.
+    relative = (1 + fine.relative) * (1 + few.relative) * (1 + (len(few) + 5) * UNIT) - 1
+    return replace(
+        fine,
+        start=fine.start + few.start * stride,
+        weight=weight,
+        log_scale=fine.log_scale + few.log_scale,
+        tail=fine.tail * mass,
+        relative=relative,
+        absolute=fine.absolute * mass * (1 + few.relative),
     )
 
 
-def parts_lattice(losses: Composition) -> LatticeProfile:
+def parts_lattice(losses: Composition, limits: Limits = LIMITS) -> LatticeProfile:
     """The profile of equal losses with atoms and a density, on a lattice that holds the atoms.
 
     Args:
         losses: one `PiecewiseAnalyticLoss` with `point_masses`, several times.
+        limits: what the lattice may take.
     """
     ((loss, count),) = losses.parts
     assert isinstance(loss, PiecewiseAnalyticLoss)
     atoms = loss.point_masses()
     assert atoms is not None
     width = float(atoms.place[-1]) - float(atoms.place[0])
-    largest = LARGEST_BEND / max(width, 1e-300)  # beyond it the largest loss is all that counts
+    largest = limits.largest_bend / max(
+        width, 1e-300
+    )  # beyond it the largest loss is all that counts
 
     def between(tilt: float) -> tuple[Atoms, Atoms]:
         # Both sides move a part from the density by its variance on a cell, the lower one the half
         # cell above the lowest atom by a quarter of one.
-        bend = max((abs(tilt) + 1) * width, LEAST_BEND)
+        bend = max((abs(tilt) + 1) * width, limits.least_bend)
         moved = loss.shares(tilt).density * bend + loss.lowest_density(tilt) * width
-        cells = max(math.sqrt(count * moved * bend / (8 * PARTS_WIDTH)), LEAST_PLACES / count)
+        cells = max(
+            math.sqrt(count * moved * bend / (8 * limits.parts_width)),
+            limits.least_parts_places / count,
+        )
         # As many as one length of the transforms holds.
         length = 2.0 ** math.ceil(math.log2(cells * count + 2))
-        length *= 0.5 if 0.5 * length > FULL * cells * count else 1.0
-        cells = 2 * math.floor(0.5 * (min(length, MOST_PLACES) - 2) / count)
+        length *= 0.5 if 0.5 * length > limits.full_share * cells * count else 1.0
+        cells = 2 * math.floor(0.5 * (min(length, limits.most_parts_places) - 2) / count)
         return _sides(loss, atoms, count, tilt, cells)
 
     return LatticeProfile(
@@ -328,48 +334,28 @@ class PartsContour(ContourProfile):
         losses: one `PiecewiseAnalyticLoss`, many times.
         backward: the profile of the reversed losses.
         release: whether a line may add a tiny Gaussian release where it cannot certify its end.
+        limits: what it may take.
     """
 
     def __init__(
-        self, losses: Composition, backward: Callable[[], Profile], *, release: bool
+        self,
+        losses: Composition,
+        backward: Callable[[], Profile],
+        *,
+        release: bool,
+        limits: Limits = LIMITS,
     ) -> None:
+        self._limits = limits
         largest = above(losses.supremum)
         super().__init__(losses, backward, losses.infinite, largest, losses.log_top, release)
         ((loss, _),) = losses.parts
-        self._largest = MOST_TILT / max(above(loss.supremum), 1e-300)
-
-    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bounds on log power at many levels."""
-        if len(log_levels) == 1 and self._tilt(float(log_levels[0])) <= LEAST_TILT:
-            least = self._chernoff(log_levels)
-            if least[0] > -SMALLEST:  # 1 - power is below all floats
-                return least, np.zeros(1)
-            miss = self._log_miss(float(log_levels[0]))
-            narrow = miss[1] - miss[0] <= FAIR and miss[1] <= NEARLY_ONE
-            below, high = log_complement(*miss)
-            low = max(float(least[0]), below)
-            if narrow or low > -BEYOND_DIGITS:
-                return np.array([low]), np.array([high])
-        return super().log_powers(log_levels)
-
-    def _chernoff(self, log_levels: Array) -> Array:
-        # It says something only where the threshold lies below the mean.
-        if len(log_levels) <= FEW_LEVELS:
-            tilts = [self._tilt(float(v)) for v in log_levels]
-            if min(tilts) > LEAST_TILT:
-                return np.full(len(log_levels), EMPTY)
-        return super()._chernoff(log_levels)
-
-    def _tilt(self, log_level: float) -> float:
-        if not -math.inf < log_level < 0:
-            return math.inf
-        return tilt_of_level(self._losses, log_level, self._largest)
+        self._largest = self._limits.largest_tilt / max(above(loss.supremum), 1e-300)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        if len(log_levels) > FEW_LEVELS:
+        if len(log_levels) > self._limits.levels_alone:
             return super()._by_duality(log_levels)
         low, high = near_thresholds(self, self._losses, log_levels, self._largest)
-        unknown = low == EMPTY
+        unknown = low == -math.inf
         if self._release and unknown.any():
             low[unknown], high[unknown] = super()._by_duality(log_levels[unknown])
         return low, high
@@ -391,9 +377,9 @@ def newton_epsilon(profile: Profile, losses: Sum, log_delta: float, supremum: fl
     """About the epsilon that has this log delta, from where a normal law has it."""
     most = (1 - 1e-9) * supremum
     epsilon = min(max(rough_epsilon(losses, log_delta), 1e-9 * min(most, 1.0)), most)
-    for _ in range(NEWTON):
+    for _ in range(12):
         low, high = profile.log_deltas(epsilon * (1 + np.array([0.0, 1e-5])))
-        middle = np.where(low > EMPTY, 0.5 * (low + high), high)
+        middle = np.where(low > -math.inf, 0.5 * (low + high), high)
         if not np.all(np.isfinite(middle)):  # too far out
             epsilon *= 0.5
             continue
@@ -402,7 +388,7 @@ def newton_epsilon(profile: Profile, losses: Sum, log_delta: float, supremum: fl
             break
         move = (log_delta - float(middle[0])) / slope
         epsilon = min(epsilon * math.exp(min(max(move, -2.0), 2.0)), most)
-        if abs(move) <= CLOSE:
+        if abs(move) <= 1e-6:
             break
     return epsilon
 
@@ -419,9 +405,11 @@ class ContinuousPartsProfile(ContourProfile):
 
     Args:
         losses: one `PiecewiseAnalyticLoss` with `point_masses`, several times.
+        limits: what it may take.
     """
 
-    def __init__(self, losses: Composition) -> None:
+    def __init__(self, losses: Composition, limits: Limits = LIMITS) -> None:
+        self._limits = limits
         largest = above(losses.supremum)
         super().__init__(losses, lambda: select(losses.reverse()), 0.0, largest, losses.log_top)
         ((loss, count),) = losses.parts
@@ -429,18 +417,20 @@ class ContinuousPartsProfile(ContourProfile):
         atoms = loss.point_masses()
         assert atoms is not None
         self._atoms, self._log_total = atoms, losses.log_total_variation
-        self._largest_tilt = MOST_TILT / max(above(loss.supremum), 1e-300)
+        self._largest_tilt = self._limits.largest_tilt / max(above(loss.supremum), 1e-300)
         self.method, self.engine = "sums by the number of continuous parts", Engine.CONTOUR
         self._loss, self._count = loss, count
-        self.patient = count > ALONE  # else a lattice is asked
+        self.patient = count > self._limits.alone_parts  # else a lattice is asked
         self._rest: ContourProfile | None = None
         if count >= SHARED:
             many = ManyFromDensity(loss, count)
-            self._rest = ContourProfile(many, self._backward, 0.0, largest, EMPTY, release=False)
-            self._rest.good = GOOD
+            self._rest = ContourProfile(
+                many, self._backward, 0.0, largest, -math.inf, release=False
+            )
+            self._rest.good = self._limits.line_width
 
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
-        low, high = np.full(len(epsilons), EMPTY), np.full(len(epsilons), EMPTY)
+        low, high = np.full(len(epsilons), -math.inf), np.full(len(epsilons), -math.inf)
         inside = epsilons < self._supremum
         if not inside.any():
             return low, high
@@ -450,8 +440,8 @@ class ContinuousPartsProfile(ContourProfile):
             ends = self._few_from_density(at, density)
             below, above = np.logaddexp(below, ends[0]), np.logaddexp(above, ends[1])
         if self._rest is not None:
-            least, most = np.full(len(at), EMPTY), self._most_from_density(at)
-            asked = ~(most < below + NOTHING)
+            least, most = np.full(len(at), -math.inf), self._most_from_density(at)
+            asked = ~(most < below + self._limits.nothing_efolds)
             if asked.any():
                 least[asked], most[asked] = self._rest.log_deltas(at[asked])
             below, above = np.logaddexp(below, least), np.logaddexp(above, most)
@@ -460,9 +450,15 @@ class ContinuousPartsProfile(ContourProfile):
         high[inside] = np.minimum(above + 8 * UNIT * (1 + known(above)), self._log_total)
         return np.minimum(low, high), high
 
+    @cached_property
+    def _rest_exponents(self) -> tuple[Array, Array, Array]:
+        assert self._rest is not None
+        width = float(self._atoms.place[-1] - self._atoms.place[0])
+        return self._rest._exponents(8.0 ** np.arange(5) / width)
+
     def _most_from_density(self, epsilons: Array) -> Array:
         """Chernoff's bound of the terms with many parts from the density, by a few tilts [C-1]."""
-        c, log_most, slack = _exponents(self._loss, self._count)
+        c, log_most, slack = self._rest_exponents
         moved = np.multiply.outer(epsilons, c)
         return (log_most - moved + slack + 8 * UNIT * np.abs(moved)).min(axis=1)
 
@@ -479,7 +475,7 @@ class ContinuousPartsProfile(ContourProfile):
             low = self._draws_at(density, False, (x + error).ravel())[0].reshape(x.shape)
             high = self._draws_at(density, True, (x - error).ravel())[1].reshape(x.shape)
             # No draw lies beyond the highest atom.
-            high = np.where(x - 2 * error >= density * width, EMPTY, high)
+            high = np.where(x - 2 * error >= density * width, -math.inf, high)
         else:
             with np.errstate(divide="ignore"):
                 low = np.log(-np.expm1(np.minimum(x + error, 0.0)))
@@ -497,7 +493,7 @@ class ContinuousPartsProfile(ContourProfile):
 
     def _draws_at(self, density: int, above: bool, x: Array) -> tuple[Array, Array]:
         """What one or two draws from the density, less as many origins, add to delta at x."""
-        side = _draws(self._loss, self._count, density)[0 if above else 1]
+        side = _draws(self._loss, self._count, density, self._limits)[0 if above else 1]
         low, high = side.log_deltas(np.maximum(x, 0.0))
         # Below 0 all of them lie above x: 1 - e^x of their mass, and e^x of delta at 0. The mass
         # errs by that of the atoms, and by a unit of 1 for each sum.
@@ -511,7 +507,7 @@ class ContinuousPartsProfile(ContourProfile):
         return low, np.where(x < 0, np.logaddexp(gain, below + high) + slack, high)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        if len(log_levels) > FEW_LEVELS:
+        if len(log_levels) > self._limits.levels_alone:
             return super()._by_duality(log_levels)
         return near_thresholds(self, self._losses, log_levels, self._largest_tilt)
 
@@ -521,31 +517,23 @@ class ContinuousPartsProfile(ContourProfile):
 
 
 @array_cache
-def _exponents(loss: PiecewiseAnalyticLoss, count: int) -> tuple[Array, Array, Array]:
-    """Tilts, log of Chernoff's bound at epsilon 0 of many parts, and its rounding."""
-    masses = loss.point_masses()
-    assert masses is not None
-    c = TILTS_OF_REST / float(masses.place[-1] - masses.place[0])
-    k, error = ManyFromDensity(loss, count).mgf(c)
-    # Both terms of log kappa are about c log c.
-    slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
-    return counted((c, k + np.log1p(error) + log_kernel(c), slack))
-
-
-@array_cache
-def _draws(loss: PiecewiseAnalyticLoss, count: int, density: int) -> tuple[Side, Side]:
+def _draws(
+    loss: PiecewiseAnalyticLoss, count: int, density: int, limits: Limits
+) -> tuple[Side, Side]:
     """One or two draws from the density less as many origins, from above and from below [CP-3]."""
     masses = loss.point_masses()
     assert masses is not None
     origin = float(masses.place[0])
     width = float(masses.place[-1]) - origin
-    tilt = max(1.0, BEND / width)
+    tilt = max(1.0, limits.bend / width)
     # Each draw is spread by its variance on a cell; an odd number of cells: `contract` mixes those
     # at both ends, too.
     log_chances = _log_binomial(count, loss.shares(tilt))
     share = math.exp(min(float(log_chances[1:SHARED].max()), 0.0))
-    nodes = math.sqrt(share / (6 * WIDTH)) * (tilt + 1) * width
-    nodes = 2.0 ** math.ceil(math.log2(min(max(nodes, LEAST_NODES), MOST_NODES)))
+    nodes = math.sqrt(share / (6 * limits.draws_width)) * (tilt + 1) * width
+    nodes = 2.0 ** math.ceil(
+        math.log2(min(max(nodes, limits.least_draws_cells), limits.most_draws_cells))
+    )
     step = width / (nodes + 1)
     # `contract` merges cells that end in the middle between two places [DI-2].
     dots = loss.density_dots(tilt, step / 2, origin)
@@ -581,16 +569,16 @@ def _continuous_parts(composition: Composition) -> Profile | None:
     # The contour alone certifies its end where the atoms' own sums have died out.
     atoms_left = -count * math.log(loss.shares(0.0).atoms)
     engines = []
-    if atoms_left >= CONTOUR_FROM:
+    if atoms_left >= LIMITS.contour_efolds:
         engines.append((0.0, lambda: _contour(composition, beside=True)))
-    wide = float(atoms.place[-1] - atoms.place[0]) > WIDE_RANGE
-    if count > ALONE or (atoms_left >= FEW_PARTS and not wide):
-        width = FAIR if engines else 0.0
+    wide = float(atoms.place[-1] - atoms.place[0]) > LIMITS.wide_range
+    if count > LIMITS.alone_parts or (atoms_left >= LIMITS.few_parts and not wide):
+        width = LIMITS.fair_width if engines else 0.0
         engines.append((width, lambda: ContinuousPartsProfile(composition)))
-    if count <= ALONE:
-        width = FAIR if engines else 0.0
+    if count <= LIMITS.alone_parts:
+        width = LIMITS.fair_width if engines else 0.0
         engines.append((width, lambda: parts_lattice(composition)))
-    if atoms_left >= GRID_FROM or atoms.place[-1] - atoms.place[0] < TINY:
-        engines.append((WIDE, lambda: contour_profile(composition)))
-        engines.append((WIDE, lambda: dots_profile(composition)))
+    if atoms_left >= LIMITS.grid_efolds or atoms.place[-1] - atoms.place[0] < LIMITS.tiny_range:
+        engines.append((LIMITS.wide_width, lambda: contour_profile(composition)))
+        engines.append((LIMITS.wide_width, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)

@@ -37,26 +37,42 @@ from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, OperationLimit, charge, overhead
 from neyman.numerics.roots import bisect
-from neyman.numerics.rounding import log_complement
+from neyman.numerics.rounding import log_add, log_complement
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What lattices and sums may take, and where tilts are looked for. Others keep all bounds."""
+
+    grid_places: int = 1 << 17  # of a grid between a dominating and a dominated law, at most
+    cell_efolds: float = 5.0  # by which a tilt may move weights within a cell of a coarse grid
+    lattice_places: int = 1 << 19  # of a common lattice on which sums are exact
+    untilted_places: int = 1 << 12  # of a common lattice with which no tilt is needed
+    sums: int = 1 << 18  # that are taken one by one
+    sums_beside_lattice: int = 1 << 14  # the same where there is a lattice
+    counts: int = 1 << 23  # of values in all ways of a sum
+    least_reach: float = 1e-9  # of a sum whose deviation drowned
+    least_weight: float = 1e-26  # of the largest weight, kept where there are many sums
+    tilt_reach: float = 1e6  # the largest tilt times the reach: exponents keep their digits
+    stretches: int = 256  # of running sums, each over 600 e-folds
+    exact_width: float = 1e-9  # of log delta, at which no better tilt is looked for
+    wide_width: float = 1e-3  # at which all tilts are asked
+    lost_width: float = 1e-2  # at which no tilt is asked, too
+    miss_width: float = 1e-6  # relative, of 1 - power, at which the power is not asked, too
+    near_one: float = -1e-2  # a log power from which on its complement is computed
+    least_tilt: float = 1e-3  # distance of its tilt from 0 and from -1
+    miss_tilts: int = 8  # that are tried for it
+    known_deviations: float = 4.0  # beyond which a law knows little, and within which all of it
+    shared_deviations: float = 1.0  # between the centers of two tilts of which one serves for both
+    search_rounds: int = 12  # of a search for the tilt of a level
+    round_efolds: float = 3.0  # by which it moves in a round
+    search_deviations: float = 0.2  # by which the tilt that it finds may miss
+
+
+LIMITS = Limits()
 
 SPAN = 600.0  # e-folds that one stretch of running sums covers
-STRETCHES = 256
-ASKED = 10.0  # calls on short arrays of a question to a side
-SIDE = 200.0  # operations for each place of a side
-EXACT = 1e-9  # a width at which no better tilt is looked for
-NARROW = 1e-6  # a relative width of 1 - power at which the power is not asked, too
-WIDE = 1e-3  # a width at which all tilts are asked
-LOST = 1e-2  # a width at which no tilt is asked, too
-EMPTY = -math.inf
 TINY = 1e-300
-NEAR_ONE = -1e-2  # of a log power from which on its complement is computed
-LEAST_TILT = 1e-3  # its distance from 0 and from -1
-TILTS = 8  # that are tried for it
-SEVERAL = 4.0  # deviations beyond which a law knows little, and within which all of it
-ROUNDS = 12  # of a search for a tilt
-FARTHEST = 3.0  # of its logarithm in a round
-SAME = 1.0  # deviations between the centers of two tilts of which one serves for both
-CLOSE = 0.2  # deviations by which the tilt that it finds may miss
 
 Question = Callable[["Side", NDArray[np.bool_]], tuple[Array, Array]]
 """What one side answers about those of several places of the loss that are asked now."""
@@ -75,18 +91,23 @@ def tilt_of_level(losses: Sum, log_level: float, largest: float) -> float:
         tail = float(erfcx((c + 1) * math.sqrt(0.5 * variance)))
         return k - (c + 1) * (mean + variance * (c - at)) + math.log(0.5 * tail) - log_level
 
-    low, high = math.log(0.1 * LEAST_TILT), math.log1p(largest)
+    low, high = math.log(0.1 * LIMITS.least_tilt), math.log1p(largest)
     guess = min(math.log(2.0), high)
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.search_rounds):
         c = math.expm1(guess)
         k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
         law = c, k, mean, max(variance, 1e-300)
         low, high = (guess, high) if excess(law, c) > 0 else (low, guess)
         ends = bisect(lambda x, law=law: excess(law, math.expm1(x)) > 0, low, high, rounds=30)
         before, guess = guess, 0.5 * sum(ends)
-        if abs(math.expm1(guess) - c) * math.sqrt(law[3]) <= CLOSE or high - low < 1e-3:
+        if (
+            abs(math.expm1(guess) - c) * math.sqrt(law[3]) <= LIMITS.search_deviations
+            or high - low < 1e-3
+        ):
             break
-        guess = min(max(guess, before - FARTHEST), before + FARTHEST)  # the law is no normal one
+        guess = min(
+            max(guess, before - LIMITS.round_efolds), before + LIMITS.round_efolds
+        )  # the law is no normal one
     return math.expm1(guess)
 
 
@@ -107,9 +128,9 @@ class _Tails:
     def of(loss: Array, weight: Array, tilt: float) -> _Tails:
         """Of the tilted weights p e^{tilt l}, in stretches that no float over- or underflows."""
         n = len(loss)
-        p, q, delta = (np.full(n + 1, EMPTY) for _ in range(3))
-        end, ahead = n, (EMPTY, EMPTY, EMPTY)
-        for _ in range(STRETCHES):
+        p, q, delta = (np.full(n + 1, -math.inf) for _ in range(3))
+        end, ahead = n, (-math.inf, -math.inf, -math.inf)
+        for _ in range(LIMITS.stretches):
             if not end:
                 break
             top = float(loss[end - 1])
@@ -148,9 +169,9 @@ class _Tails:
 
 def _fall(log_delta: float, log_q: float, loss: float, epsilon: float) -> float:
     """log of delta + Q (e^loss - e^epsilon): delta at an epsilon before the next loss."""
-    if loss <= epsilon or log_q == EMPTY:
+    if loss <= epsilon or log_q == -math.inf:
         return log_delta
-    return _log_add(log_delta, log_q + loss + math.log(-math.expm1(epsilon - loss)))
+    return log_add(log_delta, log_q + loss + math.log(-math.expm1(epsilon - loss)))
 
 
 def _from_above(x: Array) -> Array:
@@ -231,7 +252,7 @@ class Side:
     def _even_noise(self, tilt: float, loss: Array, count: Array, *, delta: bool) -> Array:
         """log of the absolute errors' sum at so many places from a loss on [ES-7]."""
         if not self.absolute:
-            return np.full(np.shape(loss), EMPTY)
+            return np.full(np.shape(loss), -math.inf)
         sums = np.maximum(count, 0).astype(float)
         if tilt > 0:
             turn = tilt * self.step
@@ -247,15 +268,15 @@ class Side:
         p = self._even_noise(self.tilt, at, count, delta=False)
         q = self._even_noise(self.tilt + 1, at, count, delta=False)
         return (
-            _log_add(float(self._noise.p[k]), float(p[0])),
-            _log_add(float(self._noise.q[k]), float(q[0])),
+            log_add(float(self._noise.p[k]), float(p[0])),
+            log_add(float(self._noise.q[k]), float(q[0])),
         )
 
     @cached_property
     def rounding(self) -> float:
         """Of the running sums, relative: two rounds of sums, and exponents up to the span."""
         reach = (self.tilt + 1) * float(self.loss[-1] - self.loss[0])
-        stretches = min(math.ceil(reach / SPAN) + 1, STRETCHES)
+        stretches = min(math.ceil(reach / SPAN) + 1, LIMITS.stretches)
         return (4 * (math.isqrt(len(self.loss)) + 8) + 4 * min(reach, SPAN)) * stretches * UNIT
 
     @cached_property
@@ -285,7 +306,7 @@ class Side:
     @np.errstate(invalid="ignore", over="ignore")  # of sums that left the floats
     def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
         """Bounds on logs of the sums of p (1 - e^{epsilon - l}) over l > epsilon; shape (n,)."""
-        overhead(ASKED * (CALL + len(epsilon)))
+        overhead(10 * (CALL + len(epsilon)))
         k = np.searchsorted(self.loss, epsilon, side="right")
         # The places carry an error: those that may lie above epsilon are counted.
         near = np.searchsorted(self.loss, epsilon - 2 * self.place, side="left")
@@ -299,13 +320,13 @@ class Side:
             self._even_noise(self.tilt, epsilon, len(self.loss) - near, delta=True),
         )
         moved = self.tails.p[near]  # each 1 - e^{epsilon - l} moves by the place's error
-        sizes = np.where(value > EMPTY, np.abs(value + self.log_scale), 0.0)
+        sizes = np.where(value > -math.inf, np.abs(value + self.log_scale), 0.0)
         sizes += abs(self.log_scale) + (self.tilt + 1) * np.abs(epsilon)
         rounding = self.rounding + 1.01 * self.tilt * self.place
         error = np.logaddexp(noise + 0.01, value + math.log(rounding))
         error = np.logaddexp(error, moved + math.log(1.01 * self.place + 1e-300))
-        low, high = self._around(value, error, epsilon, np.where(value > EMPTY, sizes, 0.0))
-        return np.where(unknown, EMPTY, low), np.where(unknown, 0.0, high)
+        low, high = self._around(value, error, epsilon, np.where(value > -math.inf, sizes, 0.0))
+        return np.where(unknown, -math.inf, low), np.where(unknown, 0.0, high)
 
     def _around(
         self, value: Array, error: Array, epsilon: Array, sizes: Array
@@ -313,17 +334,17 @@ class Side:
         """Bounds from logarithms of a value, its error, and what was left out beyond epsilon."""
         # Sums that left the floats say nothing.
         lost = ~((value < math.inf) & (error < math.inf))
-        value, error = np.where(lost, EMPTY, value), np.where(lost, EMPTY, error)
+        value, error = np.where(lost, -math.inf, value), np.where(lost, -math.inf, error)
         # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon [ES-3].
-        missed = math.log(self.tail) - self.tilt * epsilon if self.tail else EMPTY
+        missed = math.log(self.tail) - self.tilt * epsilon if self.tail else -math.inf
         sure = error < value
         with np.errstate(invalid="ignore", divide="ignore"):
             rest = np.log(-np.expm1(np.where(sure, error - value, -1.0)))
-        low = np.where(sure, value + rest, EMPTY)
+        low = np.where(sure, value + rest, -math.inf)
         high = np.logaddexp(np.logaddexp(value, error), missed)
         slack = 4 * UNIT * (sizes + abs(self.log_scale) + self.tilt * np.abs(epsilon) + 1)
         low, high = low + self.log_scale - slack, high + self.log_scale + slack
-        return np.where(lost, EMPTY, low), np.where(lost, 0.0, high)
+        return np.where(lost, -math.inf, low), np.where(lost, 0.0, high)
 
     def log_power(self, log_level: float) -> Interval:
         """Bounds on the log power of the best test of this level among the finite losses.
@@ -335,22 +356,22 @@ class Side:
         k = self.place_of_level(log_level)
         if k <= self.tails.first:
             if k:
-                return EMPTY, 0.0
+                return -math.inf, 0.0
             low = float(self.tails.p[0]) + self.log_scale
             relative = float(np.max(self.relative)) + self._spread(abs(low) + abs(self.log_scale))
             return low - 2 * relative, 0.0
         at = float(self.loss[k - 1])
         level = log_level - self.log_scale
         p, q = float(self.tails.p[k]), float(self.tails.q[k])
-        rest = level + at + math.log(-math.expm1(q - level)) if q < level else EMPTY
-        value = _log_add(p, rest)
-        size = _log_add(p, level + at)  # what its errors are relative to [ES-5]
+        rest = level + at + math.log(-math.expm1(q - level)) if q < level else -math.inf
+        value = log_add(p, rest)
+        size = log_add(p, level + at)  # what its errors are relative to [ES-5]
         p_noise, q_noise = self._tail_noise(k)
-        noise = _log_add(p_noise, q_noise + at)
+        noise = log_add(p_noise, q_noise + at)
         if level > float(self.tails.q[k - 1]) - 1e-6:
-            noise = _log_add(noise, self._tail_noise(k - 1)[0])
+            noise = log_add(noise, self._tail_noise(k - 1)[0])
         sizes = abs(value) + abs(level) + abs(at) + abs(self.log_scale)
-        error = _log_add(noise + 0.7, size + math.log(self._spread(sizes)))
+        error = log_add(noise + 0.7, size + math.log(self._spread(sizes)))
         bounds = self._around(*(np.array([x]) for x in (value, error, at, sizes)))
         return float(bounds[0][0]), float(bounds[1][0])
 
@@ -369,16 +390,16 @@ class Side:
             # As if the law were normal: -(c + 1) x - x^2 / (2 variance) is the level at x.
             variance = max(self.moments[1] ** 2, TINY)
             root = math.sqrt(max((c + 1) ** 2 - 2 * level / variance, 0.0))
-            return (EMPTY, 0.0), center + variance * (root - c - 1)
+            return (-math.inf, 0.0), center + variance * (root - c - 1)
         loss, weight, size, q_error, below, b_error = sums
         v = math.exp(level)
         k = int(np.searchsorted(-size, -v, side="left"))
         threshold = float(loss[min(max(k - 1, 0), len(loss) - 1)])
         if k == 0 or k >= len(loss):
-            return (EMPTY, 0.0), threshold
+            return (-math.inf, 0.0), threshold
         sure = np.flatnonzero(size[k:] + q_error[k:] <= v)
         if not len(sure) or not 0 < (m := k + int(sure[0])) < len(loss):
-            return (EMPTY, 0.0), threshold
+            return (-math.inf, 0.0), threshold
         at = np.arange(max(k - 2, 0), k + 1)
         with np.errstate(over="ignore", invalid="ignore"):
             gain = np.exp(loss[at] - center) * (size[at] - q_error[at] - v)
@@ -392,8 +413,8 @@ class Side:
         scale = self.log_scale - c * center
         # Of the scale; log of a miss, at most 2 SPAN, is less than `_miss_sums` counts by 4 SPAN.
         slack = 4 * UNIT * (abs(self.log_scale) + abs(c * center) + 1)
-        log_low = math.log(low) + scale - slack if low > 0 else EMPTY
-        log_high = math.log(float(high)) + scale + slack if high > 0 else EMPTY
+        log_low = math.log(low) + scale - slack if low > 0 else -math.inf
+        log_high = math.log(float(high)) + scale + slack if high > 0 else -math.inf
         return (log_low, min(log_high, 0.0)), threshold
 
     @cached_property
@@ -438,6 +459,7 @@ class LatticeProfile(Profile):
         log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
         largest: the largest tilt.
         few: True if the sums are exact and few, so that no tilt knows them better.
+        limits: what it may take.
     """
 
     def __init__(
@@ -450,10 +472,12 @@ class LatticeProfile(Profile):
         engine: Engine = Engine.GRID,
         *,
         losses: Sum | None = None,
-        log_top: float = EMPTY,
+        log_top: float = -math.inf,
         largest: float = 1e6,
         few: bool = False,
+        limits: Limits = LIMITS,
     ) -> None:
+        self._limits = limits
         self.method, self.engine, self._few = method, engine, few
         self._compose = compose
         self._tilt_for = tilt_for
@@ -466,7 +490,7 @@ class LatticeProfile(Profile):
     def _composed(self, tilt: float) -> tuple[Side, Side]:
         dominating, dominated = self._compose(tilt)
         above = Side.of(dominating, tilt)
-        charge(SIDE * (len(above.loss) + 1))
+        charge(200 * (len(above.loss) + 1))
         return above, above if dominated is dominating else Side.of(dominated, tilt)
 
     def _add(self, tilt: float) -> tuple[Side, Side]:
@@ -491,7 +515,7 @@ class LatticeProfile(Profile):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons: those near each other from the same sides."""
-        low, high = np.full((2, len(epsilons)), EMPTY)
+        low, high = np.full((2, len(epsilons)), -math.inf)
         inside = epsilons < self._supremum
         if inside.any():
             places = epsilons[inside]
@@ -500,14 +524,9 @@ class LatticeProfile(Profile):
             )
         return self._with_infinite(low, high)
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta(epsilon)."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def _ask(self, losses: Array, question: Question) -> tuple[Array, Array]:
         """The answers about places of the loss of the two sides under tilts that suit these."""
-        low, high = np.full(len(losses), EMPTY), np.zeros(len(losses))
+        low, high = np.full(len(losses), -math.inf), np.zeros(len(losses))
 
         def narrow(sides: tuple[Side, Side], at: NDArray[np.bool_]) -> None:
             above, below = sides
@@ -525,7 +544,7 @@ class LatticeProfile(Profile):
             narrow(self._sides[int(k)], nearest == k)
         centers = [s.moments[0] for s, _ in self._sides if s.tilt == 0]
         with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
-            far = (high - low > EXACT) & (away.min(axis=0) > reach)
+            far = (high - low > self._limits.exact_width) & (away.min(axis=0) > reach)
         if centers:  # a tilt centers no less there
             far &= losses > max(centers)
         while far.any():
@@ -544,8 +563,8 @@ class LatticeProfile(Profile):
             far &= ~near
         with np.errstate(invalid="ignore"):
             width = high - low
-        wide = width > WIDE  # all sides hold: their intersection does
-        if np.any(width > LOST):  # of few atoms a guessed tilt may leave one
+        wide = width > self._limits.wide_width  # all sides hold: their intersection does
+        if np.any(width > self._limits.lost_width):  # of few atoms a guessed tilt may leave one
             with suppress(OperationLimit):
                 self._flat()
         if wide.any():
@@ -565,7 +584,7 @@ class LatticeProfile(Profile):
 
     def _with_infinite(self, low: Array, high: Array) -> tuple[Array, Array]:
         # Where floats overflowed nothing is known: a NaN would pass each comparison as unequal.
-        low, high = np.where(np.isnan(low), EMPTY, low), np.where(np.isnan(high), 0.0, high)
+        low, high = np.where(np.isnan(low), -math.inf, low), np.where(np.isnan(high), 0.0, high)
         if self._infinite:
             mass = math.log(self._infinite)
             slack = 4 * UNIT * (4 + abs(mass))
@@ -576,8 +595,8 @@ class LatticeProfile(Profile):
         """Bounds on log power: the best test by Neyman and Pearson."""
         if log_level >= 0:
             return 0.0, 0.0
-        low = high = EMPTY
-        if log_level > EMPTY:
+        low = high = -math.inf
+        if log_level > -math.inf:
             low, high = self._finite_power(log_level)
         ends = self._with_infinite(np.array([low]), np.array([high]))
         return float(ends[0][0]), float(ends[1][0])
@@ -593,28 +612,32 @@ class LatticeProfile(Profile):
         tilt = None if self._few or threshold is not None else self._tilt_of_level(log_level)
         if tilt is not None and -1 < tilt < 0 and not self._infinite:
             _, mean, variance = self._moments(np.array([tilt, 0.0]))
-            if mean[1] - mean[0] > SEVERAL * math.sqrt(max(variance.min(), 0.0)):
+            if mean[1] - mean[0] > self._limits.known_deviations * math.sqrt(
+                max(variance.min(), 0.0)
+            ):
                 assert self._losses is not None
                 least = float(least_log_powers(mgf_below(self._losses), np.array([log_level]))[0])
                 if least > -LEAST_MISS:
                     return least, 0.0
                 least, most = self._log_miss(log_level, tilt)
-                if most - least <= NARROW:
+                if most - least <= self._limits.miss_width:
                     return log_complement(least, most)
         if threshold is None:
             threshold = self._threshold(log_level, tilt)
         low, high = self._power_beyond(threshold, log_level)
         with suppress(OperationLimit):  # what is there is a bound
-            if high - low > LOST:  # the guess misled: from where all is known
+            if high - low > self._limits.lost_width:  # the guess misled: from where all is known
                 threshold = self._threshold(log_level, None)
                 least, most = self._power_beyond(threshold, log_level)
                 low, high = max(low, least), min(high, most)
-            if low > NEAR_ONE and not self._infinite:
+            if low > self._limits.near_one and not self._infinite:
                 tilt = self._tilt_of_level(log_level) if tilt is None else tilt
                 least, most = self._log_miss(log_level, -0.5 if tilt is None else tilt)
                 below, above = log_complement(least, most)
                 low, high = max(low, below), min(high, above)
-                if most - least > (EXACT if self._few else WIDE):
+                if most - least > (
+                    self._limits.exact_width if self._few else self._limits.wide_width
+                ):
                     least, most = self._log_miss(log_level, -0.5)
                     below, above = log_complement(least, most)
                     low, high = max(low, below), min(high, above)
@@ -631,9 +654,9 @@ class LatticeProfile(Profile):
 
     def _log_miss(self, log_level: float, tilt: float) -> Interval:
         """Bounds on log of 1 - power, under the tilt that centers the loss at the threshold."""
-        low, high, ends = EMPTY, 0.0, (-1.0, 0.0)
-        tilt = min(max(tilt, LEAST_TILT - 1), -LEAST_TILT)
-        for _ in range(TILTS):
+        low, high, ends = -math.inf, 0.0, (-1.0, 0.0)
+        tilt = min(max(tilt, self._limits.least_tilt - 1), -self._limits.least_tilt)
+        for _ in range(self._limits.miss_tilts):
             above, below = self._miss_sides_near(tilt)
             tilt = above.tilt
             if not above.moments[1] > 0:
@@ -645,13 +668,13 @@ class LatticeProfile(Profile):
             low, high = max(low, least), min(high, most)
             center, deviation = above.moments
             away = (threshold - center) / deviation
-            if high - low <= EXACT or abs(away) <= 2:
+            if high - low <= self._limits.exact_width or abs(away) <= 2:
                 break
             ends = (tilt, ends[1]) if away > 0 else (ends[0], tilt)
             following = tilt + away / deviation
             inside = ends[0] < following < ends[1]
             tilt = following if inside else 0.5 * (ends[0] + ends[1])
-            if not LEAST_TILT < -tilt < 1 - LEAST_TILT:
+            if not self._limits.least_tilt < -tilt < 1 - self._limits.least_tilt:
                 break
         return low, high
 
@@ -662,7 +685,7 @@ class LatticeProfile(Profile):
             return abs(sides[0].tilt - tilt) * sides[0].moments[1]
 
         near = min(self._miss_sides, key=away, default=None)
-        if near is None or away(near) > SAME:
+        if near is None or away(near) > self._limits.shared_deviations:
             near = self._composed(tilt)
             self._miss_sides.append(near)
         return near
@@ -710,7 +733,7 @@ class LatticeProfile(Profile):
         for _ in range(3):
             sides = self._near(guess)
             guess = sides[0].epsilon_near(log_delta)
-            if self._losses is None or _distance(sides, guess) <= SEVERAL:
+            if self._losses is None or _distance(sides, guess) <= self._limits.known_deviations:
                 break
             tilt = max(self._tilt_for(guess), 0.0)
             if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
@@ -774,10 +797,3 @@ def _exp(x: float) -> float:
     if x <= -745:
         return 0.0
     return math.exp(x) if x < 709 else math.inf
-
-
-def _log_add(x: float, y: float) -> float:
-    top = max(x, y)
-    if math.isinf(top):
-        return top
-    return top + math.log1p(math.exp(min(x, y) - top))
