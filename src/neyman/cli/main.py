@@ -176,6 +176,14 @@ def calibrate(
     level: Annotated[
         float | None, typer.Option(help="With --power: false positive rate of the attacker.")
     ] = None,
+    success: Annotated[
+        float | None,
+        typer.Option(help="Target: largest chance of a right guess, with --baseline."),
+    ] = None,
+    baseline: Annotated[
+        float | None,
+        typer.Option(help="With --success: best chance of a right guess without the release."),
+    ] = None,
     error: Annotated[
         tuple[str, float] | None,
         typer.Option(
@@ -208,6 +216,8 @@ def calibrate(
         "zcdp": zcdp,
         "power": power,
         "level": level,
+        "success": success,
+        "baseline": baseline,
     }
     budget = {name: value for name, value in options.items() if value is not None}
     if mechanism.endswith(".toml"):
@@ -252,10 +262,12 @@ def _target(budget: Mapping[str, float]) -> Budget:
             return families.zcdp(budget["zcdp"])
         case ["power", "level"]:
             return at_most(budget["power"], budget["level"])
+        case ["success", "baseline"]:
+            return at_most(success=budget["success"], baseline=budget["baseline"])
         case given:
             raise ValueError(
-                "give one target: --epsilon with --delta, --gdp, --zcdp, or --power with --level; "
-                "given: " + (", ".join(f"--{name}" for name in given) or "none")
+                "give one target: --epsilon with --delta, --gdp, --zcdp, --power with --level, or "
+                "--success with --baseline; given: " + (", ".join(f"--{name}" for name in given) or "none")
             )
 
 

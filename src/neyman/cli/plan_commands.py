@@ -307,7 +307,7 @@ def calibrate_plan(
         if (error is None) == (not budget):
             raise ValueError(
                 "give --error with a table and a number, or one target (--zcdp, --gdp, --power "
-                "with --level, --epsilon with --delta), and not both"
+                "with --level, --success with --baseline, --epsilon with --delta), and not both"
             )
         if error is None and (interval or consistent):
             raise ValueError("--interval and --consistent modify --error; give --error")

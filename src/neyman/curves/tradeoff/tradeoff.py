@@ -33,6 +33,8 @@ from neyman.curves.tradeoff.nearest_gaussian import NearestGaussian, nearest_gau
 from neyman.curves.tradeoff.order import admits, at_least, excess
 from neyman.curves.tradeoff.queries import (
     FARTHEST,
+    PRIOR_OF_SUCCESS,
+    concave_power,
     deltas_at,
     epsilon_at,
     epsilons_at,
@@ -456,6 +458,37 @@ class Tradeoff:
         """Return the natural logarithm of `power`."""
         low, high = self._log_power(log_probability("level", level, log_level))
         return Bound(low, high, "upper", self.method)
+
+    @question
+    def success(self, baseline: float | Fraction | str) -> Bound:
+        """Return the largest chance of a right guess about one record; upper is safe.
+
+        It is 1 - f(baseline), where f is the convex curve below all pairs in both orders [RK-2]. One
+        number covers re-identification, attribute inference, and reconstruction: `neyman.risk` has
+        the baseline and the conditions of each. Membership at a prior is another number.
+
+        Args:
+            baseline: the best chance of a right guess without the release, above 0 and at most 1.
+                The attacker's prior is what they believe after they know all other records.
+
+        Examples:
+            >>> import neyman as ny
+            >>> print(f"{ny.gdp(1).success(baseline=0.1):.5f}")
+            0.38915
+
+        Source: Kulynych et al. 2025.
+        """
+        exact = check.exact("baseline", baseline)
+        if not 0 < exact <= 1:
+            raise ValueError(f"baseline = {baseline!r} must be above 0 and at most 1")
+        log_level = log_of(above(exact))
+        low, high = self._log_power(log_level)
+        if not self.joined and len(self.directions) > 1 and log_level < 0:
+            low, high = concave_power(self._log_delta, self._log_power, log_level, (low, high))
+        # T(b) >= T(b') b / b' for the float b' at or above the baseline b, as T is concave.
+        low -= 4 * UNIT
+        method = self._named(f"{self.method}; {PRIOR_OF_SUCCESS}")
+        return Bound(min(exp_down(low), exp_up(high)), exp_up(high), "upper", method)
 
     def _log_power(self, log_level: float) -> Interval:
         low, high = self._power_at(log_level)
