@@ -79,3 +79,4 @@ __version__: str
 from . import audit as audit
 from . import estimate as estimate
 from . import query as query
+from . import risk as risk

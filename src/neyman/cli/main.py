@@ -177,8 +177,7 @@ def calibrate(
         float | None, typer.Option(help="With --power: false positive rate of the attacker.")
     ] = None,
     success: Annotated[
-        float | None,
-        typer.Option(help="Target: largest chance of a right guess, with --baseline."),
+        float | None, typer.Option(help="Target: largest chance of a right guess, with --baseline.")
     ] = None,
     baseline: Annotated[
         float | None,
@@ -267,7 +266,8 @@ def _target(budget: Mapping[str, float]) -> Budget:
         case given:
             raise ValueError(
                 "give one target: --epsilon with --delta, --gdp, --zcdp, --power with --level, or "
-                "--success with --baseline; given: " + (", ".join(f"--{name}" for name in given) or "none")
+                "--success with --baseline; given: "
+                + (", ".join(f"--{name}" for name in given) or "none")
             )
 
 

@@ -455,9 +455,9 @@ def _spent(mechanism: Described) -> Tradeoff:
 class SuccessAtMost(AtMost):
     """The same, held against `Tradeoff.success`: at most this chance of a right guess.
 
-    The success is 1 - f for the convex curve f below all pairs in both orders. It is the power where
-    one pair has the largest power near the level. A plan keeps the budget as power and level: there
-    the success is at most 1% above the power, in proportion [RK-6].
+    The success is 1 - f for the convex curve f below all pairs in both orders. It is the power
+    where one pair has the largest power near the level. A plan keeps the budget as power and level:
+    there the success is at most 1.01 times the power [RK-6].
     """
 
     def admits(self, mechanism: Described) -> bool:
@@ -466,7 +466,7 @@ class SuccessAtMost(AtMost):
         return super().admits(mechanism) and success(self.level).upper <= self.power
 
     def excess_elsewhere(self, mechanism: Described) -> float:
-        """Estimate log(spent / allowed) of what `admits` looks at besides the power at the level."""
+        """Estimate log(spent / allowed) of what else `admits` looks at, the success included."""
         success = _spent(mechanism).success(self.level).upper
         own = math.log(success) - math.log(float(self.power))
         return max(super().excess_elsewhere(mechanism), own)
@@ -529,8 +529,8 @@ def _budget_at(kind: type[AtMost], most: _Given, at: _Given) -> AtMost:
         )
     if float(exact_level) < LEAST_LEVEL or math.isclose(float(exact_power), float(exact_level)):
         raise ValueError(
-            f"{level_name} = {level!r}, {power_name} = {power!r}: the {level_name} must be at least "
-            f"{LEAST_LEVEL:g} and the {power_name} clearly above it"
+            f"{level_name} = {level!r}, {power_name} = {power!r}: the {level_name} must be at "
+            f"least {LEAST_LEVEL:g} and the {power_name} clearly above it"
         )
     return kind(exact_power, exact_level)
 

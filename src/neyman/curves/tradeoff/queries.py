@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri_exp
 
-from neyman.curves.profiles.duality import log_power_by_duality
+from neyman.curves.profiles.duality import line_at, log_power_by_duality
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import fresh_engines
 from neyman.numerics.roots import falls_to
-from neyman.numerics.rounding import above, exp_down, exp_up, log_add, log_of
+from neyman.numerics.rounding import above, exp_down, exp_up, log_of
 
 TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
 NEAR_END = 1e-6  # of a largest loss, relative, where no secant goes
@@ -74,10 +74,7 @@ def concave_power(
     """
     slope = max((known[1] - log_power(log_level - ASIDE)[1]) / ASIDE, LEAST_SLOPE)
     epsilon = known[1] - log_level + math.log(slope)
-    line = epsilon + log_level
-    height = log_delta(epsilon)[1]
-    size = abs(height) if height > -math.inf else 0.0
-    high = log_add(height, line) + 4 * UNIT * (2 + size + abs(epsilon) + abs(log_level))
+    high = line_at(log_delta(epsilon), epsilon, log_level)[1]
     if high - known[0] <= ENOUGH:
         return known[0], max(high, known[0])
     least, most = log_power_by_duality(log_delta, log_level)

@@ -76,7 +76,16 @@ def mu_above(losses: Composition, profile: Profile) -> float:
     mu = profile.mu()
     if mu is not None:
         return mu[1]
-    return math.inf if losses.infinite else up(losses.mu, 4)
+    return math.inf if _singular(losses) else up(losses.mu, 4)
+
+
+def _singular(losses: Composition) -> bool:
+    """Return True if one law has outcomes that the other cannot produce: then no mu is finite.
+
+    `Composition.mu` is about the other outcomes. Where Q has outcomes that P cannot produce no loss
+    is infinite, and a test of a level below 1 still has power 1.
+    """
+    return bool(losses.infinite or losses.reverse().infinite)
 
 
 def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair, ...]:
@@ -84,7 +93,7 @@ def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair
     items = list(pairs)
     if len(items) <= 2:
         return tuple((losses, profile, None) for losses, profile in items)
-    known = [math.inf if losses.infinite else up(losses.rough_mu, 4) for losses, _ in items]
+    known = [math.inf if _singular(losses) else up(losses.rough_mu, 4) for losses, _ in items]
     order = sorted(range(len(items)), key=lambda i: -known[i])
     return tuple(
         (*items[i], GaussianProfile(known[i]) if LEAST < known[i] < MOST else None) for i in order
@@ -463,9 +472,9 @@ class Tradeoff:
     def success(self, baseline: float | Fraction | str) -> Bound:
         """Return the largest chance of a right guess about one record; upper is safe.
 
-        It is 1 - f(baseline), where f is the convex curve below all pairs in both orders [RK-2]. One
-        number covers re-identification, attribute inference, and reconstruction: `neyman.risk` has
-        the baseline and the conditions of each. Membership at a prior is another number.
+        It is 1 - f(baseline), where f is the convex curve below all pairs in both orders [RK-2].
+        One number covers re-identification, attribute inference, and reconstruction: `neyman.risk`
+        has the baseline and the conditions of each. Membership at a prior is another number.
 
         Args:
             baseline: the best chance of a right guess without the release, above 0 and at most 1.

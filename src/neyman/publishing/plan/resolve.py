@@ -313,7 +313,8 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
         text = ", ".join(f"{name} = {short_text(value)}" for name, value in given.items())
         problems.append(
             f"budget has {text or 'nothing'}: must be exactly one of power with level, "
-            "success with baseline, zcdp, gdp, or epsilon with delta; zcdp takes a delta beside it where keys are discovered"
+            "success with baseline, zcdp, gdp, or epsilon with delta; zcdp takes a delta beside it "
+            "where keys are discovered"
         )
 
 
