@@ -51,8 +51,8 @@ POPULATION_CONDITION = "What the release teaches about everyone is not limited."
 _RELATION_CONDITIONS: dict[Relation, str] = {
     "add-remove": "The target is in the data. Whether they are is another question.",
     "replace-one": (
-        "The attack is compared with one on a default record, which depends only on what the "
-        "attacker already knows."
+        "The bound compares the target's record with a default record, which may depend only on "
+        "what the attacker already knows."
     ),
     "any": (
         "The guarantee is about leaving the target's record out, or about replacing it by a "
@@ -88,6 +88,16 @@ class Attack:
         # A predicate of weight w <= 1/n isolates one of n with the chance n w (1 - w)^(n - 1).
         others = math.exp((self.targets - 1) * math.log1p(-float(self.chance)))
         return self.targets * self.chance * Fraction(others)
+
+    def sentence(self, success: Share, subject: str = "person") -> str:
+        """Return a success in one sentence, in the style of a report's headline.
+
+        Args:
+            success: an upper bound of the chance of a right guess with the release.
+        """
+        guess = self.guess.format(a=f"{article(subject)} {subject}")
+        knows = "" if self.targets > 1 else " knows everyone else’s record and"
+        return words.right_guess(guess, self.baseline, success, knows)
 
     def success(self, guarantee: Tradeoff | Described) -> AttackSuccess:
         """Bound the chance of a right guess with the release.
@@ -136,18 +146,11 @@ class AttackSuccess:
     @property
     def conditions(self) -> tuple[str, ...]:
         """What the number rests on, a sentence each."""
-        return (
-            *self.attack.conditions,
-            _RELATION_CONDITIONS[self.neighboring],
-            UNIT_CONDITION,
-            POPULATION_CONDITION,
-        )
+        return (*self.attack.conditions, *conditions_of(self.neighboring))
 
     def sentence(self, subject: str = "person") -> str:
         """Return the number in one sentence, in the style of a report's headline."""
-        guess = self.attack.guess.format(a=f"{article(subject)} {subject}")
-        knows = "" if self.attack.targets > 1 else " knows everyone else’s record and"
-        return words.right_guess(guess, self.attack.baseline, self.bound.upper, knows)
+        return self.attack.sentence(self.bound.upper, subject)
 
     def __float__(self) -> float:
         return float(self.bound)
@@ -271,6 +274,11 @@ def singling_out(units: int, weight: Share) -> Attack:
         raise ValueError(f"weight = {weight!r} must be above 0 and at most 1 / units = 1/{count}")
     guess = "name a rare property that exactly one record has"
     return Attack("singling out", guess, exact, (INDEPENDENT_ROWS,), count)
+
+
+def conditions_of(neighboring: Relation) -> tuple[str, ...]:
+    """Return the conditions that each attack shares, for a relation, a sentence each."""
+    return _RELATION_CONDITIONS[neighboring], UNIT_CONDITION, POPULATION_CONDITION
 
 
 def usual_attacks() -> tuple[Attack, ...]:
