@@ -152,6 +152,12 @@ class AttackSuccess:
         """Return the number in one sentence, in the style of a report's headline."""
         return self.attack.sentence(self.bound.upper, subject)
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the number with its attack and its conditions, as JSON types."""
+        ends = {"lower": self.bound.lower, "upper": self.bound.upper}
+        named = {"attack": self.attack.name, "baseline": float(self.attack.baseline)}
+        return {**named, **ends, "conditions": list(self.conditions)}
+
     def __float__(self) -> float:
         return float(self.bound)
 
