@@ -181,7 +181,7 @@ deployments: tuple[Deployment, ...] = (
         delta=Fraction("7e-9"),
     ),
 )
-"""Published deployments, from the most private curve at a level of 5% to the least."""
+"""Published deployments with their sources. `scale` sorts them by their power at a level."""
 
 
 class Mark(NamedTuple):
