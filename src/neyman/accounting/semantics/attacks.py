@@ -12,10 +12,10 @@ Source: Kulynych et al. 2025; singling out as in Cohen and Nissim 2020, by our o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Protocol
 
 from neyman import notebook
 from neyman.accounting.semantics import sentences as words
@@ -30,7 +30,17 @@ from neyman.numerics.rounding import down, up
 
 AttackName = Literal["re-identification", "attribute inference", "reconstruction", "singling out"]
 Share = float | Fraction | str
-Prior = Mapping[object, Share] | Sequence[Share]
+
+
+class PriorMasses(Protocol):
+    """A mapping from candidates, values, or records to their prior probabilities."""
+
+    def values(self) -> Iterable[Share]:
+        """The probabilities."""
+        ...
+
+
+Prior = PriorMasses | Sequence[Share]
 """The prior probability of each candidate, value, or record; the numbers sum to one."""
 
 SUM_TOLERANCE = Fraction(1, 10**9)
@@ -298,7 +308,8 @@ def usual_attacks() -> tuple[Attack, ...]:
 
 def _shares(prior: Prior) -> list[Fraction]:
     """The probabilities of a prior, exactly; refused if one is negative or the sum is not one."""
-    values = list(prior.values()) if isinstance(prior, Mapping) else check.several("prior", prior)
+    masses = prior.values() if check.is_mapping(prior) else prior
+    values: Iterable[Share] = check.several("prior", masses)
     shares = [check.exact("prior", value) for value in values]
     if not shares or min(shares) < 0:
         raise ValueError(f"prior = {prior!r:.80} must have probabilities of at least 0")
