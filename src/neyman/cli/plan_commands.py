@@ -186,7 +186,6 @@ def plan_check(
             for warning in warnings:
                 out.say(f"Warning: {warning}")
             _show_errors(tables, read, gaps=True)
-            _show_risks(risks, place, read.unit.protects)
             if asked is not None:
                 _show_scenario(asked, read.unit.protects)
             elif split is not None:
@@ -200,6 +199,7 @@ def plan_check(
             for text in texts:
                 out.say("\n" + text)
             out.say("\n" + reading_rule(read))
+            _show_risks(risks, place, read.unit.protects)
 
         listed = [error.to_dict() for error in tables]
         content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
