@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from neyman import notebook
 from neyman.accounting.semantics.digits import delta as delta_text
 from neyman.accounting.semantics.digits import number, percent
 from neyman.curves.tradeoff.guarantees import approximate, gdp, pure, zcdp
@@ -84,7 +85,35 @@ _TOP_DOWN = (
     "https://arxiv.org/abs/2204.08986",
 )
 
-deployments: tuple[Deployment, ...] = (
+
+class Deployments(tuple[Deployment, ...]):
+    """Published deployments with their sources: a table that cannot be changed.
+
+    Examples:
+        >>> import neyman as ny
+        >>> census = next(each for each in ny.deployments if "Census" in each.name)
+        >>> census.parameters, census.unit, census.is_curve
+        ('rho 2.63', 'a person and their housing unit', True)
+        >>> print(f"{census.tradeoff().power(level=0.05):.3f}")
+        0.742
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        rows = (f"{each.name} ({each.publisher}, {each.year}): {each.parameters}" for each in self)
+        return "\n".join(rows)
+
+    def _repr_html_(self) -> str:
+        head = ["Release", "Publisher", "Year", "Parameters", "Privacy unit", "Source"]
+        rows = [
+            [each.name, each.publisher, str(each.year), each.parameters, each.unit, each.url]
+            for each in self
+        ]
+        return notebook.safe_html(lambda: (notebook.table(head, rows),), self)
+
+
+_ROWS = (
     Deployment(
         "Daily page views by country",
         "Wikimedia Foundation",
@@ -181,6 +210,7 @@ deployments: tuple[Deployment, ...] = (
         delta=Fraction("7e-9"),
     ),
 )
+deployments = Deployments(_ROWS)
 """Published deployments with their sources. `scale` sorts them by their power at a level."""
 
 

@@ -82,6 +82,15 @@ class Attack:
         chance: b, the largest prior probability that one guess about one target is right; exact.
         conditions: what the numbers rest on, a sentence each.
         targets: how many units the attacker may choose a target from; 1 unless they single out.
+
+    Examples:
+        >>> import neyman as ny
+        >>> attack = ny.risk.reidentification(candidates=20)
+        >>> attack.name, attack.baseline
+        ('re-identification', Fraction(1, 20))
+        >>> sigma = ny.calibrate(ny.Gaussian, attack.at_most(0.25))
+        >>> print(f"{sigma:.3f}")
+        1.031
     """
 
     name: AttackName
@@ -147,6 +156,16 @@ class AttackSuccess:
         attack: the attack, with its baseline.
         bound: the chance of a right guess with the release; upper is safe.
         neighboring: the relation of the guarantee.
+
+    Examples:
+        >>> import neyman as ny
+        >>> risk = ny.risk.reidentification(candidates=20).success(ny.Gaussian(1))
+        >>> print(risk.sentence())
+        An attacker who knows everyone else’s record and would name the right one of 20 equally
+        likely candidates 5% of the time without the release can do so at most 26% of the time with
+        it.
+        >>> len(risk.conditions)
+        5
     """
 
     attack: Attack
