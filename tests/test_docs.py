@@ -217,7 +217,12 @@ EXAMPLES |= {
 EXAMPLES |= {f"plots.{n}": getattr(plots, n) for n in plots.__all__}
 EXAMPLES |= {
     f"ny.{name}.{part}": getattr(module, part)
-    for name, module in (("audit", ny.audit), ("estimate", ny.estimate), ("query", ny.query))
+    for name, module in (
+        ("audit", ny.audit),
+        ("estimate", ny.estimate),
+        ("query", ny.query),
+        ("risk", ny.risk),
+    )
     for part in module.__all__
 }
 

@@ -2,6 +2,7 @@
 
 from neyman.accounting.alike import alike as alike
 from neyman.accounting.calibrate import calibrate as calibrate
+from neyman.accounting.literature.deployments import deployments as deployments
 from neyman.accounting.optimality.least_error import least_error as least_error
 from neyman.accounting.semantics.bayes import posterior_ratio as posterior_ratio
 from neyman.accounting.semantics.best_test import best_test as best_test
@@ -79,3 +80,4 @@ __version__: str
 from . import audit as audit
 from . import estimate as estimate
 from . import query as query
+from . import risk as risk

@@ -390,6 +390,19 @@ def test_account_shows_suprema_only_near_the_nearest_gaussian(tmp_path):
     assert "gdp()" in neyman("account", "Laplace(scale=2)", cwd=tmp_path).stdout
 
 
+def test_account_and_calibrate_speak_of_success_at_a_baseline(tmp_path):
+    """With the conditions of the number, and the place of a power on the scale."""
+    said = neyman("account", "Gaussian(sigma=1)", "--baseline", "0.1", cwd=tmp_path).stdout
+    assert "success(baseline=0.1)" in said
+    assert "after they know all other records" in " ".join(said.split())
+    assert "Scale at a 5% false positive rate: no information 5%; this 26%;" in said
+    plain = neyman("account", "Gaussian(sigma=1)", cwd=tmp_path).stdout
+    assert "Conditions" not in plain
+    asked = ["--success", "0.3", "--baseline", "0.1", "--json"]
+    found = json.loads(neyman("calibrate", "Gaussian(x)", *asked, cwd=tmp_path).stdout)
+    assert found["x"] == ny.calibrate(ny.Gaussian, ny.at_most(success=0.3, baseline=0.1))
+
+
 def test_a_mechanism_as_text_is_read_and_never_evaluated():
     text = "DiscreteGaussian(sigma_squared='1/3', sensitivity=[(1, 1)]) * 2 + Laplace(scale=x)"
     result = mechanism_from(text, x=3.0)

@@ -100,6 +100,18 @@ def test_a_check_says_how_far_off_the_tables_will_be(plan):
     assert {error["table"] for error in content} >= {"total.state", "mean age.all"}
 
 
+def test_a_check_says_what_each_named_attack_can_reach(plan):
+    """A sentence per attack, their conditions once, and the place on the scale."""
+    said = " ".join(asked("plan", "check", plan).split())
+    assert said.count("An attacker who knows everyone else’s record and would") == 3
+    assert said.count("after they know all other records") == 1
+    assert "the data themselves 100%." in said
+    (first, *_) = json.loads(asked("plan", "check", plan, "--json"))["attacks"]
+    curve = Plan.load(plan).mechanism().tradeoff()
+    assert first["upper"] == curve.success("1/20").upper
+    assert any("default record" in each or "in the data" in each for each in first["conditions"])
+
+
 def test_a_check_lists_the_key_file_and_warns_about_keys_that_look_private(plan, tmp_path):
     """The file, its number of places, a level as large as the table, and one that names people."""
     rows = "".join(f"{n},{1000 + n}\n" for n in range(40))

@@ -506,6 +506,9 @@ PLANS = {
     "measures": _plan("measures", "replace-one", _MEASURES),
     "units": _plan("units", "add-remove", _UNITS),
     "power": _plan("power", "replace-one", _POWER, "most_rows = 1000\n"),
+    "success": _plan(
+        "success", "replace-one", _SMALL.format(budget='success = "1/4"\nbaseline = "1/20"')
+    ).replace("schema = 1", "schema = 2"),
     "gdp": _plan("gdp", "replace-one", _SMALL.format(budget='gdp = "1/2"'), 'part = "west"\n'),
     "approximate": _plan(
         "approximate", "add-remove", _SMALL.format(budget="epsilon = 1\ndelta = 1e-6")

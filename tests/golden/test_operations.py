@@ -81,6 +81,7 @@ QUESTIONS = {
     "to_pld": to_pld,
     "posterior_ratios": lambda f: posterior_ratios(f, [0.5, 1.0, 2.0]),
     "affinity": lambda f: f.affinity(),
+    "success": lambda f: f.success(0.1),
     "posterior_chance": lambda f: posterior_chance(f, 0.05, 0.5),
     "mixture": lambda f: ny.mixture([0.5, 0.5], [f, ny.gdp(1)]).epsilon(1e-6),
     "f @ f": lambda f: (f @ ny.pure(F(1, 2))).epsilon(1e-6),

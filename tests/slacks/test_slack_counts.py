@@ -64,7 +64,7 @@ DERIVED = (
     "curves/profiles/contour_line.py:Line._sums",
     "curves/profiles/contour_line.py:_built",
     "curves/profiles/duality.py:Conjugate._around",
-    "curves/profiles/duality.py:log_power_by_duality",
+    "curves/profiles/duality.py:line_at",
     "curves/profiles/sampled_steps/few_steps.py:FewSteps._sums",
     "curves/profiles/sampled_steps/finite_steps.py:Bracket.line",
     "curves/profiles/sampled_steps/finite_steps.py:Bracket.log_f",
@@ -108,6 +108,7 @@ DERIVED = (
     "curves/tradeoff/loss_variable.py:PrivacyLoss._on_line",
     "curves/tradeoff/order.py:_by_corners",
     "curves/tradeoff/tradeoff.py:Tradeoff._power_at.ask",
+    "curves/tradeoff/tradeoff.py:Tradeoff.success",
 )
 """Places without a test, of which a comment counts the roundings."""
 

@@ -102,10 +102,19 @@ def account(
         0.05,
         0.10,
     ],
+    baseline: Annotated[
+        list[float],
+        typer.Option(
+            help="Best chance of a right guess without the release, at which to report the success "
+            "of re-identification, attribute inference, or reconstruction."
+        ),
+    ] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Compute certified epsilon, delta, and power."""
+    """Compute certified epsilon, delta, and power, and success at a baseline."""
+    from neyman.accounting.literature.deployments import scale_sentence
     from neyman.accounting.semantics import sentences as words
+    from neyman.accounting.semantics.attacks import PRIOR_CONDITION, conditions_of
     from neyman.cli.expression import mechanism_from
 
     with failing(as_json):
@@ -123,6 +132,7 @@ def account(
                     for e, bound in zip(epsilon, curve.deltas(epsilon), strict=True)
                 ),
                 *(("power", {"level": a}, curve.power(a)) for a in level),
+                *(("success", {"baseline": b}, curve.success(b)) for b in baseline),
                 ("advantage", {}, curve.advantage()),
                 ("nearest_gaussian_mu", {}, nearest.mu),
                 ("nearest_gaussian_distance", {}, nearest.distance),
@@ -149,6 +159,10 @@ def account(
             for a, bound in shown[len(shown) // 2 : len(shown) // 2 + 1]:
                 if 0 < a < 1:
                     out.print("\n" + words.power(a, bound.upper, neighboring=curve.neighboring))
+                    out.print("\n" + scale_sentence(a, max(a, bound.upper)))
+            if baseline:
+                shared = (PRIOR_CONDITION, *conditions_of(curve.neighboring))
+                out.print(f"\nConditions of success: {' '.join(shared)}")
 
         questions = [{"question": n, **at, **ends(b)} for n, at, b in rows]
         answer({"mechanism": described.to_dict(), "answers": questions}, as_json, show)
@@ -175,6 +189,13 @@ def calibrate(
     ] = None,
     level: Annotated[
         float | None, typer.Option(help="With --power: false positive rate of the attacker.")
+    ] = None,
+    success: Annotated[
+        float | None, typer.Option(help="Target: largest chance of a right guess, with --baseline.")
+    ] = None,
+    baseline: Annotated[
+        float | None,
+        typer.Option(help="With --success: best chance of a right guess without the release."),
     ] = None,
     error: Annotated[
         tuple[str, float] | None,
@@ -208,6 +229,8 @@ def calibrate(
         "zcdp": zcdp,
         "power": power,
         "level": level,
+        "success": success,
+        "baseline": baseline,
     }
     budget = {name: value for name, value in options.items() if value is not None}
     if mechanism.endswith(".toml"):
@@ -252,10 +275,13 @@ def _target(budget: Mapping[str, float]) -> Budget:
             return families.zcdp(budget["zcdp"])
         case ["power", "level"]:
             return at_most(budget["power"], budget["level"])
+        case ["success", "baseline"]:
+            return at_most(success=budget["success"], baseline=budget["baseline"])
         case given:
             raise ValueError(
-                "give one target: --epsilon with --delta, --gdp, --zcdp, or --power with --level; "
-                "given: " + (", ".join(f"--{name}" for name in given) or "none")
+                "give one target: --epsilon with --delta, --gdp, --zcdp, --power with --level, or "
+                "--success with --baseline; given: "
+                + (", ".join(f"--{name}" for name in given) or "none")
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +26,7 @@ from neyman.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from neyman.accounting.semantics.attacks import AttackSuccess
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.planning.accuracy import TableError
     from neyman.publishing.release.receipt_format import Scenario
@@ -142,6 +144,7 @@ def plan_check(
 
     With --concerning, print the risk for these attributes of one record, all of them together.
     """
+    from neyman.accounting.semantics.attacks import AttackSuccess
     from neyman.accounting.semantics.budget_warnings import budget_warnings
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.plan.public_keys import key_lists, key_warnings
@@ -159,6 +162,7 @@ def plan_check(
             tables = errors(read)
             tell("comparing kinds of noise", 0.5)
             texts, fields = _noise_or_bounds(read)
+            risks, place = _named_risks(read)
             asked = split = None
             if any(query.weight for query in read.queries):
                 tell("comparing shares", 0.7)
@@ -195,6 +199,7 @@ def plan_check(
             for text in texts:
                 out.say("\n" + text)
             out.say("\n" + reading_rule(read))
+            _show_risks(risks, place, read.unit.protects)
 
         listed = [error.to_dict() for error in tables]
         content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
@@ -206,6 +211,7 @@ def plan_check(
             for keys in lists
         ]
         content["warnings"] = list(warnings)
+        content["attacks"] = list(map(AttackSuccess.to_dict, risks))
         content["rows"] = list(_rows(read))
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
@@ -279,6 +285,30 @@ def plan_split(
         answer(split.to_dict(), as_json, show)
 
 
+def _named_risks(plan: Plan) -> tuple[list[AttackSuccess], str]:
+    """Return the risk of each usual attack, and where the plan's power lies on the scale."""
+    from neyman.accounting.literature.deployments import scale_sentence
+    from neyman.accounting.semantics.attacks import usual_attacks
+    from neyman.accounting.semantics.budget import AtMost, within_limit
+
+    curve = plan.mechanism().tradeoff()
+    level = float(plan.budget.level) if isinstance(plan.budget, AtMost) else 0.05
+    power = within_limit(plan.budget, "power", curve.power(level), level).upper
+    risks = [
+        replace(attack.success(curve), neighboring=plan.unit.neighboring)
+        for attack in usual_attacks()
+    ]
+    return risks, scale_sentence(level, max(level, power))
+
+
+def _show_risks(risks: Sequence[AttackSuccess], place: str, subject: str) -> None:
+    """Print the place on the scale, a sentence per attack, and the conditions once."""
+    conditions = dict.fromkeys(each for risk in risks for each in risk.conditions)
+    lines = [f"\n{place}", *(risk.sentence(subject) for risk in risks)]
+    for line in (*lines, f"Conditions: {' '.join(conditions)}"):
+        out.say(line)
+
+
 def calibrate_plan(
     path: Path,
     budget: dict[str, float],
@@ -307,7 +337,7 @@ def calibrate_plan(
         if (error is None) == (not budget):
             raise ValueError(
                 "give --error with a table and a number, or one target (--zcdp, --gdp, --power "
-                "with --level, --epsilon with --delta), and not both"
+                "with --level, --success with --baseline, --epsilon with --delta), and not both"
             )
         if error is None and (interval or consistent):
             raise ValueError("--interval and --consistent modify --error; give --error")

@@ -78,3 +78,16 @@ def test_wide_noise_is_hardly_more_than_the_gaussian(sigma_squared, ratio):
     curve = ny.gdp(loss.mu)
     for level in (1e-30, 1e-6, 0.05, 0.5, 0.9):
         assert profile.log_power(math.log(level))[0] <= curve.log_power(level).upper
+
+
+def test_a_pair_whose_second_law_has_outcomes_of_its_own_is_asked():
+    """Q can produce what P cannot: no loss is infinite, and a test of level 7/12 has power 1."""
+    null, near, far = [Fraction(7, 12), Fraction(5, 12)], [Fraction(1, 3), Fraction(2, 3)], [1, 0]
+    pairs = [pair for law in (near, far) for pair in ny.between(null, law).alternatives]
+    f = Tradeoff.of(pairs)
+    for level in (0.3, 0.5, 6 / 11, 0.7):
+        assert f.power(level).upper == max(f.part(c).power(level).upper for c in f.directions)
+    for epsilon in (-0.45, -0.2, 0.3):
+        each = [float(f.part(c).deltas_above(np.array([epsilon]))[0]) for c in f.directions]
+        assert f.deltas_above(np.array([epsilon]))[0] == max(each)
+    assert all(f.part(c).gdp().upper == math.inf for c in f.directions[2:])

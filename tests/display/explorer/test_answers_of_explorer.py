@@ -23,7 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+from neyman.accounting.literature.deployments import scale_sentence
 from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.attacks import usual_attacks
 from neyman.curves.losses.composition import Composition
 from neyman.display.explorer import server, worker
 from neyman.display.explorer.plan_desk import Opened, PlanDesk, opened_from
@@ -81,9 +83,14 @@ QUICK = {
 SAMPLED = QUICK | {"kind": "sampled", "sigma": 0.3, "rate": 1e-4, "steps": 1000}
 
 
+def fresh_of(curve):
+    """A copy that was asked nothing: answers of a contour depend on earlier questions."""
+    return ny.Tradeoff(tuple(Composition(c.parts) for c in curve.alternatives))
+
+
 def summary_of(curve):
-    """The nearest Gaussian curve, on a copy: answers of a contour depend on earlier questions."""
-    return ny.Tradeoff(tuple(Composition(c.parts) for c in curve.alternatives)).nearest_gaussian()
+    """The nearest Gaussian curve, on a copy."""
+    return fresh_of(curve).nearest_gaussian()
 
 
 @pytest.fixture(scope="module")
@@ -401,6 +408,11 @@ def test_answers_are_those_of_the_library(plan_file):
         if first.exact:
             assert first.tradeoff.y == power.upper
             assert [p for _, p in first.tradeoff.points] == [bound.upper for bound in bounds]
+        named = desk.answer(asked | {"ask": "attacks"})
+        for attack, sentence in zip(usual_attacks(), named.sentences, strict=True):
+            assert sentence == attack.success(fresh_of(curve)).sentence(who)
+        assert "after they know all other records" in named.conditions
+        assert named.scale == scale_sentence(0.05, closer.tradeoff.y)
         shown = desk.answer(asked | {"ask": "profile"}).curve
         assert shown.x_text == words.number(epsilon)
         for e, delta in shown.points:
@@ -642,7 +654,7 @@ def test_a_plan_with_bounds_from_the_data_is_shown_and_written_again(tmp_path):
     assert opening.queries == ["race", "place", "pay"]
     about = {"about": "plan", "level": 0.05, "prior": 0.5, "delta": 1e-6}
     for more in ({}, {"weights": [100, 300, 600]}, {"weights": [800, 100, 100], "rho": 0.25}):
-        for ask in ("risk", "closer", "profile", "scenarios"):
+        for ask in ("risk", "closer", "profile", "scenarios", "attacks"):
             assert desk.answer(about | {"ask": ask} | more)
         shown = desk.answer(about | {"ask": "tables"} | more)
         assert "largest candidates" in shown.note

@@ -25,12 +25,12 @@ from neyman.display.report import html as markup
 from neyman.display.report import receipt_view as reading
 from neyman.display.report import report
 from neyman.display.report.measurement_units import unit_of_values
-from neyman.display.report.risk_section import SAME_LINE, one_line
+from neyman.display.report.risk_section import SAME_LINE, one_line, success_above
 from neyman.display.report.table_section import first_rows
 from neyman.elements import element
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.counted_rows import counted_rows
-from neyman.publishing.release.receipt import mechanism_list
+from neyman.publishing.release.receipt import guarantee, mechanism_list
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.verify.verification import verify
 from random_laws import examples, is_small
@@ -477,7 +477,7 @@ def test_no_number_on_the_page_favors_the_release(level, above, tv):
     receipt["budget"] = {"kind": "gdp", "mu": "1"}
     text = text_of(receipt)
     a, b = Fraction(repr(level)), Fraction(repr(power))
-    row = re.search(r"even odds \(at most\) ([\d.]+)% ([\d.]+)% ([\d.]+)% ([\d.]+)% Priv", text)
+    row = re.search(r"even odds \(at most\) ([\d.]+)% ([\d.]+)% ([\d.]+)% ([\d.]+)% Risk", text)
     assert row
     level_said, guess, power_said, right = (Fraction(x) / 100 for x in row.groups())
     assert level_said <= a
@@ -1020,3 +1020,22 @@ def test_the_assumption_of_one_row_each_stands_below_the_headline(protects, colu
         headline = words.power("0.05", "0.25", protects)
         assert f"{headline} {assumed}" in text
     assert (f"They hold if no {protects} has more than one row in the data." in text) == said
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "above"),
+    [
+        (ny.Gaussian(1), 1e-9),
+        (ny.DiscreteGaussian(sigma=4, sensitivity=[(3,), (1, 2, 1)]), 0.03),
+        (ny.Gaussian(0.5).subsample(rate=0.1), 0.03),
+        (ny.ExponentialMechanism(epsilon=2) + ny.Laplace(1), 0.06),
+        (ny.RandomSubset(size=1, population=20), 0.03),
+    ],
+)
+def test_the_success_that_follows_from_a_receipt_is_above_the_curves(mechanism, above):
+    """The page has the receipt alone: its bound holds for each baseline, and is near."""
+    receipt = Receipt.read(a_receipt()).model_copy(update={"guarantee": guarantee(mechanism)})
+    f = mechanism.tradeoff()
+    for baseline in (1e-5, 0.001, 0.02, 0.05, 0.2, 0.5, 0.9, 0.999):
+        exact = f.success(baseline)
+        assert exact.lower <= success_above(receipt, baseline) <= exact.upper + above

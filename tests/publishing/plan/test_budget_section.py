@@ -14,6 +14,7 @@ from neyman.cli.calibrate_command import at_promise
 from neyman.display.explorer.plan_desk import Opened, PlanDesk
 from neyman.display.report.risk_section import vocabularies
 from neyman.numerics.bound import Bound
+from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.release.receipt import draft, guarantee
 
@@ -155,3 +156,29 @@ def test_the_target_of_a_plan_is_the_float_below_its_budget(delta):
     (loss,) = [loss for loss, _ in plan.target.alternatives[0].parts]
     failure = Fraction(loss.failure)
     assert failure <= Fraction(delta) < Fraction(math.nextafter(loss.failure, 1))
+
+
+def test_a_success_and_its_baseline_are_the_power_budget_of_a_plan():
+    """A plan keeps one spelling: its hash, its noise, and its receipt are those of the power."""
+    given = {"success": Decimal("0.25"), "baseline": Decimal("0.05")}
+    plan = plan_of(given)
+    same = plan_of({"power": Decimal("0.25"), "level": Decimal("0.05")})
+    assert plan.canonical() == same.canonical()
+    assert plan.hash == same.hash
+    assert plan.canonical()["budget"] == {"power": "0.25", "level": "0.05"}
+    assert plan.mechanism().tradeoff().success(0.05).upper <= 0.25 * 1.01
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"success": 0.1, "baseline": 0.2}, "success = 0.1: must be above budget.baseline = 0.2"),
+        ({"success": 1, "baseline": 0.2}, "success = 1: must be above .* and below 1"),
+        ({"success": 0.1}, "budget has success = 0.1: must be exactly one of"),
+        ({"success": 0.1, "level": 0.05}, "must be exactly one of .*success with baseline"),
+        ({"success": 0.1, "baseline": 0.05, "zcdp": 1}, "must be exactly one of"),
+    ],
+)
+def test_a_success_without_its_baseline_is_refused(given, problem):
+    with pytest.raises(PlanError, match=problem):
+        plan_of(given)

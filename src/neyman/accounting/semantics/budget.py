@@ -451,7 +451,34 @@ def _spent(mechanism: Described) -> Tradeoff:
     return replace(check.described("mechanism", mechanism).tradeoff(), ordered=False)
 
 
-def at_most(power: float | Fraction | str, level: float | Fraction | str) -> AtMost:
+@dataclass(frozen=True)
+class SuccessAtMost(AtMost):
+    """The same, held against `Tradeoff.success`: at most this chance of a right guess.
+
+    The success is 1 - f for the convex curve f below all pairs in both orders. It is the power
+    where one pair has the largest power near the level. A plan keeps the budget as power and level:
+    there the success is at most 1.01 times the power [RK-6].
+    """
+
+    def admits(self, mechanism: Described) -> bool:
+        """Return True if the mechanism certainly keeps the power budget and the success."""
+        success = _spent(mechanism).success
+        return super().admits(mechanism) and success(self.level).upper <= self.power
+
+    def excess_elsewhere(self, mechanism: Described) -> float:
+        """Estimate log(spent / allowed) of what else `admits` looks at, the success included."""
+        success = _spent(mechanism).success(self.level).upper
+        own = math.log(success) - math.log(float(self.power))
+        return max(super().excess_elsewhere(mechanism), own)
+
+
+def at_most(
+    power: float | Fraction | str | None = None,
+    level: float | Fraction | str | None = None,
+    *,
+    success: float | Fraction | str | None = None,
+    baseline: float | Fraction | str | None = None,
+) -> AtMost:
     """Return the budget "power at most ``power`` at level ``level``", in the strong sense.
 
     A promise at one level alone is weak: a leak of everything with probability .20 passes "power
@@ -463,27 +490,49 @@ def at_most(power: float | Fraction | str, level: float | Fraction | str) -> AtM
     Args:
         power: in (level, 1).
         level: in (0, 1).
+        success: instead of power: the largest chance of a right guess about one record, in
+            (baseline, 1). It is held against `Tradeoff.success` as well.
+        baseline: instead of level: the best chance without the release, in (0, 1).
 
     Examples:
         >>> import neyman as ny
         >>> target = ny.at_most(power=0.10, level=0.05)
         >>> round(float(ny.calibrate(ny.Gaussian, target)), 3)
         2.753
+        >>> target = ny.at_most(success=0.10, baseline=0.05)
+        >>> round(float(ny.calibrate(ny.Gaussian, target)), 3)
+        2.753
     """
-    exact_power, exact_level = check.exact("power", power), check.exact("level", level)
+    if success is not None or baseline is not None:
+        if power is not None or level is not None:
+            raise TypeError("at_most: give power with level, or success with baseline, not both")
+        return _budget_at(SuccessAtMost, ("success", success), ("baseline", baseline))
+    return _budget_at(AtMost, ("power", power), ("level", level))
+
+
+_Given = tuple[str, float | Fraction | str | None]
+
+
+def _budget_at(kind: type[AtMost], most: _Given, at: _Given) -> AtMost:
+    """Return a budget of a kind, with its two numbers checked under the names they were given."""
+    (power_name, power), (level_name, level) = most, at
+    for name, value, other in ((power_name, power, level_name), (level_name, level, power_name)):
+        if value is None:
+            raise TypeError(f"at_most: {name} is missing; give it together with {other}")
+    exact_power, exact_level = check.exact(power_name, power), check.exact(level_name, level)
     if not 0 < exact_level < 1:
-        raise ValueError(f"level = {level!r} must be between 0 and 1, both excluded")
+        raise ValueError(f"{level_name} = {level!r} must be between 0 and 1, both excluded")
     if not exact_level < exact_power < 1:
         raise ValueError(
-            f"power = {power!r} must be above level = {level!r}, which guessing reaches, and below "
-            "1"
+            f"{power_name} = {power!r} must be above {level_name} = {level!r}, which guessing "
+            "reaches, and below 1"
         )
     if float(exact_level) < LEAST_LEVEL or math.isclose(float(exact_power), float(exact_level)):
         raise ValueError(
-            f"level = {level!r}, power = {power!r}: the level must be at least {LEAST_LEVEL:g} and "
-            "the power clearly above it"
+            f"{level_name} = {level!r}, {power_name} = {power!r}: the {level_name} must be at "
+            f"least {LEAST_LEVEL:g} and the {power_name} clearly above it"
         )
-    return AtMost(exact_power, exact_level)
+    return kind(exact_power, exact_level)
 
 
 KINDS: tuple[type[PlanBudget], ...] = (AtMost, Zcdp, Gdp, Approximate)

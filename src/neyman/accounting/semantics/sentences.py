@@ -181,6 +181,40 @@ def odds(prior: Numeric) -> str:
     return f"if {percent(p)} of such claims are true"
 
 
+def right_guess(guess: str, baseline: Numeric, success: Numeric, knows: str = "") -> str:
+    """Return how often a guess is right without a release and with it.
+
+    Args:
+        guess: what the attacker would do, such as "name the right one of 20 candidates".
+        baseline: the best chance of it without the release, in (0, 1].
+        success: an upper bound of the chance with it, rounded up.
+        knows: what the attacker knows, such as " knows everyone else’s record and".
+
+    Returns:
+        For .05 and .25: "An attacker who knows everyone else’s record and would name the right one
+        of 20 candidates 5% of the time without the release can do so at most 25% of the time with
+        it."
+    """
+    b, s = proportion("baseline", baseline), proportion("success", success)
+    start = f"An attacker who{knows} would {guess} {_often(b, up=False)} without the release"
+    if s <= b:
+        return f"{start} can do so at most equally often with it."
+    if percent(s) == "100%":
+        return f"{start} might do so every time with it."
+    return f"{start} can do so at most {_often(s)} with it."
+
+
+def _often(x: Fraction, *, up: bool = True) -> str:
+    """ "25% of the time", or "1 time in 10,000" where it is rare; two digits if rounded down."""
+    if x >= _RARE:
+        return f"{percent(x, up=up)} of the time"
+    if x.numerator == 1:
+        return f"1 time in {x.denominator:,}"
+    unit = Fraction(10) ** -(len(str(x.denominator // x.numerator)) + 1)
+    cut = x // unit * unit
+    return _times(x, size_for_power(x)) if up else _times(cut, size_for_level(cut))
+
+
 def claim(neighboring: Relation, subject: str = "person", rows: int = 1) -> str:
     """Return what kind of claim the guarantee is about, from the neighboring relation."""
     if neighboring == "replace-one":

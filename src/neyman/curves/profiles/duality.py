@@ -220,6 +220,15 @@ def chord_ratio(left: Any, star: Any, right: Any) -> Any:
     return np.expm1(right - star) / -np.expm1(left - star)
 
 
+def line_at(log_delta: Interval, epsilon: float, log_level: float) -> Interval:
+    """Bounds on log(delta + e^epsilon level), whose upper end is one of log power [DU-1]."""
+    below, above = log_delta
+    line = epsilon + log_level
+    size = abs(above) if above > -math.inf else 0.0
+    slack = 4 * UNIT * (2 + size + abs(epsilon) + abs(log_level))
+    return log_add(below, line) - slack, log_add(above, line) + slack
+
+
 def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: float) -> Interval:
     """Bounds on log power at one level, for any profile.
 
@@ -229,11 +238,7 @@ def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: floa
     """
 
     def g(epsilon: float) -> Interval:
-        below, above = log_delta(epsilon)
-        line = epsilon + log_level
-        size = abs(above) if above > -math.inf else 0.0
-        slack = 4 * UNIT * (2 + size + abs(epsilon) + abs(log_level))
-        return log_add(below, line) - slack, log_add(above, line) + slack
+        return line_at(log_delta(epsilon), epsilon, log_level)
 
     # g is unimodal: it is followed outward until it rises again.
     ends: list[float] = []

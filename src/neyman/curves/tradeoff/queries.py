@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri_exp
 
+from neyman.curves.profiles.duality import line_at, log_power_by_duality
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -29,6 +30,10 @@ WIDER = 2.0  # times the width of an answer alone, at which it is asked alone
 DIGITS = 1e-12  # relative width with which it is not
 LAST_LEVEL = -1e-9  # logarithm of the largest level at which a search ends
 FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss count
+ASIDE = 1e-5  # of the logarithm of a level, from which a slope is taken
+LEAST_SLOPE = 1e-300  # of a curve that rises
+ENOUGH = 1e-9  # width of log power with which one line is enough
+PRIOR_OF_SUCCESS = "if the baseline is the attacker's best chance once they know all other records"
 
 
 def level_slack(log_level: float) -> float:
@@ -48,6 +53,33 @@ def settled(log_level: float, low: float, high: float) -> Interval:
     slack = level_slack(log_level)  # log power moves by at most as much as the level's
     high = min(max(high, log_level) + slack, 0.0)
     return min(max(low, log_level) - slack, high), high
+
+
+def concave_power(
+    log_delta: Callable[[float], Interval],
+    log_power: Callable[[float], Interval],
+    log_level: float,
+    known: Interval,
+) -> Interval:
+    """Bounds on the log of the least concave curve above the powers of several pairs [RK-2].
+
+    That curve is the least of delta + e^epsilon level, with the worst delta of all pairs [DU-1].
+    One line is enough where one pair has the largest power near the level.
+
+    Args:
+        log_delta: bounds on the worst log delta of all pairs, at any epsilon.
+        log_power: bounds on the largest log power of all pairs.
+        log_level: logarithm of the level, finite and below 0.
+        known: those of the largest log power at the level.
+    """
+    slope = max((known[1] - log_power(log_level - ASIDE)[1]) / ASIDE, LEAST_SLOPE)
+    epsilon = known[1] - log_level + math.log(slope)
+    high = line_at(log_delta(epsilon), epsilon, log_level)[1]
+    if high - known[0] <= ENOUGH:
+        return known[0], max(high, known[0])
+    least, most = log_power_by_duality(log_delta, log_level)
+    high = min(high, most, 0.0)
+    return min(max(known[0], least), high), high
 
 
 def within(mass: float, delta: float | None, log_delta: float) -> bool:

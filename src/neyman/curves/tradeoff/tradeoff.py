@@ -33,6 +33,8 @@ from neyman.curves.tradeoff.nearest_gaussian import NearestGaussian, nearest_gau
 from neyman.curves.tradeoff.order import admits, at_least, excess
 from neyman.curves.tradeoff.queries import (
     FARTHEST,
+    PRIOR_OF_SUCCESS,
+    concave_power,
     deltas_at,
     epsilon_at,
     epsilons_at,
@@ -74,7 +76,16 @@ def mu_above(losses: Composition, profile: Profile) -> float:
     mu = profile.mu()
     if mu is not None:
         return mu[1]
-    return math.inf if losses.infinite else up(losses.mu, 4)
+    return math.inf if _singular(losses) else up(losses.mu, 4)
+
+
+def _singular(losses: Composition) -> bool:
+    """Return True if one law has outcomes that the other cannot produce: then no mu is finite.
+
+    `Composition.mu` is about the other outcomes. Where Q has outcomes that P cannot produce no loss
+    is infinite, and a test of a level below 1 still has power 1.
+    """
+    return bool(losses.infinite or losses.reverse().infinite)
 
 
 def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair, ...]:
@@ -82,7 +93,7 @@ def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair
     items = list(pairs)
     if len(items) <= 2:
         return tuple((losses, profile, None) for losses, profile in items)
-    known = [math.inf if losses.infinite else up(losses.rough_mu, 4) for losses, _ in items]
+    known = [math.inf if _singular(losses) else up(losses.rough_mu, 4) for losses, _ in items]
     order = sorted(range(len(items)), key=lambda i: -known[i])
     return tuple(
         (*items[i], GaussianProfile(known[i]) if LEAST < known[i] < MOST else None) for i in order
@@ -460,6 +471,37 @@ class Tradeoff:
         """Return the natural logarithm of `power`."""
         low, high = self._log_power(log_probability("level", level, log_level))
         return Bound(low, high, "upper", self.method)
+
+    @question
+    def success(self, baseline: float | Fraction | str) -> Bound:
+        """Return the largest chance of a right guess about one record; upper is safe.
+
+        It is 1 - f(baseline), where f is the convex curve below all pairs in both orders [RK-2].
+        One number covers re-identification, attribute inference, and reconstruction: `neyman.risk`
+        has the baseline and the conditions of each. Membership at a prior is another number.
+
+        Args:
+            baseline: the best chance of a right guess without the release, above 0 and at most 1.
+                The attacker's prior is what they believe after they know all other records.
+
+        Examples:
+            >>> import neyman as ny
+            >>> print(f"{ny.gdp(1).success(baseline=0.1):.5f}")
+            0.38915
+
+        Source: Kulynych et al. 2025.
+        """
+        exact = check.exact("baseline", baseline)
+        if not 0 < exact <= 1:
+            raise ValueError(f"baseline = {baseline!r} must be above 0 and at most 1")
+        log_level = log_of(above(exact))
+        low, high = self._log_power(log_level)
+        if not self.joined and len(self.directions) > 1 and log_level < 0:
+            low, high = concave_power(self._log_delta, self._log_power, log_level, (low, high))
+        # T(b) >= T(b') b / b' for the float b' at or above the baseline b, as T is concave.
+        low -= 4 * UNIT
+        method = self._named(f"{self.method}; {PRIOR_OF_SUCCESS}")
+        return Bound(min(exp_down(low), exp_up(high)), exp_up(high), "upper", method)
 
     def _log_power(self, log_level: float) -> Interval:
         low, high = self._power_at(log_level)

@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neyman.accounting.literature.deployments import scale_sentence
 from neyman.accounting.semantics import digits
 from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.attacks import PRIOR_CONDITION, conditions_of, usual_attacks
 from neyman.accounting.semantics.budget import PlanBudget, within_limit
 from neyman.curves.losses.composition import Composition
 from neyman.curves.profiles.profile import Engine
@@ -155,7 +157,16 @@ class Scenarios:
     last: float
 
 
-Answer = Risk | Profile | Tables | Scenarios
+@dataclass(frozen=True)
+class NamedAttacks:
+    """What named attacks can reach, and where the power lies among published deployments."""
+
+    sentences: list[str]
+    conditions: str
+    scale: str
+
+
+Answer = Risk | Profile | Tables | Scenarios | NamedAttacks
 
 
 class Guarantee:
@@ -210,6 +221,13 @@ class Guarantee:
         mu, gap = digits.number(nearest.mu.upper), digits.percent(nearest.distance.upper)
         return [("Mu of the nearest Gaussian", mu, f"powers differ by at most {gap}")]
 
+    @cached_property
+    def attacks(self) -> list[str]:
+        """A sentence per usual attack; asked of a copy, as in `_summary`."""
+        fresh = tuple(Composition(c.parts) for c in self.tradeoff.alternatives)
+        curve = replace(self.tradeoff, alternatives=fresh)
+        return [each.success(curve).sentence(self.subject) for each in usual_attacks()]
+
     def _powers(self, level: float) -> tuple[list[Point], float]:
         if self.search:
             powers, power = outline(self.tradeoff, LEVELS, level)
@@ -252,6 +270,7 @@ class Desk:
             "risk": self.risk,
             "closer": self.closer,
             "profile": self.profile,
+            "attacks": self.attacks,
         }
 
     def done(self, task: Task, content: Any) -> Json:
@@ -278,7 +297,8 @@ class Desk:
         """Answer what a page asks.
 
         Args:
-            question: ``ask`` ("risk", "closer", "profile"; of a plan also "tables", "scenarios"),
+            question: ``ask`` ("risk", "closer", "profile", "attacks"; of a plan also "tables" and
+                "scenarios"),
                 ``about`` ("mechanism", "guarantee", "plan") with its parameters, and ``level``,
                 ``prior``, or ``delta`` where it needs them.
 
@@ -372,6 +392,16 @@ class Desk:
             digits.delta(delta),
         )
         return Profile(shown, min(1e-12, delta / 100))
+
+    def attacks(self, question: Question) -> NamedAttacks:
+        """Bound the success of each usual attack, and place the power at the level on the scale."""
+        guarantee, level = self.guarantee(question), number_in(question, "level")
+        shared = PRIOR_CONDITION, *conditions_of(guarantee.tradeoff.neighboring)
+        return NamedAttacks(
+            guarantee.attacks,
+            f"Conditions: {' '.join(shared)}",
+            scale_sentence(level, guarantee.power(level)),
+        )
 
     def guarantee(self, question: Question) -> Guarantee:
         """Return the guarantee that a question is about."""

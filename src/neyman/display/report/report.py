@@ -92,6 +92,8 @@ def page_from(
         accuracy_section.adding_up(receipt),
         risk_section.figure(receipt),
         risk_section.levels(receipt),
+        risk_section.attacks(receipt),
+        risk_section.scale(receipt),
         # Older receipts have no scenarios.
         section(receipt),
         beliefs(receipt),

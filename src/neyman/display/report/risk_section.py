@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
+from neyman.accounting.literature import deployments
 from neyman.accounting.semantics import digits
 from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.attacks import PRIOR_CONDITION, conditions_of, usual_attacks
 from neyman.accounting.semantics.budget import AtMost
 from neyman.accounting.semantics.budget_warnings import budget_warnings
 from neyman.accounting.semantics.unchecked_claims import one_row_each
@@ -23,8 +26,12 @@ from neyman.publishing.release import receipt_format
 SAME_LINE = 0.005
 """Of the figure's width and height: less than the width of its lines."""
 
+_ROUNDING = 1e-12  # of a bound that floats compute from a receipt's numbers, relative
+_MOST_EPSILON = 700.0  # whose exponential is a float
 _STEPS = 2000  # of the grid on which lines are compared
 _QUANTILES = np.linspace(-10.0, 10.0, 20_001)
+
+_BASELINES = tuple(Fraction(n, 1000) for n in (1, 10, 50, 100, 200, 500, 800, 950))
 
 _PRIORS = tuple(
     Fraction(n, 1000)
@@ -56,7 +63,10 @@ def headline(receipt: receipt_format.Receipt) -> Element:
             "Inferential disclosure: they infer either one with high probability. "
             f"{_kinds(adds)}"
         ),
-        markup.note(f"Chosen limit: {receipt.budget.sentence}."),
+        markup.note(
+            f"Chosen limit: {receipt.budget.sentence}. ",
+            deployments.scale_sentence(float(level), float(power)),
+        ),
         *_budget_warnings(receipt),
     )
 
@@ -134,6 +144,115 @@ def findings(receipt: receipt_format.Receipt) -> Element:
             ".",
         ),
     )
+
+
+def attacks(receipt: receipt_format.Receipt) -> markup.Fold:
+    """Return a sentence per named attack, other baselines, and the conditions of the numbers."""
+    subject, _ = unit(receipt)
+    sentences = [
+        attack.sentence(success_above(receipt, float(attack.baseline)), subject)
+        for attack in usual_attacks()
+    ]
+    rows: list[list[Node]] = []
+    for baseline in _BASELINES:
+        success = Fraction(success_above(receipt, float(baseline)))
+        rows.append(
+            [digits.percent(baseline), markup.bar(success, mark=baseline), digits.percent(success)]
+        )
+    table = markup.table(
+        ["Best chance without the release", "", "Chance with it (at most)"],
+        rows,
+        caption="Bar: chance of a right guess with the release. Upright mark: without it.",
+        key=2,
+        kind="findings",
+    )
+    conditions = (PRIOR_CONDITION, *conditions_of(receipt.neighboring))
+    body = markup.blocks(
+        markup.paragraph(
+            "Each attack guesses something about one record. Its limit follows from the best "
+            "chance of a right guess without the release."
+        ),
+        element("ul", *(element("li", sentence) for sentence in sentences)),
+        table,
+        markup.note(f"Conditions of these numbers: {' '.join(conditions)}"),
+    )
+    about = "Re-identification, attribute inference, and reconstruction"
+    return markup.Fold("attacks", "Risk of named attacks", about, body)
+
+
+def success_above(receipt: receipt_format.Receipt, baseline: float) -> float:
+    """Bound `Tradeoff.success` at a baseline from a receipt alone [RK-2].
+
+    Each bound is a concave function above the power of all pairs in both orders, at the baseline:
+    the Gaussian curve of mu, the lines of (epsilon, delta) and of the total variation, and the
+    hull of the curve's points. A power between two levels is at most that of the higher one.
+    """
+    guarantee = receipt.guarantee
+    known = {number(p.level): number(p.upper) for p in (*guarantee.curve, *guarantee.power)}
+    levels, powers = np.array([(0.0, 0.0), *sorted(known.items()), (1.0, 1.0)]).T
+    starts, tops = levels[:-1], np.maximum.accumulate(powers)[1:]
+    slopes = np.diff(tops) / np.diff(starts)
+    hull = np.max(tops[:, None] - slopes * starts[:, None], axis=0) + slopes * baseline
+    lines = [(number(p.upper), number(p.delta)) for p in guarantee.epsilon]
+    bounds = [math.exp(e) * baseline + delta for e, delta in lines if e < _MOST_EPSILON]
+    bounds.append(baseline + number(guarantee.total_variation.upper))
+    mu = number(guarantee.mu.upper)
+    normal = float(ndtr(ndtri(baseline) + mu)) if mu < math.inf else 1.0
+    return min(1.0, min(*bounds, normal, *hull.tolist()) * (1 + _ROUNDING))
+
+
+def scale(receipt: receipt_format.Receipt) -> markup.Fold:
+    """Return the scale: its two ends, published deployments, and this release among them."""
+    level, power = chosen(receipt)
+    here = deployments.Mark("This release", "", float(power), "")
+    marks = sorted([*deployments.scale(float(level)), here], key=lambda mark: mark.power)
+    marks.sort(key=lambda mark: mark.name == deployments.DATA_THEMSELVES)
+    known = {"noise": "noise", "guarantee": "guarantee alone", "": ""}
+    rows: list[list[Node]] = [
+        [
+            markup.below(mark.name, mark.note),
+            markup.bar(min(Fraction(mark.power), Fraction(1))),
+            digits.percent(power if mark is here else mark.power),
+            known[mark.known],
+        ]
+        for mark in marks
+    ]
+    table = markup.table(
+        ["Release", "", "True positive rate (at most)", "Published"],
+        rows,
+        key=2,
+        left=(3,),
+        here=[mark is here for mark in marks],
+        kind="findings",
+    )
+    rate = digits.percent(level, up=False)
+    body = markup.blocks(
+        markup.paragraph(
+            f"The scale is the true positive rate at a {rate} false positive rate. Its ends are a "
+            f"release without information ({rate}) and the data themselves (100%). Units of "
+            "privacy differ: a day of one user is less than a person, so a smaller number for it "
+            "is no stronger protection. Where a guarantee alone is published, the noise may "
+            "reveal less."
+        ),
+        table,
+        element(
+            "details",
+            element("summary", "Where these parameters are published"),
+            element(
+                "ul",
+                *(
+                    element(
+                        "li",
+                        f"{d.name}: {d.citation}, ",
+                        markup.code(d.url.removeprefix("https://")),
+                    )
+                    for d in deployments.deployments
+                ),
+            ),
+        ),
+    )
+    title = "Comparison with published deployments"
+    return markup.Fold("scale", title, "Is this a strong or a weak limit?", body)
 
 
 def figure(receipt: receipt_format.Receipt) -> markup.Fold:

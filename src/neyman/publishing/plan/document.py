@@ -484,6 +484,14 @@ class BudgetPart(Strict):
 
     power: Exact | None = Field(None, description="power of the best attacker, with level")
     level: Exact | None = Field(None, description="level (type I error) that power refers to")
+    success: Exact | None = Field(
+        None,
+        description="largest chance of a right guess about one record, with baseline; the same "
+        "budget as power with level, and kept as that",
+    )
+    baseline: Exact | None = Field(
+        None, description="best chance of a right guess without the release, with success"
+    )
     zcdp: Exact | None = Field(None, description="rho of zero-concentrated DP")
     gdp: Exact | None = Field(None, description="mu of Gaussian DP")
     epsilon: Exact | None = Field(None, description="epsilon, with delta")
@@ -493,8 +501,11 @@ class BudgetPart(Strict):
 
     @property
     def numbers(self) -> dict[str, Fraction]:
-        """The numbers that are given."""
-        return {name: value for name, value in self if value is not None}
+        """The numbers that are given, a success and its baseline as a power and its level."""
+        given = {name: value for name, value in self if value is not None}
+        if set(given) == {"success", "baseline"}:
+            return {"power": given["success"], "level": given["baseline"]}
+        return given
 
 
 class TablePart(Strict):

@@ -300,13 +300,21 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
     discovered = {name for name, part in document.columns.items() if part.discover}
     discovers = any(not discovered.isdisjoint(query.by) for query in document.query)
     given = document.budget.numbers
+    success, baseline = document.budget.success, document.budget.baseline
+    if success is not None and baseline is not None and not baseline < success < 1:
+        problems.append(
+            f"budget.success = {short_text(success)}: must be above budget.baseline = "
+            f"{short_text(baseline)}, the best chance without the release, and below 1"
+        )
+        return
     try:
         problems += budget_of(given).problems(discovers=discovers)
     except ValueError:
         text = ", ".join(f"{name} = {short_text(value)}" for name, value in given.items())
         problems.append(
-            f"budget has {text or 'nothing'}: must be exactly one of power with level, zcdp, gdp, "
-            "or epsilon with delta; zcdp takes a delta beside it where keys are discovered"
+            f"budget has {text or 'nothing'}: must be exactly one of power with level, "
+            "success with baseline, zcdp, gdp, or epsilon with delta; zcdp takes a delta beside it "
+            "where keys are discovered"
         )
 
 

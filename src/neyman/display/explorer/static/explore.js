@@ -84,6 +84,7 @@
     asked.profile = { ask: "profile", ...whole, delta };
     if (answers.risk?.answer?.exact === false) asked.closer = { ...asked.risk, ask: "closer" };
     if (planned) asked.scenarios = { ask: "scenarios", ...whole, level };
+    asked.attacks = { ask: "attacks", ...whole, level };
     return asked;
   };
 
@@ -170,6 +171,16 @@
     $("posterior").classList.toggle("late", late);
     $("before-name").hidden = !shown?.before.length;
     $("profile").classList.toggle("late", profile.late);
+    const attacks = answered("attacks");
+    $("attacks-body").classList.toggle("late", attacks.late);
+    if (attacks.answer) {
+      const { sentences, conditions, scale } = attacks.answer;
+      $("attacks-body").replaceChildren(
+        element("ul", {}, ...sentences.map((each) => element("li", {}, each))),
+        element("p", { class: "note" }, conditions), element("p", {}, scale));
+    } else if (attacks.problem) {
+      $("attacks-body").textContent = attacks.problem;
+    }
     const problem = [risk, profile].find((each) => each.problem && !each.late)?.problem;
     if (problem) $("how").textContent = problem;
     else if (!reachable) $("how").textContent = "The last answer before the explorer stopped.";

@@ -1,0 +1,32 @@
+"""The risk of named attacks on one record: `ny.risk`.
+
+Each function returns an `Attack` with its baseline, the best chance of a right guess without the
+release. ``attack.success(guarantee)`` bounds the chance with it, and lists the conditions of the
+number. ``attack.at_most(success)`` is the budget for it.
+
+Examples:
+    >>> import neyman as ny
+    >>> risk = ny.risk.reidentification(candidates=20).success(ny.gdp(1))
+    >>> print(f"{risk.bound:.3f}")
+    0.260
+    >>> risk.conditions[1]
+    'The candidates are equally likely.'
+"""
+
+from neyman.accounting.semantics.attacks import (
+    Attack,
+    AttackSuccess,
+    attribute_inference,
+    reconstruction,
+    reidentification,
+    singling_out,
+)
+
+__all__ = [
+    "Attack",
+    "AttackSuccess",
+    "attribute_inference",
+    "reconstruction",
+    "reidentification",
+    "singling_out",
+]

@@ -1,0 +1,275 @@
+"""The chance of a right guess about one record, against attacks on enumerated mechanisms."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from fractions import Fraction as F
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+import neyman as ny
+from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.attacks import usual_attacks
+from neyman.curves.tradeoff.tradeoff import Tradeoff
+
+ATTACKS, MECHANISMS = 260, 40
+
+
+def curve(null, laws):
+    """What holds between the law without the record and the law with each record, both orders."""
+    return Tradeoff.of(pair for law in laws for pair in ny.between(null, law).alternatives)
+
+
+def mixed_laws(random):
+    """A law without the target's record, and one for each record, of small rational numbers."""
+    outcomes, records = (int(n) for n in random.integers(2, 6, 2))
+    weights = random.integers(0, 6, (records + 1, outcomes)) ** int(random.integers(1, 4))
+    weights[:, 0] += 1
+    return [[F(int(w), int(row.sum())) for w in row] for row in weights]
+
+
+def concave_corners(null, laws):
+    """The corners of the least concave curve above the powers of all pairs in both orders."""
+    corners = {(F(0), F(0)), (F(1), F(1))}
+    for p, q in [pair for law in laws for pair in ((null, law), (law, null))]:
+        level = power = F(0)
+        for a, b in sorted(zip(p, q, strict=True), key=lambda x: -(x[1] / x[0] if x[0] else 10**9)):
+            level, power = level + a, power + b
+            corners.add((level, power))
+    hull = []
+    for x, y in sorted(corners):
+        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (x - hull[-2][0]) <= (
+            y - hull[-2][1]
+        ) * (hull[-1][0] - hull[-2][0]):
+            hull.pop()
+        hull.append((x, y))
+    return hull
+
+
+def questions(random, records):
+    """What is right about which record: the record itself, a shared value, or a ball."""
+    places = random.integers(0, 6, records)
+    yield np.eye(records)
+    yield random.integers(0, 2, (records, int(random.integers(1, 5)))).astype(float)
+    yield (np.abs(places[:, None] - np.arange(6)) <= random.integers(0, 3)).astype(float)
+
+
+@pytest.mark.parametrize("seed", range(MECHANISMS))
+def test_no_attack_on_an_enumerated_mechanism_exceeds_the_stated_success(seed):
+    """The best attack for 10,400 priors and questions, and exact corners of the concave curve."""
+    random = np.random.default_rng(seed)
+    null, *laws = mixed_laws(random)
+    f, corners = curve(null, laws), concave_corners(null, laws)
+    chances = np.array(laws, float)
+    levels, powers = np.array(corners, float).T
+    tested, known = 0, []
+    for right in itertools.cycle(questions(random, len(laws))):
+        prior = random.dirichlet(np.full(len(laws), random.choice([0.3, 1, 5])))
+        baseline = float((prior @ right).max())
+        # For each outcome the guess that is right with the largest probability.
+        success = float(((prior[:, None] * right).T @ chances).max(axis=0).sum())
+        if baseline == 0:
+            continue
+        # The vertical part at level 0 is left out: beyond it np.interp follows the corners.
+        assert success <= np.interp(baseline, levels, powers) + 1e-12
+        known.append((baseline, success))
+        tested += 1
+        if tested == ATTACKS:
+            break
+    for baseline, success in known[:3]:
+        bound = f.success(min(baseline, 1.0))
+        assert success <= bound.upper
+        assert bound.lower - 1e-9 <= np.interp(baseline, levels, powers) <= bound.upper + 1e-12
+        assert bound.width < 1e-5
+
+
+def test_the_largest_power_of_several_pairs_is_no_bound_and_the_success_is_reached():
+    """Four records, each named at its own level: .65 is reached, and no pair has that power."""
+    null = [F(1, 10), F(1, 10), F(2, 5), F(2, 5)]
+    rare = [F(1, 2), F(1, 18), F(2, 9), F(2, 9)]
+    common = [F(1, 30), F(1, 30), F(4, 5), F(2, 15)]
+    laws = [rare, [rare[1], rare[0], *rare[2:]], common, [*common[:2], common[3], common[2]]]
+    f = curve(null, laws)
+    reached = sum(law[i] for i, law in enumerate(laws)) / 4
+    assert reached == F(13, 20) > F(f.power(0.25).upper)
+    success = f.success(F(1, 4))
+    assert success.lower <= reached <= success.upper < reached + F(1, 10**5)
+
+
+def test_the_success_of_a_gaussian_curve_is_its_power():
+    """G_1 at .1 gives .38914, and the advantage is the largest gain over the baseline."""
+    with mp.workdps(30):
+        z = mp.sqrt(2) * mp.erfinv(2 * mp.mpf("0.1") - 1)
+        exact = mp.ncdf(z + 1)
+        success = ny.gdp(1).success("0.1")
+        assert success.lower <= exact <= success.upper < exact + mp.mpf("1e-12")
+    assert f"{float(exact):.5f}" == "0.38914"
+    for f in (ny.gdp(1), ny.pure(1), ny.Gaussian(1).subsample(rate=0.3).tradeoff()):
+        gains = [f.success(b).upper - b for b in np.linspace(0.05, 1, 39).tolist()]
+        tv = f.advantage()
+        assert tv.lower - 5e-3 < max(gains) <= tv.upper + 1e-9
+
+
+@pytest.mark.parametrize("baseline", [1e-12, 1e-3, 0.05, 0.5, 0.97, 1])
+def test_the_success_is_that_of_the_joined_curve(baseline):
+    """Another way to it: one convex curve below both orders, and its power by duality."""
+    for mechanism in (
+        ny.Gaussian(0.5).subsample(rate=0.1),
+        ny.Gaussian(1).subsample(rate=0.01) * 300,
+        ny.RandomizedResponse(1, categories=3),
+        ny.NonPrivate(),
+    ):
+        f = mechanism.tradeoff()
+        other, own = f.symmetric().power(float(baseline)), f.success(baseline)
+        assert own.lower <= other.upper
+        assert other.lower <= own.upper
+        assert own.upper <= other.upper * (1 + 1e-8)
+        assert own.upper >= f.power(float(baseline)).lower
+
+
+def test_a_budget_of_success_binds_the_joined_curve():
+    """Two pairs that the power budget admits: together they allow .2519 and not .25."""
+    power, success = ny.at_most(power=0.25, level=0.05), ny.at_most(success="1/4", baseline=0.05)
+    assert power.numbers == success.numbers
+
+    def near(level, factor, second):
+        """A pair with a corner near the level, by a factor above the Gaussian curve."""
+        first = factor * float(mp.ncdf(mp.sqrt(2) * mp.erfinv(2 * level - 1) + power.mu))
+        masses = (
+            [level, second[0] - level, 1 - second[0]],
+            [first, second[1] - first, 1 - second[1]],
+        )
+        return ny.between(*masses).alternatives
+
+    strict, lenient = near(0.048, 1.008, (0.05, 0.2499)), near(0.052, 1.008, (0.2, 0.55))
+    f = Tradeoff.of([*strict, *lenient])
+    assert f.power(0.05).upper < 0.25 < f.success(0.05).lower <= 1.01 * 0.25
+    assert power.admits(f)
+    assert not success.admits(f)
+    assert success.excess_elsewhere(f) > 0 > power.excess_elsewhere(f)
+
+
+def test_noise_is_calibrated_to_a_success_and_to_a_named_attack():
+    sigma = ny.calibrate(ny.Gaussian, ny.at_most(success=0.3, baseline=0.1))
+    assert ny.Gaussian(sigma).tradeoff().success(0.1).upper <= 0.3
+    assert ny.Gaussian(sigma * 0.999).tradeoff().success(0.1).lower > 0.3
+    attack = ny.risk.singling_out(units=1000, weight="1e-6")
+    sigma = ny.calibrate(ny.Gaussian, attack.at_most(0.05))
+    assert float(attack.success(ny.Gaussian(sigma))) <= 0.05
+    assert float(attack.success(ny.Gaussian(sigma * 0.999))) > 0.05
+
+
+def test_others_who_share_a_fair_bit_give_it_away_and_the_prior_must_know_them():
+    """100 records share one fair bit: the noisy sum tells it, and .841 holds only for prior 1/2."""
+    f = ny.gdp(1)
+    limit = f.success(F(1, 2))
+    with mp.workdps(30):
+        # The sum is 0 or 100, with normal noise of deviation 1.
+        success = mp.ncdf(50)
+    assert float(success) == 1 > limit.upper
+    # Who knows the other 99 records knows the bit before the release.
+    assert f.success(1).upper == 1
+    (prior, *_) = ny.risk.attribute_inference([0.5, 0.5]).success(f).conditions
+    assert "after they know all other records" in prior
+    assert "only if the target's record is independent" in prior
+    assert "once they know all other records" in limit.method
+
+
+def test_baselines_are_exact():
+    risk = ny.risk
+    assert risk.reidentification(candidates=40).chance == F(1, 40)
+    assert risk.reidentification(prior=[0.2, 0.5, 0.3]).chance == F(1, 2)
+    assert risk.attribute_inference({"yes": "1/3", "no": "2/3"}).chance == F(2, 3)
+    thirds = risk.attribute_inference([1 / 3] * 3).chance
+    assert F(1, 3) <= thirds <= F(1, 3) + F(1, 10**9)
+    assert risk.reconstruction("1/1000").chance == F(1, 1000)
+    steps = {0: "1/4", 1: "1/8", 2.5: "3/8", 9: "1/4"}
+    assert risk.reconstruction(prior=steps, radius=0).chance == F(3, 8)
+    assert risk.reconstruction(prior=steps, radius=0.75).chance == F(1, 2)
+    assert risk.reconstruction(prior=steps, radius=1.25).chance == F(3, 4)
+    assert risk.reconstruction(prior=steps, radius=9).chance == 1
+
+
+def test_singling_out_is_within_its_bound_on_enumerated_releases():
+    """Rows are independent draws, and every rule from outputs to properties is tried."""
+    masses = [F(1, 2), F(1, 4), F(1, 8), F(1, 8)]
+    rows = list(itertools.product(range(4), repeat=2))
+    for keep in (F(1, 4), F(7, 10), F(19, 20)):
+        # Add-remove: each row reports its value truly with a chance, else a draw without it.
+        def chances(row, keep=keep):
+            return [keep * (value == row) + (1 - keep) * p for value, p in enumerate(masses)]
+
+        f = curve(masses, [chances(row) for row in range(4)])
+        attack = ny.risk.singling_out(units=2, weight=F(1, 8))
+        properties = [(2,), (3,), ()]
+        isolated = F(0)
+        for out in itertools.product(range(4), repeat=2):
+            gains = []
+            for has in properties:
+                right = [pair for pair in rows if (pair[0] in has) != (pair[1] in has)]
+                gains.append(
+                    sum(
+                        masses[a] * masses[b] * chances(a)[out[0]] * chances(b)[out[1]]
+                        for a, b in right
+                    )
+                )
+            isolated += max(gains)
+        assert isolated <= F(attack.success(f).bound.upper)
+        assert isolated >= attack.baseline == pytest.approx(2 * 1 / 8 * 7 / 8)
+
+
+def test_a_number_is_printed_with_its_conditions():
+    risk = ny.risk.reidentification(candidates=20).success(ny.Gaussian(1))
+    assert risk.sentence() == (
+        "An attacker who knows everyone else’s record and would name the right one of 20 equally "
+        "likely candidates 5% of the time without the release can do so at most 26% of the time "
+        "with it."
+    )
+    for condition in risk.conditions:
+        assert condition in repr(risk)
+    removed = ny.Gaussian(1).subsample(rate=0.5)
+    replaced = ny.RandomizedResponse(1)
+    kinds = {ny.risk.reidentification(9).success(m).conditions for m in (removed, replaced)}
+    assert len(kinds) == 2
+    for attack in usual_attacks():
+        assert "every time" in attack.success(ny.NonPrivate()).sentence()
+    assert "equally often" in words.right_guess("win", "1/3", "1/3")
+    assert "1 time in 30,000 without" in words.right_guess("win", "1/30000", 0.1)
+    assert "37 times in 100,000 without" in words.right_guess("win", "0.000376", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("ask", "problem"),
+    [
+        (lambda: ny.gdp(1).success(0), "baseline = 0 must be above 0 and at most 1"),
+        (lambda: ny.gdp(1).success(-0.1), "baseline = -0.1 must be above 0 and at most 1"),
+        (lambda: ny.gdp(1).success(1.5), "baseline = 1.5 must be above 0 and at most 1"),
+        (lambda: ny.gdp(1).success(math.nan), "baseline = nan must be a finite number"),
+        (lambda: ny.risk.attribute_inference([0.5, 0.4]), "prior sums to 0.9: .* must sum to 1"),
+        (lambda: ny.risk.attribute_inference([math.nan, 1]), "prior = nan must be a finite"),
+        (lambda: ny.risk.attribute_inference([-0.5, 1.5]), "probabilities of at least 0"),
+        (lambda: ny.risk.attribute_inference([]), "probabilities of at least 0"),
+        (ny.risk.reidentification, "exactly one of candidates and prior"),
+        (lambda: ny.risk.reidentification(0), "candidates = 0 must be at least 1"),
+        (lambda: ny.risk.reconstruction(0), "mass = 0 must be above 0"),
+        (lambda: ny.risk.reconstruction(prior={1: 1}), "a prior with a radius"),
+        (lambda: ny.risk.reconstruction(prior={1: 1}, radius=-1), "radius = -1 must be at least 0"),
+        (lambda: ny.risk.singling_out(10, 0.2), "weight = 0.2 .* at most 1 / units = 1/10"),
+        (lambda: ny.risk.reidentification(10).at_most(0.1), "must be above the baseline = 0.1"),
+        (lambda: ny.at_most(success=0.1, baseline=0.2), "success = 0.1 must be above baseline"),
+        (lambda: ny.at_most(success=0.1, baseline=0), "baseline = 0 must be between 0 and 1"),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused_by_name(ask, problem):
+    with pytest.raises(ValueError, match=problem):
+        ask()
+
+
+@pytest.mark.parametrize("given", [{"success": 0.5}, {"power": 0.5}, {"power": 1, "success": 1}])
+def test_a_budget_names_the_number_that_is_missing(given):
+    with pytest.raises(TypeError, match=re.compile("missing|not both")):
+        ny.at_most(**given)
