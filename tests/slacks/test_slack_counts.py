@@ -108,6 +108,11 @@ DERIVED = (
     "curves/tradeoff/loss_variable.py:PrivacyLoss._at",
     "curves/tradeoff/loss_variable.py:PrivacyLoss._on_line",
     "curves/tradeoff/order.py:_by_corners",
+    "curves/tradeoff/safe_mu.py:HalfCurve._certain",
+    "curves/tradeoff/safe_mu.py:HalfCurve._mu",
+    "curves/tradeoff/safe_mu.py:HalfCurve._power",
+    "curves/tradeoff/safe_mu.py:HalfCurve._ranges",
+    "curves/tradeoff/safe_mu.py:_slack",
     "curves/tradeoff/tradeoff.py:Tradeoff._power_at.ask",
 )
 """Places without a test, of which a comment counts the roundings."""

@@ -102,8 +102,11 @@ class FiniteLoss(Loss):
 
     @property
     def mu(self) -> float:
-        """The mu of randomized response at the pure epsilon of the finite part."""
-        return response_mu(self._largest)
+        """The mu of randomized response at the pure epsilon of the finite part.
+
+        Inf where more is missing from P than from Q: the rest of Q has less mass than that of P.
+        """
+        return response_mu(self._largest) if self.missing <= self.failure else math.inf
 
     def reverse(self) -> FiniteLoss:
         """Values change sign, masses become those of Q."""
@@ -341,8 +344,11 @@ class OffLatticeLoss(Loss):
 
     @property
     def mu(self) -> float:
-        """The mu of randomized response at the pure epsilon of the finite part."""
-        return response_mu(self._largest)
+        """The mu of randomized response at the pure epsilon of the finite part.
+
+        Inf where more is missing from P than from Q: the rest of Q has less mass than that of P.
+        """
+        return response_mu(self._largest) if self.missing <= self.failure else math.inf
 
     def reverse(self) -> OffLatticeLoss:
         """Values change sign, masses become those of Q."""
