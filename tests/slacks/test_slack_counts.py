@@ -95,6 +95,7 @@ DERIVED = (
     "curves/profiles/sampled_steps/step_nodes.py:StepNodes._log_above",
     "accounting/semantics/bayes.py:_beneath",
     "accounting/semantics/bayes.py:_tails.value",
+    "accounting/semantics/bayes.py:membership_success",
     "accounting/semantics/bayes.py:posterior_chance",
     "mechanisms/shuffling/dominating_pairs.py:BinaryShuffleProfile.log_deltas",
     "mechanisms/shuffling/dominating_pairs.py:ShuffleProfile._given",

@@ -67,10 +67,10 @@ class SafeMu:
         >>> training = ny.Gaussian(1).subsample(rate=0.01) * 1000
         >>> safe = training.tradeoff().gdp(levels=(1e-4, 0.5))
         >>> safe
-        SafeMu(mu=0.454076, levels=(0.0001, 0.5))
+        SafeMu(mu=0.454075, levels=(0.0001, 0.5))
         >>> print(safe)
         At every false positive or false negative rate from 0.0001 to 0.5, no test beats the best
-        test of N(0.454076, 1) against N(0, 1)
+        test of N(0.454075, 1) against N(0, 1)
     """
 
     mu: Bound
