@@ -9,6 +9,7 @@ reversed pair has the other half [SM-3].
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
+
+USUAL_LEVELS = (1e-4, 0.5)
+"""The range of reports, of the command line, and of accountants."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,8 @@ class SafeMu:
         >>> safe = training.tradeoff().gdp(levels=(1e-4, 0.5))
         >>> safe
         SafeMu(mu=0.454075, levels=(0.0001, 0.5))
-        >>> print(safe)
-        At every false positive or false negative rate from 0.0001 to 0.5, no test beats the best
-        test of N(0.454075, 1) against N(0, 1)
+        >>> print(safe.sentence)
+        At every false positive or false negative rate from 0.0001 to 0.5, no test ... N(0, 1)
     """
 
     mu: Bound
@@ -128,6 +131,47 @@ def level_range(levels: object) -> tuple[float, float]:
             "(1e-4, 0.5)"
         )
     return low, high
+
+
+def mu_of_points(
+    points: Sequence[tuple[float, float, float]], levels: tuple[float, float]
+) -> float:
+    """Return an upper bound on the mu of a range, from certified powers at some levels [SM-5].
+
+    Args:
+        points: level, lower end, and upper end of the power at levels that enclose the range.
+        levels: the smallest and the largest level.
+
+    Returns:
+        mu; inf where the points do not bound it.
+    """
+    known = sorted({*points, (0.0, 0.0, 1.0), (1.0, 1.0, 1.0)})
+    at, low, high = (np.array(v) for v in zip(*known, strict=True))
+    keep = np.append(True, np.diff(at) > 0)
+    at, low, high = at[keep], low[keep], high[keep]
+    width = np.diff(at)
+    steep = np.append(math.inf, ((high[1:] - low[:-1]) / width)[:-1])  # at most the slope from left
+    flat = np.append(np.maximum((low[1:] - high[:-1]) / width, 0.0)[1:], 0.0)
+    cells = np.flatnonzero((at[1:] > levels[0]) & (at[:-1] < levels[1]))
+    most = 0.0
+    for k in cells.tolist():
+        start, end, size = float(high[k]), float(high[k + 1]), float(width[k])
+        fall = float(steep[k] - flat[k])
+        cut = (end - start - float(flat[k]) * size) / fall if 0 < fall < math.inf else 0.0
+        cut = min(max(cut, 0.0), size)
+        tops = [(0.0, start), (cut, end - float(flat[k]) * (size - cut)), (size, end)]
+        if cut:
+            tops.append((cut, start + float(steep[k]) * cut))
+        for place, power in tops:
+            level = float(at[k]) + place
+            if not 0 < level < 1 or power >= 1:
+                most = most if level >= 1 else math.inf
+                continue
+            # Sums and products of a few numbers of at most 1 err by less than 8 units.
+            log_power = math.log(power + 8 * UNIT)
+            mu = float(_quantile(np.array([log_power]))[0] - ndtri_exp(math.log(level)))
+            most = max(most, mu + float(_slack(mu)))
+    return most
 
 
 class _Corners(NamedTuple):

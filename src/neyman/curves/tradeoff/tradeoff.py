@@ -629,8 +629,8 @@ class Tradeoff:
         """Return the Gaussian curve nearest to this one in sup distance, and the distance.
 
         One number for a reader where `gdp` is far above what most tests can do, because a supremum
-        is decided by rare losses. It is a summary, and a guarantee only with its distance (the
-        regret): the power at any level is at most G_mu's at ``float(mu)``, plus ``distance``.
+        is decided by rare losses. Its mu is no guarantee: at some levels the power is larger, by up
+        to ``distance`` (the regret). ``gdp(levels=...)`` is a mu that is safe on a range of levels.
 
         Source: Gomez and others 2025, who report mu with its regret.
         """
