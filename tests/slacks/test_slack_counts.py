@@ -114,6 +114,7 @@ DERIVED = (
     "curves/tradeoff/safe_mu.py:HalfCurve._power",
     "curves/tradeoff/safe_mu.py:HalfCurve._ranges",
     "curves/tradeoff/safe_mu.py:_slack",
+    "curves/tradeoff/safe_mu.py:mu_of_points",
     "curves/tradeoff/tradeoff.py:Tradeoff._power_at.ask",
 )
 """Places without a test, of which a comment counts the roundings."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
-from neyman.curves.tradeoff.safe_mu import SafeMu
+from neyman.curves.tradeoff.safe_mu import SafeMu, mu_of_points
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 RUN = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
@@ -50,12 +50,12 @@ def enumerated(p, q, low, high):
     return max(quantile(y) - quantile(x) for x, y in places)
 
 
-def agrees(found, exact):
+def agrees(safe, exact):
     """Whether the interval holds the number, and is as narrow as promised."""
     exact = max(exact, 0)
-    assert found.mu.lower * (1 - 1e-13) - 1e-12 <= exact <= found.mu.upper
+    assert safe.mu.lower * (1 - 1e-13) - 1e-12 <= exact <= safe.mu.upper
     if 1e-2 < exact < 5:
-        assert found.mu.width <= 1e-6 * found.mu.upper
+        assert safe.mu.width <= 1e-6 * safe.mu.upper
 
 
 @settings(max_examples=150)
@@ -65,8 +65,8 @@ def test_the_mu_of_small_mechanisms_is_the_largest_over_all_corners(p, q, range_
     one, other = enumerated(p, q, *range_), enumerated(q, p, *range_)
     agrees(both.gdp(levels=range_), max(one, other))
     forward = Tradeoff(both.alternatives, ordered=True)
-    found = [forward.gdp(levels=range_), forward.inverse().gdp(levels=range_)]
-    for answer, exact in zip(found, (one, other), strict=True):
+    safe = [forward.gdp(levels=range_), forward.inverse().gdp(levels=range_)]
+    for answer, exact in zip(safe, (one, other), strict=True):
         assert answer.ordered
         agrees(answer, exact)
 
@@ -75,14 +75,14 @@ def test_the_mu_of_small_mechanisms_is_the_largest_over_all_corners(p, q, range_
     ("low", "known"), [(1e-3, 0.44390), (1e-4, 0.45407), (1e-6, 0.47397)], ids=str
 )
 def test_the_mu_of_a_training_run_has_its_check_value(low, known):
-    found = RUN.gdp(levels=(low, 0.5))
-    assert abs(found.mu.upper - known) < 1e-5
-    assert found.mu.width <= 1e-6 * known
-    assert f"levels=({low!r}, 0.5)" in repr(found)
+    safe = RUN.gdp(levels=(low, 0.5))
+    assert abs(safe.mu.upper - known) < 1e-5
+    assert safe.mu.width <= 1e-6 * known
+    assert f"levels=({low!r}, 0.5)" in repr(safe)
     grid = [low * (0.5 / low) ** (k / 200) for k in range(201)]
     powers = [power.lower for power in RUN.powers(grid)]
     largest = max(ndtri(power) - ndtri(at) for at, power in zip(grid, powers, strict=True))
-    assert found.mu.upper - 2e-3 <= largest <= found.mu.upper
+    assert safe.mu.upper - 2e-3 <= largest <= safe.mu.upper
 
 
 def test_the_mu_of_a_numerical_accountant_is_not_safe():
@@ -104,12 +104,12 @@ def test_the_range_covers_its_mirror_image():
 def test_one_order_alone_speaks_of_its_own_levels():
     one = Tradeoff(RUN.alternatives[:1], ordered=True)
     low, high = 1e-6, 1e-3
-    found = one.gdp(levels=(low, high)), one.inverse().gdp(levels=(low, high))
+    safe = one.gdp(levels=(low, high)), one.inverse().gdp(levels=(low, high))
     both = RUN.gdp(levels=(low, high))
-    assert max(f.mu.lower for f in found) <= both.mu.upper
-    assert max(f.mu.upper for f in found) >= both.mu.lower
-    assert found[0].mu.upper != found[1].mu.upper
-    for f, curve in zip(found, (one, one.inverse()), strict=True):
+    assert max(f.mu.lower for f in safe) <= both.mu.upper
+    assert max(f.mu.upper for f in safe) >= both.mu.lower
+    assert safe[0].mu.upper != safe[1].mu.upper
+    for f, curve in zip(safe, (one, one.inverse()), strict=True):
         at = max(float(ndtri(curve.power(a).lower) - ndtri(a)) for a in (low, high))
         assert f.mu.lower - 1e-6 <= at <= f.mu.upper
         assert "false negative" not in f.sentence
@@ -174,11 +174,29 @@ def test_groups_and_joined_curves_are_asked_as_they_are():
 )
 def test_no_power_in_the_range_is_above_that_of_the_mu(mechanism):
     f = mechanism.tradeoff()
-    found = f.gdp(levels=(1e-4, 0.5)).mu
+    safe = f.gdp(levels=(1e-4, 0.5)).mu
     grid = [1e-4 * 5000 ** (k / 60) for k in range(61)]
-    assert found.width <= 1e-6 * found.upper
+    assert safe.width <= 1e-6 * safe.upper
     for level, power in zip(grid, f.powers(grid), strict=True):
-        assert power.lower <= ndtr(ndtri(level) + found.upper) * (1 + 1e-12)
+        assert power.lower <= ndtr(ndtri(level) + safe.upper) * (1 + 1e-12)
+
+
+@settings(max_examples=100)
+@given(weights, weights, st.floats(1e-3, 0.4))
+def test_stored_powers_bound_the_mu_between_their_levels(p, q, low):
+    f = ny.between([Fraction(w, sum(p)) for w in p], [Fraction(w, sum(q)) for w in q])
+    at = [float(ndtr(z / 4)) for z in range(-15, 16)]
+    points = [(level, b.upper) for level, b in zip(at, f.powers(at), strict=True)]
+    exact = max(0, enumerated(p, q, low, 0.5), enumerated(q, p, low, 0.5))
+    assert mu_of_points(points, (low, 0.5)) >= exact
+    assert mu_of_points([], (low, 0.5)) == math.inf
+
+
+def test_stored_powers_of_a_training_run_give_nearly_its_mu():
+    at = [float(ndtr(-3.75 + 7.5 * k / 59)) for k in range(60)]
+    points = [(level, b.upper) for level, b in zip(at, RUN.powers(at), strict=True)]
+    assert 0.45407 <= mu_of_points(points, (1e-4, 0.5)) < 0.47
+    assert mu_of_points([*points, (0.05, 0.9)], (1e-4, 0.5)) > 2
 
 
 @pytest.mark.parametrize(
@@ -203,24 +221,24 @@ def test_levels_that_are_no_range_are_refused(given_, error, message):
 
 
 def test_the_answer_is_a_statement_and_no_curve():
-    found = RUN.gdp(levels=(1e-4, 0.5))
-    assert type(found) is SafeMu
+    safe = RUN.gdp(levels=(1e-4, 0.5))
+    assert type(safe) is SafeMu
     for name in ("delta", "epsilon", "group", "tradeoff", "admits", "power"):
-        assert not hasattr(found, name)
+        assert not hasattr(safe, name)
     for attempt in (
-        lambda: found + found,
-        lambda: found @ RUN,
-        lambda: RUN @ found,
-        lambda: found * 2,
-        lambda: float(found),
-        lambda: ny.gdp(found),
-        lambda: ny.calibrate(ny.Gaussian, budget=found),
-        lambda: found >= RUN,
+        lambda: safe + safe,
+        lambda: safe @ RUN,
+        lambda: RUN @ safe,
+        lambda: safe * 2,
+        lambda: float(safe),
+        lambda: ny.gdp(safe),
+        lambda: ny.calibrate(ny.Gaussian, budget=safe),
+        lambda: safe >= RUN,
     ):
         with pytest.raises(TypeError):
             attempt()
     with pytest.raises(FrozenInstanceError):
-        found.levels = (0.1, 0.5)
+        safe.levels = (0.1, 0.5)
 
 
 def test_outcomes_that_only_the_null_has_count_for_mu_and_for_the_worst_pair():

@@ -9,7 +9,7 @@ reversed pair has the other half [SM-3].
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -133,45 +133,37 @@ def level_range(levels: object) -> tuple[float, float]:
     return low, high
 
 
-def mu_of_points(
-    points: Sequence[tuple[float, float, float]], levels: tuple[float, float]
-) -> float:
-    """Return an upper bound on the mu of a range, from certified powers at some levels [SM-5].
+def mu_of_points(points: Iterable[tuple[float, float]], levels: tuple[float, float]) -> float:
+    """Return an upper bound on the mu of a range, from powers at some levels [SM-5].
 
     Args:
-        points: level, lower end, and upper end of the power at levels that enclose the range.
+        points: levels, and upper bounds on the power there.
         levels: the smallest and the largest level.
 
     Returns:
-        mu; inf where the points do not bound it.
+        mu; inf where no point has a level at or below the range.
     """
-    known = sorted({*points, (0.0, 0.0, 1.0), (1.0, 1.0, 1.0)})
-    at, low, high = (np.array(v) for v in zip(*known, strict=True))
-    keep = np.append(True, np.diff(at) > 0)
-    at, low, high = at[keep], low[keep], high[keep]
-    width = np.diff(at)
-    steep = np.append(math.inf, ((high[1:] - low[:-1]) / width)[:-1])  # at most the slope from left
-    flat = np.append(np.maximum((low[1:] - high[:-1]) / width, 0.0)[1:], 0.0)
-    cells = np.flatnonzero((at[1:] > levels[0]) & (at[:-1] < levels[1]))
-    most = 0.0
-    for k in cells.tolist():
-        start, end, size = float(high[k]), float(high[k + 1]), float(width[k])
-        fall = float(steep[k] - flat[k])
-        cut = (end - start - float(flat[k]) * size) / fall if 0 < fall < math.inf else 0.0
-        cut = min(max(cut, 0.0), size)
-        tops = [(0.0, start), (cut, end - float(flat[k]) * (size - cut)), (size, end)]
-        if cut:
-            tops.append((cut, start + float(steep[k]) * cut))
-        for place, power in tops:
-            level = float(at[k]) + place
-            if not 0 < level < 1 or power >= 1:
-                most = most if level >= 1 else math.inf
-                continue
-            # Sums and products of a few numbers of at most 1 err by less than 8 units.
-            log_power = math.log(power + 8 * UNIT)
-            mu = float(_quantile(np.array([log_power]))[0] - ndtri_exp(math.log(level)))
-            most = max(most, mu + float(_slack(mu)))
-    return most
+    known = dict(sorted(points))  # of two powers at a level the larger one
+    at = np.array(sorted(a for a in known if 0 < a < 1))
+    if not len(at) or at[0] > levels[0]:
+        return math.inf
+    power = np.minimum(np.array([known[a] for a in at.tolist()]), 1.0)
+    first, last = at, np.append(at[1:], 1.0)  # each cell, whose last level is 1 at the end
+    steep = power / first
+    flat = np.append((1 - power[1:]) / (1 - at[1:]), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cut = np.clip(np.nan_to_num((1 - flat) / (steep - flat), nan=1.0), first, last)
+    inside = (last > levels[0]) & (first < levels[1])
+    level = np.concatenate([v[inside] for v in (first, cut, cut, last)])
+    tops = (power, steep * cut, 1 - flat * (1 - cut), np.append(power[1:], 1.0))
+    top = np.concatenate([v[inside] for v in tops])
+    level, top = level[level < 1], top[level < 1]
+    with np.errstate(divide="ignore"):
+        # Sums, products, and quotients of a few numbers err by less than 16 units of 1 or of top.
+        mu = _quantile(np.log(top * (1 + 16 * UNIT) + 16 * UNIT * (top > 0.5))) - ndtri_exp(
+            np.log(level)
+        )
+    return max(float(np.max(mu + _slack(mu), initial=0.0)), 0.0)
 
 
 class _Corners(NamedTuple):

@@ -44,7 +44,7 @@ def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
 def safe_mu(receipt: Receipt) -> float:
     """Return a bound on the mu that is safe at the usual levels, from the receipt's powers."""
     points = [*receipt.guarantee.curve, *receipt.guarantee.power]
-    known = [(number(p.level), number(p.lower), number(p.upper)) for p in points]
+    known = [(number(p.level), number(p.upper)) for p in points]
     return min(mu_of_points(known, USUAL_LEVELS), number(receipt.guarantee.mu.upper))
 
 
