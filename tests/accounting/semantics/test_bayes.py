@@ -520,7 +520,7 @@ def test_a_membership_attack_succeeds_as_often_as_the_enumerated_best_one(
     posterior = prior + way * (1 - prior)  # from the prior up
     for a, b in ((p, q), (q, p)):
         mixed = [(prior * x, prior * x + (1 - prior) * y) for x, y in zip(a, b, strict=True)]
-        chance = sum(whole for part, whole in mixed if part > posterior * whole)
+        chance = sum(total for part, total in mixed if part > posterior * total)
         assert chance <= posterior_chance(both, prior, posterior, claim="membership").upper
 
 

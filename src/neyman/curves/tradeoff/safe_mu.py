@@ -299,7 +299,7 @@ class HalfCurve:
 
     def _corners(self) -> _Corners:
         """Upper bounds on mu where tangents meet and where the range ends [SM-2]."""
-        meet, found = self._meetings(), list[_Corners]()
+        meet, parts = self._meetings(), list[_Corners]()
         for left, right in self._ranges():
             first, last = (int(np.sum(meet > x)) for x in (right, left))  # the tangents there
             inner = np.arange(first, last)
@@ -311,11 +311,11 @@ class HalfCurve:
                 cap += float(_slack(cap))
                 mu[:2] = (cap, cap) if right == left else (mu[0], max(mu[1], cap))
             ends = np.concatenate([[last, first], inner, inner])
-            found.append(_Corners(mu, level, ends, np.arange(len(mu)) < 2))
-        if not found:
+            parts.append(_Corners(mu, level, ends, np.arange(len(mu)) < 2))
+        if not parts:
             nothing = np.zeros(0)
             return _Corners(nothing, nothing, np.zeros(0, int), np.zeros(0, bool))
-        return _Corners(*(np.concatenate(v) for v in zip(*found, strict=True)))
+        return _Corners(*(np.concatenate(v) for v in zip(*parts, strict=True)))
 
     def _mu(self, log_level: Array, line: Array) -> Array:
         """Upper bounds on z(power) - z(level) where a tangent is the power."""

@@ -257,8 +257,8 @@ def vocabularies(receipt: receipt_format.Receipt) -> markup.Fold:
         said = text.replace(f", {change}.", ".") if index else text
         rows.append([f"epsilon, delta {digits.delta(delta)}", _value(point), said])
     mu = digits.value("mu", safe_mu(receipt))
+    rows.append(["mu, 0.01% to 50%", digits.number(mu), words.safe_mu(mu, USUAL_LEVELS)])
     rows += [
-        ["mu, 0.01% to 50%", digits.number(mu), words.safe_mu(mu, USUAL_LEVELS)],
         ["mu (Gaussian)", _value(guarantee.mu), words.gdp(guarantee.mu.upper)],
         ["rho (zCDP)", _value(guarantee.rho), words.zcdp(guarantee.rho.upper)],
         [
