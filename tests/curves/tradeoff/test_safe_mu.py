@@ -16,6 +16,7 @@ from scipy.special import ndtr, ndtri
 import neyman as ny
 from neyman.curves.tradeoff.safe_mu import SafeMu, mu_of_points
 from neyman.curves.tradeoff.tradeoff import Tradeoff
+from random_laws import examples
 
 RUN = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
 GDPNUM = 0.4394  # what a numerical GDP accountant says of this run
@@ -58,7 +59,7 @@ def agrees(safe, exact):
         assert safe.mu.width <= 1e-6 * safe.mu.upper
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(160))
 @given(weights, weights, levels)
 def test_the_mu_of_small_mechanisms_is_the_largest_over_all_corners(p, q, range_):
     both = ny.between([Fraction(w, sum(p)) for w in p], [Fraction(w, sum(q)) for w in q])
@@ -181,7 +182,7 @@ def test_no_power_in_the_range_is_above_that_of_the_mu(mechanism):
         assert power.lower <= ndtr(ndtri(level) + safe.upper) * (1 + 1e-12)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(80))
 @given(weights, weights, st.floats(1e-3, 0.4))
 def test_stored_powers_bound_the_mu_between_their_levels(p, q, low):
     f = ny.between([Fraction(w, sum(p)) for w in p], [Fraction(w, sum(q)) for w in q])
