@@ -403,6 +403,20 @@ def test_account_and_calibrate_speak_of_success_at_a_baseline(tmp_path):
     assert found["x"] == ny.calibrate(ny.Gaussian, ny.at_most(success=0.3, baseline=0.1))
 
 
+def test_account_prints_the_safe_mu_next_to_epsilon_and_the_power_at_its_low_end(tmp_path):
+    training = "Gaussian(sigma=1).subsample(rate=0.01) * 1000"
+    lines = neyman("account", training, "--level", "0.05", cwd=tmp_path).stdout.splitlines()
+    (at,) = (i for i, line in enumerate(lines) if line.lstrip().startswith("epsilon"))
+    assert "safe_mu(low=0.0001, high=0.5)" in lines[at + 1]
+    assert "power(level=0.0001)" in lines[at + 2]
+    assert "0.0001 to 0.5" in "".join(lines)
+    assert "nearest_gaussian_mu is no guarantee" in "".join(lines)
+    answers = json.loads(neyman("account", training, "--json", cwd=tmp_path).stdout)["answers"]
+    (safe,) = (a for a in answers if a["question"] == "safe_mu")
+    assert (safe["low"], safe["high"]) == (1e-4, 0.5)
+    assert 0.45407 < safe["lower"] <= safe["upper"] < 0.45408
+
+
 def test_a_mechanism_as_text_is_read_and_never_evaluated():
     text = "DiscreteGaussian(sigma_squared='1/3', sensitivity=[(1, 1)]) * 2 + Laplace(scale=x)"
     result = mechanism_from(text, x=3.0)

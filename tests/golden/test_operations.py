@@ -66,6 +66,7 @@ QUESTIONS = {
     "renyi": lambda f: (f.renyi(1), f.renyi(1.5), f.renyi(8)),
     "zcdp": lambda f: f.zcdp(),
     "gdp": lambda f: f.gdp(),
+    "gdp, levels": lambda f: f.gdp(levels=(1e-4, 0.5)),
     "nearest_gaussian": lambda f: f.nearest_gaussian(),
     "pbdp": lambda f: f.pbdp(1),
     "conjugate": lambda f: f.conjugate(-2),

@@ -116,22 +116,26 @@ def account(
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.attacks import PRIOR_CONDITION, conditions_of
     from neyman.cli.expression import mechanism_from
+    from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS
 
     with failing(as_json):
         described = mechanism_from(mechanism)
         curve = described.tradeoff()
+        low, high = USUAL_LEVELS
         with working("computing bounds"):
             nearest = curve.nearest_gaussian()
+            safe = curve.gdp(levels=USUAL_LEVELS)
             rows: list[tuple[str, dict[str, float], Bound]] = [
                 *(
                     ("epsilon", {"delta": d}, bound)
                     for d, bound in zip(delta, curve.epsilons(delta), strict=True)
                 ),
+                ("safe_mu", {"low": low, "high": high}, safe.mu),
                 *(
                     ("delta", {"epsilon": e}, bound)
                     for e, bound in zip(epsilon, curve.deltas(epsilon), strict=True)
                 ),
-                *(("power", {"level": a}, curve.power(a)) for a in level),
+                *(("power", {"level": a}, curve.power(a)) for a in dict.fromkeys([low, *level])),
                 *(("success", {"baseline": b}, curve.success(b)) for b in baseline),
                 ("advantage", {}, curve.advantage()),
                 ("nearest_gaussian_mu", {}, nearest.mu),
@@ -155,7 +159,9 @@ def account(
                 )
             out.say(repr(described))
             out.print(table)
-            shown = [(at["level"], bound) for name, at, bound in rows if name == "power"]
+            out.say(f"\nsafe_mu: {safe.sentence}. nearest_gaussian_mu is no guarantee.")
+            powers = {at["level"]: bound for name, at, bound in rows if name == "power"}
+            shown = [(a, powers[a]) for a in level]
             for a, bound in shown[len(shown) // 2 : len(shown) // 2 + 1]:
                 if 0 < a < 1:
                     out.print("\n" + words.power(a, bound.upper, neighboring=curve.neighboring))

@@ -136,3 +136,15 @@ def test_layers_that_mix_examples_are_refused_by_name():
     check_model(Model(GroupNorm()))
     with pytest.raises(ValueError, match=r"'layers\.1' is a BatchNorm2d: it mixes"):
         check_model(Model(GroupNorm(), BatchNorm2d()))
+
+
+def test_the_summary_has_the_safe_mu_next_to_epsilon():
+    """Each number is that of the curve, rounded up; a step without noise has none."""
+    run = history((1.0, 0.01, 1000))
+    curve = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
+    epsilon, mu, power = run.summary(delta=1e-6).splitlines()
+    assert epsilon == f"epsilon: {curve.epsilon(1e-6):.4g} at delta 1e-06"
+    assert mu == f"mu: {curve.gdp(levels=(1e-4, 0.5)).mu:.4g} at every level from 0.0001 to 0.5"
+    assert power == f"power: {curve.power(1e-4):.4g} at level 0.0001"
+    assert "mu: inf" in history((0.0, 0.01, 1)).summary(1e-5)
+    assert history((1.0, 0.0, 5)).summary(1e-5).startswith("epsilon: 0 at delta")

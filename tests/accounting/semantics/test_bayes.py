@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from neyman.accounting.semantics.bayes import (
     ATTACKERS,
+    membership_success,
     posterior_chance,
     posterior_ratio,
     posterior_ratios,
@@ -493,3 +494,63 @@ def test_a_ratio_that_divergences_do_not_bound_lies_between_the_ends_of_one_numb
             slack = (6 * number + 8) * 2.0**-53
             assert bound.lower <= exact <= bound.upper
             assert (1 - slack) * bound.upper <= exact <= (1 + slack) * bound.lower
+
+
+masses = st.lists(st.integers(0, 30), min_size=4, max_size=4).filter(any)
+shares = st.fractions(F(1, 10**6), 1 - F(1, 10**6), max_denominator=10**6)
+
+
+@settings(max_examples=examples(300))
+@given(masses, masses, shares, shares)
+def test_a_membership_attack_succeeds_as_often_as_the_enumerated_best_one(
+    first, second, prior, way
+):
+    """The best attack says at each output what is more probable, so it is right with the larger."""
+    p, q = (tuple(F(w, sum(v)) for w in v) for v in (first, second))
+
+    def best(p, q):
+        return sum(max(prior * a, (1 - prior) * b) for a, b in zip(p, q, strict=True))
+
+    both = ny.between(p, q)
+    success = membership_success(both, prior)
+    assert success.lower <= max(best(p, q), best(q, p)) <= success.upper
+    assert success.width < 1e-11
+    one = membership_success(Tradeoff(both.alternatives, ordered=True), prior)
+    assert one.lower <= best(p, q) <= one.upper
+    posterior = prior + way * (1 - prior)  # from the prior up
+    for a, b in ((p, q), (q, p)):
+        mixed = [(prior * x, prior * x + (1 - prior) * y) for x, y in zip(a, b, strict=True)]
+        chance = sum(total for part, total in mixed if part > posterior * total)
+        assert chance <= posterior_chance(both, prior, posterior, claim="membership").upper
+
+
+def test_membership_success_is_another_number_than_the_power_at_that_baseline():
+    f = ny.gdp(1)
+    assert abs(float(membership_success(f)) - 0.6914624612740131) < 1e-12
+    assert abs(1 - f(0.5).lower - 0.8413447460685429) < 1e-12
+    run = ny.Gaussian(1).subsample(rate=0.01) * 1000
+    for prior in (0.02, 0.5, 0.7):
+        levels = [k / 400 for k in range(1, 400)]
+        powers = zip(levels, run.tradeoff().powers(levels), strict=True)
+        grid = max(prior * b.lower + (1 - prior) * (1 - a) for a, b in powers)
+        success = membership_success(run, prior)
+        assert max(grid, prior, 1 - prior) <= success.upper <= max(grid, prior, 1 - prior) + 2e-5
+    assert membership_success(ny.perfect(), 0.3).upper == math.nextafter(0.7, 1)
+    assert membership_success(ny.NonPrivate(), 0.3).lower > 1 - 1e-14
+
+
+def test_a_posterior_of_membership_needs_no_replacement():
+    run = ny.Gaussian(1).subsample(rate=0.01) * 1000
+    chance = posterior_chance(run, 0.01, 0.05, claim="membership")
+    assert (
+        chance.upper <= 0.01 / 0.05 * run.tradeoff().pbdp(math.log(0.05 * 99 / 0.95)).upper * 1.001
+    )
+    with pytest.raises(ValueError, match="claim='membership'"):
+        posterior_chance(run, 0.01, 0.05)
+    with pytest.raises(ValueError, match="claim = 'person' must be one of"):
+        posterior_chance(run, 0.01, 0.05, claim="person")  # pyright: ignore[reportArgumentType]
+    for prior in (0, 1, math.nan):
+        with pytest.raises(ValueError, match="prior"):
+            membership_success(run, prior)
+    with pytest.raises(TypeError, match="guarantee"):
+        membership_success(0.5)  # pyright: ignore[reportArgumentType]

@@ -223,6 +223,7 @@ def test_numbers_equal_the_receipts_rounded_against_the_release():
         "epsilon, delta 0.001 2.72",
         "epsilon, delta 10⁻⁶ 4.02",
         "a factor of 55.3, plus a probability of 1 in a million",
+        "mu, 0.01% to 50% 0.971 At every false positive rate from 0.01% to 50%",
         "mu (Gaussian) 0.971",
         "rho (zCDP) 0.47 ",
         "total variation 0.373",
@@ -240,6 +241,20 @@ def test_a_wide_bound_shows_both_ends():
     assert "1.05 at least 0.904" in text_of(receipt)
     receipt["guarantee"]["mu"] = {"lower": 0.9049, "upper": "inf"}
     assert "∞ at least 0.904" in text_of(receipt)
+
+
+def test_the_mu_of_usual_levels_follows_from_the_powers_where_none_covers_all():
+    """Discovered keys leave no mu of all levels, and the powers of the receipt bound this one."""
+    receipt = a_receipt()
+    receipt["guarantee"]["mu"] = {"lower": 0.9049, "upper": "inf"}
+    levels = [ndtr(-3.75 + 7.5 * k / 59) for k in range(60)]
+    receipt["guarantee"]["curve"] = [
+        {"level": float(a), **bound(float(ndtr(ndtri(a) + 0.97)))} for a in levels
+    ]
+    (mu,) = re.findall(r"mu, 0\.01% to 50% (\S+)", text_of(receipt))
+    assert 0.97 <= float(mu) <= 1.02
+    receipt["guarantee"]["curve"] = receipt["guarantee"]["power"] = [{"level": 0.05, **bound(1)}]
+    assert "a test may never be wrong" in text_of(receipt)
 
 
 def test_of_two_powers_at_one_level_the_larger_is_shown():

@@ -9,10 +9,13 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from neyman.curves.tradeoff.guarantees import perfect
+from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.numerics import check
+from neyman.numerics.bound import Bound
 
 __all__ = ["StepAccountant", "StepHook", "check_model"]
 
@@ -37,6 +40,10 @@ class StepAccountant:
         ...     accountant.step(noise_multiplier=1.0, sample_rate=0.01)
         >>> len(accountant), round(accountant.get_epsilon(delta=1e-5), 3)
         (100, 0.718)
+        >>> print(accountant.summary(delta=1e-5))
+        epsilon: 0.7181 at delta 1e-05
+        mu: 0.1948 at every level from 0.0001 to 0.5
+        power: 0.0002123 at level 0.0001
     """
 
     def __init__(self) -> None:
@@ -112,6 +119,30 @@ class StepAccountant:
         """
         self._refuse_unchecked()
         return _epsilon(_steps(self.history), check.probability("delta", delta))
+
+    def summary(self, delta: float) -> str:
+        """Return epsilon at delta, the safe mu, and the power at the low end of its range.
+
+        Args:
+            delta: in (0, 1).
+
+        Returns:
+            One line a number, each a certified upper bound, rounded up.
+
+        Raises:
+            ValueError: as for `get_epsilon`.
+        """
+        epsilon = Bound(0.0, self.get_epsilon(delta))
+        curve = _curve(_steps(self.history))
+        low, high = USUAL_LEVELS
+        mu = curve.gdp(levels=USUAL_LEVELS).mu
+        return "\n".join(
+            (
+                f"epsilon: {epsilon:.4g} at delta {delta!r}",
+                f"mu: {mu:.4g} at every level from {low!r} to {high!r}",
+                f"power: {curve.power(low):.4g} at level {low!r}",
+            )
+        )
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
         """Return what Opacus calls at each step of its optimizer."""
@@ -286,9 +317,19 @@ def _mechanism(steps: Steps) -> Mechanism:
 
 def _epsilon(steps: Steps, delta: float) -> float:
     """Return the upper end; a step without noise reveals each record that it draws."""
-    actual = tuple(step for step in steps if step[1] and step[2])
+    actual = _actual(steps)
     if not actual:
         return 0.0
-    if any(sigma == 0 for sigma, *_ in actual):
-        return math.inf
-    return _mechanism(actual).tradeoff().epsilon(delta).upper
+    return _curve(actual).epsilon(delta).upper if all(step[0] for step in actual) else math.inf
+
+
+def _curve(steps: Steps) -> Tradeoff:
+    """Return the curve of all steps; a step without noise is as if it drew all records."""
+    actual = _actual(steps)
+    if not all(step[0] for step in actual):
+        return NonPrivate().tradeoff()
+    return _mechanism(actual).tradeoff() if actual else perfect()
+
+
+def _actual(steps: Steps) -> Steps:
+    return tuple(step for step in steps if step[1] and step[2])

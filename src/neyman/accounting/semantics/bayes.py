@@ -35,11 +35,15 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.numerics.operations import MOST_BATCHES, question_meter
-from neyman.numerics.rounding import exp_down, exp_up, log_of
+from neyman.numerics.rounding import above, below, exp_down, exp_up, log_of
 
 Attacker = Literal["knows-the-rest", "true-record", "arbitrary-prior"]
 ATTACKERS = get_args(Attacker)
 """Who is asking: see `posterior_ratio`."""
+
+Claim = Literal["record", "membership"]
+CLAIMS = get_args(Claim)
+"""What a statement is about: see `posterior_chance`."""
 
 GAPS = np.geomspace(1e-4, 1.0, 40)  # below epsilon, of the way to where all losses lie above
 ORDERS = np.geomspace(1e-3, 1e3, 60)  # orders tried first, relative to zCDP's best
@@ -194,7 +198,10 @@ def _predicted(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[B
 
 
 def posterior_chance(
-    guarantee: Tradeoff | Described, prior: float | Fraction, posterior: float | Fraction
+    guarantee: Tradeoff | Described,
+    prior: float | Fraction,
+    posterior: float | Fraction,
+    claim: Claim = "record",
 ) -> Bound:
     """Bound the chance that an attacker's belief in a statement exceeds ``posterior`` [PO-5].
 
@@ -204,10 +211,15 @@ def posterior_chance(
 
         P(posterior > q) <= (p + (1 - p) / c) pbdp(log c) = p pbdp(log c) / q.
 
+    In odds: those after the release exceed c times those before it. No release multiplies them by
+    more than e^``guarantee.pure()``.
+
     Args:
-        guarantee: as for `posterior_ratio`.
+        guarantee: as for `posterior_ratio`; for "membership" one of any neighbors.
         prior: p, the probability of the statement before the release, in (0, 1).
         posterior: q, at least p, below 1.
+        claim: "record" for a statement about a person's record, or "membership" for one of two
+            given neighbors: under add-remove that the person is in the data, or that they are not.
 
     Returns:
         A probability, over the prior and the noise; upper is safe. It holds where all other
@@ -231,16 +243,78 @@ def posterior_chance(
         raise ValueError(
             f"posterior = {posterior!r} must be at least the prior = {prior!r} and below 1"
         )
+    if claim not in CLAIMS:
+        raise ValueError(f"claim = {claim!r} must be one of {', '.join(map(repr, CLAIMS))}")
     factor = q * (1 - p) / ((1 - q) * p)
     near = Fraction(exact_log(factor))
     # A logarithm of an exact number errs by 2 units, and a sum with it by one.
     slack = Fraction(8 * UNIT) * (1 + near) if q > p else Fraction(0)
-    f = _replacement(guarantee)
+    if claim == "record":
+        f = _replacement(guarantee)
+        groups = [f.directions]
+    else:  # two laws and no mixtures of several
+        f = check.described("guarantee", guarantee).tradeoff()
+        groups = [(c,) for c in f.directions]
     ends = [max(near - slack, Fraction(0)), near + slack]
-    (_, high), (low, _) = _curve_tails(f, ends, [f.directions])
+    (_, high), (low, _) = _curve_tails(f, ends, groups)
     share = exact_log(p / q)
     size = 8 * UNIT * (1 + abs(share))
     return _probability(f, (low + share - size, high + share + size), f.method)
+
+
+def membership_success(
+    guarantee: Tradeoff | Described, prior: float | Fraction = Fraction(1, 2)
+) -> Bound:
+    """Bound how often a Bayes-optimal membership attack is right [PO-15].
+
+    The attacker knows all other records, and that the person is in the data with the probability
+    p. They see the release, and say whether the person is in. They are right with a probability of
+
+        max over levels a of p (1 - f(a)) + (1 - p) (1 - a) = 1 - p + p delta(log((1 - p) / p)),
+
+    and for p above 1/2 the same with 1 - p, by the reversed pair. Without the release they are
+    right with the probability max(p, 1 - p). This counts both kinds of right answers, "in" and
+    "not in". It is no bound on attacks that name a record, a value, or one of several candidates:
+    those start from a baseline, and f allows them up to 1 - f(baseline).
+
+    Args:
+        guarantee: a mechanism, its curve, or a guarantee by name. Under add-remove the claim is
+            presence. Under replace-one it is which of two given records the data hold.
+        prior: p, in (0, 1), read as the decimal that it prints. For a curve of one ordered pair it
+            is the probability of the first law.
+
+    Returns:
+        A probability, at least max(p, 1 - p); upper is safe. At p = 1/2 it is (1 + total
+        variation) / 2.
+
+    Raises:
+        ValueError: the prior is out of its range.
+        TypeError: ``guarantee`` has no curve.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.accounting.semantics.bayes import membership_success
+        >>> f = ny.gdp(1)
+        >>> round(float(membership_success(f)), 4), round(1 - f(0.5).lower, 4)
+        (0.6915, 0.8413)
+        >>> round(float(membership_success(f, prior=0.1)), 4)
+        0.9013
+    """
+    f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
+    p = check.exact("prior", prior)
+    if not 0 < p < 1:
+        raise ValueError(f"prior = {prior!r} must be above 0 and below 1")
+    if p > Fraction(1, 2):  # the roles of the two laws are exchanged
+        f, p = f.inverse(), 1 - p
+    epsilon = exact_log((1 - p) / p)
+    # The logarithm errs by 2 units of itself, and delta falls by less than epsilon rises.
+    slack = Fraction(4 * UNIT * epsilon)
+    delta = f.delta(max(epsilon, 0.0))
+    if f.exact_pure() <= Fraction(epsilon) - slack:  # no output outweighs the prior
+        slack = Fraction(0)
+    low = 1 - p + p * max(Fraction(delta.lower) - slack, Fraction(0))
+    high = min(1 - p + p * (Fraction(delta.upper) + slack), Fraction(1))
+    return Bound(below(low), above(high), "upper", delta.method)
 
 
 def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
@@ -251,7 +325,7 @@ def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
             "neighboring = 'add-remove', but the counterfactual replaces a record, which is a "
             "removal and an addition: describe the mechanism under replace-one, as with "
             ".subsample(rate=, neighboring='replace-one'); or ask posterior_ratio for "
-            "counterfactual='no-record'"
+            "counterfactual='no-record', or posterior_chance for claim='membership'"
         )
     return f
 

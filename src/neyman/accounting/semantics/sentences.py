@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from scipy.special import ndtr, ndtri
+
 from neyman.accounting.semantics import testing
 from neyman.accounting.semantics.bayes import ATTACKERS, Attacker
 from neyman.accounting.semantics.budget import budget_of
@@ -415,6 +417,25 @@ def gdp(mu: Numeric) -> str:
     return (
         "To test a claim is at least as hard as to decide from one draw which of two bell curves "
         f"it came from, when their centers are {number(m)} standard deviations apart."
+    )
+
+
+def safe_mu(mu: Numeric, levels: tuple[float, float]) -> str:
+    """The mu that is safe on a range of levels, in words, with the power at its low end.
+
+    Args:
+        mu: an upper bound, at least 0.
+        levels: the smallest and the largest level.
+    """
+    low, high = (number(100 * Fraction(repr(level)), 6) for level in levels)
+    m = value("mu", mu)
+    if not isinstance(m, Fraction):
+        return f"At some false positive rate from {low}% to {high}%, a test may never be wrong."
+    power = percent(float(ndtr(ndtri(levels[0]) + float(m))))
+    return (
+        f"At every false positive rate from {low}% to {high}%, a test is at most as powerful as on "
+        f"two bell curves whose centers are {number(m)} standard deviations apart. At {low}% it "
+        f"confirms at most {power} of true claims. This covers no other rates and does not add up."
     )
 
 

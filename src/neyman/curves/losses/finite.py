@@ -62,8 +62,11 @@ class _ValuesLoss(Loss):
 
     @property
     def mu(self) -> float:
-        """Return the mu of randomized response at the pure epsilon of the finite part."""
-        return response_mu(self._largest)
+        """Return the mu of randomized response at the pure epsilon of the finite part.
+
+        Inf where more is missing from P than from Q: the rest of Q has less mass than that of P.
+        """
+        return response_mu(self._largest) if self.missing <= self.failure else math.inf
 
     def log_mgf(self, z: Array) -> Array:
         """K(z) = log sum p e^{zv} over the finite values v."""

@@ -34,6 +34,9 @@ LARGEST_MU = 30.0  # beyond it levels leave the floats
 class NearestGaussian:
     """The Gaussian curve nearest to a trade-off curve f, and how far away f is.
 
+    A summary, and no guarantee: f lies on both sides of G_mu. The mu that is safe on a range of
+    levels is ``f.gdp(levels=(1e-4, 0.5))``.
+
     Args:
         mu: the mu for which sup |f - G_mu| is least; upper is safe.
         distance: the least sup distance, its regret; upper is safe, and holds for ``float(mu)``:
@@ -46,14 +49,17 @@ class NearestGaussian:
         >>> f"{nearest.mu:.3f}", f"{nearest.distance:.4f}"
         ('0.598', '0.0058')
         >>> print(nearest)
-        G_mu with mu = 0.598, within 0.0058 at every level
+        G_mu with mu = 0.598, within 0.0058 at every level (a summary, no guarantee)
     """
 
     mu: Bound
     distance: Bound
 
     def __str__(self) -> str:
-        return f"G_mu with mu = {self.mu:.3g}, within {self.distance:.2g} at every level"
+        return (
+            f"G_mu with mu = {self.mu:.3g}, within {self.distance:.2g} at every level "
+            "(a summary, no guarantee)"
+        )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from neyman.curves.tradeoff.queries import (
     target_slack,
     within,
 )
+from neyman.curves.tradeoff.safe_mu import HalfCurve, Range, SafeMu, level_range
 from neyman.curves.tradeoff.symmetry import composable, conjugate, mutual
 from neyman.elements import Node
 from neyman.numerics import check
@@ -73,10 +74,10 @@ Pair = tuple[Composition, Profile, Profile | None]
 
 def mu_above(losses: Composition, profile: Profile) -> float:
     """A proven GDP parameter of an ordered pair, found without a search; inf if there is none."""
+    if _singular(losses):
+        return math.inf
     mu = profile.mu()
-    if mu is not None:
-        return mu[1]
-    return math.inf if _singular(losses) else up(losses.mu, 4)
+    return up(losses.mu, 4) if mu is None else mu[1]
 
 
 def _singular(losses: Composition) -> bool:
@@ -617,14 +618,26 @@ class Tradeoff:
         high = up(high, 4)
         return Bound(min(low, high), high, "upper", self._named("sum of the parts' proven rho"))
 
+    @overload
+    def gdp(self) -> Bound: ...
+    @overload
+    def gdp(self, levels: tuple[float, float]) -> SafeMu: ...
     @question
-    def gdp(self) -> Bound:
-        """Return the smallest mu with f >= G_mu; upper is safe.
+    def gdp(self, levels: tuple[float, float] | None = None) -> Bound | SafeMu:
+        """Return the smallest mu with f >= G_mu, or with levels the one that is safe on a range.
 
-        Exact for Gaussian mechanisms and for curves with finitely many corners; elsewhere the
-        upper end is the root of the sum of the parts' proven mu squared (inf where there is none)
-        and the lower end the largest found over levels.
+        Without levels it is exact for Gaussian mechanisms and for curves with finitely many
+        corners. Elsewhere the upper end is the root of the sum of the parts' proven mu squared (inf
+        where there is none) and the lower end the largest found over levels. Rare losses decide
+        this supremum, and it is often far above what tests at usual levels can do.
+
+        Args:
+            levels: two levels, such as (1e-4, 0.5). The answer is then the largest z(power) -
+                z(level) over all levels between them, certified to 1e-6 of itself [SM-1 to SM-4].
+                It is a statement on this range and not a curve, so it is no `Tradeoff`.
         """
+        if levels is not None:
+            return self._safe_mu(level_range(levels))
         low = 0.0
         for _, profile in self._pairs:
             mu = profile.mu()
@@ -632,13 +645,38 @@ class Tradeoff:
         high = self.gdp_above()
         return Bound(min(low, high), high, "upper", self._named("largest z(power) - z(level)"))
 
+    def _safe_mu(self, levels: tuple[float, float]) -> SafeMu:
+        known = 0.0  # a lower bound of the pairs that were asked before
+
+        def ask(losses: Composition, profile: Profile) -> Interval:
+            nonlocal known
+            most = self.gdp_above() if self.joined else mu_above(losses, profile)
+            loss = above(losses.supremum)
+            halves = [(profile, Range(*levels), loss)]
+            if self.ordered:
+                halves = [(profile, Range(*levels, false_negatives=False), loss)]
+                other = losses.reverse()
+                back = self.inverse().profiles[0] if self.joined else select(other)
+                halves.append((back, Range(*levels, false_positives=False), above(other.supremum)))
+            low = high = 0.0
+            for half, asked, largest in halves:
+                ends = HalfCurve(half, asked, most, largest).largest_mu(known)
+                low, high = max(low, ends[0]), max(high, ends[1])
+                known = max(known, low)
+            return low, high
+
+        low, high = supremum(self._ranked, ask, lambda _, cover: cast(Interval, cover.mu()))
+        high = min(high, self.gdp_above())
+        method = self._named("largest z(power) - z(level) under tangents")
+        return SafeMu(Bound(min(low, high), high, "upper", method), levels, self.ordered)
+
     @question
     def nearest_gaussian(self) -> NearestGaussian:
         """Return the Gaussian curve nearest to this one in sup distance, and the distance.
 
         One number for a reader where `gdp` is far above what most tests can do, because a supremum
-        is decided by rare losses. It is a summary, and a guarantee only with its distance (the
-        regret): the power at any level is at most G_mu's at ``float(mu)``, plus ``distance``.
+        is decided by rare losses. Its mu is no guarantee: at some levels the power is larger, by up
+        to ``distance`` (the regret). ``gdp(levels=...)`` is a mu that is safe on a range of levels.
 
         Source: Gomez and others 2025, who report mu with its regret.
         """

@@ -219,7 +219,8 @@ class Guarantee:
         if not math.isfinite(nearest.mu.upper):
             return []
         mu, gap = digits.number(nearest.mu.upper), digits.percent(nearest.distance.upper)
-        return [("Mu of the nearest Gaussian", mu, f"powers differ by at most {gap}")]
+        about = f"a summary, no guarantee: powers differ by up to {gap}"
+        return [("Mu of the nearest Gaussian", mu, about)]
 
     @cached_property
     def attacks(self) -> list[str]:

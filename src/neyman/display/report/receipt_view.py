@@ -13,6 +13,7 @@ from neyman.accounting.semantics import digits
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.budget import AtMost, PlanBudget
 from neyman.accounting.semantics.digits import many
+from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS, mu_of_points
 from neyman.display.report import html as markup
 from neyman.elements import Node
 from neyman.publishing.release.receipt_format import MechanismPart, Receipt
@@ -38,6 +39,13 @@ def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
     if not powers:
         raise ValueError("receipt's guarantee.power is empty: it must give the power at a level")
     return level, max(level, min(powers))
+
+
+def safe_mu(receipt: Receipt) -> float:
+    """Return a bound on the mu that is safe at the usual levels, from the receipt's powers."""
+    points = [*receipt.guarantee.curve, *receipt.guarantee.power]
+    known = [(number(p.level), number(p.upper)) for p in points]
+    return min(mu_of_points(known, USUAL_LEVELS), number(receipt.guarantee.mu.upper))
 
 
 def limit_curve(budget: PlanBudget) -> list[tuple[float, float]] | None:

@@ -17,8 +17,17 @@ from neyman.accounting.semantics.attacks import PRIOR_CONDITION, conditions_of, 
 from neyman.accounting.semantics.budget import AtMost
 from neyman.accounting.semantics.budget_warnings import budget_warnings
 from neyman.accounting.semantics.unchecked_claims import one_row_each
+from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS
 from neyman.display.report import html as markup
-from neyman.display.report.receipt_view import Powers, chosen, limit_curve, number, proportion, unit
+from neyman.display.report.receipt_view import (
+    Powers,
+    chosen,
+    limit_curve,
+    number,
+    proportion,
+    safe_mu,
+    unit,
+)
 from neyman.elements import Element, Node, element
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.release import receipt_format
@@ -366,6 +375,8 @@ def vocabularies(receipt: receipt_format.Receipt) -> markup.Fold:
         text = words.epsilon(point.upper, delta, change)
         said = text.replace(f", {change}.", ".") if index else text
         rows.append([f"epsilon, delta {digits.delta(delta)}", _value(point), said])
+    mu = digits.value("mu", safe_mu(receipt))
+    rows.append(["mu, 0.01% to 50%", digits.number(mu), words.safe_mu(mu, USUAL_LEVELS)])
     rows += [
         ["mu (Gaussian)", _value(guarantee.mu), words.gdp(guarantee.mu.upper)],
         ["rho (zCDP)", _value(guarantee.rho), words.zcdp(guarantee.rho.upper)],
