@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.mixture import GaussianMixtureLoss
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves.losses.mixture import mixture_of_normals
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import probability, rational
 from neyman.numerics import check
@@ -81,16 +79,8 @@ class GaussianMixture(Mechanism):
         for c, p in zip(self.sensitivities, self.probabilities, strict=True):
             distance = float(c) / sigma
             gathered[distance] = gathered.get(distance, 0.0) + float(p)
-        shifts = sorted((c, p) for c, p in gathered.items() if p > 0)
-        if len(shifts) == 1:
-            distance = shifts[0][0]
-            return (Composition.of([(GaussianLoss(distance**2), 1)] if distance else []),)
-        distances, weights = zip(*shifts, strict=True)
-        total = math.fsum(weights)
-        shares = tuple(w / total for w in weights)
-        if len(shares) == 2 and distances[0] == 0:
-            return (Composition.of([(SubsampledGaussianLoss(distances[1], shares[1], True), 1)]),)
-        return (Composition.of([(GaussianMixtureLoss(distances, shares, True), 1)]),)
+        loss = mixture_of_normals(gathered)
+        return (Composition.of([] if loss is None else [(loss, 1)]),)
 
     def rho(self) -> Fraction:
         """That of the largest shift: a mixture is a noisier view of it."""
