@@ -68,6 +68,13 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return -math.log(self.weights[0]) * (1 + 4 * UNIT)
 
     @property
+    def total_variation(self) -> float:
+        """The mean of those of the normals, at most: it is convex."""
+        pairs = zip(self.distances, self.weights, strict=True)
+        most = math.fsum(p * math.erf(c / math.sqrt(8)) for c, p in pairs)
+        return min(most * (1 + 1e-12), 1.0)
+
+    @property
     def farthest(self) -> float:
         """The last one."""
         return self.distances[-1]
@@ -233,6 +240,12 @@ class MixtureLoss(Loss):
     def mu(self) -> float:
         """The largest: G_mu is convex."""
         return max(loss.mu for _, loss in self.parts)
+
+    @property
+    def total_variation(self) -> float:
+        """The mean of the parts'."""
+        most = math.fsum(w * loss.total_variation for w, loss in self.parts)
+        return min(most * (1 + 1e-12), 1.0)
 
     def reverse(self) -> MixtureLoss:
         """The choice between the reversed losses."""
