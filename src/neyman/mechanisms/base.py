@@ -30,7 +30,16 @@ from neyman.numerics.canonical_order import order_key
 from neyman.numerics.relation import NEIGHBORING, Neighboring, Relation, relation_of
 
 # Fields whose text is no number.
-NAMES = ("type", "neighboring", "relation", "noise", "sampling", "protects", "against")
+NAMES = (
+    "type",
+    "neighboring",
+    "relation",
+    "noise",
+    "sampling",
+    "user_sampling",
+    "protects",
+    "against",
+)
 # Names of arguments that mean one thing, here and in other libraries.
 SYNONYMS = (
     ("sigma", "scale", "noise_multiplier", "noise_scale", "noise", "std", "stddev", "stdev", "b"),

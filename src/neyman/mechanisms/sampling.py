@@ -48,8 +48,8 @@ class Subsampled(Mechanism):
     s the largest shift that one record can cause by being there: it is proven for Gaussian and for
     Laplace noise.
 
-    With ``records`` = k neighbors differ in all records of a user who has at most k: they are in one
-    dataset, and absent from the other. The pair is sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1),
+    With ``records`` = k neighbors differ in all records of a user who has at most k: they are in
+    one dataset, and absent from the other. The pair is sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1),
     mu being what one record moves in standard deviations, and its reverse [SA-9].
 
     Args:
@@ -94,8 +94,8 @@ class Subsampled(Mechanism):
             )
         if self.records > 1 and self.neighboring != "add-remove":
             raise ValueError(
-                f"records = {self.records} with neighboring = {self.neighboring!r}: several records "
-                "of a user have a proof under 'add-remove' only"
+                f"records = {self.records} with neighboring = {self.neighboring!r}: several "
+                "records of a user have a proof under 'add-remove' only"
             )
         self.losses()
 
@@ -261,8 +261,11 @@ def subsampled(
     if rate is not None:
         share = probability("rate", rate)
         relation = "add-remove" if neighboring is None else neighboring
-        once = isinstance(mechanism, Subsampled) and mechanism.records == 1
-        if once and mechanism.neighboring == relation:
+        if (
+            isinstance(mechanism, Subsampled)
+            and mechanism.neighboring == relation
+            and mechanism.records == 1
+        ):
             return Subsampled(mechanism.mechanism, product(mechanism.rate, share), relation)
         return Subsampled(mechanism, share, relation)
     if size is None or population is None:
