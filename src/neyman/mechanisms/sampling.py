@@ -49,8 +49,8 @@ class Subsampled(Mechanism):
     Laplace noise.
 
     With ``records`` = k neighbors differ in all records of a user who has at most k: they are in
-    one dataset, and absent from the other. The pair is sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1),
-    mu being what one record moves in standard deviations, and its reverse [SA-9].
+    one dataset, and absent from the other. The pair is sum_j Bin(k, q)(j) N(j mu, 1) against
+    N(0, 1), mu being what one record moves in standard deviations, and its reverse [SA-9].
 
     Args:
         mechanism: any, described by the shift between a dataset and one without the record; under
