@@ -38,7 +38,7 @@ record. With `"users"` it is the noise divided by the clip of one user's sum. `r
 
 The guarantee is for datasets that differ in all records of one user: they are in one, and absent
 from the other (add-remove). It holds only if no user has more records than that, so the loop must
-drop the others beforehand, by a rule that looks at this user's records alone. Batches of a fixed
+drop the others first, by a rule that looks at this user's records alone. Batches of a fixed
 size and other batches are refused, because no proof is known here.
 
 In an expression, `mechanism.user(k)` does the same:

@@ -153,16 +153,16 @@ def test_no_directions_of_the_gradients_reveal_more():
         shifts = draw.uniform(-1, 1, k) if draw.random() < 0.7 else draw.choice([-1.0, 1.0], k)
         run = ny.Gaussian(sigma).subsample(rate=q).user(k)
         mixed = np.zeros_like(y)
-        for drawn in range(1 << k):
-            taken = [(drawn >> i) & 1 for i in range(k)]
+        for subset in range(1 << k):
+            taken = [(subset >> i) & 1 for i in range(k)]
             chance = math.prod(q if one else 1 - q for one in taken)
             mixed += chance * normal(float(np.dot(taken, shifts)), sigma)
         plain = normal(0.0, sigma)
         for epsilon in (0.0, 0.3, 1.5):
             for pair, removed in (((mixed, plain), True), ((plain, mixed), False)):
-                found = np.maximum(pair[0] - math.exp(epsilon) * pair[1], 0).sum() * h
+                delta = np.maximum(pair[0] - math.exp(epsilon) * pair[1], 0).sum() * h
                 most = one_order(run, removed=removed).delta(epsilon).upper
-                assert found <= most + h * h / 2, (k, q, sigma, shifts, epsilon, removed)
+                assert delta <= most + h * h / 2, (k, q, sigma, shifts, epsilon, removed)
 
 
 def test_one_record_and_certain_records_are_the_ordinary_pairs():

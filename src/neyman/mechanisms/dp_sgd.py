@@ -182,22 +182,23 @@ class DPSGD(StandIn):
         examples = self.user_sampling == "examples"
         if examples and self.most_records > self.n:
             raise ValueError(
-                f"records_per_user = {self._told!r}: a user cannot have more records than the "
-                f"data, which has n = {self.n}"
+                f"records_per_user = {self._declaration!r}: a user cannot have more records than "
+                f"the data, which has n = {self.n}"
             )
         total = sum(many * users if examples else users for many, users in self.histogram)
         if self.histogram and total != self.n:
             raise ValueError(
-                f"records_per_user = {self._told!r} adds up to {total} "
+                f"records_per_user = {self._declaration!r} adds up to {total} "
                 f"{'records' if examples else 'users'}, and n = {self.n}"
             )
         if self.most_records == 1:
             return
         if self.neighboring != "add-remove" or (examples and self.sampling != "poisson"):
             raise ValueError(
-                f"records_per_user = {self._told!r} with sampling = {self.sampling!r}: nothing is "
-                "proven here for several records per user in such batches; use sampling='poisson', "
-                "or user_sampling='users' with 'poisson', 'allocated', or 'k-of-t'"
+                f"records_per_user = {self._declaration!r} with sampling = {self.sampling!r}: "
+                "nothing is proven here for several records per user in such batches; use "
+                "sampling='poisson', or user_sampling='users' with 'poisson', 'allocated', or "
+                "'k-of-t'"
             )
 
     @property
@@ -213,7 +214,7 @@ class DPSGD(StandIn):
         return given if isinstance(given, int) else max(dict(given))
 
     @property
-    def _told(self) -> int | dict[int, int]:
+    def _declaration(self) -> int | dict[int, int]:
         """The records per user as they are written."""
         given = self.records_per_user
         return given if isinstance(given, int) else dict(given)
@@ -250,11 +251,11 @@ class DPSGD(StandIn):
         return replace(self, records_per_user=records)
 
     def __repr__(self) -> str:
-        told = ("n", "batch", "sigma", "epochs", "sampling")
-        shown = {name: repr(getattr(self, name)) for name in told}
+        names = ("n", "batch", "sigma", "epochs", "sampling")
+        shown = {name: repr(getattr(self, name)) for name in names}
         if self.records_per_user != 1 or self.user_sampling != "examples":
             shown["sigma"] += f" (noise / clip of {CLIPPED[self.user_sampling]})"
-            shown["records_per_user"] = repr(self._told)
+            shown["records_per_user"] = repr(self._declaration)
             shown["user_sampling"] = repr(self.user_sampling)
         return f"DPSGD({', '.join(f'{name}={text}' for name, text in shown.items())})"
 

@@ -20,7 +20,6 @@ from neyman.curves.losses.finite import OffLatticeLoss
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.loss import Loss, Part
-from neyman.curves.losses.mixture import binomial_mixture
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.subsampled import (
@@ -33,6 +32,7 @@ from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.base import MOST_COUNT, Composed, Mechanism, bracketed
 from neyman.mechanisms.description import PROBABILITY, form, integer, probability, rational
 from neyman.mechanisms.full_disclosure import RandomSubset
+from neyman.mechanisms.gaussian_mixture import binomial_mixture
 from neyman.numerics.relation import Neighboring
 
 MOST_RECORDS = 1000  # of a user: the mixture has that many normal laws

@@ -14,21 +14,16 @@ distance: R has no zero in |Im y| < pi / c, and the strip bound is the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from scipy.special import logsumexp
 
-from neyman.curves.losses.bracket import LossBracket
-from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.likelihood_ratio import PAD, TERM, LikelihoodRatioLoss
 from neyman.curves.losses.loss import Loss, Part
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss, check_distance
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.canonical_order import order_key
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import cells, charge
@@ -36,8 +31,6 @@ from neyman.numerics.operations import cells, charge
 NEAR = 600.0  # log of a term up to which R - 1 is a sum of small differences
 MOST_PASSES = 8  # over the range of a sum
 NOTHING = 1e-25  # weight that may be left out: it is counted as a tail
-LEAST_WEIGHT = 1e-60  # of a number of records that has a normal law of its own [SA-11]
-LEAST_TAIL = 1e-300  # weight of all larger numbers together, which rounding may not lose
 
 
 @dataclass(frozen=True)
@@ -151,58 +144,6 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
             if high - low > 0.5 * before:
                 break
         return low, high
-
-
-def mixture_of_normals(shifts: Mapping[float, float]) -> Loss | None:
-    """Return the loss of a mixture against the normal law at 0; None if nothing moves.
-
-    Args:
-        shifts: the weight of each distance, at least 0; they need not add up to one.
-    """
-    used = sorted((c, p) for c, p in shifts.items() if p > 0)
-    total = math.fsum(p for _, p in used)
-    distances, shares = tuple(c for c, _ in used), tuple(p / total for _, p in used)
-    if len(used) == 1:
-        return GaussianLoss(distances[0] ** 2) if distances[0] else None
-    if len(used) == 2 and not distances[0]:
-        return SubsampledGaussianLoss(distances[1], shares[1], True)
-    return GaussianMixtureLoss(distances, shares, True)
-
-
-def binomial_mixture(mu: float, records: int, rate: Fraction) -> Part:
-    """Return the loss of the removal of a user's records from a Poisson sample [SA-9].
-
-    It is that of sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1). Numbers j that are too improbable
-    stand at the next one; those above are drawn by a coin that everyone sees [SA-11].
-
-    Args:
-        mu: what one record moves, in standard deviations, above 0.
-        records: k, at least 2.
-        rate: q, above 0 and below 1.
-    """
-    a, b = rate.as_integer_ratio()
-    terms = [math.comb(records, j) * a**j * (b - a) ** (records - j) for j in range(records + 1)]
-    whole = b**records
-    kept = [j for j, term in enumerate(terms) if term / whole >= LEAST_WEIGHT]
-    first, last = kept[0], max(kept[-1], 1)
-    check_distance(last * mu)
-    weights = {j: terms[j] / whole for j in range(first, last + 1)}
-    under, over = sum(terms[:first]), sum(terms[last + 1 :])
-    lower = {0: max(under / whole, LEAST_TAIL)} | weights if under else dict(weights)
-    lower[last] = (terms[last] + over) / whole
-    weights[first] = (terms[first] + under) / whole
-    below, above = (
-        mixture_of_normals({j * mu: p for j, p in each.items()}) for each in (lower, weights)
-    )
-    assert below is not None
-    assert above is not None
-    if not under and not over:
-        return above
-    if over:
-        tail = max(over / whole, LEAST_TAIL)
-        parts = ((1 - tail, above), (tail, GaussianLoss((records * mu) ** 2)))
-        above = MixtureLoss(tuple(sorted(parts, key=order_key)))
-    return LossBracket(below, above, "between two mixtures of normals")
 
 
 @dataclass(frozen=True)
