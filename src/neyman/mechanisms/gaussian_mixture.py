@@ -20,7 +20,7 @@ from neyman.numerics.canonical_order import order_key
 
 SUM_SLACK = 1e-9  # by which probabilities that were given as floats may miss one
 MOST_DISTANCE = 1e3  # beyond it nothing is hidden anyway
-LEAST_WEIGHT = 1e-60  # of a number of records that has a normal law of its own [SA-11]
+LEAST_WEIGHT = 1e-40  # of a number of records that has a normal law of its own [SA-11]
 
 
 @dataclass(frozen=True, init=False)
