@@ -37,6 +37,7 @@ EXPRESSIONS = [
     "ny.GaussianMixture(sigma=1, sensitivities=[0, 1, 2], probabilities=[.5, .3, .2]) * 100",
     "ny.DPSGD(n=60000, batch=256, sigma=1.3, epochs=15)",
     "ny.DPSGD(n=1000, batch=100, sigma=2, epochs=3, sampling='fixed')",
+    "ny.DPSGD(n=1000, batch=10, sigma=1, epochs=10, records_per_user=8)",
     "ny.ReportNoisyMax(scale=2, noise='gumbel') * 10",
     "ny.RandomizedResponse(1).shuffle(users=1000)",
     "ny.LocalRandomizer(1).shuffle(users=1000) * 3",

@@ -13,6 +13,7 @@ from neyman.mechanisms.last_iterate import NoisyCyclicGradientDescent
 from reproductions.dp_sgd import course as training
 from reproductions.dp_sgd import last_iterate as iterates
 from reproductions.dp_sgd import logistic_regression as logistic
+from reproductions.dp_sgd import user_records
 from reproductions.facts import PUBLISHED
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -183,6 +184,27 @@ def test_the_description_is_of_the_descent_that_ran():
     assert np.allclose(before, last, atol=1e-9)  # the cycle's fixed point
     shift = run.problem.gradient(last)
     assert np.linalg.norm(shift) < 0.1
+
+
+# ---- users with several records ----------------------------------------------------------------
+
+
+def test_the_page_on_users_is_what_its_code_writes():
+    """Each number of the page is computed anew."""
+    for name, text in user_records.pages().items():
+        assert (DOCS / name).read_text(encoding="utf-8") == text
+
+
+def test_at_the_crossover_both_loops_have_the_same_epsilon_and_noise():
+    """The calibrated runs meet the target, also as trainings, and the noise is equal there."""
+    users, examples, equal = user_records.crossover(4, 8)
+    by_record = ny.DPSGD(80_000, 800, examples, 10, records_per_user=8)
+    by_user = ny.DPSGD(10_000, 100, users, 10, records_per_user=8, user_sampling="users")
+    assert by_record.steps == by_user.steps == user_records.STEPS
+    for run in (by_record, by_user):
+        assert run.tradeoff().epsilon(user_records.DELTA).upper == pytest.approx(4, rel=1e-5)
+    clip = 1.5
+    assert by_user.noise(clip=8 * equal * clip) == pytest.approx(by_record.noise(clip=clip))
 
 
 # ---- the page ---------------------------------------------------------------------------------

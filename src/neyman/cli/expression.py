@@ -186,7 +186,7 @@ def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., An
             known: object = vars(cast(type, getattr(neyman, name))).get(attr)
             builds = isinstance(known, (classmethod, staticmethod)) and not attr.startswith("_")
             return getattr(getattr(neyman, name), attr) if builds else None
-        case ast.Attribute(value=inner, attr=attr) if attr in COMBINATORS:
+        case ast.Attribute(value=inner, attr=attr) if attr in COMBINATORS or attr == "user":
             base = _value(inner, unknowns)
             return getattr(base, attr) if isinstance(base, Mechanism) else None
         case ast.Attribute(value=inner, attr="mechanism"):

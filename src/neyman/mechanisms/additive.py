@@ -103,6 +103,9 @@ class Gaussian(Mechanism):
         mu = float(rational(self.sensitivity) / rational(self.sigma))
         return (Composition.of([(GaussianLoss(mu * mu), 1)] if mu else []),)
 
+    def _of_user(self, records: int) -> Mechanism:
+        return Gaussian(self.sigma, records * self.sensitivity)
+
     def rho(self) -> Fraction:
         """mu^2 / 2 (Bun and Steinke 2016, proposition 1.6)."""
         return (rational(self.sensitivity) / rational(self.sigma)) ** 2 / 2

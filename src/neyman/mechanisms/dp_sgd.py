@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import cast
 
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.batches import Batches, draws
-from neyman.mechanisms.description import COUNT, POSITIVE, rational
+from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
+from neyman.numerics.bound import Bound
 from neyman.numerics.relation import MOVES, Neighboring
 
 RELATION: dict[str, Neighboring] = {
@@ -23,9 +26,55 @@ RELATION: dict[str, Neighboring] = {
 }
 SAMPLINGS = tuple(RELATION)
 UNBROKEN = ("allocated", "k-of-t", "shuffled")  # passes that are not broken off
+CLIPPED = {"examples": "one record", "users": "one user's sum"}
+"""What is clipped, and is the unit of sigma, by what a batch is drawn from."""
+
+Histogram = tuple[tuple[int, int], ...]
+
+
+def _records(name: str, value: object) -> int | Histogram:
+    """Keep the largest number of records of a user, or a histogram in rising order."""
+    if not isinstance(value, (Mapping, tuple, list)):
+        return check.integer(name, value, 1)
+    given = cast("Mapping[object, object] | Sequence[object]", value)
+    pairs = list(given.items() if isinstance(given, Mapping) else given)
+    histogram = dict(_pair(name, pair) for pair in pairs)
+    if not histogram or len(histogram) < len(pairs):
+        raise ValueError(
+            f"{name} = {value!r} must name at least one number of records, each once: "
+            "{1: 500, 8: 20} says that 500 users have one record and 20 have eight"
+        )
+    return tuple(sorted(histogram.items()))
+
+
+def _pair(name: str, pair: object) -> tuple[int, int]:
+    """Keep a number of records and its number of users."""
+    if not isinstance(pair, (tuple, list)) or len(cast("list[object]", pair)) != 2:
+        raise ValueError(
+            f"{name}: {pair!r} must be a number of records with a number of users, as in {{8: 20}}"
+        )
+    records, users = cast("list[object]", pair)
+    return check.integer(name, records, 1), check.integer(name, users, 1)
 
 
 @dataclass(frozen=True)
+class UserGuarantee:
+    """What a training run reveals about a user with a certain number of records.
+
+    Args:
+        records: the number of records that the user has.
+        users: how many users are declared to have so many.
+        epsilon: epsilon at the delta that was asked for.
+        power: of the best attack at the level that was asked for.
+    """
+
+    records: int
+    users: int
+    epsilon: Bound
+    power: Bound
+
+
+@dataclass(frozen=True, repr=False)
 class DPSGD(StandIn):
     """DP-SGD: clipped gradients with Gaussian noise; the attacker sees every step.
 
@@ -48,22 +97,48 @@ class DPSGD(StandIn):
 
     Where n / batch is not whole it is rounded up.
 
+    A user may have several records. Then neighbors differ in all records of one user, which are in
+    one dataset and absent from the other, and `user_sampling` says what the loop draws:
+
+    - "examples": each record by itself, with a clip for each gradient. Sigma is the noise over the
+      clip of one record. It is ``Gaussian(sigma).subsample(rate=batch / n).user(k) * steps``, for
+      Poisson batches alone: nothing is proven here for the others.
+    - "users": each user with all their records, with one clip for the sum of their gradients. Sigma
+      is the noise over the clip of one user's sum. n counts users, batch is the (expected) number
+      of users in a batch, and the curve is that of one record in n: it is the same for every k.
+
     Args:
-        n: number of records.
-        batch: (expected) size of a batch, at most n.
+        n: number of records; of users with ``user_sampling="users"``.
+        batch: (expected) size of a batch, at most n, in the same unit.
         sigma: standard deviation of the noise, over the most by which the sum of clipped gradients
             differs between neighbors. With clipping norm R that is R under add-remove, and 2 R
-            under replace-one, where one gradient is exchanged for another: see `noise`.
+            under replace-one, where one gradient is exchanged for another: see `noise`. With
+            several records per user R is the clip of one record, or of one user's sum.
         epochs: passes over the data, above 0; need not be whole for "poisson" and "fixed".
         sampling: "poisson", "allocated", "k-of-t", "fixed" or "shuffled".
+        records_per_user: the most records that a user has; or how many users have each number of
+            records, such as ``{1: 500, 8: 20}``. The curve is that of the largest number, and
+            `user_guarantees` lists the others. Such a histogram is public: one that is computed
+            from the data needs protection itself.
+        user_sampling: "examples" or "users".
+
+    Raises:
+        ValueError: an argument is out of range, a user has more records than the data, the
+            histogram does not add up to n, or nothing is proven for these batches.
 
     Examples:
         >>> import neyman as ny
         >>> training = ny.DPSGD(n=60_000, batch=256, sigma=1.3, epochs=15)
         >>> round(float(training.tradeoff().epsilon(delta=1e-5)), 3)
         0.865
+        >>> users = ny.DPSGD(60_000, 256, 1.3, 15, records_per_user={1: 20_000, 8: 5_000})
+        >>> for row in users.user_guarantees(delta=1e-5):
+        ...     print(row.records, row.users, round(float(row.epsilon), 2))
+        1 20000 0.86
+        8 5000 9.25
 
-    Source: Abadi et al. 2016; Bu, Dong, Long and Su 2020; Dong, Roth and Su 2022.
+    Source: Abadi et al. 2016; Bu, Dong, Long and Su 2020; Dong, Roth and Su 2022; Charles et al.
+    2024 (users); [SA-9].
     """
 
     n: int = field(metadata=COUNT)
@@ -71,6 +146,15 @@ class DPSGD(StandIn):
     sigma: float | Fraction = field(metadata=POSITIVE)
     epochs: float | Fraction = field(metadata=POSITIVE)
     sampling: str = "poisson"
+    records_per_user: int | Mapping[int, int] | Histogram = field(
+        default=1,
+        metadata=form(
+            _records, read=lambda given: given, shown=lambda run: run.records_per_user != 1
+        ),
+    )
+    user_sampling: str = field(
+        default="examples", metadata=form(shown=lambda run: run.user_sampling != "examples")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +170,94 @@ class DPSGD(StandIn):
                 f"epochs = {self.epochs!r} must be whole with sampling={self.sampling!r}: a pass "
                 "that is broken off has seen some records as often as a whole one"
             )
+        self._check_users()
         self.made_of()
+
+    def _check_users(self) -> None:
+        if self.user_sampling not in CLIPPED:
+            raise ValueError(
+                f"user_sampling = {self.user_sampling!r} must be 'examples' or 'users': what the "
+                "training loop draws and clips"
+            )
+        examples = self.user_sampling == "examples"
+        if examples and self.most_records > self.n:
+            raise ValueError(
+                f"records_per_user = {self._declaration!r}: a user cannot have more records than "
+                f"the data, which has n = {self.n}"
+            )
+        total = sum(many * users if examples else users for many, users in self.histogram)
+        if self.histogram and total != self.n:
+            raise ValueError(
+                f"records_per_user = {self._declaration!r} adds up to {total} "
+                f"{'records' if examples else 'users'}, and n = {self.n}"
+            )
+        if self.most_records == 1:
+            return
+        if self.neighboring != "add-remove" or (examples and self.sampling != "poisson"):
+            raise ValueError(
+                f"records_per_user = {self._declaration!r} with sampling = {self.sampling!r}: "
+                "nothing is proven here for several records per user in such batches; use "
+                "sampling='poisson', or user_sampling='users' with 'poisson', 'allocated', or "
+                "'k-of-t'"
+            )
+
+    @property
+    def histogram(self) -> Histogram:
+        """Return each declared number of records with its number of users; empty if none is."""
+        given = self.records_per_user
+        return () if isinstance(given, int) else tuple(dict(given).items())
+
+    @property
+    def most_records(self) -> int:
+        """Return the largest number of records of a user: that of the curve."""
+        given = self.records_per_user
+        return given if isinstance(given, int) else max(dict(given))
+
+    @property
+    def _declaration(self) -> int | dict[int, int]:
+        """The records per user as they are written."""
+        given = self.records_per_user
+        return given if isinstance(given, int) else dict(given)
+
+    def user_guarantees(self, *, delta: float, level: float = 0.05) -> list[UserGuarantee]:
+        """Return what the run reveals about a user, for each declared number of records.
+
+        The guarantee of the run is the last row, that of the largest number. A mean over the
+        histogram is no guarantee for anyone: a user has their own number of records, not the mean.
+
+        Args:
+            delta: at which epsilon is computed.
+            level: the false positive rate at which the power is computed.
+
+        Raises:
+            ValueError: no histogram was declared.
+        """
+        if not self.histogram:
+            raise ValueError(
+                f"records_per_user = {self.records_per_user!r} is one number; declare how many "
+                "users have each number of records, such as {1: 500, 8: 20}"
+            )
+        rows: list[UserGuarantee] = []
+        for many, users in self.histogram:
+            curve = replace(self, records_per_user=many).tradeoff()
+            rows.append(UserGuarantee(many, users, curve.epsilon(delta), curve.power(level)))
+        return rows
+
+    def _of_user(self, records: int) -> Mechanism:
+        if self.most_records > 1 or self.user_sampling == "users":
+            raise ValueError(
+                f"{self!r} is described for whole users already; give records_per_user= once"
+            )
+        return replace(self, records_per_user=records)
+
+    def __repr__(self) -> str:
+        names = ("n", "batch", "sigma", "epochs", "sampling")
+        shown = {name: repr(getattr(self, name)) for name in names}
+        if self.records_per_user != 1 or self.user_sampling != "examples":
+            shown["sigma"] += f" (noise / clip of {CLIPPED[self.user_sampling]})"
+            shown["records_per_user"] = repr(self._declaration)
+            shown["user_sampling"] = repr(self.user_sampling)
+        return f"DPSGD({', '.join(f'{name}={text}' for name, text in shown.items())})"
 
     @property
     def neighboring(self) -> Neighboring:
@@ -122,6 +293,9 @@ class DPSGD(StandIn):
         of "poisson" is a rational number that random bits are compared with. The bits come from
         the operating system. There is no seed.
 
+        With ``user_sampling="users"`` a row is a user: the loop takes all records of each user that
+        is drawn, and clips their sum.
+
         Args:
             rows: the actual number of rows, from which 0, ..., rows - 1 are drawn. Under add-remove
                 it need not be n: the rate comes from the declared n. Under replace-one it is n.
@@ -149,7 +323,8 @@ class DPSGD(StandIn):
         """Return the noise's standard deviation per coordinate of the sum of clipped gradients.
 
         Args:
-            clip: R, the norm to which each gradient is clipped, above 0.
+            clip: R, the norm to which each gradient is clipped, above 0; with
+                ``user_sampling="users"`` the norm to which the sum of each user is clipped.
 
         Returns:
             sigma R under add-remove, 2 sigma R under replace-one; divide by the batch size for
@@ -161,7 +336,9 @@ class DPSGD(StandIn):
         """Return the composition that this mechanism stands for."""
         step = Gaussian(self.sigma)
         if self.sampling == "poisson":
-            return step.subsample(rate=Fraction(self.batch, self.n)) * self.steps
+            records = self.most_records if self.user_sampling == "examples" else 1
+            sample = step.subsample(rate=Fraction(self.batch, self.n))
+            return sample.user(records) * self.steps
         if self.sampling == "fixed":
             return step.subsample(size=self.batch, population=self.n) * self.steps
         batches = -(-self.n // self.batch)

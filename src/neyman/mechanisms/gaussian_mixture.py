@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.mixture import GaussianMixtureLoss
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves.losses.loss import Loss, Part
+from neyman.curves.losses.mixture import GaussianMixtureLoss, MixtureLoss
+from neyman.curves.losses.subsampled import SubsampledGaussianLoss, check_distance
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import probability, rational
+from neyman.mechanisms.description import LEAST_SHARE, probability, rational
 from neyman.numerics import check
+from neyman.numerics.canonical_order import order_key
 
 SUM_SLACK = 1e-9  # by which probabilities that were given as floats may miss one
 MOST_DISTANCE = 1e3  # beyond it nothing is hidden anyway
+LEAST_WEIGHT = 1e-40  # of a number of records that has a normal law of its own [SA-11]
 
 
 @dataclass(frozen=True, init=False)
@@ -81,16 +85,8 @@ class GaussianMixture(Mechanism):
         for c, p in zip(self.sensitivities, self.probabilities, strict=True):
             distance = float(c) / sigma
             gathered[distance] = gathered.get(distance, 0.0) + float(p)
-        shifts = sorted((c, p) for c, p in gathered.items() if p > 0)
-        if len(shifts) == 1:
-            distance = shifts[0][0]
-            return (Composition.of([(GaussianLoss(distance**2), 1)] if distance else []),)
-        distances, weights = zip(*shifts, strict=True)
-        total = math.fsum(weights)
-        shares = tuple(w / total for w in weights)
-        if len(shares) == 2 and distances[0] == 0:
-            return (Composition.of([(SubsampledGaussianLoss(distances[1], shares[1], True), 1)]),)
-        return (Composition.of([(GaussianMixtureLoss(distances, shares, True), 1)]),)
+        loss = mixture_of_normals(gathered)
+        return (Composition.of([] if loss is None else [(loss, 1)]),)
 
     def rho(self) -> Fraction:
         """That of the largest shift: a mixture is a noisier view of it."""
@@ -102,3 +98,55 @@ def check_sum(name: str, shares: Iterable[float | Fraction]) -> None:
     total = math.fsum(map(float, shares))
     if abs(total - 1) > SUM_SLACK:
         raise ValueError(f"{name}: they add up to {total!r} and must add up to 1")
+
+
+def mixture_of_normals(shifts: Mapping[float, float]) -> Loss | None:
+    """Return the loss of a mixture against the normal law at 0; None if nothing moves.
+
+    Args:
+        shifts: the weight of each distance, at least 0; they need not add up to one.
+    """
+    used = sorted((c, p) for c, p in shifts.items() if p > 0)
+    total = math.fsum(p for _, p in used)
+    distances, shares = tuple(c for c, _ in used), tuple(p / total for _, p in used)
+    if len(used) == 1:
+        return GaussianLoss(distances[0] ** 2) if distances[0] else None
+    if len(used) == 2 and not distances[0]:
+        return SubsampledGaussianLoss(distances[1], shares[1], True)
+    return GaussianMixtureLoss(distances, shares, True)
+
+
+def binomial_mixture(mu: float, records: int, rate: Fraction) -> Part:
+    """Return the loss of the removal of a user's records from a Poisson sample [SA-9].
+
+    It is that of sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1). Numbers j that are too improbable
+    stand at the next one; those above are drawn by a coin that everyone sees [SA-11].
+
+    Args:
+        mu: what one record moves, in standard deviations, above 0.
+        records: k, at least 2.
+        rate: q, above 0 and below 1.
+    """
+    a, b = rate.as_integer_ratio()
+    terms = [math.comb(records, j) * a**j * (b - a) ** (records - j) for j in range(records + 1)]
+    denominator = b**records
+    numbers = [j for j, term in enumerate(terms) if term / denominator >= LEAST_WEIGHT]
+    first, last = numbers[0], max(numbers[-1], 1)
+    check_distance(last * mu)
+    weights = {j: terms[j] / denominator for j in range(first, last + 1)}
+    under, over = sum(terms[:first]), sum(terms[last + 1 :])
+    lower = {0: max(under / denominator, LEAST_SHARE)} | weights if under else dict(weights)
+    lower[last] = (terms[last] + over) / denominator
+    weights[first] = (terms[first] + under) / denominator
+    below, above = (
+        mixture_of_normals({j * mu: p for j, p in each.items()}) for each in (lower, weights)
+    )
+    assert below is not None
+    assert above is not None
+    if not under and not over:
+        return above
+    if over:
+        tail = max(over / denominator, LEAST_SHARE)
+        parts = ((1 - tail, above), (tail, GaussianLoss((records * mu) ** 2)))
+        above = MixtureLoss(tuple(sorted(parts, key=order_key)))
+    return LossBracket(below, above, "between two mixtures of normals")

@@ -7,7 +7,7 @@ here is refused, with the reason.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import singledispatch
 from typing import Any
@@ -32,12 +32,15 @@ from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.base import MOST_COUNT, Composed, Mechanism, bracketed
 from neyman.mechanisms.description import PROBABILITY, form, integer, probability, rational
 from neyman.mechanisms.full_disclosure import RandomSubset
+from neyman.mechanisms.gaussian_mixture import binomial_mixture
 from neyman.numerics.relation import Neighboring
+
+MOST_RECORDS = 1000  # of a user: the mixture has that many normal laws
 
 
 @dataclass(frozen=True, repr=False)
 class Subsampled(Mechanism):
-    """A mechanism on a Poisson sample; build it with ``.subsample(rate=)``.
+    """A mechanism on a Poisson sample; build it with ``.subsample(rate=)``, perhaps ``.user(k)``.
 
     Each record enters with probability q, independently of the others. Under add-remove the pair
     is (1 - q) Q + q P against Q, and its reverse, (P, Q) being the mechanism's pair. Under
@@ -45,22 +48,31 @@ class Subsampled(Mechanism):
     s the largest shift that one record can cause by being there: it is proven for Gaussian and for
     Laplace noise.
 
+    With ``records`` = k neighbors differ in all records of a user who has at most k: they are in
+    one dataset, and absent from the other. The pair is sum_j Bin(k, q)(j) N(j mu, 1) against
+    N(0, 1), mu being what one record moves in standard deviations, and its reverse [SA-9].
+
     Args:
         mechanism: any, described by the shift between a dataset and one without the record; under
             replace-one a Gaussian mechanism, a sum of such, or a Laplace mechanism.
         rate: q, 0 or from 1e-300 to 1.
         neighboring: "add-remove" or "replace-one".
+        records: k, from 1 to 1000. Above 1 it needs Gaussian noise and "add-remove".
 
     Raises:
         ValueError: for a mechanism under another relation, one with several possible shifts of
             which none covers the others, and one of which only zCDP is known.
 
-    Source: Zhu, Dong and Wang 2022, theorem 11 (add-remove); [SA-1], [SA-3] (replace-one).
+    Source: Zhu, Dong and Wang 2022, theorem 11 (add-remove); [SA-1], [SA-3] (replace-one);
+    Charles et al. 2024 and [SA-9] (several records).
     """
 
     mechanism: Mechanism
     rate: float | Fraction = field(metadata=PROBABILITY)
     neighboring: Neighboring = field(default="add-remove", metadata=form(optional=True))  # type: ignore[assignment]
+    records: int = field(
+        default=1, metadata=integer(1, MOST_RECORDS) | form(shown=lambda sample: sample.records > 1)
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,6 +92,11 @@ class Subsampled(Mechanism):
                 "sample of neighbors under 'add-remove' differs by a record that is there or not; "
                 "use size= and population= with 'replace-one'"
             )
+        if self.records > 1 and self.neighboring != "add-remove":
+            raise ValueError(
+                f"records = {self.records} with neighboring = {self.neighboring!r}: several "
+                "records of a user have a proof under 'add-remove' only"
+            )
         self.losses()
 
     def losses(self) -> tuple[Composition, ...]:
@@ -89,20 +106,32 @@ class Subsampled(Mechanism):
             return (Composition(),)
         if self.neighboring == "replace-one":
             return (_opposite(self.mechanism, composition, rate),)
+        if self.records > 1:
+            return (_of_user(self.mechanism, composition, rational(self.rate), self.records),)
         if rate == 1:
             return (composition,)
         loss = _through(self.mechanism, composition, lambda inner: _poisson(inner, rate))
         return (Composition.of([(loss, 1)]),)
 
     def rho(self) -> Fraction:
-        """That of the mechanism, no gain is claimed; four times it where the shift may double."""
+        """That of the mechanism, no gain is claimed; k^2 times it where the shift may be k fold."""
         if not self.rate:
             return Fraction(0)
-        return self.mechanism.rho() * (4 if self.neighboring == "replace-one" else 1)
+        times = 2 if self.neighboring == "replace-one" else self.records
+        return self.mechanism.rho() * times**2
+
+    def _of_user(self, records: int) -> Mechanism:
+        if self.records > 1:
+            raise ValueError(
+                f"{self!r} is described for a user with {self.records} records already; describe "
+                "it once, with the number that a user may have"
+            )
+        return replace(self, records=records)
 
     def __repr__(self) -> str:
         asked = "" if self.neighboring == "add-remove" else f", neighboring={self.neighboring!r}"
-        return f"{bracketed(self.mechanism)}.subsample(rate={self.rate!r}{asked})"
+        user = f".user({self.records})" if self.records > 1 else ""
+        return f"{bracketed(self.mechanism)}.subsample(rate={self.rate!r}{asked}){user}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -232,7 +261,11 @@ def subsampled(
     if rate is not None:
         share = probability("rate", rate)
         relation = "add-remove" if neighboring is None else neighboring
-        if isinstance(mechanism, Subsampled) and mechanism.neighboring == relation:
+        if (
+            isinstance(mechanism, Subsampled)
+            and mechanism.neighboring == relation
+            and mechanism.records == 1
+        ):
             return Subsampled(mechanism.mechanism, product(mechanism.rate, share), relation)
         return Subsampled(mechanism, share, relation)
     if size is None or population is None:
@@ -328,6 +361,21 @@ def _poisson(inner: Loss, rate: float) -> Loss:
 @_poisson.register
 def _(inner: GaussianLoss, rate: float) -> Loss:
     return SubsampledGaussianLoss(inner.mu, rate, True)
+
+
+def _of_user(
+    mechanism: Mechanism, composition: Composition, rate: Fraction, records: int
+) -> Composition:
+    """The loss of the removal of a user's records [SA-9]."""
+    loss, count = composition.parts[0]
+    if not (len(composition.parts) == count == 1 and isinstance(loss, GaussianLoss)):
+        raise ValueError(
+            f"mechanism = {mechanism!r}: several records of a user in a Poisson sample are proven "
+            "for Gaussian noise only; use .tradeoff().group(k), which any curve has"
+        )
+    if float(rate) == 1:
+        return Composition.of([(GaussianLoss(records**2 * loss.mu_squared), 1)])
+    return Composition.of([(binomial_mixture(loss.mu, records, rate), 1)])
 
 
 def _opposite(mechanism: Mechanism, composition: Composition, rate: float) -> Composition:

@@ -63,6 +63,12 @@ class Terms:
                 f"mechanism = {mechanism!r} must be a ny.DPSGD: it draws the batches, so that what "
                 "is accounted is what the loop does"
             )
+        if mechanism.most_records > 1 and mechanism.user_sampling == "examples":
+            raise ValueError(
+                f"mechanism = {mechanism!r}: a run cannot check how many rows a person has, and "
+                "its receipt says one. Give each person one row, whose gradient is the sum of "
+                "theirs, and describe it with user_sampling='users'"
+            )
         if mechanism.steps > MOST_STEPS:
             raise ValueError(f"mechanism has {mechanism.steps} steps; at most {MOST_STEPS:g} run")
         if not name or not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]

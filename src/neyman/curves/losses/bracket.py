@@ -207,6 +207,11 @@ class LossBracket(Part):
     def mu(self) -> float:
         return self.upper.mu
 
+    @property
+    def total_variation(self) -> float:
+        """Of the upper one."""
+        return self.upper.total_variation
+
     def reverse(self) -> LossBracket:
         """Between the two reversed losses: domination is about both orders."""
         lower, upper = self.lower.reverse(), self.upper.reverse()

@@ -20,12 +20,13 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import logsumexp
 
-from neyman.curves.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
+from neyman.curves.losses.likelihood_ratio import PAD, TERM, LikelihoodRatioLoss
 from neyman.curves.losses.loss import Loss, Part
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.operations import cells, charge
 
 NEAR = 600.0  # log of a term up to which R - 1 is a sum of small differences
 NOTHING = 1e-25  # weight that may be left out: it is counted as a tail
@@ -59,13 +60,20 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return -math.log(self.weights[0]) * (1 + 4 * UNIT)
 
     @property
+    def total_variation(self) -> float:
+        """The mean of those of the normals, at most: it is convex."""
+        pairs = zip(self.distances, self.weights, strict=True)
+        most = math.fsum(p * math.erf(c / math.sqrt(8)) for c, p in pairs)
+        return min(most * (1 + 1e-12), 1.0)
+
+    @property
     def farthest(self) -> float:
         return self.distances[-1]
 
     @property
     def ratio_units(self) -> float:
-        """Of the sum in R."""
-        return 8.0
+        """Of the sum in R: of its terms, and one of each weight."""
+        return max(8.0, 5.0 + len(self.weights))
 
     def reverse(self) -> GaussianMixtureLoss:
         return GaussianMixtureLoss(self.distances, self.weights, not self.removed)
@@ -73,6 +81,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
     def log_ratio(self, y: Array) -> Array:
         """log R(y), to relative accuracy near 0."""
         c, p = np.array(self.distances), np.array(self.weights)
+        self._count(y)
         z = np.multiply.outer(y, c) - c * c / 2
         real = np.real(z)
         top = real.max(axis=-1, keepdims=True)
@@ -80,6 +89,12 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         gain = np.expm1(np.where(real < NEAR, z, 0.0)) @ p
         near = (top[:, 0] < NEAR) & (np.real(gain) > -0.5)
         return np.where(near, log1p(np.where(near, gain, 0.0)), far)
+
+    def _count(self, y: Array) -> None:
+        """Count the terms of R at these places beside the first two, which every loss has."""
+        terms = np.size(y) * (len(self.weights) - 2.0)
+        cells(terms)
+        charge(TERM * max(terms, 0.0))
 
     @property
     def log_least(self) -> float:
@@ -95,6 +110,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
     def slope(self, y: Array) -> Array:
         """The derivative of log R: the mean distance given y, which rises with y."""
         c = np.array(self.distances)
+        self._count(y)
         t = np.multiply.outer(y, c) - c * c / 2
         p = np.exp(t - t.max(axis=-1, keepdims=True)) * np.array(self.weights)
         return (p @ c) / p.sum(axis=-1)
@@ -160,6 +176,12 @@ class MixtureLoss(Loss):
     def mu(self) -> float:
         """The largest: G_mu is convex."""
         return max(loss.mu for _, loss in self.parts)
+
+    @property
+    def total_variation(self) -> float:
+        """The mean of the parts'."""
+        most = math.fsum(w * loss.total_variation for w, loss in self.parts)
+        return min(most * (1 + 1e-12), 1.0)
 
     def reverse(self) -> MixtureLoss:
         return MixtureLoss(tuple((w, loss.reverse()) for w, loss in self.parts))

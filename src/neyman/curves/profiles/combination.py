@@ -86,6 +86,10 @@ class BracketProfile(Profile):
         """That of the upper one."""
         return self._upper.epsilon_near(log_delta)
 
+    def log_total_variation(self) -> float:
+        """That of the upper one."""
+        return self._upper.log_total_variation()
+
 
 class CascadeProfile(Profile):
     """Privacy profile of one ordered pair, by several engines whose intervals all hold [C-8].

@@ -78,6 +78,14 @@ class RareChoiceProfile(Profile):
         """Guess the epsilon that has this log delta: that of the likely losses."""
         return self._likely.epsilon_near(log_delta)
 
+    def log_total_variation(self) -> float:
+        """That of the likely losses, moved."""
+        return float(self._moved(np.array(self._likely.log_total_variation())))
+
+    def _moved(self, high: Array) -> Array:
+        high = np.logaddexp(high, math.log(self._rare))  # errs by 2 units of 1 + its size
+        return np.minimum(high + 4 * UNIT * (1 + np.abs(high)), 0.0)
+
     def _asked(
         self,
         places: Array,
@@ -87,8 +95,7 @@ class RareChoiceProfile(Profile):
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
         """Return the bounds of the likely losses, moved, and those of the sum where m is large."""
-        high = np.logaddexp(high, math.log(self._rare))  # errs by 2 units of 1 + its size
-        high = np.minimum(high + 4 * UNIT * (1 + np.abs(high)), 0.0)
+        high = self._moved(high)
         low = low - 2 * self._rare  # log(1 - m) > -2 m for m < 1/2, with room for the rounding
         large = self._rare > MOST_SHARE * least
         if large.any():

@@ -850,6 +850,10 @@ class Tradeoff:
     def group(self, size: int) -> Tradeoff:
         """Return the trade-off curve for datasets that differ in ``size`` units.
 
+        It follows from the curve alone, and covers every such pair of datasets: a units added and
+        k - a removed, whatever a is. For all records of one user, which are there or not, the
+        mechanism itself may say more: see `Mechanism.user`.
+
         1 - f_k = m o m o ... o m with m = 1 - f the power as a function of the level. Each step may
         go in either order, so f is that of `symmetric`. Gaussian, pure and zCDP stay so, with
         k mu, k epsilon and k^2 rho; all else as in `mutual`. A curve of one order is refused.
