@@ -234,6 +234,7 @@ class Mechanism(Description):
         Raises:
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
         """
+        check.no_evidence("description", description)
         if not isinstance(description, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"description = {description!r} must be an object with a 'type'")
         kind = description.get("type")

@@ -8,7 +8,6 @@ point in the group "neyman.mechanisms" names the class, so that it is imported w
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Literal, TypeVar
 
 T = TypeVar("T")
@@ -82,6 +81,8 @@ def type_of_package(name: str) -> type[object] | None:
         ValueError: the package cannot be imported, the entry point leads to no class of this name,
             or two packages offer the name.
     """
+    from importlib.metadata import entry_points  # takes longer to import than a mechanism
+
     if name in MODULES:
         return None
     offers = {one.value: one for one in entry_points(group=GROUP, name=name)}
