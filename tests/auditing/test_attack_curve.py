@@ -68,13 +68,13 @@ def test_rates_of_laws_with_ties_stay_within_their_limits():
 
 def test_a_false_claim_is_refuted_with_its_level_and_the_confidence():
     shown = simulated(5, mu=2.0, runs=4000)
-    found = shown.refutation(ny.gdp(1))
+    refutation = shown.refutation(ny.gdp(1))
     assert shown.refutes(ny.gdp(1))
-    assert found is not None
-    assert found.confidence == Fraction(19, 20)
-    assert 0 < found.level < 1
-    assert found.error < found.claimed <= float(ny.gdp(1)(found.level)) * (1 + 1e-9)
-    assert repr(found).startswith("<Refutation: at level 0.")
+    assert refutation is not None
+    assert refutation.confidence == Fraction(19, 20)
+    assert 0 < refutation.level < 1
+    assert refutation.error < refutation.claimed <= float(ny.gdp(1)(refutation.level)) * (1 + 1e-9)
+    assert repr(refutation).startswith("<Refutation: at level 0.")
     assert simulated(5).refutation(ny.gdp(1)) is None
     assert "does not satisfy" in shown.sentence(ny.gdp(1))
 

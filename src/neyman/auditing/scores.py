@@ -129,7 +129,7 @@ def band_limits(
 
     An empirical distribution function of n numbers is more than sqrt(log(1 / c) / 2n) above the
     true one somewhere with a chance of at most c, if c <= 1/2; and below it. Each rate has two such
-    bounds, and the upper one of each also the limits at all counts, by half of its chance.
+    bounds, and the upper one of each also the limits at all counts, by half of its chance [AC-1].
 
     Returns:
         Corners of what the upper limits leave, those of the lower ones, and the upper limits of an

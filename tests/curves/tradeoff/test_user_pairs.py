@@ -177,7 +177,7 @@ def test_the_statements_follow_the_curve_through_all_that_is_made_of_it():
     said = LOGISTIC.statements
     noise = Noise(2)
     f = noise.tradeoff()
-    made = [
+    curves = [
         f,
         f**3,
         f @ ny.gdp(1),
@@ -188,7 +188,7 @@ def test_the_statements_follow_the_curve_through_all_that_is_made_of_it():
         noise.subsample(rate=0.1).tradeoff(),
         (noise * 2 + ny.Laplace(1)).tradeoff(),
     ]
-    for curve in made:
+    for curve in curves:
         assert curve.statements == said, curve
         assert not curve.sources
     assert all(text in repr(f) for text in said[:1])

@@ -110,7 +110,8 @@ class Density(Law):
             number, or one for each piece.
         slope: the largest absolute derivative between breaks, in the same form. All smaller shifts
             together need it, unless the density is log-concave.
-        monotone: whether the density only rises or only falls between neighbors of the breaks.
+        monotone: whether the density only rises or only falls between neighbors of the breaks, with
+            the limit at each break that it has at the float next to it.
         log_concave: whether it is log-concave on the whole line.
     """
 
@@ -250,8 +251,8 @@ class Density(Law):
         if "curvature" in each:
             most = each["curvature"][1:] * 0.5 * (width[1:] + width[:-1]) + between
             if (wrong := same & (np.abs(turn) > most)).any():
-                seen = 2 * np.abs(turn) / (width[1:] + width[:-1])
-                _refuse("curvature", float(seen[wrong].max()))
+                largest = 2 * np.abs(turn) / (width[1:] + width[:-1])
+                _refuse("curvature", float(largest[wrong].max()))
         if self.log_concave and (turn > between).any():
             raise ValueError("log_concave = True, but the log density bends up somewhere")
         if self.monotone:
@@ -260,8 +261,8 @@ class Density(Law):
                     raise ValueError(f"monotone = True, but the density turns in piece {k}")
 
 
-def _refuse(name: str, seen: float) -> None:
-    raise ValueError(f"{name}: the log density has a larger one, about {seen:g}; state that")
+def _refuse(name: str, largest: float) -> None:
+    raise ValueError(f"{name}: the log density has a larger one, about {largest:g}; state that")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,7 +413,7 @@ class UserPair(LossBracket):
             limits: how finely they are cut.
 
         Raises:
-            ValueError: a function or a statement is wrong, as far as that can be seen.
+            ValueError: a function or a statement is wrong, as far as that shows.
         """
         if type(p) is not type(q):
             raise TypeError("p and q must both be a Density, or both Masses")

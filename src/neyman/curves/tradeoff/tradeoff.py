@@ -207,9 +207,9 @@ class Tradeoff:
         It certifies a pair that a user describes under their `statements`.
         """
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
-        stated = [x.source for x in parts if isinstance(x, ExternalPld)]
-        stated += [x.source for part in parts for x in user_pairs(part) if x.source]
-        return tuple(dict.fromkeys(stated))
+        sources = [x.source for x in parts if isinstance(x, ExternalPld)]
+        sources += [x.source for part in parts for x in user_pairs(part) if x.source]
+        return tuple(dict.fromkeys(sources))
 
     @cached_property
     def statements(self) -> tuple[str, ...]:
