@@ -11,6 +11,7 @@ import pytest
 
 import neyman as ny
 from neyman.curves.losses.user_pair import FULL_SHIFT, Density, Masses
+from neyman.mechanisms.choice import Choice
 from neyman.mechanisms.custom_noise import CustomNoise
 
 LEVELS = (0.0, 0.1, 0.5, 1.0, 2.5, 6.0)
@@ -61,17 +62,11 @@ def truth(name, shift, epsilon):
     if name == "laplace":
         return max(1 - mpmath.exp((e - s) / 2), mpmath.mpf(0))
     if name == "logistic":
-        # The loss rises from -s to s: its root in u = e^x is that of a quadratic's.
         if e >= s:
             return mpmath.mpf(0)
-
-        def loss(x):
-            f = lambda y: -y - 2 * mpmath.log1p(mpmath.exp(-y))  # noqa: E731
-            return f(x - s) - f(x) - e
-
-        at = mpmath.findroot(loss, (s / 2 - 60, s / 2 + 60), solver="anderson", tol=1e-30)
-        tail = lambda x: 1 / (1 + mpmath.exp(x))  # noqa: E731
-        return tail(at - s) - mpmath.exp(e) * tail(at)
+        k = mpmath.exp((e - s) / 2)  # (1 + u) / (1 + u e^s) at u = e^-x
+        u = (1 - k) / (k * mpmath.exp(s) - 1)
+        return 1 / (1 + 1 / (u * mpmath.exp(s))) - mpmath.exp(e) / (1 + 1 / u)
     # Of Student's law with d = 3: 1 + x^2 / 3 = e^{e/2} (1 + (x - s)^2 / 3) has two roots.
     k = mpmath.exp(e / 2)
     a, b, c = 1 - k, 2 * k * s, 3 * (1 - k) - k * s * s
@@ -169,6 +164,7 @@ def test_a_law_without_a_proof_for_smaller_shifts_is_an_estimate_that_meets_no_b
     assert not ny.pure(100).admits(Noise(6, 1.0))
     with pytest.raises(ValueError, match="estimate"):
         f.group(2)
+    assert Choice(((0.5, Noise(6, 1.0)), (0.5, ny.Gaussian(1)))).tradeoff().sources == f.sources
     with pytest.raises(ValueError, match="only by a bound"):
         Noise(6, 1.0).subsample(rate=0.1)
 
@@ -187,6 +183,7 @@ def test_the_statements_follow_the_curve_through_all_that_is_made_of_it():
         ny.mixture([0.5, 0.5], [f, ny.gdp(1)]),
         noise.subsample(rate=0.1).tradeoff(),
         (noise * 2 + ny.Laplace(1)).tradeoff(),
+        (Choice(((0.5, noise), (0.5, ny.Gaussian(1)))) * 3).tradeoff(),
     ]
     for curve in curves:
         assert curve.statements == said, curve
@@ -311,3 +308,28 @@ def test_random_finite_laws_lie_within_and_so_do_their_products(seed):
                 assert bound.lower - 1e-15 <= exact <= bound.upper + 1e-15
                 if error == 0 and count == 1:
                     assert bound.upper - bound.lower < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_scales_shifts_and_epsilons_far_out_stay_within(seed):
+    """Scales from .01 to 1000, losses to 16, deltas to 1e-200; tails that decide nothing."""
+    rng = np.random.default_rng(seed)
+    name, base = [("normal", normal), ("laplace", laplace), ("logistic", logistic)][seed % 3]
+    scale, shift = 10 ** rng.uniform(-2, 3), 10 ** rng.uniform(-3, 1.2)
+    bends = [2 * math.exp(-x) for x in (60, 20)]
+    reach, tails, breaks, curvature = {
+        "normal": (30.0, 1e-190, (), [1.0]),
+        "laplace": (650.0, 1e-280, (0.0,), [0.0]),
+        "logistic": (650.0, 3e-282, (-60, -20, 20, 60), [*bends, 0.5, *bends[::-1]]),
+    }[name]
+    law = Density(
+        log_density=lambda x: base(x / scale) - math.log(scale),
+        low=-reach * scale, high=reach * scale, tails=tails,
+        breaks=tuple(x * scale for x in breaks), curvature=[c / scale**2 for c in curvature],
+    )  # fmt: skip
+    f = ny.between(law.shifted(shift * scale), law)
+    for epsilon in (0.0, 1e-6, *rng.uniform(0, shift, 2), 0.999 * shift, *rng.uniform(0, 60, 2)):
+        exact = truth(name, shift, epsilon)
+        for one in (f, f.inverse()):
+            bound = one.log_delta(epsilon)
+            assert bound.lower <= (mpmath.log(exact) if exact > 0 else -math.inf) <= bound.upper

@@ -440,7 +440,7 @@ def user_pairs(part: object) -> Iterator[UserPair]:
     elif isinstance(part, Part) and is_dataclass(part):
         for one in fields(part):
             yield from user_pairs(getattr(part, one.name))
-    elif isinstance(part, tuple) and part and not isinstance(part[0], Real):
+    elif isinstance(part, tuple) and part and not all(isinstance(part[i], Real) for i in (0, -1)):
         for one in cast("tuple[object, ...]", part):
             yield from user_pairs(one)
 
