@@ -72,7 +72,6 @@ class CustomNoise(Mechanism):
 
     RELATION = "any"
 
-    sensitivity: float | Fraction
     dimension: int = 1
     norm: str = ""
 
@@ -86,7 +85,8 @@ class CustomNoise(Mechanism):
 
     @cached_property
     def _losses(self) -> tuple[Composition, ...]:
-        law, most = self.law(), check.non_negative("sensitivity", self.sensitivity)
+        law = self.law()
+        most = check.non_negative("sensitivity", getattr(self, "sensitivity", None))
         if not isinstance(law, Density | Masses):
             raise TypeError(f"law() returns {law!r}; it must be a Density or Masses")
         number = check.integer("dimension", self.dimension, 1)

@@ -333,3 +333,35 @@ def test_scales_shifts_and_epsilons_far_out_stay_within(seed):
         for one in (f, f.inverse()):
             bound = one.log_delta(epsilon)
             assert bound.lower <= (mpmath.log(exact) if exact > 0 else -math.inf) <= bound.upper
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_densities_that_jump_are_integrated_piece_by_piece(seed):
+    """Steps of random heights, moved by a number that floats round: sums of rectangles."""
+    rng = np.random.default_rng(seed)
+    edges = np.sort(np.concatenate([[-3.0, 3.0], rng.uniform(-3, 3, 5)]))
+    heights = rng.uniform(0.05, 1, 6)
+    heights /= np.sum(heights * np.diff(edges))
+    law = Density(
+        log_density=lambda x: np.log(heights[np.searchsorted(edges[1:-1], x, side="right")]),
+        low=-3.0, high=3.0, tails=0.0, breaks=tuple(edges[1:-1]), slope=0.0,
+    )  # fmt: skip
+    shift = float(rng.uniform(0.01, 5))
+    cuts = np.unique(np.concatenate([edges, edges + shift]))
+    middle, width = 0.5 * (cuts[1:] + cuts[:-1]), np.diff(cuts)
+
+    def masses(x):
+        inside = (x > -3) & (x < 3)
+        return np.where(inside, heights[np.searchsorted(edges[1:-1], x)], 0.0) * width
+
+    p, q = masses(middle - shift), masses(middle)
+    f = ny.between(law.shifted(shift), law)
+    pair = f.alternatives[0]
+    for epsilon in (0.0, 0.3, 1.0, 2.5):
+        for one, a, b in ((pair, p, q), (pair.reverse(), q, p)):
+            exact, bound = (
+                np.maximum(a - math.exp(epsilon) * b, 0).sum(),
+                f.part(one).delta(epsilon),
+            )
+            assert bound.lower - 1e-13 <= exact <= bound.upper + 1e-13
+            assert bound.upper - bound.lower < 1e-9

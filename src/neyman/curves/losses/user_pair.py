@@ -191,9 +191,12 @@ class Density(Law):
         narrow = known & (np.diff(edges) <= NARROW * np.abs(edges).max())
         known &= ~narrow
         left, right = edges[:-1][known], edges[1:][known]
-        x = np.stack([np.nextafter(left, np.inf), np.nextafter(right, -np.inf)])
-        g = _finite(self.log_density, x - shift)
         width, piece = right - left, np.searchsorted(cuts[1:-1], 0.5 * (left + right))
+        own = np.array([self.low, *self.breaks, self.high])
+        # In its piece, also where the shift is rounded: beyond a break is another density.
+        first, last = np.nextafter(own[piece], np.inf), np.nextafter(own[piece + 1], -np.inf)
+        x = np.clip(np.stack([left, right]) - shift, first, last)
+        g = _finite(self.log_density, x)
         m = (g[1] - g[0]) / width
         each = {
             name: v[piece] for name in ("curvature", "slope") if (v := self._each(name)) is not None
@@ -202,7 +205,7 @@ class Density(Law):
         steepest = np.minimum(steepest, each.get("slope", np.inf))
         near = limits.rounding_units * UNIT * (8 + np.abs(g).max(axis=0)) + self.error
         # What the rounding of a place, and the float beside an edge, move the log density by.
-        near = near + 8 * UNIT * steepest * (np.abs(x).max(axis=0) + abs(shift))
+        near = near + 8 * UNIT * steepest * (np.abs(x).max(axis=0) + 2 * abs(shift))
         self._refuse_wrong(m, width, piece, near, each)
         away: list[Array] = []
         if "curvature" in each:
