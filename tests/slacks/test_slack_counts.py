@@ -115,6 +115,7 @@ DERIVED = (
     "curves/losses/user_pair.py:Masses.__post_init__",
     "curves/losses/user_pair.py:Masses.cells",
     "curves/losses/user_pair.py:NARROW",
+    "curves/losses/user_pair.py:_Law.loss",
     "curves/losses/user_pair.py:_laws",
     "curves/losses/user_pair.py:_normalized",
     "mechanisms/custom_noise.py:_shifts",

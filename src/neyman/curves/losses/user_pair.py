@@ -599,8 +599,14 @@ class _Law:
         """Return its loss; one outcome, or a change of masses, adds what is missing [UD-3]."""
         rest = self.rest
         parts = [self.above, self.below]
+        # Infinite loss may become none, which lowers delta: as much for both.
+        most = max(*rest, UNIT)
+        moved = [most - x for x in rest]
         if min(rest) > 0 and (self.side > 0 or abs(math.log(rest[0] / rest[1])) <= self._nearest):
             parts.append(np.array(rest)[:, None])
+        elif self.side < 0 and all(m <= a for m, a in zip(moved, self.alone, strict=True)):
+            parts.append(np.full((2, 1), most))
+            self.alone = [a - m for a, m in zip(self.alone, moved, strict=True)]
         elif not self._absorb(rest):
             return NonPrivateLoss() if self.side > 0 else PERFECT
         masses = np.concatenate(parts, axis=1)
