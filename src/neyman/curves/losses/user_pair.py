@@ -607,7 +607,7 @@ class _Law:
         elif self.side < 0 and all(m <= a for m, a in zip(moved, self.alone, strict=True)):
             parts.append(np.full((2, 1), most))
             self.alone = [a - m for a, m in zip(self.alone, moved, strict=True)]
-        elif not self._absorb(rest):
+        elif not self._absorb(self._cut(rest)):
             return NonPrivateLoss() if self.side > 0 else PERFECT
         masses = np.concatenate(parts, axis=1)
         some = (masses > 0).all(axis=0)
@@ -623,14 +623,31 @@ class _Law:
         values = np.concatenate([np.log(x[0] / x[1]) for x in (self.above, self.below)])
         return float(np.abs(values).min(initial=math.inf))
 
+    def _cut(self, rest: list[float]) -> list[float]:
+        """Take from both masses what is above a sum of 1, where the other side of 0 has none.
+
+        What only one of both has left then is of infinite loss. Both raise delta.
+        """
+        if self.side < 0:
+            return rest
+        rest = [*rest]
+        for i, (mine, other) in enumerate(((self.above, self.below), (self.below, self.above))):
+            total = math.fsum(mine[1 - i])
+            if 0 < -rest[i] < total and not other.size:
+                mine[:] = mine - mine[1 - i] * (-rest[i] / total)
+                rest = [x - rest[i] for x in rest]
+                if rest[1 - i] > 0:
+                    self.alone[1 - i] += rest[1 - i]
+                    rest[1 - i] = 0.0
+        return rest
+
     def _shares(self, rest: list[float]) -> list[tuple[Array, float]]:
         """Return masses that may change, and by which share so that nothing is missing."""
         shares: list[tuple[Array, float]] = []
         for i, (more, fewer) in enumerate(((self.above, self.below), (self.below, self.above))):
             chosen = (more if (rest[i] > 0) == (self.side > 0) else fewer)[i]
             total = math.fsum(chosen)
-            none = math.inf if rest[i] else 0.0
-            shares.append((chosen, rest[i] / total if total else none))
+            shares.append((chosen, rest[i] / total if total else rest[i]))
         return shares
 
     @property
@@ -641,7 +658,7 @@ class _Law:
     def _absorb(self, rest: list[float]) -> bool:
         """Change masses on the side on which it is safe; False if they are too few."""
         shares = self._shares(rest)
-        if not all(-1 < share < math.inf for _, share in shares):
+        if not all(share > -1 and (masses.size or not share) for masses, share in shares):
             return False
         for masses, share in shares:
             masses[:] = masses * (1 + share)
