@@ -116,6 +116,16 @@ DERIVED = (
     "curves/tradeoff/safe_mu.py:mu_of_points",
     "curves/tradeoff/tradeoff.py:Tradeoff._power_at.ask",
     "curves/tradeoff/tradeoff.py:Tradeoff.success",
+    "auditing/black_box.py:AttackCurve.band",
+    "auditing/scores.py:_deviation",
+    "curves/losses/user_pair.py:Density.cells",
+    "curves/losses/user_pair.py:Masses.__post_init__",
+    "curves/losses/user_pair.py:Masses.cells",
+    "curves/losses/user_pair.py:NARROW",
+    "curves/losses/user_pair.py:_Law.loss",
+    "curves/losses/user_pair.py:_laws",
+    "curves/losses/user_pair.py:_normalized",
+    "mechanisms/custom_noise.py:_shifts",
 )
 """Places without a test, of which a comment counts the roundings."""
 

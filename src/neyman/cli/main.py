@@ -160,6 +160,8 @@ def account(
             out.say(repr(described))
             out.print(table)
             out.say(f"\nsafe_mu: {safe.sentence}. nearest_gaussian_mu is no guarantee.")
+            for statement in curve.statements:
+                out.say(f"stated, and not proven here: {statement}")
             powers = {at["level"]: bound for name, at, bound in rows if name == "power"}
             shown = [(a, powers[a]) for a in level]
             for a, bound in shown[len(shown) // 2 : len(shown) // 2 + 1]:
