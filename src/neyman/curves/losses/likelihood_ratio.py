@@ -28,6 +28,7 @@ from neyman.numerics.operations import CALL, cells, charge
 
 PAD = 10.0  # the integrand falls like a normal density beyond its peaks: what is left out is e^-50
 ACCURACY = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
+MOST_POWER = 1 << 12  # minus the w up to which sums share nodes where peaks are near 0
 STRIPS = np.geomspace(0.05, 12.0, 40)
 NEAR_PEAK = 100.0  # of the terms in y, within which they have few nodes
 BLOCK = 1 << 19  # terms of sums that are computed together
@@ -394,6 +395,10 @@ def _real_sums(
     first = max(losses, key=lambda loss: loss.farthest)
     w = tilts + 1 if first.removed else -tilts
     near = np.abs(w) * first.farthest <= NEAR_PEAK
+    if len(losses) == 1 and not first.removed:  # most peaks are near 0
+        near |= (w < 0) & (w > -MOST_POWER)
+        if near.any() and first.range(float(w[near].min()))[0] < -NEAR_PEAK:
+            near &= np.abs(w) * first.farthest <= NEAR_PEAK
     if len(losses) > 1:
         near &= len({loss.removed for loss in losses}) == 1
     out = np.empty((4, len(losses), len(tilts)))
@@ -406,7 +411,8 @@ def _real_sums(
         return out[0], out[1], out[2], out[3]
     w = w[near]
     least, most = float(np.minimum.reduce(w)), float(np.maximum.reduce(w))
-    ends = min(least * first.farthest, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
+    low = first.range(least)[0] if len(losses) == 1 else min(least * first.farthest, 0.0) - PAD
+    ends = low, max(most * first.farthest, 0.0) + PAD
     y, h = _nodes(first, ends, 0.0, least)
     rows = max(1, BLOCK // (len(w) * len(y)))
     units = max(loss.ratio_units for loss in losses)

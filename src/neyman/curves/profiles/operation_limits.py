@@ -244,9 +244,9 @@ class LimitProfile(Profile):
         """As the engine says."""
         return self._asked(lambda p: p.alone(epsilon), lambda _: False)
 
-    def log_delta_above(self, epsilon: float) -> float:
+    def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
         """The engine's, or 0."""
-        return self._asked(lambda p: p.log_delta_above(epsilon), lambda _: 0.0)
+        return self._asked(lambda p: p.log_delta_above(epsilon, enough), lambda _: 0.0)
 
     def log_powers_above(self, log_levels: Array) -> Array:
         """The engine's, or 0."""
