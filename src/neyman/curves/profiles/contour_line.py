@@ -545,7 +545,7 @@ def _steep_place(losses: Sum, tilts: Tilts, epsilon: float | None, log_delta: fl
         j = int(np.argmin(np.abs(excess) / slope))
         move = float(excess[j] / slope[j])
         flat = FLAT * float(1.0 if epsilon is None else 1 / c[j])
-        if abs(move) <= CLOSE and abs(excess[j]) <= flat or high - low <= NEAREST:
+        if (abs(move) <= CLOSE and abs(excess[j]) <= flat) or high - low <= NEAREST:
             return min(max(float(x[j]) + move, low), high)
         first = min(max(int(np.count_nonzero(excess > 0)), 1), len(x) - 1)
         low, high = float(x[first - 1]), float(x[first])
