@@ -307,6 +307,11 @@ class _Law:
         return np.maximum.accumulate(ratio), mass / np.maximum(slope[1:] * (1 + 1e-12), 1e-300)
 
 
+def _pull(losses: Sequence[LikelihoodRatioLoss]) -> float:
+    """The steepest log R at y <= 0: each e^{mu y - mu^2 / 2} is at most 1 there."""
+    return max(loss.farthest * loss.ratio_floor for loss in losses)
+
+
 def _steepest(y: Array, pull: Array) -> Array:
     """The largest |pull - y| between neighboring places, where both are monotone in y."""
     return np.maximum.reduce([np.abs(pull[i] - y[j]) for i in ENDS for j in ENDS])
@@ -394,11 +399,9 @@ def _real_sums(
     """
     first = max(losses, key=lambda loss: loss.farthest)
     w = tilts + 1 if first.removed else -tilts
-    near = np.abs(w) * first.farthest <= NEAR_PEAK
-    if len(losses) == 1 and not first.removed:  # most peaks are near 0
-        near |= (w < 0) & (w > -MOST_POWER)
-        if near.any() and first.range(float(w[near].min()))[0] < -NEAR_PEAK:
-            near &= np.abs(w) * first.farthest <= NEAR_PEAK
+    pull = _pull(losses)
+    near = np.where(w < 0, pull, first.farthest) * np.abs(w) <= NEAR_PEAK
+    near &= w > -MOST_POWER
     if len(losses) > 1:
         near &= len({loss.removed for loss in losses}) == 1
     out = np.empty((4, len(losses), len(tilts)))
@@ -411,8 +414,7 @@ def _real_sums(
         return out[0], out[1], out[2], out[3]
     w = w[near]
     least, most = float(np.minimum.reduce(w)), float(np.maximum.reduce(w))
-    low = first.range(least)[0] if len(losses) == 1 else min(least * first.farthest, 0.0) - PAD
-    ends = low, max(most * first.farthest, 0.0) + PAD
+    ends = min(least * pull, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
     y, h = _nodes(first, ends, 0.0, least)
     rows = max(1, BLOCK // (len(w) * len(y)))
     units = max(loss.ratio_units for loss in losses)
@@ -441,8 +443,11 @@ class _Laws:
 def _laws(losses: Sequence[LikelihoodRatioLoss], tilt: float, reach: float) -> _Laws:
     first = max(losses, key=lambda loss: loss.farthest)
     w = first.power(tilt)
-    ends = [loss.range(w) for loss in losses]
-    y, h = _nodes(first, (min(e[0] for e in ends), max(e[1] for e in ends)), reach, w)
+    low, high = min(w * _pull(losses), 0.0) - PAD, max(w * first.farthest, 0.0) + PAD
+    if high - low > 4 * PAD:
+        ends = [loss.range(w) for loss in losses]
+        low, high = min(e[0] for e in ends), max(e[1] for e in ends)
+    y, h = _nodes(first, (low, high), reach, w)
     ratio = first.ratios(losses, y)
     units = max(loss.ratio_units for loss in losses)
     p, k, error, spread = (v[:, 0] for v in _tilted(ratio, np.array([w]), y, h, units))

@@ -20,6 +20,7 @@ from neyman.curves.profiles.combination import (
 from neyman.curves.profiles.contour.complement_line import HIGH, ComplementLine, log_type_two_error
 from neyman.curves.profiles.contour_line import (
     BELOW,
+    LARGEST,
     LEAST_MISS,
     MANY_PLACES,
     Line,
@@ -54,7 +55,7 @@ BESIDE = 0.9  # how near a failure another is expected, where nothing is known o
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 SHARES = np.linspace(0, 1, 9)  # of many epsilons, at whose saddles delta is bounded
 POWERS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
-AROUND = np.array([0.85, 1.0])  # a saddle, tilts of a quick bound
+AROUND = np.array([0.8, 0.9, 1.0])  # a saddle, tilts of a quick bound
 MOST_TERMS = 1e5  # of K at such a tilt
 HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
 MAY_BE_NEAR = -0.7  # of the log power that it gives, from which on more powers are tried
@@ -204,20 +205,24 @@ class ContourProfile(Profile):
         return self._exponents(tilts)
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
-        """Chernoff's bound [C-12]: at a few tilts for all epsilons, then near the saddle."""
+        """Chernoff's bound [C-12]: near the saddle of a normal law with this delta, then its own."""
         if self._infinite:
             return 0.0
         high = 0.0
-        for exponents in (lambda: self._powers, lambda: self._near_saddle(epsilon)):
-            tilts, log_most, slack = exponents()
-            exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
-            high = min(high, float(np.minimum.reduce(exponent, initial=0.0)))
-            if high <= enough:
-                break
+        if enough > -math.inf:
+            t = math.sqrt(-2 * min(enough, -1.0))
+            high = self._exponent(epsilon, t / (math.sqrt(t * t + 2 * epsilon) - t))
+        if high > enough:
+            high = min(high, self._exponent(epsilon, math.exp(tilts_of(self._losses, epsilon)[1])))
         return high
 
-    def _near_saddle(self, epsilon: float) -> tuple[Array, Array, Array]:
-        return self._exponents(math.exp(tilts_of(self._losses, epsilon)[1]) * AROUND)
+    def _exponent(self, epsilon: float, c: float) -> float:
+        """Chernoff's bound on log delta at tilts about c; 0 where K has too many terms."""
+        if not 0 < c < LARGEST or self._losses.places(c, 0.0) > MOST_TERMS:
+            return 0.0
+        tilts, log_most, slack = self._exponents(c * AROUND)
+        exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
+        return min(float(np.minimum.reduce(exponent)), 0.0)
 
     def log_powers_above(self, log_levels: Array) -> Array:
         """The same of powers: the least of delta(epsilon) + e^epsilon level [C-12].
