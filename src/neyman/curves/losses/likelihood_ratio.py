@@ -402,30 +402,33 @@ def _real_sums(
     pull = _pull(losses)
     near = np.where(w < 0, pull, first.farthest) * np.abs(w) <= NEAR_PEAK
     near &= w > -MOST_POWER
-    if len(losses) > 1:
-        near &= len({loss.removed for loss in losses}) == 1
+    alone = len(losses) == 1 or len({loss.removed for loss in losses}) > 1
     out = np.empty((4, len(losses), len(tilts)))
-    for j in (~near).nonzero()[0].tolist():
-        for i, loss in enumerate(losses):
-            law = _law(loss, float(tilts[j]), 0.0)
-            sign = 1 if loss.removed else -1
-            out[:, i, j] = law.log_mgf, law.error, sign * law.mean, law.variance
-    if not np.logical_or.reduce(near):
-        return out[0], out[1], out[2], out[3]
-    w = w[near]
-    least, most = float(np.minimum.reduce(w)), float(np.maximum.reduce(w))
-    ends = min(least * pull, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
-    y, h = _nodes(first, ends, 0.0, least)
-    rows = max(1, BLOCK // (len(w) * len(y)))
-    units = max(loss.ratio_units for loss in losses)
-    for k in range(0, len(losses), rows):
-        ratio = first.ratios(losses[k : k + rows], y)
-        p, log_m, error, _ = _tilted(ratio, w, y, h, units)
-        powers = p @ np.array([ratio, ratio * ratio]).transpose(1, 2, 0)
-        mean = powers[:, :, 0]
-        variance = np.maximum(powers[:, :, 1] - mean * mean, 1e-300)
+    far = (~near).nonzero()[0].tolist() if len(losses) == 1 or not alone else range(len(tilts))
+    if alone:
+        for j in far:
+            for i, loss in enumerate(losses):
+                law = _law(loss, float(tilts[j]), 0.0)
+                sign = 1 if loss.removed else -1
+                out[:, i, j] = law.log_mgf, law.error, sign * law.mean, law.variance
+    groups = [] if alone else [slice(j, j + 1) for j in far]
+    if len(far) < len(tilts):
+        groups.append(near)
+    for group in groups:
+        some = w[group]
+        least, most = float(np.minimum.reduce(some)), float(np.maximum.reduce(some))
+        ends = min(least * pull, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
+        y, h = _nodes(first, ends, 0.0, least)
+        rows = max(1, BLOCK // (len(some) * len(y)))
+        units = max(loss.ratio_units for loss in losses)
         sign = 1 if first.removed else -1
-        out[:, k : k + rows, near] = np.array([log_m, error, sign * mean, variance])
+        for k in range(0, len(losses), rows):
+            ratio = first.ratios(losses[k : k + rows], y)
+            p, log_m, error, _ = _tilted(ratio, some, y, h, units)
+            powers = p @ np.array([ratio, ratio * ratio]).transpose(1, 2, 0)
+            mean = powers[:, :, 0]
+            variance = np.maximum(powers[:, :, 1] - mean * mean, 1e-300)
+            out[:, k : k + rows, group] = np.array([log_m, error, sign * mean, variance])
     return out[0], out[1], out[2], out[3]
 
 

@@ -46,7 +46,9 @@ LEAST_MISS = 1e-300  # 1 - power below which nothing is asked: floats hold no di
 FARTHEST = -1e8  # log delta beyond which no line goes
 LEAST, LARGEST = 1e-9, 1e9  # of c
 LOG_2, LOG_LEAST = math.log(2), math.log2(LEAST)
-BLOCK, FIRST = 6, -2  # octaves of tilts in one array, two an octave; where the first one begins
+# Octaves of tilts in the first array and in each further one, two an octave; where it may begin.
+BLOCK, FURTHER, FIRST = 5, 3, (-2, 0, 2, 4)
+ROOM = math.log(2.2)  # of log c, beyond a saddle, in which K is of use
 QUARTERS = np.array([0.25, 0.5, 0.75])  # of the way between two tilts, where more are needed
 UNEVEN = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
 FLAT = 0.3  # e-folds of delta on a rise that is not refined
@@ -505,7 +507,9 @@ def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tupl
         tilts = _tilts(losses, blocks)
         row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
         x = tilts.place(row, value)
-        if tilts.complete or tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]:
+        if tilts.complete:
+            break
+        if x + ROOM < tilts.x[-1] and tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]:
             break
         blocks += 1
     if not tilts.uneven[min(bisect_right(tilts.x, x), len(tilts.x) - 1) - 1]:
@@ -558,9 +562,10 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
     else:
         before = _tilts(losses, blocks - 1)
         first = before.first
-        block = _block(losses, first + BLOCK * (blocks - 1))
+        block = _block(losses, first + BLOCK + FURTHER * (blocks - 2), FURTHER)
         rows = np.concatenate([before.rows, block[:, 1:]], axis=1)
-    complete = float(rows[0, -1]) < (first + BLOCK * blocks - 0.5) * LOG_2
+    end = first + BLOCK + FURTHER * (blocks - 1)
+    complete = float(rows[0, -1]) < (end - 0.5) * LOG_2
     return _steered(rows, blocks, first, complete=complete)
 
 
@@ -625,20 +630,21 @@ def _rising(values: Array, slopes: Array, size: Array) -> Row:
 
 def _first_block(losses: Sum) -> tuple[int, Array]:
     """The tilts whose first one is the saddle of an epsilon below 0, and its binary logarithm."""
-    first = FIRST
+    least = _own(_rows(losses, np.array(FIRST[1:]) * LOG_2))
+    first = FIRST[int(np.count_nonzero(least <= 0))]
     while True:
-        rows = _block(losses, first)
+        rows = _block(losses, first, BLOCK)
         if first <= LOG_LEAST or float(_own(rows[:, :1])[0]) <= 0:
             return first, rows
         first -= BLOCK
 
 
-def _block(losses: Sum, first: int) -> Array:
+def _block(losses: Sum, first: int, octaves: int) -> Array:
     """log c, K, mean, and variance at tilts from 2^first on, closer where they bend; shape (4, n).
 
     They end where K has too many terms, or is no number.
     """
-    exponents = first + np.linspace(0, BLOCK, 2 * BLOCK + 1)
+    exponents = first + 0.5 * np.arange(2 * octaves + 1)
     while len(exponents) > 2 and not _short(losses, 2.0 ** float(exponents[-1])):
         exponents = exponents[:-1]
     rows = _rows(losses, exponents * LOG_2)
