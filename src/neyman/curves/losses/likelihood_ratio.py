@@ -29,6 +29,7 @@ from neyman.numerics.operations import CALL, cells, charge
 PAD = 10.0  # the integrand falls like a normal density beyond its peaks: what is left out is e^-50
 ACCURACY = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
 MOST_POWER = 1 << 12  # minus the w up to which sums share nodes where peaks are near 0
+MOST_EQUAL = 1e-13  # of a second moment, a variance below which is rounding
 STRIPS = np.geomspace(0.05, 12.0, 40)
 NEAR_PEAK = 100.0  # of the terms in y, within which they have few nodes
 BLOCK = 1 << 19  # terms of sums that are computed together
@@ -427,7 +428,8 @@ def _real_sums(
             p, log_m, error, _ = _tilted(ratio, some, y, h, units)
             powers = p @ np.array([ratio, ratio * ratio]).transpose(1, 2, 0)
             mean = powers[:, :, 0]
-            variance = np.maximum(powers[:, :, 1] - mean * mean, 1e-300)
+            variance = powers[:, :, 1] - mean * mean
+            variance[variance < MOST_EQUAL * powers[:, :, 1]] = 1e-300  # nothing but rounding
             out[:, k : k + rows, group] = np.array([log_m, error, sign * mean, variance])
     return out[0], out[1], out[2], out[3]
 

@@ -205,21 +205,23 @@ class ContourProfile(Profile):
         return self._exponents(tilts)
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
-        """Chernoff's bound [C-12]: near the saddle of a normal law with this delta, then its own."""
+        """Chernoff's bound [C-12]: near a normal law's saddle, then near the sum's own."""
         if self._infinite:
             return 0.0
+        if epsilon >= self._supremum:
+            return -math.inf
         high = 0.0
-        if enough > -math.inf:
-            t = math.sqrt(-2 * min(enough, -1.0))
-            high = self._exponent(epsilon, t / (math.sqrt(t * t + 2 * epsilon) - t))
+        if enough > -math.inf and epsilon > 0:
+            t = math.sqrt(-2 * min(enough, -1.0))  # of its mean and deviation at this delta
+            c = t * (t + math.sqrt(t * t + 2 * epsilon)) / (2 * epsilon)
+            if c < LARGEST and self._losses.places(c, 0.0) <= MOST_TERMS:
+                high = self._exponent(epsilon, c)
         if high > enough:
             high = min(high, self._exponent(epsilon, math.exp(tilts_of(self._losses, epsilon)[1])))
         return high
 
     def _exponent(self, epsilon: float, c: float) -> float:
-        """Chernoff's bound on log delta at tilts about c; 0 where K has too many terms."""
-        if not 0 < c < LARGEST or self._losses.places(c, 0.0) > MOST_TERMS:
-            return 0.0
+        """Chernoff's bound on log delta at tilts about c."""
         tilts, log_most, slack = self._exponents(c * AROUND)
         exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
         return min(float(np.minimum.reduce(exponent)), 0.0)
