@@ -412,9 +412,9 @@ def _real_sums(
                 law = _law(loss, float(tilts[j]), 0.0)
                 sign = 1 if loss.removed else -1
                 out[:, i, j] = law.log_mgf, law.error, sign * law.mean, law.variance
-    groups = [] if alone else [slice(j, j + 1) for j in far]
+    groups = [] if alone else [np.array([j]) for j in far]
     if len(far) < len(tilts):
-        groups.append(near)
+        groups.append(near.nonzero()[0])
     for group in groups:
         some = w[group]
         least, most = float(np.minimum.reduce(some)), float(np.maximum.reduce(some))

@@ -195,8 +195,12 @@ class Line:
                 return np.real(sums), error + drift
         return real_part(series(weight, epsilon * self.u[1])), 0.0
 
-    def width(self, *epsilons: float) -> float:
-        """The largest width of the bounds on log delta there."""
+    def width(self, epsilon: float) -> float:
+        """The width of the bounds on log delta there."""
+        return self.largest_width([epsilon])
+
+    def largest_width(self, epsilons: list[float]) -> float:
+        """The largest width of the bounds on log delta at these epsilons."""
         low, high = self.log_delta(np.array(epsilons))
         least = float(np.minimum.reduce(low))
         return float(np.maximum.reduce(high - low)) if least > -math.inf else math.inf
@@ -346,7 +350,8 @@ def _best_line(
         if plan is None:
             return best
         line = _built(losses, plan)
-        width, middle = line.width(*{epsilon: 0, **dict(ends)}), line.middle(epsilon)
+        width = line.largest_width([epsilon, *(e for e, _ in ends if e != epsilon)])
+        middle = line.middle(epsilon)
         if best is None or width < before:
             best = replace(line, widest=width)
         moved = middle - log_delta
@@ -766,7 +771,7 @@ def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[_Place]:
     h = np.minimum(before, np.maximum.reduce(after, axis=1))
     excess = (k[:most, None] - np.multiply.outer(c, epsilons) - log_deltas).max(axis=1)
     # That of the bulk: where few large losses make a variance, phi dies out no sooner.
-    deviation = math.exp(0.5 * np.interp(x[:most], tilts.rows[0], np.log(tilts.rows[3])).min())
+    deviation = min(tilts.deviation(place) for place in x[:most].tolist())
     count = np.sqrt(2 * (aim.digits + np.maximum(excess, 0.0))) / (deviation * h)
     cost = (count + SMALL) * np.exp(np.minimum(excess, MOST_EXCESS))
     places = list(map(_Place, c.tolist(), others[best].tolist(), cost.tolist()))
