@@ -101,12 +101,12 @@ def test_chernoff_by_a_few_tilts() -> Iterator[bool]:
         yield sure(short)._most(np.array([epsilon]))[0] >= exact
 
 
-@needed("curves/profiles/contour/contour.py:ContourProfile.log_delta_above")
+@needed("curves/profiles/contour/contour.py:ContourProfile._exponent")
 def test_chernoff_near_the_saddle() -> Iterator[bool]:
     for (epsilon,) in numbers(3, 60, (1e3, 1e9)):
-        tilts = math.exp(tilts_of(Sure(0.0), epsilon)[1]) * AROUND
-        exact = min(log_kernel(c) - mpf(c) * epsilon for c in tilts)
-        yield sure(0.0).log_delta_above(epsilon) >= exact
+        place = math.exp(tilts_of(Sure(0.0), epsilon)[1])
+        exact = min(log_kernel(c) - mpf(c) * epsilon for c in place * AROUND)
+        yield sure(0.0)._exponent(epsilon, place) >= exact
 
 
 @needed("curves/profiles/contour/contour.py:ContourProfile.log_powers_above")

@@ -167,7 +167,7 @@ def _product(left: Array, right: Array) -> Array:
 
 def _applied(matrix: Array, vector: Array) -> Array:
     """The same of a matrix and a vector."""
-    return np.einsum("ij,j->i", matrix, vector)
+    return np.add.reduce(matrix * vector, axis=1)
 
 
 def _products(first: Array, count: int) -> Array:

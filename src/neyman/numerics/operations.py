@@ -72,10 +72,13 @@ class Meter:
             self.spared += count
         else:
             self.count += count
-        self.most_cells = max(self.most_cells, cells)
-        if self.strict and not self.fits(0.0, cells):
-            self.reached = True
-            raise OperationLimit
+        if cells > self.most_cells:
+            self.most_cells = cells
+        if self.strict:
+            used, most = (self.spared, self.reserve) if self.spare else (self.count, self.most)
+            if used > most or cells > MOST_CELLS:
+                self.reached = True
+                raise OperationLimit
 
     def fits(self, count: float, cells: float) -> bool:
         """Return True if so many more operations, and an array so large, are left."""
@@ -117,14 +120,23 @@ def cells(count: float) -> None:
 
 
 class _Block:
-    """A block that a meter counts; what was set of it before stands again afterwards."""
+    """A block that a meter counts; what was set of it before stands again afterwards.
+
+    Args:
+        meter: of the question, or a new one.
+        token: of a new one.
+        settings: of the meter within the block.
+    """
 
     __slots__ = ("_before", "_meter", "_token")
 
     def __init__(
-        self, meter: Meter, before: dict[str, Any], token: Token[Meter | None] | None
+        self, meter: Meter, token: Token[Meter | None] | None, settings: dict[str, object]
     ) -> None:
-        self._meter, self._before, self._token = meter, before, token
+        fields = meter.__dict__
+        self._meter, self._token, self._before = meter, token, settings
+        for name, value in settings.items():
+            settings[name], fields[name] = fields[name], value
 
     def __enter__(self) -> Meter:
         return self._meter
@@ -144,10 +156,7 @@ def _block(batches: float = 1.0, **settings: object) -> _Block:
     if meter is None:
         meter = Meter(batches * MOST_OPERATIONS, batches * RESERVE * MOST_OPERATIONS)
         token = _METER.set(meter)
-    fields = meter.__dict__
-    before = {name: fields[name] for name in settings}
-    fields.update(settings)
-    return _Block(meter, before, token)
+    return _Block(meter, token, settings)
 
 
 def question_meter(batches: float = 1.0) -> _Block:
@@ -162,7 +171,7 @@ def question_meter(batches: float = 1.0) -> _Block:
 def apart() -> _Block:
     """Count what the block does with a new meter, also within a question."""
     meter = Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
-    return _Block(meter, {}, _METER.set(meter))
+    return _Block(meter, _METER.set(meter), {})
 
 
 def current_meter() -> Meter | None:

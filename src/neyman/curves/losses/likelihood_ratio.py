@@ -48,6 +48,8 @@ LIMITS = Limits()
 
 PAD = 10.0  # the integrand falls like a normal density beyond its peaks: what is left out is e^-50
 ACCURACY = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
+MOST_POWER = 1 << 12  # minus the w up to which sums share nodes where peaks are near 0
+MOST_EQUAL = 1e-13  # of a second moment, a variance below which is rounding
 STRIPS = np.geomspace(0.05, 12.0, 40)
 
 
@@ -312,6 +314,11 @@ class _Law:
         return np.maximum.accumulate(ratio), mass / np.maximum(slope[1:] * (1 + 1e-12), 1e-300)
 
 
+def _pull(losses: Sequence[LikelihoodRatioLoss]) -> float:
+    """The steepest log R at y <= 0: each e^{mu y - mu^2 / 2} is at most 1 there."""
+    return max(loss.farthest * loss.ratio_floor for loss in losses)
+
+
 def _steepest(y: Array, pull: Array) -> Array:
     """The largest |pull - y| between neighboring places, where both are monotone in y."""
     ends = slice(None, -1), slice(1, None)
@@ -400,31 +407,37 @@ def _real_sums(
     """
     first = max(losses, key=lambda loss: loss.farthest)
     w = tilts + 1 if first.removed else -tilts
-    near = np.abs(w) * first.farthest <= first.limits.shared_peak
-    if len(losses) > 1:
-        near &= len({loss.removed for loss in losses}) == 1
+    pull = _pull(losses)
+    near = np.where(w < 0, pull, first.farthest) * np.abs(w) <= first.limits.shared_peak
+    near &= w > -MOST_POWER
+    alone = len(losses) == 1 or len({loss.removed for loss in losses}) > 1
     out = np.empty((4, len(losses), len(tilts)))
-    for j in (~near).nonzero()[0].tolist():
-        for i, loss in enumerate(losses):
-            law = _law(loss, float(tilts[j]), 0.0)
-            sign = 1 if loss.removed else -1
-            out[:, i, j] = law.log_mgf, law.error, sign * law.mean, law.variance
-    if not np.logical_or.reduce(near):
-        return out[0], out[1], out[2], out[3]
-    w = w[near]
-    least, most = float(np.minimum.reduce(w)), float(np.maximum.reduce(w))
-    ends = min(least * first.farthest, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
-    y, h = _nodes(first, ends, 0.0, least)
-    rows = max(1, first.limits.block_terms // (len(w) * len(y)))
-    units = max(loss.ratio_units for loss in losses)
-    for k in range(0, len(losses), rows):
-        ratio = first.ratios(losses[k : k + rows], y)
-        p, log_m, error, _ = _tilted(ratio, w, y, h, units)
-        powers = p @ np.array([ratio, ratio * ratio]).transpose(1, 2, 0)
-        mean = powers[:, :, 0]
-        variance = np.maximum(powers[:, :, 1] - mean * mean, 1e-300)
+    far = (~near).nonzero()[0].tolist() if len(losses) == 1 or not alone else range(len(tilts))
+    if alone:
+        for j in far:
+            for i, loss in enumerate(losses):
+                law = _law(loss, float(tilts[j]), 0.0)
+                sign = 1 if loss.removed else -1
+                out[:, i, j] = law.log_mgf, law.error, sign * law.mean, law.variance
+    groups = [] if alone else [np.array([j]) for j in far]
+    if len(far) < len(tilts):
+        groups.append(near.nonzero()[0])
+    for group in groups:
+        some = w[group]
+        least, most = float(np.minimum.reduce(some)), float(np.maximum.reduce(some))
+        ends = min(least * pull, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
+        y, h = _nodes(first, ends, 0.0, least)
+        rows = max(1, first.limits.block_terms // (len(some) * len(y)))
+        units = max(loss.ratio_units for loss in losses)
         sign = 1 if first.removed else -1
-        out[:, k : k + rows, near] = np.array([log_m, error, sign * mean, variance])
+        for k in range(0, len(losses), rows):
+            ratio = first.ratios(losses[k : k + rows], y)
+            p, log_m, error, _ = _tilted(ratio, some, y, h, units)
+            powers = p @ np.array([ratio, ratio * ratio]).transpose(1, 2, 0)
+            mean = powers[:, :, 0]
+            variance = powers[:, :, 1] - mean * mean
+            variance[variance < MOST_EQUAL * powers[:, :, 1]] = 1e-300  # nothing but rounding
+            out[:, k : k + rows, group] = np.array([log_m, error, sign * mean, variance])
     return out[0], out[1], out[2], out[3]
 
 
@@ -442,8 +455,11 @@ class _Laws:
 def _laws(losses: Sequence[LikelihoodRatioLoss], tilt: float, reach: float) -> _Laws:
     first = max(losses, key=lambda loss: loss.farthest)
     w = first.power(tilt)
-    ends = [loss.range(w) for loss in losses]
-    y, h = _nodes(first, (min(e[0] for e in ends), max(e[1] for e in ends)), reach, w)
+    low, high = min(w * _pull(losses), 0.0) - PAD, max(w * first.farthest, 0.0) + PAD
+    if high - low > 4 * PAD:
+        ends = [loss.range(w) for loss in losses]
+        low, high = min(e[0] for e in ends), max(e[1] for e in ends)
+    y, h = _nodes(first, (low, high), reach, w)
     ratio = first.ratios(losses, y)
     units = max(loss.ratio_units for loss in losses)
     p, k, error, spread = (v[:, 0] for v in _tilted(ratio, np.array([w]), y, h, units))

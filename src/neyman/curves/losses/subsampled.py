@@ -151,8 +151,12 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
             if first is not None and last is not None:
                 g = [self._exponent(w, y) for y in (first, last)]
                 floor = max(g) - PAD**2 / 2
-                if last - first < 1 and self._exponent(w, low) < floor:  # they are one
-                    low = self._falls(w, last, low, floor)
+                if last - first < 1:  # they are one, from which the terms fall on both sides
+                    if self._exponent(w, low) < floor:
+                        low = self._falls(w, last, low, floor)
+                    floor -= math.log(high - low)
+                    if self._exponent(w, high) < floor:
+                        high = self._falls(w, last, high, floor)
                 elif g[0] < floor:
                     low = self._falls(w, last, first, floor)
                 elif g[1] < floor:

@@ -143,7 +143,7 @@ class CascadeProfile(Profile):
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
         """Return True if one of the engines certifies it; none is asked after one has decided."""
-        if self.log_delta_above(epsilon) <= log_delta:
+        if self.log_delta_above(epsilon, log_delta) <= log_delta:
             return True
         for index in self._order:
             low, high = self._engine(index).log_delta(epsilon)
@@ -166,10 +166,10 @@ class CascadeProfile(Profile):
         low, high = self.log_powers(np.array([log_level]))
         return float(low[0]), float(high[0])
 
-    def log_delta_above(self, epsilon: float) -> float:
+    def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
         """That of the first engine, or of the total variation."""
         most = self._log_total_variation if epsilon >= 0 else 0.0
-        return min(self._engine(0).log_delta_above(epsilon), most)
+        return min(self._engine(0).log_delta_above(epsilon, enough), most)
 
     def log_powers_above(self, log_levels: Array) -> Array:
         """Those of the first engine."""

@@ -40,17 +40,20 @@ MOST_WORK = 4e7  # nodes times terms of K
 MOST_WAVES = 3e8  # the same of sums over nodes that are alike for all, which is fast
 SOME_WORK = 3e6  # beyond which a line without a release is left to another engine
 BLUR = 1e-8  # relative width that a tiny release costs, if nodes allow
-BEYOND = np.array([1.35, 2.2, 1.02, 1.05, 1.1, 1.2, 1.55, 1.8, 3.0])  # c' / c, for the terms after
+BEYOND = [1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0]  # c' / c, for the terms after
 BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bounds of a level and a miss
 LEAST_MISS = 1e-300  # 1 - power below which nothing is asked: floats hold no digits of it
 FARTHEST = -1e8  # log delta beyond which no line goes
 LEAST, LARGEST = 1e-9, 1e9  # of c
 LOG_2, LOG_LEAST = math.log(2), math.log2(LEAST)
-BLOCK, FIRST = 6, -2  # octaves of tilts in one array, two an octave; where the first one begins
+# Octaves of tilts in the first array and in each further one, two an octave; where it may begin.
+BLOCK, FURTHER, FIRST = 5, 3, (-2, 0, 2, 4)
+ROOM = math.log(2.2)  # of log c, beyond a saddle, in which K is of use
 QUARTERS = np.array([0.25, 0.5, 0.75])  # of the way between two tilts, where more are needed
 UNEVEN = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
 FLAT = 0.3  # e-folds of delta on a rise that is not refined
 NEAREST, CLOSE = 1e-6, 1e-3  # of log c, between tilts and of a saddle
+BETWEEN = 9  # tilts from one to the next, where a saddle is looked for
 NEAR = 3e-3  # relative accuracy of an epsilon with which a line suits it
 CELL, DEEP_CELL, WIDEST_CELL = 0.5, 0.125, 0.35  # depths: at least, a part of all; of log c
 FINE = 5e-11  # relative width with which a line is good enough
@@ -58,12 +61,16 @@ FAIR = 1e-5  # the same with a tiny release
 TRIES = 4  # of lines
 FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
 # About a place, where a line may go and what follows it.
-ABOUT = np.log(np.sort(np.concatenate([FACTORS, 2 - np.array(FACTORS[1:4]), BEYOND])))
-FEW = 500  # nodes with which no better place is looked for
+PLACES = np.sort(np.concatenate([FACTORS, 2 - np.array(FACTORS[1:4]), BEYOND]))
+ABOUT = np.log(PLACES)
+FEW = 1000  # nodes with which no better place is looked for
+SMALL = 500  # nodes that cost less than everything else
+ONE_BEYOND = 1.35  # the same where K is known nowhere beyond
 MANY_PLACES = 1 << 8  # epsilons and nodes from which sums at even places go by a chirp
 EVEN = 8  # units of the largest epsilon by which a place may be off
 MANY = 4000  # nodes beyond which a line without a release is left to another engine
 MOST_CANCELLATION = 12.0  # of the terms, in e-folds
+MOST_EXCESS = 50.0  # the same that floats hold
 # Where the end is looked for, in units of where a normal law's would be.
 ENDS = 0.9 * 1.5 ** np.arange(14)
 NEAR_ENDS = np.array([1.0, 1.03, 1.07, 1.13, 1.2, 1.3, 1.45, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0, 40.0])
@@ -118,7 +125,9 @@ class Line:
         turns: 2 pi c / h.
         beyond: c', its K, and 2 pi (c' - c) / h, for the terms after; shape (3, m).
         slack: error of K(c).
+        noise: the part of ``fixed`` that errors of K are.
         bump: weights of what the tiny release may have added; none where there is none.
+        widest: the largest width of log delta where the line was made for.
     """
 
     c: float
@@ -130,7 +139,9 @@ class Line:
     turns: float
     beyond: Array
     slack: float
+    noise: float = 0.0
     bump: Array | None = None
+    widest: float = math.inf
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -186,8 +197,25 @@ class Line:
 
     def width(self, epsilon: float) -> float:
         """The width of the bounds on log delta there."""
-        low, high = self.log_delta(np.array([epsilon]))
-        return float(high[0] - low[0]) if low[0] > -math.inf else math.inf
+        return self.largest_width([epsilon])
+
+    def largest_width(self, epsilons: list[float]) -> float:
+        """The largest width of the bounds on log delta at these epsilons."""
+        low, high = self.log_delta(np.array(epsilons))
+        least = float(np.minimum.reduce(low))
+        return float(np.maximum.reduce(high - low)) if least > -math.inf else math.inf
+
+    def settled(self, epsilon: float, excess: float) -> bool:
+        """Whether no other place gives many more digits: the width is small, or that of K.
+
+        Args:
+            epsilon: at least 0.
+            excess: of the terms over their sum at the best place, in e-folds.
+        """
+        if self.widest < FINE:
+            return True
+        error = (self.noise + self.moving * epsilon) * math.exp(min(excess, 300.0)) + self.slack
+        return self.width(epsilon) < max(FINE, 4 * error)
 
     def middle(self, epsilon: float) -> float:
         """The logarithm of the sum there."""
@@ -268,12 +296,23 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
     if tilts.blocks:
         cell = math.floor(tilts.at(tilts.cell, x))
         line = _line_of_cell(losses, tilts.blocks, cell, release)
-    if line is not None and line.width(epsilon) < FINE:
+    if line is not None and line.settled(epsilon, tilts.excess(x)):
         return line
-    other = _line_at(losses, tilts.blocks, x, epsilon, release)
+    other = _line_at(losses, _neighbor(epsilon, x), release)
     if line is None or other is None:
         return other or line
     return min(line, other, key=lambda one: one.width(epsilon))
+
+
+def _neighbor(epsilon: float, x: float) -> float:
+    """The place of the line of an epsilon and of its neighbors, about whose saddle is e^x.
+
+    Delta differs by a quarter of an e-fold at most.
+    """
+    if epsilon <= 0:
+        return epsilon
+    step = 2.0 ** math.floor(math.log2(min(NEAR * epsilon, 0.25 * math.exp(-x))))
+    return step * round(epsilon / step)
 
 
 @array_cache
@@ -286,9 +325,9 @@ def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | 
 
 
 @array_cache
-def _line_at(losses: Sum, blocks: int, x: float, epsilon: float, release: bool) -> Line | None:
-    """A line that suits one epsilon, whose place is x."""
-    tilts = _tilts(losses, blocks) if blocks else _local_tilts(losses, x)
+def _line_at(losses: Sum, epsilon: float, release: bool) -> Line | None:
+    """A line that suits one epsilon."""
+    tilts, x = tilts_of(losses, epsilon)
     aim = epsilon, min(tilts.log_terms(x, epsilon), 0.0)
     return _best_line(losses, tilts, x, aim, [aim], release, blurred=release)
 
@@ -311,11 +350,14 @@ def _best_line(
         if plan is None:
             return best
         line = _built(losses, plan)
-        width, middle = line.width(epsilon), line.middle(epsilon)
+        width = line.largest_width([epsilon, *(e for e, _ in ends if e != epsilon)])
+        middle = line.middle(epsilon)
         if best is None or width < before:
-            best = line
+            best = replace(line, widest=width)
         moved = middle - log_delta
-        if width < FINE or width > 0.5 * before or abs(moved) < 0.5 or middle == -math.inf:
+        if middle == -math.inf or width > 0.5 * before or abs(moved) < 0.5:
+            break
+        if line.settled(epsilon, line.top - line.c * epsilon - middle):
             break
         # The terms were no bell: now their sum is known.
         before, log_delta, ends = width, middle, [(e, min(v + moved, 0.0)) for e, v in ends]
@@ -340,15 +382,17 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
     None where that epsilon is 0 or so.
     """
     epsilon = rough_epsilon(losses, log_delta)
-    best = None
+    best, before = None, None
     for _ in range(TRIES):
         line = line_at(losses, epsilon, release=release) if epsilon > 0 else None
         if line is None:
             break
         guess, epsilon = epsilon, line.epsilon_at(log_delta, epsilon)
-        if best is None and line.bump is None and abs(epsilon - guess) < NEAR * guess:
+        if line.bump is None and (line is before or abs(epsilon - guess) < NEAR * guess):
             return line, epsilon
-        width = line.width(epsilon)
+        # Mostly the line that suits this epsilon is the same.
+        width = line.width(epsilon) if before is not None or line.bump is not None else math.inf
+        before = line
         if best is None or width < best[0]:
             best = width, line, epsilon
         if width < (FINE if line.bump is None else FAIR):
@@ -358,10 +402,8 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
 
 def saddle(losses: Sum, epsilon: float, largest: float = LARGEST) -> float:
     """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
-    tilts, x = tilts_of(losses, epsilon)
-    if not tilts.blocks:
-        return min(math.exp(x), largest)
-    return min(math.exp(_newton_place(losses, tilts, x, epsilon, 0.0)), largest)
+    tilts = tilts_of(losses, epsilon)[0]
+    return min(math.exp(_steep_place(losses, tilts, epsilon, 0.0)), largest)
 
 
 class Row(NamedTuple):
@@ -412,6 +454,15 @@ class Tilts:
         s = (x - self.x[i]) / size
         return low + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
 
+    def k_at(self, x: Array) -> Array:
+        """K at several places."""
+        places, k, mean = self.rows[:3]
+        i = np.searchsorted(places, x, side="right")
+        i = np.minimum(np.maximum(i, 1), len(places) - 1)
+        size, rise, slope = places[i] - places[i - 1], k[i] - k[i - 1], np.exp(places) * mean
+        a, b, s = slope[i - 1] * size, slope[i] * size, (x - places[i - 1]) / size
+        return k[i - 1] + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
+
     def place(self, row: Row, value: float) -> float:
         """The place where a function that rises has a value; an end where it nowhere has."""
         i = min(max(bisect_right(row.values, value), 1), len(self.x) - 1) - 1
@@ -433,8 +484,12 @@ class Tilts:
 
     def log_terms(self, x: float, epsilon: float) -> float:
         """About the logarithm of the sum of the terms on the line e^x, by their bell."""
+        return self.at(self.k, x) - math.exp(x) * epsilon - self.excess(x)
+
+    def excess(self, x: float) -> float:
+        """About by how much they exceed their sum there, at their own saddle."""
         c = math.exp(x)
-        return self.at(self.k, x) - c * epsilon - math.log(c * (c + 1)) - self.at(self.log_width, x)
+        return math.log(c * (c + 1)) + self.at(self.log_width, x)
 
     def aim(self, x: float) -> tuple[float, float]:
         """The epsilon of which e^x is the saddle, at least 0, and about its log delta."""
@@ -457,45 +512,52 @@ def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tupl
         tilts = _tilts(losses, blocks)
         row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
         x = tilts.place(row, value)
-        if tilts.complete or tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]:
+        if tilts.complete:
+            break
+        if x + ROOM < tilts.x[-1] and tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]:
             break
         blocks += 1
     if not tilts.uneven[min(bisect_right(tilts.x, x), len(tilts.x) - 1) - 1]:
         return tilts, x
-    x = _newton_place(losses, tilts, x, epsilon, log_delta)
-    return _local_tilts(losses, x), x
-
-
-def _newton_place(
-    losses: Sum, tilts: Tilts, x: float, epsilon: float | None, log_delta: float
-) -> float:
-    """The place of an epsilon or of a log delta, by Newton's method between the nearest tilts."""
-    i = bisect_right(tilts.x, x)
-    low, high = tilts.x[max(i - 1, 0)], tilts.x[min(i, len(tilts.x) - 1)]
-    while high - low > NEAREST:
-        row = _rows(losses, np.array([x]))
-        c, own = math.exp(x), float(_own(row)[0])
-        bend = float(row[3, 0]) + 1 / c**2 + 1 / (c + 1) ** 2
-        excess, slope = (0.0 if epsilon is None else epsilon) - own, c * bend
-        if epsilon is None:
-            depth = c * own + math.log(c * (c + 1) * math.sqrt(math.tau * bend)) - float(row[1, 0])
-            excess, slope = -log_delta - depth, c * slope
-        low, high = (x, high) if excess > 0 else (low, x)
-        if abs(excess) <= CLOSE * slope and abs(excess) <= FLAT * (
-            1.0 if epsilon is None else 1 / c
-        ):
-            return x + excess / slope
-        x += excess / slope
-        x = x if low < x < high else 0.5 * (low + high)
-    return low
+    if epsilon is not None:
+        epsilon = _neighbor(epsilon, x)
+    return _uneven_tilts(losses, blocks, epsilon, log_delta)
 
 
 @array_cache
-def _local_tilts(losses: Sum, x: float) -> Tilts:
+def _uneven_tilts(
+    losses: Sum, blocks: int, epsilon: float | None, log_delta: float
+) -> tuple[Tilts, float]:
+    """Tilts about the place of an epsilon or of a log delta, and that place."""
+    x = _steep_place(losses, _tilts(losses, blocks), epsilon, log_delta)
     places = x + ABOUT
     while len(places) > len(FACTORS) + 1 and not _short(losses, math.exp(float(places[-1]))):
         places = places[:-1]
-    return _steered(_rows(losses, places), 0, 0, complete=True)
+    return _steered(_rows(losses, places), 0, 0, complete=True), x
+
+
+def _steep_place(losses: Sum, tilts: Tilts, epsilon: float | None, log_delta: float) -> float:
+    """The place of an epsilon or of a log delta: by tilts between the nearest ones, and Newton."""
+    row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
+    i = min(max(bisect_right(row.values, value), 1), len(tilts.x) - 1)
+    low, high = tilts.x[i - 1], tilts.x[i]
+    while True:
+        rows = _rows(losses, np.linspace(low, high, BETWEEN))
+        x, k, mean, variance = rows
+        c = np.exp(x)
+        bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
+        at, slope = mean - 1 / c - 1 / (c + 1), c * bend
+        if epsilon is None:
+            at = c * at + np.log(c * (c + 1) * np.sqrt(math.tau * bend)) - k
+            slope = c * slope
+        excess = value - at
+        j = int(np.argmin(np.abs(excess) / slope))
+        move = float(excess[j] / slope[j])
+        flat = FLAT * float(1.0 if epsilon is None else 1 / c[j])
+        if (abs(move) <= CLOSE and abs(excess[j]) <= flat) or high - low <= NEAREST:
+            return min(max(float(x[j]) + move, low), high)
+        first = min(max(int(np.count_nonzero(excess > 0)), 1), len(x) - 1)
+        low, high = float(x[first - 1]), float(x[first])
 
 
 @array_cache
@@ -505,9 +567,10 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
     else:
         before = _tilts(losses, blocks - 1)
         first = before.first
-        block = _block(losses, first + BLOCK * (blocks - 1))
+        block = _block(losses, first + BLOCK + FURTHER * (blocks - 2), FURTHER)
         rows = np.concatenate([before.rows, block[:, 1:]], axis=1)
-    complete = float(rows[0, -1]) < (first + BLOCK * blocks - 0.5) * LOG_2
+    end = first + BLOCK + FURTHER * (blocks - 1)
+    complete = float(rows[0, -1]) < (end - 0.5) * LOG_2
     return _steered(rows, blocks, first, complete=complete)
 
 
@@ -572,20 +635,21 @@ def _rising(values: Array, slopes: Array, size: Array) -> Row:
 
 def _first_block(losses: Sum) -> tuple[int, Array]:
     """The tilts whose first one is the saddle of an epsilon below 0, and its binary logarithm."""
-    first = FIRST
+    least = _own(_rows(losses, np.array(FIRST[1:]) * LOG_2))
+    first = FIRST[int(np.count_nonzero(least <= 0))]
     while True:
-        rows = _block(losses, first)
+        rows = _block(losses, first, BLOCK)
         if first <= LOG_LEAST or float(_own(rows[:, :1])[0]) <= 0:
             return first, rows
         first -= BLOCK
 
 
-def _block(losses: Sum, first: int) -> Array:
+def _block(losses: Sum, first: int, octaves: int) -> Array:
     """log c, K, mean, and variance at tilts from 2^first on, closer where they bend; shape (4, n).
 
     They end where K has too many terms, or is no number.
     """
-    exponents = first + np.linspace(0, BLOCK, 2 * BLOCK + 1)
+    exponents = first + 0.5 * np.arange(2 * octaves + 1)
     while len(exponents) > 2 and not _short(losses, 2.0 ** float(exponents[-1])):
         exponents = exponents[:-1]
     rows = _rows(losses, exponents * LOG_2)
@@ -649,20 +713,25 @@ class _Plan:
     def count(self) -> float:
         return self.end / self.h
 
+    @property
+    def cost(self) -> float:
+        """Nodes, times what their terms lose in digits."""
+        return (self.count + SMALL) * math.exp(min(self.excess, MOST_EXCESS))
+
 
 def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool) -> _Plan | None:
-    """The one with the fewest nodes: the saddle is not always the best place.
+    """The one with few nodes and digits: the saddle is not always the best place.
 
     Off the saddle the terms outgrow their sum; where they cancel too much nothing is gained.
     """
     best = None
-    for factor in FACTORS[:1] if losses.algebraic else FACTORS:
-        plan = _plan(losses, tilts, replace(aim, c=factor * aim.c))
-        if factor < 1 and plan.excess > MOST_CANCELLATION:
+    for place in _places(tilts, aim, 1 if losses.algebraic else len(FACTORS)):
+        if best is not None and (best.count < FEW or best.cost <= place.cost):
             break
-        if best is None or plan.count < best.count:
+        plan = _plan(losses, tilts, aim, place)
+        if best is None or plan.cost < best.cost:
             best = plan
-        if best.count < FEW or (not (release or losses.algebraic) and best.count > MANY):
+        if not (release or losses.algebraic) and best.count > MANY:
             break
     assert best is not None
     most, work = (MOST_NODES, MOST_WORK) if release else (MANY, SOME_WORK)
@@ -675,13 +744,48 @@ def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool
     return _smoothed(losses, tilts, aim) if blurred else None
 
 
+class _Place(NamedTuple):
+    """A place c of a line, the c' of the terms after, and what its nodes cost."""
+
+    c: float
+    other: float
+    cost: float
+
+
+def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[_Place]:
+    """Places of a line at the saddle and below it, by what K is about [C-1].
+
+    The first one with few nodes comes first, then those with fewer nodes than others.
+    """
+    epsilons, log_deltas = np.array(aim.ends).T
+    c, others = aim.c * np.array(FACTORS[:most]), aim.c * PLACES
+    others = others[others <= math.exp(tilts.x[-1])]
+    if others[-1] <= aim.c:  # K ends here
+        others = np.append(others, ONE_BEYOND * aim.c)
+    x = np.log(np.append(c, others))
+    k = tilts.k_at(x)
+    # The terms before are below delta by e^-digits, and so are those after it for some c' > c.
+    before = math.tau * c / (aim.digits - float(log_deltas.min()))
+    after = _step_after(aim, c, others, k[most:])
+    best = np.argmax(after, axis=1)
+    h = np.minimum(before, np.maximum.reduce(after, axis=1))
+    excess = (k[:most, None] - np.multiply.outer(c, epsilons) - log_deltas).max(axis=1)
+    # That of the bulk: where few large losses make a variance, phi dies out no sooner.
+    deviation = min(tilts.deviation(place) for place in x[:most].tolist())
+    count = np.sqrt(2 * (aim.digits + np.maximum(excess, 0.0))) / (deviation * h)
+    cost = (count + SMALL) * np.exp(np.minimum(excess, MOST_EXCESS))
+    places = list(map(_Place, c.tolist(), others[best].tolist(), cost.tolist()))
+    alone = 1 + next((i for i, e in enumerate(excess[1:].tolist()) if e > MOST_CANCELLATION), most)
+    return sorted(places[:alone], key=lambda place: place.cost)
+
+
 def _smoothed(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
     """Plan a line with a Gaussian release that is as small as the limits permit [C-6].
 
     None where a few nodes already need too many terms of K.
     """
     c, aim = aim.c, replace(aim, digits=BLURRED_DIGITS)
-    plan = _plan(losses, tilts, aim, certified=False)
+    plan = _plan(losses, tilts, aim, _places(tilts, aim)[0], certified=False)
     need = aim.digits + max(plan.excess, 0.0)
     count = BLURRED_NODES
     places = losses.places(c, count * plan.h)
@@ -704,18 +808,12 @@ def _smoothed(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
     return replace(plan, end=end, far=far, log_left=math.log(2) - need, k=k, release=v)
 
 
-def _plan(losses: Sum, tilts: Tilts, aim: Aim, *, certified: bool = True) -> _Plan:
-    # The terms before are below delta by e^-DIGITS, and so are those after it for some c' > c
-    # [C-1].
-    c, ends = aim.c, np.array(aim.ends)
-    before = math.tau * c / (aim.digits - float(ends[:, 1].min()))
-    last = math.exp(tilts.x[-1])
-    others = np.array([v for v in (c * BEYOND).tolist() if v <= last] or [c * float(BEYOND[0])])
-    about = np.array([tilts.at(tilts.k, math.log(v)) for v in others.tolist()])
-    after = _step_after(aim, others, about)
-    real = np.array([c, float(others[int(np.argmax(after))])])
+def _plan(losses: Sum, tilts: Tilts, aim: Aim, place: _Place, *, certified: bool = True) -> _Plan:
+    c, ends = place.c, np.array(aim.ends)
+    real = np.array([c, place.other])
     k, k_error = losses.mgf(real)
-    h = min(before, float(_step_after(aim, real[1:], k[1:])[0]))
+    before = math.tau * c / (aim.digits - float(ends[:, 1].min()))
+    h = min(before, float(_step_after(aim, real[:1], real[1:], k[1:])[0, 0]))
     excess = float((k[0] - c * ends[:, 0] - ends[:, 1]).max())
     end, log_left = math.inf, 0.0
     if certified:
@@ -724,12 +822,12 @@ def _plan(losses: Sum, tilts: Tilts, aim: Aim, *, certified: bool = True) -> _Pl
     return _Plan(c, h, end, log_left, real, k, k_error, excess)
 
 
-def _step_after(aim: Aim, others: Array, k: Array) -> Array:
-    """The step with which the terms after are as small as they should be, by each of the tilts."""
-    ends = np.array(aim.ends)
+def _step_after(aim: Aim, c: Array, others: Array, k: Array) -> Array:
+    """The step with which the terms after are as small as they should be; shape (c, others)."""
+    epsilons, log_deltas = np.array(aim.ends).T
     kernel = (k + log_kernel(others))[:, None]
-    excess = (kernel - np.multiply.outer(others, ends[:, 0]) - ends[:, 1]).max(axis=1)
-    return math.tau * (others - aim.c) / np.maximum(excess + aim.digits, 1e-3)
+    excess = (kernel - np.multiply.outer(others, epsilons) - log_deltas).max(axis=1)
+    return math.tau * (others - c[:, None]) / np.maximum(excess + aim.digits, 1e-3)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums that left the floats claim nothing
@@ -751,7 +849,8 @@ def _built(losses: Sum, plan: _Plan) -> Line:
     kernel = share / (z * (z + 1))
     # Beyond the last node: h / pi times the sum of |phi| / u^2, at most its integral [C-2].
     end = float(u[-1])
-    fixed = float(np.abs(kernel) @ error) + math.exp(plan.log_left) / (math.pi * end)
+    noise = float(np.abs(kernel) @ error)
+    fixed = noise + math.exp(plan.log_left) / (math.pi * end)
     bump = None
     if v:
         # erf(s / sqrt 8) sqrt(2 pi v) e^{v / 8}, s = sqrt v, is about v; no kernel beside it.
@@ -784,6 +883,7 @@ def _built(losses: Sum, plan: _Plan) -> Line:
         math.tau * c / h,
         np.array([real[1:], safe, gap]),
         slack,
+        noise,
         bump,
     )
 

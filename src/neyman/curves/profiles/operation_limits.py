@@ -226,8 +226,8 @@ class LimitProfile(Profile):
     def alone(self, epsilon: float) -> bool:
         return self._asked(lambda p: p.alone(epsilon), lambda _: False)
 
-    def log_delta_above(self, epsilon: float) -> float:
-        return self._asked(lambda p: p.log_delta_above(epsilon), lambda _: 0.0)
+    def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
+        return self._asked(lambda p: p.log_delta_above(epsilon, enough), lambda _: 0.0)
 
     def log_powers_above(self, log_levels: Array) -> Array:
         none = np.zeros(len(log_levels))

@@ -9,6 +9,7 @@ Its conjugate is the power of the best test of null Q against alternative P:
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Any
 
@@ -85,8 +86,13 @@ class Profile:
         """Whether it surely answers here as it would if nothing else had been asked."""
         return self.engine == Engine.CLOSED_FORM
 
-    def log_delta_above(self, epsilon: float) -> float:
-        """Return an upper bound on log delta(epsilon) that costs little; 0 where there is none."""
+    def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
+        """Return an upper bound on log delta(epsilon) that costs little; 0 where there is none.
+
+        Args:
+            epsilon: a finite number.
+            enough: the logarithm at which no smaller one is looked for.
+        """
         return 0.0
 
     def log_powers_above(self, log_levels: Array) -> Array:

@@ -246,8 +246,10 @@ class Tradeoff:
 
         def ask(_: Composition, profile: Profile) -> Interval:
             nonlocal least
-            if least > -math.inf and profile.costly and profile.log_delta_above(epsilon) <= least:
-                return -math.inf, least
+            if least > -math.inf and profile.costly:
+                most = profile.log_delta_above(epsilon, least)
+                if most <= least:
+                    return -math.inf, least
             ends = profile.log_delta(epsilon)
             least = max(least, ends[0])
             return ends

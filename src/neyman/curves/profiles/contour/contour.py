@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from neyman.curves.profiles.combination import (
 from neyman.curves.profiles.contour.complement_line import HIGH, ComplementLine, log_type_two_error
 from neyman.curves.profiles.contour_line import (
     BELOW,
+    LARGEST,
     LEAST_MISS,
     MANY_PLACES,
     Line,
@@ -53,7 +55,7 @@ BESIDE = 0.9  # how near a failure another is expected, where nothing is known o
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 SHARES = np.linspace(0, 1, 9)  # of many epsilons, at whose saddles delta is bounded
 POWERS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
-AROUND = np.array([0.85, 1.0])  # a saddle, tilts of a quick bound
+AROUND = np.array([0.8, 0.9, 1.0])  # a saddle, tilts of a quick bound
 MOST_TERMS = 1e5  # of K at such a tilt
 HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
 MAY_BE_NEAR = -0.7  # of the log power that it gives, from which on more powers are tried
@@ -123,7 +125,6 @@ class ContourProfile(Profile):
         self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
         self._complement_lines: list[ComplementLine] = []
         self._most_below: dict[int, Array] = {}  # K at so many powers of e^-L
-        self._powers: tuple[Array, Array, Array] | None = None
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons: each from a line that suits it."""
@@ -187,10 +188,6 @@ class ContourProfile(Profile):
         exponent = log_most - np.multiply.outer(epsilons, c)
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
 
-    def _short(self, tilts: Array) -> list[float]:
-        """Those tilts at which K has few terms."""
-        return [c for c in tilts.tolist() if self._losses.places(c, 0.0) <= MOST_TERMS]
-
     def _exponents(self, tilts: Sequence[float] | Array) -> tuple[Array, Array, Array]:
         """Tilts c, A = K(c) + log kappa(c), and its rounding: delta <= e^{A - c epsilon} [C-1]."""
         c = np.asarray(tilts, float)
@@ -199,14 +196,35 @@ class ContourProfile(Profile):
         slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
         return c, k + np.log1p(error) + log_kernel(c), slack
 
-    def log_delta_above(self, epsilon: float) -> float:
-        """Chernoff's bound near the saddle [C-12]: K at three tilts, and no line."""
+    @cached_property
+    def _powers(self) -> tuple[Array, Array, Array]:
+        """Exponents at tilts for every epsilon."""
+        tilts = POWERS
+        while len(tilts) and self._losses.places(float(tilts[-1]), 0.0) > MOST_TERMS:
+            tilts = tilts[:-1]
+        return self._exponents(tilts)
+
+    def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
+        """Chernoff's bound [C-12]: near a normal law's saddle, then near the sum's own."""
         if self._infinite:
             return 0.0
-        c = math.exp(tilts_of(self._losses, epsilon)[1])
+        if epsilon >= self._supremum:
+            return -math.inf
+        high = 0.0
+        if enough > -math.inf and epsilon > 0:
+            t = math.sqrt(-2 * min(enough, -1.0))  # of its mean and deviation at this delta
+            c = t * (t + math.sqrt(t * t + 2 * epsilon)) / (2 * epsilon)
+            if c < LARGEST and self._losses.places(c, 0.0) <= MOST_TERMS:
+                high = self._exponent(epsilon, c)
+        if high > enough:
+            high = min(high, self._exponent(epsilon, math.exp(tilts_of(self._losses, epsilon)[1])))
+        return high
+
+    def _exponent(self, epsilon: float, c: float) -> float:
+        """Chernoff's bound on log delta at tilts about c."""
         tilts, log_most, slack = self._exponents(c * AROUND)
         exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
-        return min(float(exponent.min()), 0.0)
+        return min(float(np.minimum.reduce(exponent)), 0.0)
 
     def log_powers_above(self, log_levels: Array) -> Array:
         """The same of powers: the least of delta(epsilon) + e^epsilon level [C-12].
@@ -216,8 +234,6 @@ class ContourProfile(Profile):
         """
         if self._infinite:
             return np.zeros(len(log_levels))
-        if self._powers is None:
-            self._powers = self._exponents(self._short(POWERS))
         c, most, slack = self._powers
         inside = (log_levels > -1e300) & (log_levels < 0)
         if not len(c) or not inside.any():
@@ -249,16 +265,18 @@ class ContourProfile(Profile):
     def _line(self, epsilon: float) -> Lines | None:
         return line_at(self._losses, epsilon, release=self._release)
 
-    def _added(self, line: Lines, place: float) -> tuple[Lines, float, float]:
-        self._lines.append((line, place, line.width(place)))
+    def _added(
+        self, line: Lines, place: float, width: float | None = None
+    ) -> tuple[Lines, float, float]:
+        self._lines.append((line, place, line.width(place) if width is None else width))
         return self._lines[-1]
 
     def alone(self, epsilon: float) -> bool:
         """Whether the line that suits this epsilon gave all answers so far."""
-        if len(self._lines) != 1:
+        if len(self._lines) != 1 or len(self._lines[0][0].lines) != 1:
             return False
         line = line_at(self._losses, epsilon, release=not self._beside)
-        return self._lines[0][0].lines == (line,)
+        return self._lines[0][0].lines[0] is line
 
     def _about(self, place: float) -> float:
         """How far from its place a line does about as well as any other would."""

@@ -580,8 +580,9 @@ class LargestStepProfile(ContourProfile):
             return super().epsilon_near(log_delta)
         if self._sum.ordinary:
             first = line_for(self._losses, log_delta, release=False)
-            if first is not None and first[0].width(first[1]) < self._sum.limits.enough_width:
-                self._added(Telescope(first[:1], ()), first[1])
+            width = math.inf if first is None else first[0].width(first[1])
+            if first is not None and width < self._sum.limits.enough_width:
+                self._added(Telescope(first[:1], ()), first[1], width)
                 return min(first[1], self._supremum)
         epsilon, near = self._guess(log_delta, "delta")
         if not near and epsilon > self._middle:
