@@ -423,6 +423,9 @@ class LargestStepProfile(ContourProfile):
     def _about(self, place: float) -> float:
         return REUSE * (place + self._spread)
 
+    def _farthest(self, place: float) -> float:
+        return self._about(place)
+
     def _near(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: those that are there if they suit it."""
         for lines, place, width in self._lines:
