@@ -93,6 +93,33 @@ def test_a_question_pays_for_a_result_once_also_if_the_cache_loses_it(lost):
     assert counts == [70, 70]
 
 
+def test_a_question_pays_for_each_use_of_a_large_result_which_leaves_the_cache_first(monkeypatch):
+    """So a question whose own results fill the cache does no work that nobody counts."""
+    built: list[int] = []
+
+    @array_cache
+    def small(at: int) -> int:
+        charge(5)
+        built.append(at)
+        return at
+
+    @array_cache
+    def large(at: int) -> np.ndarray:
+        charge(60)
+        return np.full(1 << 18, float(at))
+
+    CACHE.clear()
+    monkeypatch.setattr(CACHE, "most", 10 << 20)
+    with question_meter() as meter:
+        for _ in range(2):
+            small(1)
+            for at in range(8):
+                large(at)
+    assert meter.count == 5 + 16 * 60
+    assert built == [1]
+    assert CACHE.held <= CACHE.most
+
+
 @pytest.mark.parametrize(
     "mechanism",
     [

@@ -2,8 +2,8 @@
 
 A function whose result is decided by its arguments, all of them values, is marked `array_cache`.
 All such functions share the limit, and the results that were used last are kept. A question counts
-the operations of a result once, whether it is stored or not, so what was asked before decides no
-answer.
+the operations of a small result once and those of a large one at each use, whether it is stored or
+not, so what was asked before decides no answer, and no work goes uncounted for long.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from neyman.numerics.operations import CALL, Meter, apart, charge, current_meter
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
+LARGE = 1 << 20  # bytes of a result that goes first, and that a question pays for at each use
 NUMBER_BYTES = 40  # of a number in a tuple, about
 NUMBERS: set[type] = {bool, float, int, Fraction, type(None)}
 
@@ -55,13 +56,18 @@ class ArrayCache:
             return known
 
     def put(self, key: Hashable, entry: _Entry) -> None:
-        """Add an entry of at most a quarter of the limit, and drop the oldest beyond the limit."""
+        """Add an entry of at most a quarter of the limit, and drop others beyond the limit.
+
+        The oldest large one goes first, then the oldest one.
+        """
         with self._lock:
             if entry.size <= self.most // 4 and key not in self._entries:
                 self._entries[key] = entry
                 self.held += entry.size
             while self.held > self.most:
-                self.held -= self._entries.popitem(last=False)[1].size
+                large = (k for k, e in self._entries.items() if e.size > LARGE)
+                oldest = next(large, None) or next(iter(self._entries))
+                self.held -= self._entries.pop(oldest).size
 
     def clear(self) -> None:
         """Drop all results."""
@@ -101,7 +107,8 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
         # What would stop on the way is computed again, and stops where it did.
         if known is not None and (not meter.strict or meter.fits(known.operations, known.cells)):
             meter.add(known.operations, known.cells)
-            paid.add(key)
+            if known.size <= LARGE:
+                paid.add(key)
             return cast("R", known.result)
         before, most_cells = meter.count + meter.spared, meter.most_cells
         # Within it all is counted, so that its operations do not depend on the question.
@@ -111,11 +118,13 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
         finally:
             cells, meter.most_cells = meter.most_cells, max(most_cells, meter.most_cells)
             meter.paid = paid
-        paid.add(key)
         if known is None:
             operations = meter.count + meter.spared - before
             # The key and what holds the entry are about 2048 bytes.
-            CACHE.put(key, _Entry(result, 2048 + _bytes(result), operations, cells))
+            known = _Entry(result, 2048 + _bytes(result), operations, cells)
+            CACHE.put(key, known)
+        if known.size <= LARGE:
+            paid.add(key)
         return result
 
     return cached

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from itertools import combinations_with_replacement, pairwise
 from typing import cast
@@ -229,3 +230,12 @@ def test_a_number_of_lists_beyond_the_largest_float_is_too_many():
     steps = ny.DiscreteGaussian(27.42).subsample(size=6221, population=230_700_000) * 204_900
     with np.errstate(over="raise"):
         assert steps.tradeoff().epsilon(log_delta=-7.634).upper == 0
+
+
+def test_a_bracket_that_nearly_all_steps_reach_has_no_majorant_and_warns_of_nothing():
+    """Its bound leaves the floats where a share near 1 has the power of many steps."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f = (ny.DiscreteGaussian(0.08809).subsample(rate=6.341e-07) * 2576).tradeoff()
+        power = f.power(0.5605258543837365)
+    assert 0.5605 < power.lower <= power.upper < 0.58

@@ -14,6 +14,7 @@ from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.profiles.profile import Interval
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.operations import OperationLimit, engine_limit
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above, down, up
 
@@ -59,15 +60,21 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
         each = math.fsum(n * float(loss.mgf_rounding(at)[0]) for loss, n in c.parts)
         return each + 16 * UNIT * (1 + len(c.parts)) * abs(k(z))
 
+    def proven() -> float:
+        return min(up(order * zcdp_above(c), 4), up(float(c.supremum), 2))
+
     if order > 1 and c.places(order - 1, 0.0) > MOST_PLACES:
         # So far out K is a sum too long; D_a grows with a and is at most a rho.
-        low = renyi_divergence(c, 1 + (order - 1) / 10)[0]
-        return low, min(up(order * zcdp_above(c), 4), up(float(c.supremum), 2))
-    if order > 1:
-        z = order - 1
-        value, error = k(z) / z, rounding(z) / z
-    else:
-        value, error = slope_at_zero(c)
+        return renyi_divergence(c, 1 + (order - 1) / 10)[0], proven()
+    try:
+        with engine_limit():
+            if order > 1:
+                z = order - 1
+                value, error = k(z) / z, rounding(z) / z
+            else:
+                value, error = slope_at_zero(c)
+    except OperationLimit:
+        return 0.0, proven()
     # D_a is at most the largest loss, and never negative.
     high = min(value + error, up(float(c.supremum), 2))
     return min(max(value - error, 0.0), high), high

@@ -199,7 +199,9 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
         if w * mu > -0.01 or excess(-0.01) <= 0:
             return max(w * mu, -0.01)
-        return zero(excess, w * mu, -0.01, 0.005) - 0.01
+        # Below -(log |w mu| + 10) / mu - 10, too, s is less than the root needs.
+        low = max(w * mu, -(math.log(-w * mu) + 10) / mu - 10)
+        return zero(excess, low, -0.01, 0.005) - 0.01
 
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
         """The y at which log R takes these values, all above log(1 - q)."""

@@ -8,7 +8,12 @@ from neyman.curves.profiles.closed_forms import bounded_range_releases, closed_f
 from neyman.curves.profiles.contour import conditioning, continuous_parts, contour
 from neyman.curves.profiles.lattice import convolution
 from neyman.curves.profiles.profile import Interval, Profile
-from neyman.curves.profiles.sampled_steps import finite_steps, largest_step, one_subsampled_step
+from neyman.curves.profiles.sampled_steps import (
+    distant_steps,
+    finite_steps,
+    largest_step,
+    one_subsampled_step,
+)
 from neyman.curves.profiles.selection import Rule, register, rules, select
 
 __all__ = [
@@ -22,6 +27,7 @@ __all__ = [
     "continuous_parts",
     "contour",
     "convolution",
+    "distant_steps",
     "finite_steps",
     "largest_step",
     "one_subsampled_step",

@@ -81,6 +81,7 @@ def select(composition: Composition) -> Profile:
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
     - 90: the losses lie on a lattice that is small enough, or have few enough sums.
     - 93: one release with a closed form, beside losses that are listed atom by atom.
+    - 94: Gaussian steps on samples whose normals hardly overlap: a mean over counts.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
     - 96: samples of discrete noise: lists of sums, or lines that are finite sums.
     - 97: equal losses with atoms and a bounded density, too few for the contour alone.

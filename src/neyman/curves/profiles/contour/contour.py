@@ -282,6 +282,10 @@ class ContourProfile(Profile):
         """How far from its place a line does about as well as any other would."""
         return 0.01 * (1 + place)
 
+    def _farthest(self, place: float) -> float:
+        """How far from its place a line is asked."""
+        return math.inf
+
     def _ask(
         self,
         known: tuple[Lines, float, float],
@@ -293,7 +297,7 @@ class ContourProfile(Profile):
         """Narrow what is still wanting; what is narrow enough is not any more."""
         overhead(ASKED)
         line, place, own = known
-        at = np.nonzero(wanting)[0]
+        at = np.nonzero(wanting & (np.abs(epsilons - place) <= self._farthest(place)))[0]
         if not len(at):
             return
         stretch = epsilons[at[0] : at[-1] + 1]  # with those between, it may be evenly spaced

@@ -49,6 +49,7 @@ from neyman.numerics.rounding import above
 MOST_VALUES = 10_000  # of one loss, beyond which a sum of them on a grid is faster
 FEW_VALUES = 4  # of a loss whose sums are nearly a lattice
 FLOOR = 60.0  # e-folds below which a majorant counts as that
+LARGE = 600.0  # log of a bound that floats hold with room
 NEARBY = 0.85  # of an epsilon, from where on sums are listed
 WINDOWS = (1 + math.pi**2 / 6) / math.pi  # of a mean over the first window, over its end squared
 
@@ -163,15 +164,16 @@ def _even(chi: Array, alpha: float, count: int) -> Array:
     least = max(math.exp(-FLOOR / count) - alpha, 1e-3 if alpha else 1e-30)
     large = chi > least
     x = np.append(least, chi[large])
-    plus = np.exp(count * np.log(x + alpha))
+    size = count * np.log(x + alpha)
+    plus = np.exp(np.minimum(size, LARGE))
     if alpha:
-        minus = np.exp(count * np.log(np.maximum(np.abs(alpha - x), 1e-300)))
+        minus = np.exp(np.minimum(count * np.log(np.maximum(np.abs(alpha - x), 1e-300)), LARGE))
         if count % 2:
             minus = np.where(x > alpha, -minus, minus)
         plus = 0.5 * (plus + minus) + 0.25 * (1 + x * x) * (plus - minus) / x
     elif count % 2:
         plus = plus * (0.5 * (x + 1 / x))
-    plus = plus * (1 + 1e-9 + 8 * count * UNIT)
+    plus = np.where(size < LARGE, plus * (1 + 1e-9 + 8 * count * UNIT), math.inf)
     value = np.full(len(chi), plus[0])
     value[large] = plus[1:]
     return value
@@ -185,9 +187,9 @@ def majorant(chis: Sequence[Array], alphas: Sequence[float], counts: Sequence[in
         alphas: the share of each in the bracket; all 0 for the sum without one.
         counts: copies of each.
     """
-    full = np.ones(len(chis[0]))
-    for chi, a, n in zip(chis, alphas, counts, strict=True):
-        full = full * _even(chi, a, n)
+    evens = [_even(chi, a, n) for chi, a, n in zip(chis, alphas, counts, strict=True)]
+    with np.errstate(over="ignore"):  # there is no bound
+        full = np.multiply.reduce(evens)
     if not any(alphas):
         return full
     scale = -math.expm1(math.fsum(n * _log1m(a) for a, n in zip(alphas, counts, strict=True)))
@@ -196,11 +198,10 @@ def majorant(chis: Sequence[Array], alphas: Sequence[float], counts: Sequence[in
         return full / scale
     total = np.zeros(len(full))
     for i, (a, n) in enumerate(zip(alphas, counts, strict=True)):
-        term = n * a * _even(chis[i], a, n - 1)
-        for j, (chi, b, other) in enumerate(zip(chis, alphas, counts, strict=True)):
-            if j != i:
-                term = term * _even(chi, b, other)
-        total = total + term
+        if a:
+            rest = [x for j, x in enumerate(evens) if j != i]
+            with np.errstate(over="ignore"):
+                total += n * a * np.multiply.reduce([_even(chis[i], a, n - 1), *rest])
     return total / scale * (1 + 1e-9)
 
 
@@ -343,6 +344,8 @@ def _nodes(
     count = min(most, max(64, math.ceil(10 / (max(deviation, 1e-300) * h))))
     nodes = _Nodes.of(sides, alphas, counts, h, count, c)
     mean = float(nodes.bound[0] + 2 * nodes.bound[1:].sum())
+    if not math.isfinite(mean):
+        return None
     end = count * h
     target = max(math.sqrt(4 * WINDOWS * mean * h / goal), 2 * end)
     scan = _Scan.of(sides, alphas, counts, end, target, h)

@@ -102,7 +102,7 @@ MOST_UNLIKE = 400  # parts, beyond which all levels of all of them take too long
 MOST_FAILURES, FEW_FAILURES = 6, 2  # on the way to a threshold
 NARROW, FAIR = 1e-6, 1e-5  # widths of log delta from which the next engine is asked, too
 COARSE, MEDIUM = 1 << 13, 1 << 15  # points of grids before the finest
-MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
+MOST_DISTANCE = 18.0  # of the two normals, with which sums over y stay short
 LOG_HALF = math.log(0.5)
 LEAST_PLACE = 1e-5  # of the spread, below which a threshold counts as none
 REUSE, FARTHEST_REUSE = 0.2, 3.0  # of an epsilon and the spread, within which a line may suit
@@ -422,6 +422,9 @@ class LargestStepProfile(ContourProfile):
 
     def _about(self, place: float) -> float:
         return REUSE * (place + self._spread)
+
+    def _farthest(self, place: float) -> float:
+        return self._about(place)
 
     def _near(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: those that are there if they suit it."""
