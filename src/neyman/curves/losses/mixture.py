@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import logsumexp
 
-from neyman.curves.losses.likelihood_ratio import PAD, TERM, LikelihoodRatioLoss
+from neyman.curves.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
 from neyman.curves.losses.loss import Loss, Part
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -94,7 +94,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         """Count the terms of R at these places beside the first two, which every loss has."""
         terms = np.size(y) * (len(self.weights) - 2.0)
         cells(terms)
-        charge(TERM * max(terms, 0.0))
+        charge(40.0 * max(terms, 0.0))
 
     @property
     def log_least(self) -> float:

@@ -570,7 +570,7 @@ def _panels(
     """
     count = max(1, math.ceil((piece.high - piece.low) / (piece.distance / 2)))
     cells(count)
-    charge(CALL + PANEL * count)
+    charge(CALL + 100.0 * count)
     edges = np.linspace(piece.low, piece.high, count + 1)
     h = (piece.high - piece.low) / count
     t = 0.5 * (edges[1:] + edges[:-1])
