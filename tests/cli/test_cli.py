@@ -399,8 +399,8 @@ def test_account_and_calibrate_speak_of_success_at_a_baseline(tmp_path):
     plain = neyman("account", "Gaussian(sigma=1)", cwd=tmp_path).stdout
     assert "Conditions" not in plain
     asked = ["--success", "0.3", "--baseline", "0.1", "--json"]
-    found = json.loads(neyman("calibrate", "Gaussian(x)", *asked, cwd=tmp_path).stdout)
-    assert found["x"] == ny.calibrate(ny.Gaussian, ny.at_most(success=0.3, baseline=0.1))
+    answer = json.loads(neyman("calibrate", "Gaussian(x)", *asked, cwd=tmp_path).stdout)
+    assert answer["x"] == ny.calibrate(ny.Gaussian, ny.at_most(success=0.3, baseline=0.1))
 
 
 def test_account_prints_the_safe_mu_next_to_epsilon_and_the_power_at_its_low_end(tmp_path):

@@ -58,7 +58,7 @@ def delta_of_one(mu, q, e, order):
     return (1 - q - mp.exp(e)) * mp.ncdf(-y) + q * mp.ncdf(mu - y)
 
 
-def drawn(draw):
+def sampled_pair(draw):
     mu = draw.choice([math.exp(draw.uniform(math.log(4), math.log(40))), draw.uniform(10, 16)])
     return mu, math.exp(draw.uniform(math.log(1e-9), math.log(0.95)))
 
@@ -67,7 +67,7 @@ def test_one_step_against_mpmath():
     draw, narrow = random.Random(5), 0
     with mp.workdps(150):
         for _ in range(300):
-            (mu, q), order = drawn(draw), draw.choice(ORDERS)
+            (mu, q), order = sampled_pair(draw), draw.choice(ORDERS)
             far, gain = mu * mu / 2 + math.log(q), -math.log1p(-q)
             e = draw.choice(
                 [0.0, gain / 2, -gain, draw.uniform(-3, 3), far + mu * draw.uniform(-9, 30)]
@@ -106,7 +106,7 @@ def test_powers_of_one_step_against_mpmath():
     draw = random.Random(6)
     with mp.workdps(150):
         for _ in range(60):
-            (mu, q), order = drawn(draw), draw.choice(["removed", "added"])
+            (mu, q), order = sampled_pair(draw), draw.choice(["removed", "added"])
             z = mp.mpf(draw.choice([draw.uniform(-3, 12), draw.uniform(-3, mu + 3)]))
             alike, moved = mp.ncdf(-z), mp.ncdf(mu - z)
             if order == "added":

@@ -154,21 +154,21 @@ class DistantStepsProfile(Profile):
         error = 8 * UNIT * (np.abs(epsilon)[:, None] + np.abs(first) + np.abs(second))
         return place, error, np.sqrt(k * self._distance**2 + self.variance)
 
-    def _means(self, epsilon: Array, counts: _Counts, *, told: bool) -> tuple[Array, Array]:
+    def _means(self, epsilon: Array, counts: _Counts, *, is_known: bool) -> tuple[Array, Array]:
         """Bounds on the logarithm of the mean of the deltas over the listed counts [LS-12].
 
         Args:
             epsilon: shape (m,).
             counts: those listed.
-            told: whether the attacker is told which steps held the record, so that no loss is
+            is_known: whether the attacker is is_known which steps held the record, so that no loss is
                 constant; otherwise the lower end has what the cut takes.
         """
         k = counts.k
         place, moved, mu = self._places(epsilon, k)
-        if told:
+        if is_known:
             place, moved = np.broadcast_to(epsilon[:, None], place.shape), 0 * place
         low, high = _gaussian(place, moved, mu)
-        if not told:
+        if not is_known:
             with np.errstate(divide="ignore"):
                 below = np.log(k) + self._log_below
             none = (k == 0) | ((k == 1) & (place > self._t_cut + 2 * moved) & (not self.variance))
@@ -185,7 +185,7 @@ class DistantStepsProfile(Profile):
         while True:
             counts = self._counts(depth)
             charge(CALL + TERM * len(epsilon) * len(counts.k) * (3 + self.limits.repeats))
-            low, high = self._means(epsilon, counts, told=False)
+            low, high = self._means(epsilon, counts, is_known=False)
             enough = counts.log_rest < float(high.min()) - 30
             if enough or 4 * depth > self.limits.deepest_efolds:
                 break
@@ -197,10 +197,10 @@ class DistantStepsProfile(Profile):
         for j in range(self.limits.repeats, -1, -1):
             away = j * self._lift + 2 * self.limits.moved_share
             at = epsilon - away - 1e-14 * j * np.abs(epsilon)
-            own = np.logaddexp(self._means(at, counts, told=False)[1], counts.log_rest)
+            own = np.logaddexp(self._means(at, counts, is_known=False)[1], counts.log_rest)
             most = np.minimum(np.logaddexp(own, self._log_lost + most) + 8 * UNIT, 0.0)
-        told = np.logaddexp(self._means(epsilon, counts, told=True)[1], counts.log_rest)
-        return low - 1e-14, np.minimum(np.minimum(most, told) + 1e-14, 0.0)
+        is_known = np.logaddexp(self._means(epsilon, counts, is_known=True)[1], counts.log_rest)
+        return low - 1e-14, np.minimum(np.minimum(most, is_known) + 1e-14, 0.0)
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Return bounds on log delta at many epsilons."""
@@ -324,7 +324,7 @@ class DistantStepsProfile(Profile):
             return float(self._added(np.array([epsilon]))[1][0])
         counts = self._counts(self.limits.depth_efolds)
         charge(CALL + TERM * len(counts.k))
-        return float(self._means(np.array([epsilon]), counts, told=False)[1][0])
+        return float(self._means(np.array([epsilon]), counts, is_known=False)[1][0])
 
 
 def _gaussian(epsilon: Array, moved: Array, mu: Array) -> tuple[Array, Array]:
@@ -361,10 +361,10 @@ def _distant(composition: Composition) -> Profile | None:
     if len(steps) != 1:
         return None
     loss, count = steps[0]
-    found = _step(loss)
-    if found is None or found[0] < LIMITS.least_distance:
+    step = _step(loss)
+    if step is None or step[0] < LIMITS.least_distance:
         return None
-    distance, rate, order, removed = found
+    distance, rate, order, removed = step
     if not rate < 1 or count * rate > (LIMITS.most_counts / 26) ** 2:
         return None
     variance = math.fsum(
