@@ -160,7 +160,7 @@ class DistantStepsProfile(Profile):
         Args:
             epsilon: shape (m,).
             counts: those listed.
-            is_known: whether the attacker is is_known which steps held the record, so that no loss is
+            is_known: whether the attacker knows which steps held the record, so that no loss is
                 constant; otherwise the lower end has what the cut takes.
         """
         k = counts.k
@@ -199,8 +199,8 @@ class DistantStepsProfile(Profile):
             at = epsilon - away - 1e-14 * j * np.abs(epsilon)
             own = np.logaddexp(self._means(at, counts, is_known=False)[1], counts.log_rest)
             most = np.minimum(np.logaddexp(own, self._log_lost + most) + 8 * UNIT, 0.0)
-        is_known = np.logaddexp(self._means(epsilon, counts, is_known=True)[1], counts.log_rest)
-        return low - 1e-14, np.minimum(np.minimum(most, is_known) + 1e-14, 0.0)
+        with_counts = np.logaddexp(self._means(epsilon, counts, is_known=True)[1], counts.log_rest)
+        return low - 1e-14, np.minimum(np.minimum(most, with_counts) + 1e-14, 0.0)
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Return bounds on log delta at many epsilons."""
