@@ -53,7 +53,9 @@ PHRASES = {
 }
 """Pattern of each phrase, and what to write."""
 
-EXCEPTIONS: dict[tuple[str, str], str] = {}
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("docs/theory/other-definitions.md", "he"): "Xi He, an author"
+}
 """Page and phrase of each exception, and its reason."""
 
 

@@ -69,6 +69,41 @@ MORE = """
   with few records its p-value is a bound without a normal approximation, which costs power. A
   skewed law is not covered.
 
+## Power and the number of records
+
+Each test has a method `power`. That of a count is a certified sum. The others simulate releases
+with the noise of the test, and return the share that rejects with an interval at a stated
+confidence.
+
+```python
+from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
+from neyman.analysis.hypothesis_tests.mean_test import MeanTest
+from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
+
+groups = ProportionsTest(n=(300, 200), alternative="greater", budget=ny.gdp(1))
+print(groups.power(truth=(0.6, 0.45), level=0.05, simulations=50))
+fit = GoodnessOfFitTest(["1/2", "3/10", "1/5"], n=500, budget=ny.gdp(1), simulations=499)
+print(fit.power(truth=["0.6", "0.2", "0.2"], level=0.05, simulations=200))
+center = MeanTest(null=0, n=1000, clip=3, alternative="greater", budget=ny.gdp(1))
+print(center.power(truth=lambda rng, n: rng.normal(0.2, 1, n), level=0.05))
+```
+
+`least_records` finds the number of records for a power:
+
+```pycon
+>>> import neyman as ny
+>>> from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
+>>> from neyman.analysis.hypothesis_tests.power import least_records
+>>> def power(n, budget):
+...     test = BinomialTest(n=n, null="1/2", alternative="greater", budget=budget)
+...     return test.power(truth=0.6, level=0.05)
+>>> [least_records(lambda n: power(n, ny.gdp(mu)), at_least=0.8) for mu in (1, 0.3, 0.1)]
+[157, 189, 337]
+```
+
+Choose the effect, the level, and the budget before there are any data. An effect that is taken
+from the private records has to be paid for.
+
 ## Limits
 
 - The number of records is public. Neighbors replace one record.

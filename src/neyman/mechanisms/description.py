@@ -127,6 +127,23 @@ def rational(number: float | Fraction) -> Fraction:
     return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
 
 
+def positive_rational(name: str, value: object) -> Fraction:
+    """Return an exact number above 0."""
+    exact = check.exact(name, value)
+    if exact <= 0:
+        raise ValueError(f"{name} = {value!r} must be above 0")
+    return exact
+
+
+def private_rational(name: str, value: object) -> Fraction:
+    """Return a private number, exact; an error has its type alone."""
+    try:
+        return Fraction(cast(Fraction, value))
+    except (TypeError, ValueError, OverflowError):
+        pass  # raised out here, the error leads back to nothing
+    raise TypeError(f"{name} is a {type(value).__name__}; it must be a finite number")
+
+
 class Description(ABC):
     """A frozen dataclass that checks its fields once, and is written as JSON by its type's name.
 

@@ -11,7 +11,16 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.zcdp_parameters import pure_rho
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import EPSILON, POSITIVE, form, rational
+from neyman.mechanisms.description import (
+    EPSILON,
+    POSITIVE,
+    form,
+    positive_rational,
+    private_rational,
+    rational,
+)
+from neyman.noise import Bits, SecureBits
+from neyman.noise.real_noise import rounded_staircase
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import down, up
@@ -40,9 +49,8 @@ class Staircase(Mechanism):
             cost. Every gamma is as private as epsilon says.
 
     The loss is epsilon, 0, or -epsilon, so the curve has three straight pieces. It is exact, and
-    above that of `pure`, except at gamma = 1/2. It is a description for accounting: no sampler is
-    offered, and noise that is a float must not be released. For a release, `DiscreteLaplace` draws
-    exact integers.
+    above that of `pure`, except at gamma = 1/2. Noise that is a float must not be released: `draw`
+    rounds the exact real release to a grid.
 
     Raises:
         TypeError, ValueError: an argument is of the wrong type or out of range, or both of cost and
@@ -106,6 +114,36 @@ class Staircase(Mechanism):
     def rho(self) -> Fraction:
         """Return epsilon tanh(epsilon / 2), rounded up [ZC-3]."""
         return pure_rho(rational(self.epsilon))
+
+    def draw(
+        self, value: float | Fraction, *, step: float | Fraction | str, bits: Bits | None = None
+    ) -> Fraction:
+        """Return the grid point nearest to the value with noise, exact [RN-1, RN-2].
+
+        The rounding of the exact real release is post-processing, so the curve holds for every
+        step. It reads private data and charges no ledger: charge the mechanism before.
+
+        Args:
+            value: the exact number, private. A float is taken bit by bit.
+            step: of the grid, above 0 and public, in the units of the answer. Rounding adds about
+                step^2 / 12 to the variance.
+            bits: the source of randomness; secure bits of the operating system if not given.
+
+        Raises:
+            TypeError: value is not a finite number; it is not shown.
+            ValueError: step is not above 0.
+
+        Examples:
+            >>> import neyman as ny
+            >>> noisy = ny.Staircase(1).draw(102, step="0.01")
+            >>> (100 * noisy).denominator
+            1
+        """
+        grid = positive_rational("step", step)
+        place = private_rational("value", value) / grid
+        width = rational(self.sensitivity) / grid
+        source = SecureBits() if bits is None else bits
+        return grid * rounded_staircase(place, rational(self.epsilon), self.gamma, width, source)
 
     def absolute_error(self) -> Bound:
         """Return certified bounds on the expected absolute value, in the units of the answer."""

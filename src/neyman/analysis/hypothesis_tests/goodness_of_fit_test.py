@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -21,6 +21,7 @@ from neyman.analysis.hypothesis_tests.arguments import (
     records,
     released_integer,
 )
+from neyman.analysis.hypothesis_tests.power import SimulatedPower, simulated_power
 from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, rounded_gaussian
@@ -87,11 +88,7 @@ class GoodnessOfFitTest:
         exact = tuple(inside(f"shares[{i}]", share) for i, share in enumerate(listed))
         if not 2 <= len(exact) <= MOST_CATEGORIES:
             raise ValueError(f"shares has {len(exact)} numbers; it must have 2 to 10000")
-        if sum(exact) != 1:
-            raise ValueError(
-                f"shares have the sum {float(sum(exact)):.12g}, exactly {sum(exact)}; it must be 1."
-                " Write them as fractions, such as '1/3'"
-            )
+        _check_sum("shares", exact)
         number = check.integer("simulations", simulations, 99)
         if number > MOST_SIMULATIONS:
             raise ValueError(f"simulations = {number} must be at most {MOST_SIMULATIONS}")
@@ -122,11 +119,55 @@ class GoodnessOfFitTest:
                 "category"
             )
         noisy = np.array([released_integer(x) for x in listed], np.int64)
-        bits = SecureBits()
         # Not on the path of the release: simulated counts need no secrecy, and take no seed.
-        rng = np.random.default_rng()
-        shares = np.array([float(share) for share in self.shares])
-        shares /= shares.sum()
+        p = self._simulated_p_value(noisy, np.random.default_rng(), SecureBits())
+        return Bound(p, p, "upper", METHOD)
+
+    def power(
+        self,
+        *,
+        truth: Iterable[float | Fraction | str],
+        level: float | Fraction | str,
+        simulations: int = 1000,
+        confidence: float = 0.99,
+        generator: np.random.Generator | None = None,
+    ) -> SimulatedPower:
+        """Estimate the chance that the test rejects at a level, before there are any data.
+
+        Args:
+            truth: the true shares, as many as the test has, with sum 1; a share may be 0.
+            level: in (0, 1).
+            simulations: number of simulated releases, from 1 to 10^6, each with a p-value of its
+                own.
+            confidence: of the interval of the estimate, in (0, 1).
+            generator: of the simulation; a new one if not given.
+
+        Examples:
+            >>> import neyman as ny
+            >>> from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
+            >>> test = GoodnessOfFitTest(["1/2", "1/2"], n=300, budget=ny.gdp(1), simulations=199)
+            >>> test.power(truth=["0.6", "0.4"], level="0.05", simulations=100).lower > 0.7
+            True
+        """
+        listed = check.several("truth", truth, "['1/2', '1/2']")
+        shares = [check.exact(f"truth[{i}]", share) for i, share in enumerate(listed)]
+        if len(shares) != len(self.shares) or min(shares) < 0:
+            raise ValueError(
+                f"truth must have {len(self.shares)} numbers of at least 0, one per category"
+            )
+        _check_sum("truth", shares)
+        most = inside("level", level)
+        chances = _floats(shares)
+
+        def rejects(rng: np.random.Generator, bits: Bits) -> bool:
+            counts = rng.multinomial(self.n, chances)
+            noise = rounded_gaussian(self.mechanism.sigma_squared, len(chances), bits)
+            return self._simulated_p_value(counts + noise, rng, bits) <= most
+
+        return simulated_power(rejects, simulations, confidence, generator)
+
+    def _simulated_p_value(self, noisy: Lanes, rng: np.random.Generator, bits: Bits) -> float:
+        shares = _floats(self.shares)
         size = len(shares)
         least = self._statistic(noisy[None, :])[0] * (1 - NEAR)
         larger, left = 0, self.simulations
@@ -136,8 +177,7 @@ class GoodnessOfFitTest:
             noise = rounded_gaussian(self.mechanism.sigma_squared, some * size, bits)
             larger += int(np.sum(self._statistic(counts + noise.reshape(some, size)) >= least))
             left -= some
-        p = (1 + larger) / (1 + self.simulations)
-        return Bound(p, p, "upper", METHOD)
+        return (1 + larger) / (1 + self.simulations)
 
     def _statistic(self, counts: Lanes) -> NDArray[np.float64]:
         """Return the statistic of each row of counts."""
@@ -182,3 +222,18 @@ class GoodnessOfFitTest:
             "goodness-of-fit-test", arguments, self.mechanism, noisy, published, *KIND
         )
         return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)
+
+
+def _check_sum(name: str, shares: Sequence[Fraction]) -> None:
+    total = sum(shares)
+    if total != 1:
+        raise ValueError(
+            f"{name} have the sum {float(total):.12g}, exactly {total}; it must be 1."
+            " Write them as fractions, such as '1/3'"
+        )
+
+
+def _floats(shares: Sequence[Fraction]) -> NDArray[np.float64]:
+    """Return shares as floats, with sum 1 up to rounding."""
+    floats = np.array([float(share) for share in shares])
+    return floats / floats.sum()

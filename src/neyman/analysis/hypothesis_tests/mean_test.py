@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,9 +20,11 @@ from neyman.analysis.estimators.shared_arguments import shares_arguments
 from neyman.analysis.hypothesis_tests.arguments import (
     Alternative,
     alternative_of,
+    inside,
     records,
     released_integer,
 )
+from neyman.analysis.hypothesis_tests.power import SimulatedPower, simulated_power
 from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
@@ -129,6 +132,48 @@ class MeanTest:
             p = greater if self.alternative == "greater" else less
         return Bound(p, p, "upper", METHOD)
 
+    def power(
+        self,
+        *,
+        truth: Callable[[np.random.Generator, int], object],
+        level: float | Fraction | str,
+        simulations: int = 1000,
+        confidence: float = 0.99,
+        generator: np.random.Generator | None = None,
+    ) -> SimulatedPower:
+        """Estimate the chance that the test rejects at a level, before there are any data.
+
+        Args:
+            truth: (generator, n) -> n records with the true law.
+            level: in (0, 1).
+            simulations: number of simulated releases, from 1 to 10^6.
+            confidence: of the interval of the estimate, in (0, 1).
+            generator: of the simulation; a new one if not given.
+
+        Examples:
+            >>> import neyman as ny
+            >>> from neyman.analysis.hypothesis_tests.mean_test import MeanTest
+            >>> test = MeanTest(null=0, n=2000, clip=3, alternative="greater", budget=ny.gdp(1))
+            >>> power = test.power(truth=lambda rng, n: rng.normal(0.2, 1, n), level=0.05,
+            ...                    simulations=100)
+            >>> power.lower > 0.9
+            True
+        """
+        most = inside("level", level)
+
+        def rejects(rng: np.random.Generator, bits: Bits) -> bool:
+            records = one_per_record("truth", truth(rng, self.n), relation="replace-one")
+            if len(records) != self.n:
+                raise ValueError(f"truth returned {len(records)} numbers in place of n = {self.n}")
+            return self.p_value(self._noisy(records, bits)).upper <= most
+
+        return simulated_power(rejects, simulations, confidence, generator)
+
+    def _noisy(self, records: NDArray[Any], bits: Bits) -> tuple[int, int]:
+        first, second = self._sums(records)
+        noise = rounded_gaussian(self.mechanism.sigma_squared, 2, bits)
+        return first + int(noise[0]), second + int(noise[1])
+
     def _tail(self, total: int, squares: int) -> float:
         """Return the p-value against a larger center [PT-12]."""
         variance = float(self.mechanism.sigma_squared)
@@ -168,11 +213,6 @@ class MeanTest:
             "grid": GRID,
         }
 
-        def noisy(bits: Bits) -> tuple[int, int]:
-            first, second = self._sums(array)
-            noise = rounded_gaussian(self.mechanism.sigma_squared, 2, bits)
-            return first + int(noise[0]), second + int(noise[1])
-
         def published(sums: tuple[int, int]) -> dict[str, object]:
             p = self.p_value(sums)
             estimate = float(self.null) + float(self.clip) * sums[0] / (self.n * GRID)
@@ -182,7 +222,14 @@ class MeanTest:
                 "estimate": estimate,
             }
 
-        statistic = Statistic("mean-test", arguments, self.mechanism, noisy, published, *KIND)
+        statistic = Statistic(
+            "mean-test",
+            arguments,
+            self.mechanism,
+            lambda bits: self._noisy(array, bits),
+            published,
+            *KIND,
+        )
         return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)
 
     def _sums(self, array: NDArray[Any]) -> tuple[int, int]:

@@ -24,12 +24,14 @@ from neyman.analysis.hypothesis_tests.arguments import (
 )
 from neyman.analysis.hypothesis_tests.binomial_sums import Interval
 from neyman.analysis.hypothesis_tests.binomial_test import PARTS, SURE, NoisyCount
+from neyman.analysis.hypothesis_tests.power import SimulatedPower, simulated_power
 from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.curves.tradeoff.curve import Described
 from neyman.former_names import former_arguments
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.noise import Bits
 from neyman.numerics import check
+from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 from neyman.numerics.raw_values import in_order
 from neyman.publishing.release.charged_call import Payment
@@ -37,6 +39,7 @@ from neyman.publishing.release.charged_call import Payment
 Pair = tuple[Fraction, Fraction]
 MISS = 1e-4  # chance that the common proportion lies outside of what is searched [PT-9]
 CELLS = 400
+NEAR = 1e-6  # relative: more than computed tails fail to rise by [PT-13]
 SLACK = 1e-9  # relative, of a combined p-value: more than the rounding of normal quantiles
 METHOD = "two exact p-values, combined, at the worst common proportion"
 
@@ -118,40 +121,57 @@ class ProportionsTest:
         places = [released_number(x) for x in check.several("released", released)]
         if len(places) != 2:
             raise ValueError(f"released = {places!r} must be two numbers, one per group")
-        first, second = places
-        if self.alternative == "greater":
-            low, high = self._larger((first, second), self._groups)
-        elif self.alternative == "less":
-            low, high = self._larger((second, first), self._swapped)
-        else:
-            sides = (
-                self._larger((first, second), self._groups),
-                self._larger((second, first), self._swapped),
-            )
-            low, high = (min(2 * min(side[i] for side in sides), 1.0) for i in (0, 1))
+        each = [side.p_value() for side in self._sides((places[0], places[1]))]
+        low, high = (min(len(each) * min(ends[i] for ends in each), 1.0) for i in (0, 1))
         return Bound(low, high, "upper", METHOD)
 
-    def _larger(self, places: Pair, groups: tuple[NoisyCount, NoisyCount]) -> Interval:
-        """Return bounds on the p-value against a larger proportion in the first group [PT-9]."""
-        ends = [g.ends(z, 1 - MISS / 2) for g, z in zip(groups, places, strict=True)]
-        if ends[1][0] > ends[0][1]:
-            return 1.0, 1.0  # the second proportion is larger
-        lower, upper = max(e[0] for e in ends), min(e[1] for e in ends)
-        if lower > upper:
-            return 0.0, MISS
-        grid = np.linspace(lower, upper, CELLS + 1)
-        grid[0], grid[-1] = lower, upper
-        large = np.array([groups[0].greater(places[0], p)[1] for p in grid])
-        small = np.array([groups[1].less(places[1], p)[1] for p in grid])
-        # The first rises with p and the second falls: a cell lies below its two worst ends.
-        middle = 0.5 * (grid[1:] + grid[:-1])
-        weights = [
-            np.sqrt(middle * (1 - middle) / g.n + self._noise_variance / g.n**2) for g in groups
-        ]
-        most = float(np.max(_combined(large[1:], small[:-1], *weights)))
-        least = float(np.max(_combined(large[:-1], small[1:], *weights)))
-        low = min(max(least * (1 - SLACK) - SURE[1], 0.0) + MISS, 1.0)
-        return low, min(most * (1 + SLACK) + MISS, 1.0)
+    def power(
+        self,
+        *,
+        truth: Iterable[float | Fraction | str],
+        level: float | Fraction | str,
+        simulations: int = 400,
+        confidence: float = 0.99,
+        generator: np.random.Generator | None = None,
+    ) -> SimulatedPower:
+        """Estimate the chance that the test rejects at a level, before there are any data.
+
+        Args:
+            truth: the true proportions of the first and of the second group, in (0, 1).
+            level: in (0, 1).
+            simulations: number of simulated releases, from 1 to 10^6.
+            confidence: of the interval of the estimate, in (0, 1).
+            generator: of the simulation; a new one if not given.
+
+        Examples:
+            >>> import neyman as ny
+            >>> from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
+            >>> test = ProportionsTest(n=(90, 70), alternative="greater", budget=ny.gdp(1))
+            >>> test.power(truth=(0.7, 0.3), level=0.05, simulations=20).lower > 0.5
+            True
+        """
+        listed = check.several("truth", truth, "(0.6, 0.5)")
+        if len(listed) != 2:
+            raise ValueError(f"truth = {listed!r} must be two numbers, one per group")
+        shares = [float(inside(f"truth[{i}]", share)) for i, share in enumerate(listed)]
+        most = float(inside("level", level))
+
+        def rejects(rng: np.random.Generator, bits: Bits) -> bool:
+            first, second = (
+                group.draw(int(rng.binomial(group.n, share)), bits)
+                for group, share in zip(self._groups, shares, strict=True)
+            )
+            sides = self._sides((first, second))
+            return any(side.within(most / len(sides)) for side in sides)
+
+        return simulated_power(rejects, simulations, confidence, generator)
+
+    def _sides(self, places: Pair) -> list[LargerProportion]:
+        """Return one test per side of the alternative."""
+        greater = LargerProportion(places, self._groups, self._noise_variance)
+        less = LargerProportion((places[1], places[0]), self._swapped, self._noise_variance)
+        sides = {"greater": [greater], "less": [less], "two-sided": [greater, less]}
+        return sides[self.alternative]
 
     @former_arguments(coverage="confidence")
     @shares_arguments
@@ -203,6 +223,89 @@ class ProportionsTest:
             "proportions-test", arguments, self.mechanism, noisy, published, *KIND
         )
         return TestResult.of(statistic.release(**paid)[1], METHOD, covers, self.mechanism)
+
+
+@dataclass(frozen=True)
+class LargerProportion:
+    """The p-value of two noisy counts against a larger proportion in the first group [PT-9].
+
+    Args:
+        places: the noisy counts.
+        groups: the laws of both.
+        noise_variance: about that of the noise; it is used in weights alone.
+    """
+
+    places: Pair
+    groups: tuple[NoisyCount, NoisyCount]
+    noise_variance: float
+
+    @cached_property
+    def _grid(self) -> Array | float:
+        """The common proportions that are searched, or a p-value that needs no search."""
+        ends = [g.ends(z, 1 - MISS / 2) for g, z in zip(self.groups, self.places, strict=True)]
+        if ends[1][0] > ends[0][1]:
+            return 1.0  # the second proportion is larger
+        lower, upper = max(e[0] for e in ends), min(e[1] for e in ends)
+        if lower > upper:
+            return MISS
+        grid = np.linspace(lower, upper, CELLS + 1)
+        grid[0], grid[-1] = lower, upper
+        return grid
+
+    def _large(self, share: float) -> float:
+        return self.groups[0].greater(self.places[0], share)[1]
+
+    def _small(self, share: float) -> float:
+        return self.groups[1].less(self.places[1], share)[1]
+
+    def _weights(self, share: Array) -> list[Array]:
+        return [
+            np.sqrt(share * (1 - share) / g.n + self.noise_variance / g.n**2) for g in self.groups
+        ]
+
+    def p_value(self) -> Interval:
+        """Return bounds on the p-value."""
+        grid = self._grid
+        if not isinstance(grid, np.ndarray):
+            return (0.0 if grid < 1 else 1.0), grid
+        large = np.array([self._large(p) for p in grid])
+        small = np.array([self._small(p) for p in grid])
+        # The first rises with p and the second falls: a cell lies below its two worst ends.
+        weights = self._weights(0.5 * (grid[1:] + grid[:-1]))
+        most = float(np.max(_combined(large[1:], small[:-1], *weights)))
+        least = float(np.max(_combined(large[:-1], small[1:], *weights)))
+        low = min(max(least * (1 - SLACK) - SURE[1], 0.0) + MISS, 1.0)
+        return low, _upper_end(most)
+
+    def within(self, level: float) -> bool:
+        """Return True if the upper end of the p-value is at most a level.
+
+        A run of cells lies below its two worst ends with each of the weights in it, of which the
+        extreme ones are the worst [PT-13]. Runs that this does not settle are halved.
+        """
+        grid = self._grid
+        if not isinstance(grid, np.ndarray):
+            return grid <= level
+        middle = 0.5 * (grid[1:] + grid[:-1])
+        central = int(np.argmin(np.abs(middle - 0.5)))
+        open_ = [(0, len(middle))]
+        while open_:
+            first, last = open_.pop()
+            extremes = middle[sorted({first, min(max(central, first), last - 1), last - 1})]
+            large, small = self._large(grid[last]), self._small(grid[first])
+            each = np.full(len(extremes), large), np.full(len(extremes), small)
+            most = float(np.max(_combined(*each, *self._weights(extremes))))
+            if last - first == 1:
+                if _upper_end(most) > level:
+                    return False
+            elif _upper_end(most) > min(level, 0.4) * (1 - NEAR):
+                half = (first + last) // 2
+                open_ += [(first, half), (half, last)]
+        return True
+
+
+def _upper_end(most: float) -> float:
+    return min(most * (1 + SLACK) + MISS, 1.0)
 
 
 def _combined(

@@ -15,8 +15,12 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.curves.tradeoff.piecewise_linear import composition_between
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import NUMBER, rational
+from neyman.mechanisms.description import NUMBER, positive_rational, rational
+from neyman.mechanisms.stability.sensitivities import SmoothSensitivity
 from neyman.mechanisms.stability.student_pairs import enclosing_polygons, largest_loss
+from neyman.noise import Bits, SecureBits
+from neyman.noise.real_noise import rounded_student
+from neyman.noise.weights import exponential
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 
@@ -49,10 +53,9 @@ class SmoothNoise(Mechanism):
         smoothness: beta, from 1e-6 to 20.
         scale: s, from 1e-6 to 20. A larger s means less noise and less privacy.
 
-    It is a description for accounting. **Neyman draws no such noise.** Floating-point noise
-    whose scale depends on the data leaks through its last digits, and so does a published scale or
-    an interval made of it. For quantiles `InverseSensitivity` has an exact sampler, and its error
-    is smaller.
+    Floating-point noise whose scale depends on the data leaks through its last digits. `draw`
+    rounds the exact real release to a public grid. A published scale leaks, too, and so does an
+    interval made of it. For quantiles the error of `InverseSensitivity` is smaller.
 
     Examples:
         >>> import neyman as ny
@@ -114,6 +117,50 @@ class SmoothNoise(Mechanism):
         ranges = [largest_loss(*self._numbers, scale_change=t)[1] for t in (0.0, beta)]
         widest = max(2 * ranges[0], 2 * ranges[1] - abs(d - 1) * beta * (1 - 1e-12))
         return min(pure_rho(epsilon), bounded_range_rho(_ten_digits(widest)))
+
+    def draw(
+        self,
+        statistic: SmoothSensitivity,
+        *,
+        step: float | Fraction | str,
+        bits: Bits | None = None,
+    ) -> Fraction:
+        """Return the grid point nearest to the statistic with noise, exact [RN-1, RN-3].
+
+        The rounding of the exact real release is post-processing, so the curve holds for every
+        step. It reads private data and charges no ledger: charge the mechanism before. How many
+        bits a draw takes depends a little on the private scale: let no one measure its time.
+
+        Args:
+            statistic: what `smooth_sensitivity` returns, with at most the smoothness of the noise.
+            step: of the grid, above 0 and public, in the units of the statistic.
+            bits: the source of randomness; secure bits of the operating system if not given.
+
+        Raises:
+            ValueError: the smoothness of the statistic is above that of the noise, or step is not
+                above 0.
+
+        Examples:
+            >>> import neyman as ny
+            >>> s = ny.smooth_sensitivity.median(range(101), lower=0, upper=100, smoothness=0.1)
+            >>> noise = ny.SmoothNoise("student", degrees=3, smoothness=0.1, scale=0.3)
+            >>> noise.draw(s, step="0.1").denominator in (1, 2, 5, 10)
+            True
+        """
+        grid = positive_rational("step", step)
+        if statistic.smoothness > rational(self.smoothness):
+            raise ValueError(
+                f"the statistic has smoothness {statistic.smoothness}, above that of the noise, "
+                f"{self.smoothness!r}; give both the same one"
+            )
+        fall = statistic.smoothness * statistic.changes
+        return grid * rounded_student(
+            statistic.value / grid,
+            rational(self.degrees),
+            lambda precision: exponential(fall, precision),
+            statistic.local / (grid * rational(self.scale)),
+            SecureBits() if bits is None else bits,
+        )
 
     def standard_deviation(self, sensitivity: float | Fraction) -> float:
         """Return the standard deviation of the noise, S / s sqrt(d / (d - 2)).

@@ -23,6 +23,8 @@ from neyman.mechanisms.description import (
     rational,
     to_json,
 )
+from neyman.noise import Bits, SecureBits
+from neyman.noise.run_count import draw_negative_binomial, draw_poisson
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.roots import bisect
@@ -162,6 +164,25 @@ class Runs(Description):
         while _mean(low, eta) < mean:
             low *= 2
         return math.exp(0.5 * sum(bisect(lambda x: _mean(x, eta) >= mean, low, high)))
+
+    def draw(self, *, bits: Bits | None = None) -> int:
+        """Draw K with exactly this law, from random bits, in a time in proportion to it [BS-7].
+
+        Keep K secret: the guarantee holds if no one learns it, nor how long the search took.
+
+        Args:
+            bits: the source of randomness; secure bits of the operating system if not given.
+
+        Examples:
+            >>> import neyman as ny
+            >>> ny.Runs.logarithmic(mean=10).draw() >= 1
+            True
+        """
+        source = SecureBits() if bits is None else bits
+        mean = rational(self.mean)
+        if self.poisson_law:
+            return draw_poisson(mean, source)
+        return draw_negative_binomial(mean, rational(self.shape), source)
 
     def log_slope(self, complement: Array, side: int) -> Array:
         """Bounds on log psi'(1 - c) [BS-1].

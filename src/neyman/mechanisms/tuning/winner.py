@@ -38,9 +38,10 @@ ROUNDING = 1e-11  # relative, of sums of a few terms that are bounds themselves
 def select_best(mechanism: Mechanism, runs: Runs) -> SelectBest:
     """Return the mechanism that runs another K times and releases the output with the best score.
 
-    K is random and secret. The score is part of the output of a run, or a function of it: if it
-    reads private records, ``mechanism`` includes its noise. With pi the power of the best test of
-    one run in either order, (p, q) the masses of the pair of pi, and psi(x) = E[x^K],
+    K is random and secret: ``runs.draw()`` draws it. The score is part of the output of a run, or a
+    function of it: if it reads private records, ``mechanism`` includes its noise. With pi the power
+    of the best test of one run in either order, (p, q) the masses of the pair of pi, and
+    psi(x) = E[x^K],
 
         delta(log t) <= sum over outcomes of max over x of (psi'(pi(x)) p - t psi'(x) q)_+
 

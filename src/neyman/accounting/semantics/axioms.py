@@ -1,0 +1,387 @@
+"""A checklist for a new definition of privacy: counterexamples to axioms, over small channels.
+
+A channel is a matrix of probabilities with one row per dataset and one column per output. A
+definition says whether a channel satisfies it. Kifer and Lin ask that whatever is computed from an
+output satisfies it too, and that a random choice between two channels does. Composition says what
+two releases satisfy together. A search enumerates channels with small denominators, then draws
+random ones, in exact rationals. A counterexample settles the question. If there is none, nothing
+is proven.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from neyman.numerics import check
+
+Channel = tuple[tuple[Fraction, ...], ...]
+"""One row per dataset, one column per output; each row has sum 1."""
+
+Definition = Callable[[Channel], bool]
+
+SEED = 1  # of a search without a generator: it is no release, and repeats
+ENUMERATED = (1, 2, 3, 4, 5, 6)  # denominators of the channels that come first
+LARGEST = 24  # denominator of a random row
+GARBLINGS = 8  # random ones of a channel, beside the deterministic ones
+PARTNERS = 12  # earlier channels that one is combined with
+MOST_MAPS = 256  # deterministic garblings; of more, random ones
+MOST_CHANNELS, MOST_DATASETS, MOST_OUTPUTS = 10**6, 8, 6
+ZERO, HALF, ONE = Fraction(0), Fraction(1, 2), Fraction(1)
+
+
+@dataclass(frozen=True, repr=False)
+class Counterexample:
+    """Channels that satisfy a definition, and one made of them that does not.
+
+    Args:
+        satisfied: the channels that do.
+        violated: the channel that does not.
+        step: what makes it of them.
+        garbling: what the output is processed with, one row per output; None for other axioms.
+    """
+
+    satisfied: tuple[Channel, ...]
+    violated: Channel
+    step: str
+    garbling: Channel | None = None
+
+    def __repr__(self) -> str:
+        named = [("satisfies", channel) for channel in self.satisfied]
+        if self.garbling is not None:
+            named.append((self.step, self.garbling))
+        named.append(("does not" if self.garbling else f"{self.step}: does not", self.violated))
+        return "\n".join(f"{name}:\n{_text(channel)}" for name, channel in named)
+
+
+@dataclass(frozen=True, repr=False)
+class AxiomSearch:
+    """What a search for a counterexample found.
+
+    Args:
+        axiom: "post-processing", "convexity", or "composition".
+        channels: number of channels that were asked.
+        satisfied: number of those that satisfy the definition.
+        checks: number of channels made of these that were asked.
+        counterexample: the first one, or None. None proves nothing.
+    """
+
+    axiom: str
+    channels: int
+    satisfied: int
+    checks: int
+    counterexample: Counterexample | None
+
+    def __repr__(self) -> str:
+        asked = f"among {self.channels} channels, {self.satisfied} of which satisfy the definition"
+        if self.counterexample is None:
+            return f"<{self.axiom}: no counterexample {asked}; {self.checks} checks, no proof>"
+        return f"<{self.axiom}: a counterexample {asked}>\n{self.counterexample!r}"
+
+
+@dataclass
+class _Search:
+    """The channels of one search, and its counts."""
+
+    axiom: str
+    datasets: int
+    outputs: int
+    most: int
+    generator: np.random.Generator
+    asked: int = 0
+    satisfied: int = 0
+    checks: int = 0
+    earlier_channels: list[Channel] = field(default_factory=list[Channel])
+
+    @classmethod
+    def of(
+        cls, axiom: str, size: tuple[int, int], channels: int, generator: np.random.Generator | None
+    ) -> _Search:
+        datasets, outputs = (
+            check.integer(name, value, 2)
+            for name, value in zip(("datasets", "outputs"), size, strict=True)
+        )
+        most = check.integer("channels", channels, 1)
+        for name, number, limit in (
+            ("datasets", datasets, MOST_DATASETS),
+            ("outputs", outputs, MOST_OUTPUTS),
+            ("channels", most, MOST_CHANNELS),
+        ):
+            if number > limit:
+                raise ValueError(f"{name} = {number} must be at most {limit}")
+        rng = np.random.default_rng(SEED) if generator is None else generator
+        if not isinstance(rng, np.random.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"generator = {generator!r} must be a numpy.random.Generator")
+        return cls(axiom, datasets, outputs, most, rng)
+
+    def result(self, counterexample: Counterexample | None = None) -> AxiomSearch:
+        return AxiomSearch(self.axiom, self.asked, self.satisfied, self.checks, counterexample)
+
+    def channels(self) -> Iterator[Channel]:
+        """Yield half of the channels by enumeration, as far as there are so many, and then draw."""
+        for channel in itertools.islice(self._small(), self.most // 2):
+            self.asked += 1
+            yield channel
+        while self.asked < self.most:
+            self.asked += 1
+            yield self._random()
+
+    def satisfying(self, definition: Definition) -> Iterator[Channel]:
+        for channel in self.channels():
+            if definition(channel):
+                self.satisfied += 1
+                yield channel
+
+    def partners(self, channel: Channel) -> list[Channel]:
+        """Return the channel itself and some earlier ones, and keep it."""
+        size = len(self.earlier_channels)
+        chosen = self.generator.integers(0, size, PARTNERS) if size else ()
+        partners = [channel, *(self.earlier_channels[i] for i in {int(i) for i in chosen})]
+        self.earlier_channels.append(channel)
+        return partners
+
+    def fails(self, definition: Definition, channel: Channel) -> bool:
+        self.checks += 1
+        return not definition(channel)
+
+    def _small(self) -> Iterator[Channel]:
+        known: set[Channel] = set()
+        for denominator in ENUMERATED:
+            rows = list(_compositions(denominator, self.outputs))
+            size = len(rows)
+            total = int(size**self.datasets)
+            # In jumps: the first ones of a long list are then no corner of it.
+            jump = _coprime(total, self.generator)
+            for i in range(min(total, self.most)):
+                place = i * jump % total
+                digits = (place // int(size**k) % size for k in range(self.datasets))
+                channel = tuple(rows[digit] for digit in digits)
+                if channel not in known:
+                    known.add(channel)
+                    yield channel
+
+    def _random(self) -> Channel:
+        """A random row, and rows that are unrelated to it, near it, or tilted by small factors."""
+        first = self._row()
+        ways = (self._row, lambda: self._near(first), lambda: self._tilted(first))
+        others = self.generator.integers(0, len(ways), self.datasets - 1)
+        return (first, *(ways[int(way)]() for way in others))
+
+    def _row(self) -> tuple[Fraction, ...]:
+        denominator = int(self.generator.integers(1, LARGEST + 1))
+        chances = self.generator.dirichlet([1] * self.outputs)
+        counts = self.generator.multinomial(denominator, chances)
+        return tuple(Fraction(int(x), denominator) for x in counts)
+
+    def _near(self, row: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+        away, to = (int(i) for i in self.generator.choice(self.outputs, 2, replace=False))
+        part = row[away] * Fraction(int(self.generator.integers(0, 5)), 4)
+        return tuple(x - part * (i == away) + part * (i == to) for i, x in enumerate(row))
+
+    def _tilted(self, row: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+        factors = self.generator.integers(1, 4, (2, self.outputs))
+        tilted = [x * Fraction(int(a), int(b)) for x, a, b in zip(row, *factors, strict=True)]
+        return tuple(x / sum(tilted) for x in tilted)
+
+    def garblings(self) -> Iterator[tuple[str, Channel]]:
+        """Yield deterministic maps of the outputs, and random channels."""
+        places = range(self.outputs)
+        unit = [tuple(ONE if i == j else ZERO for j in places) for i in places]
+        maps: Iterable[Iterable[int]] = itertools.product(places, repeat=self.outputs)
+        if self.outputs**self.outputs > MOST_MAPS:
+            maps = self.generator.integers(0, self.outputs, (MOST_MAPS, self.outputs)).tolist()
+        for to in maps:
+            yield "after this map of outputs", tuple(unit[j] for j in to)
+        for _ in range(GARBLINGS):
+            yield "after this channel", tuple(self._row() for _ in range(self.outputs))
+
+
+def post_processing(
+    definition: Definition,
+    *,
+    datasets: int = 2,
+    outputs: int = 3,
+    channels: int = 2000,
+    generator: np.random.Generator | None = None,
+) -> AxiomSearch:
+    """Search for a channel that satisfies a definition, while a garbling of its output does not.
+
+    Args:
+        definition: channel -> whether it satisfies the definition at its parameters. A channel is
+            a tuple of rows, one per dataset, of fractions, one per output.
+        datasets: number of rows, from 2 to 8.
+        outputs: number of columns, from 2 to 6.
+        channels: number of channels that are asked, at most 10^6.
+        generator: of the random ones; one with a fixed seed if not given, so that a search repeats.
+
+    Examples:
+        >>> from fractions import Fraction
+        >>> from neyman.accounting.semantics.axioms import post_processing
+        >>> def rare_loss(channel):  # the loss is above log 2 with a chance of at most 1/3
+        ...     p, q = channel
+        ...     return sum(a for a, b in zip(p, q) if a > 2 * b) <= Fraction(1, 3)
+        >>> found = post_processing(rare_loss)
+        >>> p, q = found.counterexample.violated
+        >>> sum(a for a, b in zip(p, q) if a > 2 * b) > Fraction(1, 3)
+        True
+
+    Source: Kifer and Lin 2010 (axiom of transformation invariance).
+    """
+    search = _Search.of("post-processing", (datasets, outputs), channels, generator)
+    for channel in search.satisfying(definition):
+        for step, garbling in search.garblings():
+            result = garbled(channel, garbling)
+            if search.fails(definition, result):
+                return search.result(Counterexample((channel,), result, step, garbling))
+    return search.result()
+
+
+def convexity(
+    definition: Definition,
+    *,
+    datasets: int = 2,
+    outputs: int = 3,
+    channels: int = 2000,
+    generator: np.random.Generator | None = None,
+) -> AxiomSearch:
+    """Search for two channels that satisfy a definition, while a random choice of one does not.
+
+    The coin is hidden, or it is seen with the output.
+
+    Args:
+        definition, datasets, outputs, channels, generator: as for `post_processing`. If the coin
+            is seen, the channel has twice the number of outputs.
+
+    Examples:
+        >>> from neyman.accounting.semantics.axioms import convexity
+        >>> def blank(channel):  # some output has one chance under all datasets
+        ...     return any(len(set(column)) == 1 and column[0] for column in zip(*channel))
+        >>> print(convexity(blank))
+        <convexity: a counterexample among 17 channels, 6 of which satisfy the definition>
+        satisfies:
+          1/2 1/2   0
+            0 1/2 1/2
+        satisfies:
+          1/2   0 1/2
+            0 1/2 1/2
+        the first with chance 1/2, by a hidden coin: does not:
+          1/2 1/4 1/4
+            0 1/2 1/2
+
+    Source: Kifer and Lin 2010 (axiom of convexity).
+    """
+    search = _Search.of("convexity", (datasets, outputs), channels, generator)
+    for channel in search.satisfying(definition):
+        for other in search.partners(channel):
+            share = Fraction(int(search.generator.integers(1, 10)), 10)
+            for weight in (HALF, share):
+                for coin, result in (
+                    ("hidden", secret_choice(channel, other, weight)),
+                    ("seen", open_choice(channel, other, weight)),
+                ):
+                    if search.fails(definition, result):
+                        step = f"the first with chance {weight}, by a {coin} coin"
+                        return search.result(Counterexample((channel, other), result, step))
+    return search.result()
+
+
+def composition(
+    first: Definition,
+    second: Definition,
+    together: Definition,
+    *,
+    datasets: int = 2,
+    outputs: int = 3,
+    channels: int = 2000,
+    generator: np.random.Generator | None = None,
+) -> AxiomSearch:
+    """Search for two channels that satisfy a definition, while both outputs together do not.
+
+    Args:
+        first: the definition of the first channel, at its parameters.
+        second: that of the second one.
+        together: what both are claimed to satisfy, of channels with outputs^2 outputs.
+        datasets, outputs, channels, generator: as for `post_processing`. The rows of both channels
+            are the same datasets, and their randomness is independent.
+
+    Examples:
+        >>> from fractions import Fraction
+        >>> from neyman.accounting.semantics.axioms import composition
+        >>> def approximate(t, delta):  # of (log t, delta)
+        ...     def holds(channel):
+        ...         return all(sum(max(a - t * b, 0) for a, b in zip(p, q)) <= delta
+        ...                    for p, q in (channel, channel[::-1]))
+        ...     return holds
+        >>> one, d = approximate(2, Fraction(1, 10)), Fraction(2, 10)
+        >>> composition(one, one, approximate(4, d), channels=500).counterexample is None
+        True
+        >>> composition(one, one, approximate(4, d / 2)).counterexample is None
+        False
+    """
+    search = _Search.of("composition", (datasets, outputs), channels, generator)
+    for channel in search.satisfying(lambda c: first(c) or second(c)):
+        for other in search.partners(channel):
+            for one, two in ((channel, other), (other, channel)):
+                if first(one) and second(two):
+                    result = both(one, two)
+                    if search.fails(together, result):
+                        step = "both outputs together"
+                        return search.result(Counterexample((one, two), result, step))
+    return search.result()
+
+
+def garbled(channel: Channel, garbling: Channel) -> Channel:
+    """Return the channel whose output is processed with another."""
+    columns = list(zip(*garbling, strict=True))
+    return tuple(
+        tuple(sum((x * y for x, y in zip(row, column, strict=True)), ZERO) for column in columns)
+        for row in channel
+    )
+
+
+def secret_choice(first: Channel, second: Channel, weight: Fraction) -> Channel:
+    """Return the channel that runs one of two, and does not say which."""
+    return tuple(
+        tuple(weight * x + (1 - weight) * y for x, y in zip(*rows, strict=True))
+        for rows in zip(first, second, strict=True)
+    )
+
+
+def open_choice(first: Channel, second: Channel, weight: Fraction) -> Channel:
+    """Return the channel that runs one of two, and says which."""
+    return tuple(
+        (*(weight * x for x in one), *((1 - weight) * y for y in two))
+        for one, two in zip(first, second, strict=True)
+    )
+
+
+def both(first: Channel, second: Channel) -> Channel:
+    """Return the channel that runs two with independent randomness, and releases both outputs."""
+    return tuple(
+        tuple(x * y for x in one for y in two) for one, two in zip(first, second, strict=True)
+    )
+
+
+def _compositions(total: int, parts: int) -> Iterator[tuple[Fraction, ...]]:
+    """Yield the rows with this denominator."""
+    for bars in itertools.combinations(range(total + parts - 1), parts - 1):
+        ends = (-1, *bars, total + parts - 1)
+        yield tuple(Fraction(b - a - 1, total) for a, b in itertools.pairwise(ends))
+
+
+def _coprime(total: int, generator: np.random.Generator) -> int:
+    while True:
+        step = int(generator.integers(1, total))
+        if math.gcd(step, total) == 1:
+            return step
+
+
+def _text(channel: Channel) -> str:
+    cells = [[str(x) for x in row] for row in channel]
+    width = max(len(cell) for row in cells for cell in row)
+    return "\n".join("  " + " ".join(cell.rjust(width) for cell in row) for row in cells)

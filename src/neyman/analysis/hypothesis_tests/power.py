@@ -1,0 +1,153 @@
+"""How often a private test rejects, from simulated releases, and how many records a power takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from neyman.analysis.hypothesis_tests.arguments import MOST_RECORDS, inside
+from neyman.noise import Bits
+from neyman.numerics import check
+from neyman.numerics.bound import Bound, directed
+from neyman.numerics.roots import bisect_integers
+
+SLACK = 1e-6  # relative, of the ends of an interval: more than SciPy's errors up to 1e6 releases
+MOST_SIMULATIONS = 10**6
+
+
+@dataclass(frozen=True, repr=False)
+class SimulatedPower:
+    """The share of simulated releases at which a test rejects: an estimate, with an interval.
+
+    Args:
+        rejected: number of releases at which the test rejects.
+        simulations: number of independent releases.
+        confidence: chance that the interval covers the power, at least.
+
+    Examples:
+        >>> from neyman.analysis.hypothesis_tests.power import SimulatedPower
+        >>> SimulatedPower(rejected=812, simulations=1000, confidence=0.99)
+        <power about 0.812: between 0.778 and 0.843 with confidence 0.99, 1000 simulated releases>
+
+    Source: Clopper and Pearson 1934.
+    """
+
+    rejected: int
+    simulations: int
+    confidence: float
+
+    def __float__(self) -> float:
+        return self.rejected / self.simulations
+
+    @property
+    def lower(self) -> float:
+        """Return the lower end of the interval."""
+        return 1 - self._most(self.simulations - self.rejected)
+
+    @property
+    def upper(self) -> float:
+        """Return the upper end of the interval."""
+        return self._most(self.rejected)
+
+    def _most(self, count: int) -> float:
+        """Return the largest chance that a count does not refute."""
+        if count == self.simulations:
+            return 1.0
+        miss = (1 - self.confidence) / 2
+        # Of the complement, which keeps its digits where the miss is small.
+        rest = float(betaincinv(self.simulations - count, count + 1.0, miss))
+        return min((1 - rest) * (1 + SLACK), 1.0)
+
+    def __repr__(self) -> str:
+        low, high = directed(self.lower, 3, up=False), directed(self.upper, 3, up=True)
+        return (
+            f"<power about {float(self):.3f}: between {low} and {high} with "
+            f"confidence {self.confidence:g}, {self.simulations} simulated releases>"
+        )
+
+
+class GeneratorBits(Bits):
+    """Words of a NumPy generator, for simulated releases of simulated records alone."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        """``n`` words of the generator."""
+        return self._generator.integers(0, 1 << 64, n, dtype=np.uint64)
+
+
+def simulated_power(
+    rejects: Callable[[np.random.Generator, Bits], bool],
+    simulations: int,
+    confidence: float,
+    generator: np.random.Generator | None,
+) -> SimulatedPower:
+    """Return the power of a test from independent simulated releases.
+
+    Args:
+        rejects: draws records and noise, and decides.
+        simulations: number of releases, from 1 to 10^6.
+        confidence: of the interval, in (0, 1).
+        generator: of the records and of the noise; a new one if not given.
+    """
+    number = check.integer("simulations", simulations, 1)
+    if number > MOST_SIMULATIONS:
+        raise ValueError(f"simulations = {number} must be at most {MOST_SIMULATIONS}")
+    covers = float(inside("confidence", confidence))
+    rng = np.random.default_rng() if generator is None else generator
+    if not isinstance(rng, np.random.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"generator = {generator!r} must be a numpy.random.Generator")
+    bits = GeneratorBits(rng)
+    rejected = sum(rejects(rng, bits) for _ in range(number))
+    return SimulatedPower(rejected, number, covers)
+
+
+def least_records(
+    power: Callable[[int], Bound | SimulatedPower],
+    at_least: float | Fraction | str,
+    *,
+    most: int = 10**7,
+) -> int:
+    """Return a number of records at which a test has a power, and with one fewer has not.
+
+    The lower end counts. Numbers are doubled until the power is there, and then halved between. A
+    power that does not rise with the number of records, or a simulated one next to the target,
+    may reach it at a smaller number.
+
+    Args:
+        power: the number of records -> the power, as a test's ``power`` returns it.
+        at_least: the power, in (0, 1).
+        most: the largest number of records that is tried, at most 10^9.
+
+    Raises:
+        ValueError: the power is not reached.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
+        >>> from neyman.analysis.hypothesis_tests.power import least_records
+        >>> def power(n):
+        ...     test = BinomialTest(n=n, null="1/2", alternative="greater", budget=ny.gdp(0.5))
+        ...     return test.power(truth=0.6, level=0.05)
+        >>> least_records(power, at_least=0.8)
+        172
+    """
+    target, last = inside("at_least", at_least), check.integer("most", most, 1)
+    if last > MOST_RECORDS:
+        raise ValueError(f"most = {last} must be at most {MOST_RECORDS:g}")
+
+    def reached(n: int) -> bool:
+        return power(n).lower >= target
+
+    high, low = 1, 0
+    while not reached(high):
+        if high == last:
+            raise ValueError(f"at_least = {at_least!r} is not reached with {last} records")
+        high, low = min(2 * high, last), high
+    return bisect_integers(reached, high, low)

@@ -1,0 +1,75 @@
+"""Decimal numbers between two others, as narrow as asked for: what exact draws are compared with.
+
+``decimal`` rounds sums, products, and quotients as told, and exponentials and logarithms to the
+nearest, all correctly: the neighbor on either side of the latter is a bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from functools import cached_property
+
+Pair = tuple[Decimal, Decimal]
+NOTHING_KNOWN: Pair = (Decimal(0), Decimal("Infinity"))
+"""Around each number of at least 0."""
+
+
+@dataclass(frozen=True)
+class Enclosures:
+    """Arithmetic of pairs around real numbers of at least 0.
+
+    Args:
+        digits: of each end.
+    """
+
+    digits: int
+
+    @cached_property
+    def _down(self) -> Context:
+        return self._context(ROUND_FLOOR)
+
+    @cached_property
+    def _up(self) -> Context:
+        return self._context(ROUND_CEILING)
+
+    def _context(self, rounding: str) -> Context:
+        return Context(self.digits, rounding, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
+
+    def of(self, low: Fraction, high: Fraction | None = None) -> Pair:
+        """Return a pair around all numbers between two rationals, or around one."""
+        top = low if high is None else high
+        return (
+            self._down.divide(Decimal(low.numerator), Decimal(low.denominator)),
+            self._up.divide(Decimal(top.numerator), Decimal(top.denominator)),
+        )
+
+    def add(self, a: Pair, b: Pair) -> Pair:
+        """Return a pair around the sum."""
+        return self._down.add(a[0], b[0]), self._up.add(a[1], b[1])
+
+    def less(self, a: Pair, b: Pair) -> Pair:
+        """Return a pair around the difference, which is at least 0."""
+        low, high = self._down.subtract(a[0], b[1]), self._up.subtract(a[1], b[0])
+        return max(low, Decimal(0)), high
+
+    def times(self, a: Pair, b: Pair) -> Pair:
+        """Return a pair around the product."""
+        return self._down.multiply(a[0], b[0]), self._up.multiply(a[1], b[1])
+
+    def over(self, a: Pair, b: Pair) -> Pair:
+        """Return a pair around the quotient."""
+        if not b[0]:
+            return NOTHING_KNOWN
+        return self._down.divide(a[0], b[1]), self._up.divide(a[1], b[0])
+
+    def fall(self, a: Pair) -> Pair:
+        """Return a pair around e^-a."""
+        low, high = (self._up.exp(x.copy_negate()) for x in (a[1], a[0]))
+        return max(self._down.next_minus(low), Decimal(0)), self._up.next_plus(high)
+
+    def log(self, a: Pair) -> Pair:
+        """Return a pair around the logarithm of numbers of at least 1."""
+        low, high = self._up.ln(a[0]), self._up.ln(a[1])
+        return max(self._down.next_minus(low), Decimal(0)), self._up.next_plus(high)

@@ -1,0 +1,128 @@
+"""The secret number of runs of a search, drawn exactly by inversion of its distribution function.
+
+A uniform real is compared with cumulative probabilities that are known to lie between two decimal
+numbers. Where its first bits or the digits leave two answers, more of both are asked for. No
+floating point takes part [BS-7].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+from neyman.noise.bits import Bits
+from neyman.noise.enclosures import NOTHING_KNOWN, Enclosures, Pair
+from neyman.noise.real_noise import UniformReal
+from neyman.numerics.roots import bisect_integers
+
+FIRST_DIGITS = 40  # more than 64 bits need, and what a million terms lose
+MORE_DIGITS = 20  # per 64 bits
+GUARD = 20  # digits beyond twice those of gamma, for differences
+MOST_RATE = 32  # of one Poisson draw: larger ones are sums
+ONE = Fraction(1)
+
+
+def draw_poisson(mean: Fraction, bits: Bits) -> int:
+    """Draw a number of runs from the Poisson law, in a time in proportion to the mean.
+
+    Args:
+        mean: above 0.
+    """
+    parts = -(-mean // MOST_RATE)
+    return sum(_draw(lambda e: _poisson(mean / parts, e), 0, bits) for _ in range(parts))
+
+
+def draw_negative_binomial(mean: Fraction, shape: Fraction, bits: Bits) -> int:
+    """Draw a number of runs from the truncated negative binomial law, in a time as long as it is.
+
+    Args:
+        mean: E[K], at least 1.
+        shape: eta, above -1; 1 is geometric and 0 logarithmic.
+    """
+    if mean == 1:
+        return 1
+    return _draw(lambda e: _negative_binomial(mean, shape, e), 1, bits)
+
+
+Law = tuple[Pair, Callable[[int], Pair]]
+"""The probability of the first number, and that of k + 1 over that of k."""
+
+
+def _draw(law: Callable[[Enclosures], Law], start: int, bits: Bits) -> int:
+    uniform, digits = UniformReal(bits), FIRST_DIGITS
+    while True:
+        numbers = Enclosures(digits)
+        answer = _inverse(numbers, *law(numbers), start, uniform)
+        if answer is not None:
+            return answer
+        uniform.refine()
+        digits += MORE_DIGITS
+
+
+def _inverse(
+    numbers: Enclosures, mass: Pair, ratio: Callable[[int], Pair], k: int, uniform: UniformReal
+) -> int | None:
+    """Return the k with F(k-1) <= U < F(k), or None where more than one answer is possible."""
+    low, high = numbers.of(*uniform.ends)
+    total = mass
+    while total[1] <= low:
+        mass = numbers.times(mass, ratio(k))
+        total = numbers.add(total, mass)
+        k += 1
+    return k if total[0] >= high else None
+
+
+def _poisson(mean: Fraction, numbers: Enclosures) -> Law:
+    return numbers.fall(numbers.of(mean)), lambda k: numbers.of(mean / (k + 1))
+
+
+def _negative_binomial(mean: Fraction, shape: Fraction, numbers: Enclosures) -> Law:
+    """P(K = 1) = m gamma^(1 + eta), and the ratio (1 - gamma) (k + eta) / (k + 1) [BS-7]."""
+    rate = _rate(mean, shape, numbers.digits)
+    first = numbers.fall(numbers.times(rate, numbers.of(1 + shape)))
+    going_on = numbers.less(numbers.of(ONE), numbers.fall(rate))
+    mass = numbers.times(numbers.of(mean), first)
+    return mass, lambda k: numbers.times(going_on, numbers.of((k + shape) / (k + 1)))
+
+
+@lru_cache(maxsize=64)
+def _rate(mean: Fraction, shape: Fraction, digits: int) -> Pair:
+    """Return a pair around log(1 / gamma), at which the law has its mean [BS-7]."""
+    fine = Enclosures(2 * digits + GUARD)
+    target = fine.of(mean)
+
+    def at(n: int) -> Pair:
+        place = Decimal(f"{n}e-{digits}")  # exact, unlike a product
+        return _mean((place, place), shape, fine)
+
+    reach = 10**digits
+    while at(reach)[0] < target[1]:
+        reach *= 2
+    low = bisect_integers(lambda n: at(n)[1] <= target[0], 0, reach)
+    away = 1
+    while at(low + away)[0] < target[1]:
+        away *= 2
+    high = low + away
+    return Decimal(f"{low}e-{digits}"), Decimal(f"{high}e-{digits}")
+
+
+def _mean(rate: Pair, shape: Fraction, numbers: Enclosures) -> Pair:
+    """Return a pair around eta (e^x - 1) / (1 - e^(-eta x)), which rises with x."""
+    one = numbers.of(ONE)
+    if not rate[0]:
+        return one
+    more = numbers.less(numbers.over(one, numbers.fall(rate)), one)
+    if not shape:
+        return numbers.over(more, rate)
+    size = numbers.of(abs(shape))
+    fallen = numbers.fall(numbers.times(rate, size))
+    if shape < 0:  # both terms change their signs
+        fallen = numbers.over(one, fallen)
+        loss = numbers.less(fallen, one)
+    else:
+        loss = numbers.less(one, fallen)
+    if not loss[1]:
+        return NOTHING_KNOWN
+    return numbers.over(numbers.times(more, size), loss)
