@@ -1,8 +1,9 @@
 """Tests of a privacy claim, by the errors of an attack: `ny.audit`.
 
 `counts` takes the errors of an attack on many runs, `scores` its scores, and `one_run` its guesses
-about canaries in one run. `search` looks for an attack. Each returns an `Evidence`. `canaries`
-makes rows for an audit of training. `lira` and `likelihood_ratio` score runs and outputs.
+about canaries in one run. `search` looks for an attack, and `attack_curve` simulates one that is
+fixed. Each returns an `Evidence`. `canaries` makes rows for an audit of training. `lira` and
+`likelihood_ratio` score runs and outputs.
 
 Examples:
     >>> import neyman as ny
@@ -16,13 +17,14 @@ import sys
 import warnings
 from types import ModuleType
 
-from neyman.auditing.audits import counts, one_run, scores, search
+from neyman.auditing.audits import attack_curve, counts, one_run, scores, search
 from neyman.auditing.canaries import canaries
 from neyman.auditing.evidence import Evidence, ManyRuns
 from neyman.auditing.scores import likelihood_ratio, lira
 
 __all__ = [
     "Evidence",
+    "attack_curve",
     "canaries",
     "counts",
     "likelihood_ratio",

@@ -109,6 +109,15 @@ DERIVED = (
     "curves/tradeoff/loss_variable.py:PrivacyLoss._on_line",
     "curves/tradeoff/order.py:_by_corners",
     "curves/tradeoff/tradeoff.py:Tradeoff._power_at.ask",
+    "auditing/black_box.py:AttackCurve.band",
+    "auditing/scores.py:_deviation",
+    "curves/losses/user_pair.py:Density.cells",
+    "curves/losses/user_pair.py:Masses.__post_init__",
+    "curves/losses/user_pair.py:Masses.cells",
+    "curves/losses/user_pair.py:NARROW",
+    "curves/losses/user_pair.py:_laws",
+    "curves/losses/user_pair.py:_normalized",
+    "mechanisms/custom_noise.py:_shifts",
 )
 """Places without a test, of which a comment counts the roundings."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeVar, cast
 
-from neyman.auditing.black_box import SearchEvidence, searched
+from neyman.auditing.black_box import AttackCurve, SearchEvidence, searched, simulated
 from neyman.auditing.equal_canaries import key_of
 from neyman.auditing.evidence import ManyRuns, OneRun
 from neyman.auditing.output_features import Learner
@@ -225,6 +225,52 @@ def search(
     return searched(
         run, data, neighbor, claim, runs, sure, neighboring=relation, learner=learner, seed=seed
     )
+
+
+def attack_curve(
+    run: Callable[[T], object],
+    data: T,
+    neighbor: T,
+    statistic: Callable[[object], float],
+    *,
+    runs: int = 20_000,
+    confidence: float | Fraction | str = 0.95,
+    neighboring: Relation = "any",
+) -> AttackCurve:
+    """Simulate the curve of one attack on one pair of datasets, with a band at every level.
+
+    The program runs on both datasets in turn. The attack says "data" where the statistic of an
+    output is at or above a threshold, and the limits on both error rates hold at all thresholds at
+    once. It can refute a claim. It is no guarantee: another attack or pair may show more.
+
+    Args:
+        run: a function of a dataset. Each call must use fresh randomness.
+        data, neighbor: two neighboring datasets, fixed in advance.
+        statistic: a number for an output, the higher the more it speaks for ``data``. Fix it before
+            the runs: one that was chosen by looking at these outputs makes the confidence wrong.
+        runs: calls in all, from 40 to 10^7; half on each dataset.
+        confidence, neighboring: as for counts.
+
+    Returns:
+        An `Evidence` with two further methods: ``band(level)``, limits on the attack's type II
+        error, and ``refutation(claim)``, the level at which a claim is refuted the most, or None.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(1)
+        >>> shown = ny.audit.attack_curve(lambda rows: len(rows) + rng.laplace(scale=0.5),
+        ...                               [1, 1], [1], statistic=float)
+        >>> shown.refutes(ny.Laplace(scale=1)), shown.refutes(ny.Laplace(scale=0.5))
+        (True, False)
+        >>> low, high = shown.band(0.05)
+        >>> low < float(ny.Laplace(scale=0.5).tradeoff()(0.05)) < high
+        True
+
+    Source: Dvoretzky, Kiefer and Wolfowitz 1956; Massart 1990; Berk and Jones 1979.
+    """
+    sure, relation = checked_confidence(confidence), relation_of(neighboring)
+    return simulated(run, data, neighbor, statistic, runs, sure, relation)
 
 
 def _distinct(canaries: object) -> object:

@@ -14,10 +14,13 @@ from scipy.special import ndtri
 from neyman.auditing import output_features
 from neyman.auditing.evidence import ManyRuns, claimed_curve
 from neyman.auditing.rate_limits import error_rates, proposed_limits
+from neyman.auditing.scores import band_limits, checked_scores, lower_chain, refuse_mixed_up
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.notebook import progress_line
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import directed
 from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import below
 
@@ -41,6 +44,117 @@ class SearchEvidence(ManyRuns):
     def refuted(self) -> bool:
         """True if the evidence refutes the claim of the search."""
         return self.refutes(self.claim)
+
+
+@dataclass(frozen=True, repr=False)
+class Refutation:
+    """Where an attack refutes a claim.
+
+    Args:
+        level: a type I error rate of the attack, at most.
+        error: its type II error rate there, at most.
+        claimed: the type II error that the claim allows at this level, at least.
+        confidence: the chance that both limits hold.
+    """
+
+    level: float
+    error: float
+    claimed: float
+    confidence: Fraction
+
+    def __repr__(self) -> str:
+        return (
+            f"<Refutation: at level {directed(self.level, 4, up=True)} the attack has a type II "
+            f"error of at most {directed(self.error, 4, up=True)}, and the claim says at least "
+            f"{directed(self.claimed, 4, up=False)}; confidence {self.confidence}>"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class AttackCurve(ManyRuns):
+    """The curve of one attack on one pair of datasets, by simulation: evidence, no guarantee.
+
+    It says how good this statistic is. A better attack may exist, and so may a worse pair of
+    datasets. So no mechanism, budget, plan, or ledger takes it.
+
+    Args:
+        floor: lower limits on both error rates of thresholds, as corners. All limits hold at once.
+    """
+
+    floor: tuple[tuple[float, float], ...]
+
+    def band(self, level: float) -> tuple[float, float]:
+        """Return limits on the attack's type II error at this level.
+
+        With the stated confidence they hold at every level at once. Tests between two thresholds
+        are drawn by a coin.
+
+        Args:
+            level: type I error rate, in [0, 1].
+        """
+        at = check.probability("level", level)
+        ends: list[float] = []
+        for corners, side in ((self.floor, -1), (self.points, 1)):
+            chain = lower_chain([(0.0, 1.0), *corners, (1.0, 0.0)])
+            value = float(np.interp(at, [a for a, _ in chain], [b for _, b in chain]))
+            ends.append(min(max(value + side * 16 * UNIT, 0.0), 1.0))
+        return ends[0], ends[1]
+
+    def refutation(self, claim: object) -> Refutation | None:
+        """Return where the attack refutes a claim the most; None where it refutes nowhere.
+
+        Args:
+            claim: what `refutes` takes.
+        """
+        if not self.refutes(claim):
+            return None
+        sides = self._sides
+        powers = claimed_curve(claim).powers([a for a, _ in sides])
+        gaps = [1 - power.upper - b for power, (_, b) in zip(powers, sides, strict=True)]
+        best = int(np.argmax(gaps))
+        return Refutation(*sides[best], 1 - powers[best].upper, self.confidence)
+
+    def _refutes(self, curve: Tradeoff) -> bool:
+        powers = curve.powers([a for a, _ in self._sides])
+        pairs = zip(powers, self._sides, strict=True)
+        return any(below(1 - Fraction(power.upper)) > b for power, (_, b) in pairs)
+
+    @property
+    def _sides(self) -> list[tuple[float, float]]:
+        """The limits in both orders, where they say something."""
+        return [pair for a, b in self.points if a + b < 1 for pair in ((a, b), (b, a))]
+
+
+def simulated(
+    run: Callable[[T], object],
+    data: T,
+    neighbor: T,
+    statistic: Callable[[object], float],
+    runs: int,
+    confidence: Fraction,
+    neighboring: Relation,
+) -> AttackCurve:
+    """Run a program on two datasets in turn, and bound both error rates at every threshold.
+
+    Four one-sided bounds hold with a quarter of the chance each. Those from above are the smaller
+    one of the limits at all counts and of the inequality of Dvoretzky, Kiefer, and Wolfowitz.
+    """
+    for name, value in (("run", run), ("statistic", statistic)):
+        if not callable(value):
+            raise TypeError(f"{name} = {value!r} must be a function")
+    number = check.integer("runs", runs, LEAST_RUNS)
+    if number > MOST_RUNS:
+        raise ValueError(f"runs = {number} must be at most {MOST_RUNS:,}")
+    tell = progress_line()
+    values: list[float] = []
+    for i in range(number):
+        tell(f"audit: {number} runs", i / number)
+        values.append(statistic(run(neighbor if i % 2 else data)))
+    tell(f"audit: {number} runs are done", 1.0)
+    members, others = (checked_scores("statistic", values[start::2]) for start in (0, 1))
+    refuse_mixed_up(members, others)
+    points, floor, least = band_limits(members, others, 1 - confidence)
+    return AttackCurve(confidence, neighboring, points, len(others), len(members), least, floor)
 
 
 def searched(

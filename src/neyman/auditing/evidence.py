@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -55,6 +55,8 @@ class Evidence(ABC):
 
     confidence: Fraction
     neighboring: Relation
+    is_evidence: ClassVar[bool] = True
+    """Whoever needs a guarantee refuses what has this."""
 
     def refutes(self, claim: object) -> bool:
         """Return True if the evidence refutes the claim at this confidence.

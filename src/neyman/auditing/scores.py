@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from neyman.auditing.rate_limits import all_counts, clopper_pearson, error_rates, proposed_limits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import below
 
 MIXED_UP = -6.0  # standard deviations of the rank sum; chance finds it once in a billion audits
@@ -21,6 +24,7 @@ UNIT_SUM = 1e-9  # rounding of a law that sums to 1
 
 Threshold = float | Literal["split", "all"]
 Rates = tuple[float, float]
+Counts = NDArray[np.integer[Any]]
 
 
 def checked_scores(name: str, values: object) -> Array:
@@ -99,10 +103,15 @@ def _halves(scores: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 def _steps(members: Array, others: Array, chance: float) -> tuple[Array, Array, Array]:
     """Each score as a threshold, and proposed limits of the test "at or above it"."""
     cuts = np.unique(np.concatenate([members, others]))
-    alarms = len(others) - np.searchsorted(np.sort(others), cuts, "left")
-    misses = np.searchsorted(np.sort(members), cuts, "left")
+    alarms, misses = _counts(members, others, cuts)
     a = proposed_limits(alarms.astype(float), len(others), chance)
     return cuts, a, proposed_limits(misses.astype(float), len(members), chance)
+
+
+def _counts(members: Array, others: Array, cuts: Array) -> tuple[Counts, Counts]:
+    """False alarms and misses of the test "at or above" each cut."""
+    alarms = len(others) - np.searchsorted(np.sort(others), cuts, "left")
+    return alarms, np.searchsorted(np.sort(members), cuts, "left")
 
 
 def best_threshold(members: Array, others: Array, chance: float) -> float:
@@ -113,6 +122,37 @@ def best_threshold(members: Array, others: Array, chance: float) -> float:
     return float(cuts[best] if best == 0 else cuts[best - 1] / 2 + cuts[best] / 2)
 
 
+def band_limits(
+    members: Array, others: Array, chance: Fraction
+) -> tuple[tuple[Rates, ...], tuple[Rates, ...], Rates]:
+    """Return upper and lower limits on both error rates that hold at all thresholds at once.
+
+    An empirical distribution function of n numbers is more than sqrt(log(1 / c) / 2n) above the
+    true one somewhere with a chance of at most c, if c <= 1/2; and below it. Each rate has two such
+    bounds, and the upper one of each also the limits at all counts, by half of its chance [AC-1].
+
+    Returns:
+        Corners of what the upper limits leave, those of the lower ones, and the upper limits of an
+        attack without an error.
+
+    Source: Dvoretzky, Kiefer and Wolfowitz 1956; Massart 1990.
+    """
+    points, least = _all(members, others, below(chance / 8))
+    counts = _counts(members, others, np.unique(np.concatenate([members, others])))
+    ends: list[list[Array]] = [[], []]
+    for scores, errors in zip((others, members), counts, strict=True):
+        rates = np.append(errors, 0.0 if scores is others else len(scores)) / len(scores)
+        ends[0].append(np.maximum(rates - _deviation(len(scores), below(chance / 4)), 0.0))
+        ends[1].append(np.minimum(rates + _deviation(len(scores), below(chance / 8)), 1.0))
+    inner, outer = (list(zip(*(x.tolist() for x in side), strict=True)) for side in ends)
+    return tuple(lower_chain([*points, *outer])), tuple(lower_chain(inner)), least
+
+
+def _deviation(size: int, chance: float) -> float:
+    """How far an empirical distribution function rises above the true one, rounded up."""
+    return math.sqrt(-math.log(chance) / (2 * size)) * (1 + 16 * UNIT) + 4 * UNIT
+
+
 def _all(members: Array, others: Array, chance: float) -> tuple[tuple[Rates, ...], Rates]:
     """The limits at each score as a threshold, as far as they are corners of the region.
 
@@ -121,9 +161,7 @@ def _all(members: Array, others: Array, chance: float) -> tuple[tuple[Rates, ...
     of uniform numbers (less where scores have ties). So limits that hold at all counts at once hold
     at all thresholds, and the same is true of misses.
     """
-    cuts = np.unique(np.concatenate([members, others]))
-    alarms = len(others) - np.searchsorted(np.sort(others), cuts, "left")
-    misses = np.searchsorted(np.sort(members), cuts, "left")
+    alarms, misses = _counts(members, others, np.unique(np.concatenate([members, others])))
     rounded: list[Array] = []
     proposed: list[Array] = []
     chances: list[float] = []
@@ -145,6 +183,11 @@ def _all(members: Array, others: Array, chance: float) -> tuple[tuple[Rates, ...
     )
     least = [clopper_pearson(0, len(s), x) for s, x in zip((others, members), chances, strict=True)]
     return points, (least[0], least[1])
+
+
+def lower_chain(points: Sequence[Rates]) -> list[Rates]:
+    """Return the corners of the lower convex hull of points, from left to right."""
+    return [points[i] for i in _hull(*np.array(points).T)]
 
 
 def _hull(a: Array, b: Array) -> list[int]:

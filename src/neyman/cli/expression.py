@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import neyman
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.registry import COMBINATORS, MODULES
+from neyman.mechanisms.registry import COMBINATORS, MODULES, type_of_package
 from neyman.numerics import check
 
 OTHERS = ("optimal_marginals", "select_best", "Runs")
@@ -180,8 +180,8 @@ def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., An
             from neyman.mechanisms.matrix_mechanism import strategy
 
             return getattr(strategy, name)
-        case ast.Name(id=name) if name in _KNOWN:
-            return getattr(neyman, name)
+        case ast.Name(id=name):
+            return getattr(neyman, name) if name in _KNOWN else type_of_package(name)
         case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in _KNOWN:
             known: object = vars(cast(type, getattr(neyman, name))).get(attr)
             builds = isinstance(known, (classmethod, staticmethod)) and not attr.startswith("_")

@@ -145,6 +145,8 @@ def account(
                 )
             out.say(repr(described))
             out.print(table)
+            for statement in curve.statements:
+                out.say(f"stated, and not proven here: {statement}")
             shown = [(at["level"], bound) for name, at, bound in rows if name == "power"]
             for a, bound in shown[len(shown) // 2 : len(shown) // 2 + 1]:
                 if 0 < a < 1:

@@ -31,6 +31,7 @@ from neyman.numerics.relation import NEIGHBORING, Neighboring, Relation, relatio
 
 # Fields whose text is no number.
 NAMES = ("type", "neighboring", "relation", "noise", "sampling", "protects", "against")
+STATEMENTS = "statements"  # of the law of a user's noise
 # Names of arguments that mean one thing, here and in other libraries.
 SYNONYMS = (
     ("sigma", "scale", "noise_multiplier", "noise_scale", "noise", "std", "stddev", "stdev", "b"),
@@ -65,6 +66,13 @@ class Mechanism(Description):
 
     RELATION: ClassVar[str]
     """The neighboring relation of every mechanism of this type, where all have the same one."""
+
+    def __init_subclass__(cls) -> None:
+        """Refuse the name of another mechanism, which JSON would confuse with it."""
+        module = MODULES.get(cls.__name__, cls.__module__)
+        if module != cls.__module__:
+            raise TypeError(f"class {cls.__name__}: the name is that of a mechanism in {module}")
+        super().__init_subclass__()
 
     if not TYPE_CHECKING:  # a type checker knows the arguments and attributes by themselves
 
@@ -226,6 +234,7 @@ class Mechanism(Description):
         Raises:
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
         """
+        check.no_evidence("description", description)
         if not isinstance(description, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"description = {description!r} must be an object with a 'type'")
         kind = description.get("type")
@@ -500,5 +509,5 @@ def _check_texts(description: Mapping[str, Any]) -> None:
     for name, value in description.items():
         entries = cast(Sequence[object], value if isinstance(value, (list, tuple)) else [value])
         for entry in entries:
-            if name not in NAMES and isinstance(entry, str):
+            if name not in (*NAMES, STATEMENTS) and isinstance(entry, str):
                 check.exact(name, entry)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from neyman.curves.losses.bracket import LossBracket, ends
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.mixture import MixtureLoss
+from neyman.curves.losses.user_pair import resting_on
 from neyman.curves.tradeoff.tradeoff import unified
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import form, probability
@@ -69,7 +71,14 @@ class Choice(Mechanism):
             return (Composition.of([(next(iter(shares)), 1)]),)
         total = math.fsum(shares.values())
         parts = sorted(((p / total, loss) for loss, p in shares.items()), key=order_key)
-        return (Composition.of([(MixtureLoss(tuple(parts)), 1)]),)
+        low, high = (
+            MixtureLoss(tuple(sorted(((p, ends(x)[side]) for p, x in parts), key=order_key)))
+            for side in (0, 1)
+        )
+        if low == high:
+            return (Composition.of([(low, 1)]),)
+        chosen = Composition.of([(LossBracket(low, high, "each choice between two laws"), 1)])
+        return (resting_on([Composition.of((x, 1) for _, x in parts)], chosen),)
 
     def rho(self) -> Fraction:
         """The largest of the parts'."""

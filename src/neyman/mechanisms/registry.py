@@ -1,7 +1,8 @@
 """Where each type of mechanism and each combinator is defined, so that it is loaded when needed.
 
 Stored JSON names types, not modules. To add a mechanism, add its type here. A package outside this
-project needs no entry: its subclass of `Mechanism` registers itself when it is imported.
+project needs no entry: its subclass of `Mechanism` registers itself when it is imported. Its entry
+point in the group "neyman.mechanisms" names the class, so that it is imported when its name is met.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import Literal, TypeVar
 
 T = TypeVar("T")
+GROUP = "neyman.mechanisms"  # of entry points
 
 MODULES = {
     "CanonicalNoise": "neyman.mechanisms.canonical.canonical_noise",
@@ -68,6 +70,34 @@ def load_type(name: str) -> None:
     """Import the module that defines a type of mechanism; do nothing for an unknown name."""
     if name in MODULES:
         import_module(MODULES[name])
+    elif name:
+        type_of_package(name)
+
+
+def type_of_package(name: str) -> type[object] | None:
+    """Return the type of mechanism that an installed package offers under a name that is not ours.
+
+    Raises:
+        ValueError: the package cannot be imported, the entry point leads to no class of this name,
+            or two packages offer the name.
+    """
+    from importlib.metadata import entry_points  # takes longer to import than a mechanism
+
+    if name in MODULES:
+        return None
+    offers = {one.value: one for one in entry_points(group=GROUP, name=name)}
+    if not offers:
+        return None
+    if len(offers) > 1:
+        raise ValueError(f"type = {name!r} is offered by several packages: {', '.join(offers)}")
+    ((value, offer),) = offers.items()
+    try:
+        kind = offer.load()
+    except Exception as error:
+        raise ValueError(f"type = {name!r}: {value} cannot be imported: {error!r}") from error
+    if not isinstance(kind, type) or kind.__name__ != name or not hasattr(kind, "tradeoff"):
+        raise ValueError(f"type = {name!r}: {value} is no class of mechanisms of this name")
+    return kind
 
 
 def combined(name: Combinator, kind: type[T], *arguments: object) -> T:

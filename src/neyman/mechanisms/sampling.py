@@ -28,6 +28,7 @@ from neyman.curves.losses.subsampled import (
     SubsampledGaussianLoss,
     SubsampledLoss,
 )
+from neyman.curves.losses.user_pair import resting_on, user_pairs
 from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.base import MOST_COUNT, Composed, Mechanism, bracketed
 from neyman.mechanisms.description import PROBABILITY, form, integer, probability, rational
@@ -88,11 +89,11 @@ class Subsampled(Mechanism):
         if not rate or not composition.parts:
             return (Composition(),)
         if self.neighboring == "replace-one":
-            return (_opposite(self.mechanism, composition, rate),)
+            return (resting_on([composition], _opposite(self.mechanism, composition, rate)),)
         if rate == 1:
             return (composition,)
         loss = _through(self.mechanism, composition, lambda inner: _poisson(inner, rate))
-        return (Composition.of([(loss, 1)]),)
+        return (resting_on([composition], Composition.of([(loss, 1)])),)
 
     def rho(self) -> Fraction:
         """That of the mechanism, no gain is claimed; four times it where the shift may double."""
@@ -166,7 +167,7 @@ class FixedSize(Mechanism):
             return (composition,)
         share = self.size / self.population
         loss = _through(self.mechanism, composition, lambda inner: FixedSizeLoss(inner, share))
-        return (Composition.of([(loss, 1)]),)
+        return (resting_on([composition], Composition.of([(loss, 1)])),)
 
     def rho(self) -> Fraction:
         """That of the mechanism: C_p(f) >= f, and no gain is claimed."""
@@ -257,7 +258,7 @@ def _only(mechanism: Mechanism) -> Composition:
             "the others; describe the mechanism by one shift that does, and then sample it"
         )
     for loss, _ in composition.parts:
-        if isinstance(loss, (RenyiBound, ExternalPld)):
+        if isinstance(loss, (RenyiBound, ExternalPld)) or any(x.source for x in user_pairs(loss)):
             raise ValueError(
                 f"mechanism = {mechanism!r}: one part is known only by a bound ({loss!r}), "
                 "which does not determine the effect of sampling; describe the mechanism itself"

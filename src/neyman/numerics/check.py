@@ -132,8 +132,18 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
     return isinstance(value, Mapping)
 
 
+def no_evidence(name: str, value: object) -> None:
+    """Refuse what an attack has shown, where a guarantee is needed."""
+    if getattr(value, "is_evidence", False):
+        raise TypeError(
+            f"{name} = {_shown(value)} is evidence from an attack. It can refute a guarantee, and "
+            "is none: give a mechanism or a curve"
+        )
+
+
 def described(name: str, value: object) -> Any:
-    """``value`` itself; refuses what has no trade-off curve."""
+    """``value`` itself; refuses what has no trade-off curve, and what an attack has shown."""
+    no_evidence(name, value)
     if isinstance(value, type) or not callable(getattr(value, "tradeoff", None)):
         raise TypeError(
             f"{name} = {_shown(value)} must be a mechanism or a curve, such as ny.Gaussian(2) or "

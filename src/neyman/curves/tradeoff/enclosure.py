@@ -22,6 +22,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.external_pld import ExternalPld
 from neyman.curves.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.user_pair import UserPair
 from neyman.curves.profiles.profile import Engine, Profile
 from neyman.curves.profiles.selection import select
 from neyman.curves.tradeoff.piecewise_linear import (
@@ -72,7 +73,7 @@ def enclosed(losses: Composition) -> Pair:
     if not losses.parts:
         return GUESSING, GUESSING
     for loss, _ in losses.parts:
-        if isinstance(loss, ExternalPld):
+        if isinstance(loss, (ExternalPld, UserPair)) and loss.source:
             raise ValueError(
                 f"the curve rests on a statement ({loss.source}), which has no certified polygon: "
                 "describe the mechanism, or give its curve by from_points or from_profile"

@@ -20,6 +20,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.external_pld import ExternalPld
 from neyman.curves.losses.finite import MOST_EPSILON, FiniteLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.user_pair import Law, UserPair
 from neyman.curves.tradeoff.enclosure import exponential
 from neyman.curves.tradeoff.guarantees import approximate
 from neyman.curves.tradeoff.piecewise_linear import (
@@ -62,7 +63,9 @@ class Distribution(Protocol):
         """Quantile from above."""
 
 
-def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distribution) -> Tradeoff:
+def between(
+    p: Iterable[object] | Distribution | Law, q: Iterable[object] | Distribution | Law
+) -> Tradeoff:
     """Return the curve between two distributions, of T(P, Q) and T(Q, P).
 
     Like every `Tradeoff` it covers both orders and answers for the worse one, so it does not
@@ -71,11 +74,14 @@ def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distributi
     Args:
         p, q: probabilities of the same outcomes, in the same order: whole numbers, fractions,
             decimals or floats (read as the decimal that they print), at least 0. The sum is 1,
-            for floats to within 1e-12. Or two frozen distributions of scipy.stats.
+            for floats to within 1e-12. Or two laws with stated bounds, see
+            `neyman.curves.losses.user_pair`. Or two frozen distributions of scipy.stats.
 
     Returns:
-        The curve of the finite pair. For two distributions of scipy.stats an estimate, marked so
-        in `Tradeoff.method`: they are seen in some thousand cells, equally probable in the middle
+        The curve of the finite pair. For two laws with stated bounds it is certified under the
+        statements, which `Tradeoff.statements` lists. For two distributions of scipy.stats an
+        estimate, marked so in `Tradeoff.method`: they are seen in some thousand cells, equally
+        probable in the middle
         and finer down to tails of 1e-40, so that it errs toward privacy where the likelihood ratio
         changes within a cell.
 
@@ -90,6 +96,10 @@ def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distributi
 
     Source: Dong, Roth and Su 2022, definition 2.1; Neyman and Pearson 1933.
     """
+    if isinstance(p, Law) or isinstance(q, Law):
+        if type(p) is not type(q):
+            raise TypeError("p and q must both be a Density, or both be Masses")
+        return Tradeoff.of([Composition.of([(UserPair.of(cast(Law, p), cast(Law, q)), 1)])])
     continuous = hasattr(p, "cdf"), hasattr(q, "cdf")
     if any(continuous):
         for name, value, right in zip("pq", (p, q), continuous, strict=True):

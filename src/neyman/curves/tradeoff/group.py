@@ -18,6 +18,7 @@ from neyman.curves.losses.finite import MOST_EPSILON, FiniteLoss, response_loss
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
+from neyman.curves.losses.user_pair import resting_on
 from neyman.curves.tradeoff.float_polygon import after_rounded, thinned
 from neyman.curves.tradeoff.piecewise_linear import (
     MOST_CORNERS,
@@ -56,7 +57,7 @@ def group(f: Curve, size: int) -> Curve:
     curves = f.directions
     closed = _closed(curves[0], size) if len(curves) == 1 else None
     if closed is None:
-        closed = composition_between(_repeated(joint(curves), size))
+        closed = resting_on(curves, composition_between(_repeated(joint(curves), size)))
     return f.replace([closed])
 
 

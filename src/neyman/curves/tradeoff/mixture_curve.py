@@ -13,6 +13,7 @@ from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.mixture import MixtureLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.curves.losses.user_pair import resting_on
 from neyman.curves.tradeoff.from_data import law
 from neyman.curves.tradeoff.piecewise_linear import BETWEEN, PERFECT
 from neyman.curves.tradeoff.tradeoff import Tradeoff
@@ -110,7 +111,7 @@ def _mixed(curves: list[tuple[Fraction, Composition]], observed: bool) -> Compos
             LossBracket(PERFECT, x.upper if isinstance(x, LossBracket) else x, HIDDEN)
             for x in parts
         ]
-    return Composition.of((x, 1) for x in parts)
+    return resting_on((c for _, c in curves), Composition.of((x, 1) for x in parts))
 
 
 def _choice(parts: list[tuple[float, Part]]) -> Part:

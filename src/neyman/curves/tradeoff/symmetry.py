@@ -12,6 +12,7 @@ from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
 from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.user_pair import resting_on
 from neyman.curves.tradeoff.enclosure import enclosed
 from neyman.curves.tradeoff.piecewise_linear import (
     Pair,
@@ -39,7 +40,7 @@ def mutual(f: Curve) -> Curve:
     pairs = [
         curves[i]
         if i == j and curves[i].reverse() == curves[i]
-        else composition_between(_larger_curve(sides[i], sides[j]))
+        else resting_on(curves, composition_between(_larger_curve(sides[i], sides[j])))
         for i, j in combinations_with_replacement(range(len(curves)), 2)
     ]
     return f.replace(pairs)
@@ -74,7 +75,9 @@ def composable(f: Curve) -> tuple[Composition, ...]:
 def joined_composition(f: Curve) -> Composition:
     """One loss whose curve lies below all of a tradeoff's: what composes where they are joined."""
     curves = f.directions
-    return curves[0] if len(curves) == 1 else composition_between(joint(curves))
+    if len(curves) == 1:
+        return curves[0]
+    return resting_on(curves, composition_between(joint(curves)))
 
 
 def conjugate(f: Curve, slope: float) -> Bound:

@@ -21,6 +21,7 @@ from neyman import notebook
 from neyman.curves.divergences.divergence import renyi_divergence, zcdp_above
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.external_pld import ExternalPld
+from neyman.curves.losses.user_pair import user_pairs
 from neyman.curves.profiles.closed_forms.closed_form import GaussianProfile
 from neyman.curves.profiles.combination import ConvexHullProfile
 from neyman.curves.profiles.profile import Interval, Profile
@@ -205,9 +206,20 @@ class Tradeoff:
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        """Return the external statements that this rests on; empty if Neyman certifies all."""
+        """Return what this rests on that is not proven; empty if Neyman certifies all.
+
+        It certifies a pair that a user describes under their `statements`.
+        """
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
-        return tuple(dict.fromkeys(x.source for x in parts if isinstance(x, ExternalPld)))
+        sources = [x.source for x in parts if isinstance(x, ExternalPld)]
+        sources += [x.source for part in parts for x in user_pairs(part) if x.source]
+        return tuple(dict.fromkeys(sources))
+
+    @cached_property
+    def statements(self) -> tuple[str, ...]:
+        """Return what a user states of their own distributions. All answers hold under it."""
+        parts = [loss for c in self.alternatives for loss, _ in c.parts]
+        return tuple(dict.fromkeys(s for x in parts for u in user_pairs(x) for s in u.statements))
 
     def _named(self, method: str) -> str:
         return method_note("; ".join([*self.sources, method]))
@@ -543,7 +555,7 @@ class Tradeoff:
                 math.inf if c.least.infinite else renyi_divergence(c.least, a)[0]
                 for c in self.directions
             ]
-            return Bound(max(sure), math.inf, "upper", "outcomes of infinite loss")
+            return Bound(max(sure), math.inf, "upper", self._named("outcomes of infinite loss"))
         low = high = 0.0
         for c in self.directions:
             # A bare guarantee speaks of the order that was written: 1.1 is 11/10 there.
@@ -564,7 +576,7 @@ class Tradeoff:
         for c in self.directions:
             if c.infinite:
                 low = math.inf if c.least.infinite else low
-                return Bound(low, math.inf, "upper", "outcomes of infinite loss")
+                return Bound(low, math.inf, "upper", self._named("outcomes of infinite loss"))
             if c.bare is not None and c.bare.top < math.inf:
                 return Bound(math.inf, math.inf, "upper", "nothing is said of large orders")
             high = max(high, zcdp_above(c))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neyman.numerics import check
+
 if TYPE_CHECKING:
     from neyman.display.explorer.widget import ExplorerWidget
     from neyman.publishing.plan.plan import Plan
@@ -39,6 +41,7 @@ def explore(of: Plan | str | Path | None = None) -> ExplorerWidget:
 
     if isinstance(of, Plan):
         return ExplorerWidget(of.canonical())
+    check.no_evidence("of", of)
     if not isinstance(of, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"of = {of!r} must be a plan, or the path of a plan.toml or receipt.json")
     return ExplorerWidget(None if of is None else str(of))

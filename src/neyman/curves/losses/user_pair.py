@@ -1,0 +1,641 @@
+"""Pairs of distributions that a user describes by functions and states bounds of.
+
+The line is cut into cells. In each cell the log density lies within a stated distance of its chord,
+so both masses of a cell and the loss inside it have certified ends. From the cells follow a finite
+law that dominates the pair in both orders, and one that the pair dominates [UD-2, UD-3]. All of it
+holds under the user's statements, which the part lists. What can be checked of them is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from numbers import Real
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.curves.losses.bracket import LossBracket, ends
+from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss, OffLatticeLoss
+from neyman.curves.losses.loss import Part
+from neyman.curves.losses.non_private import NonPrivateLoss
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+
+LogDensity = Callable[[Array], Array]
+PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))
+Mask = NDArray[np.bool_]
+MOST_NUMBERS = 10**7  # whole numbers of a pair of laws
+NARROW = 1e4 * UNIT  # of the largest place: a piece between breaks that floats set apart
+FULL_SHIFT = "estimate: the full shift alone, and no proof for smaller ones"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How finely a pair is cut."""
+
+    cells: int = 1 << 16
+    """Cells of the line: the distance to a chord falls with their square [UD-1]."""
+    values: int = 1 << 12
+    """Values of the finite laws: delta errs by about the square of the range over them [UD-2]."""
+    rounding_units: float = 64.0
+    """Units of 1 and of each log density that a mass of a cell and its loss err by [UD-1]."""
+    least_mass: float = 1e-280
+    """A mass of a cell below which it counts as of infinite loss, which is the safe side."""
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Masses of cells: the true one is ``mass`` times e^x, where |x| is at most ``slack``.
+
+    Args:
+        mass, slack: shape (n,). Where ``known`` is False nothing is said but that all such cells
+            together have at most ``outside``.
+        edge: log density at the two ends of each cell, shape (2, n).
+        nothing: where the mass is surely 0.
+    """
+
+    mass: Array
+    slack: Array
+    edge: Array
+    known: Mask
+    nothing: Mask
+    outside: float
+
+
+class Law(ABC):
+    """A distribution on the line, or on the whole numbers, with what its user states of it."""
+
+    log_concave: bool
+
+    @property
+    @abstractmethod
+    def statements(self) -> tuple[str, ...]:
+        """What the user states, in words. What is not checked is among it."""
+
+    @abstractmethod
+    def shifted(self, shift: float, spare: float = 0.0) -> Law:
+        """Return the law of X + shift, for all shifts that are within ``spare`` of this one."""
+
+    @abstractmethod
+    def places(self) -> Array:
+        """Return places of cells, some of which must be there."""
+
+    @abstractmethod
+    def cells(self, edges: Array, limits: Limits) -> _Cells:
+        """Return the masses of cells between these edges."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Density(Law):
+    """A law with a density, and what is stated of it. At least one of the last three is needed.
+
+    Args:
+        log_density: the logarithm of the density at an array of places. It is asked from ``low`` to
+            ``high``, beside each break at the floats next to it.
+        low, high: outside of them nothing is known but ``tails``.
+        tails: the most probability outside of [low, high]; 0 if there is none.
+        error: the most that ``log_density`` errs by.
+        total: the integral of the density as given; None if it is not known. Then the cells and
+            ``tails``, which is a share of the total, normalize it.
+        breaks: places, increasing, between which the next statements hold; it may jump at each.
+        curvature: the largest absolute second derivative of the log density between breaks: one
+            number, or one for each piece.
+        slope: the largest absolute derivative between breaks, in the same form. All smaller shifts
+            together need it, unless the density is log-concave.
+        monotone: whether the density only rises or only falls between neighbors of the breaks, with
+            the limit at each break that it has at the float next to it.
+        log_concave: whether it is log-concave on the whole line.
+    """
+
+    log_density: LogDensity
+    low: float
+    high: float
+    tails: float
+    error: float = 0.0
+    total: float | None = 1.0
+    breaks: tuple[float, ...] = ()
+    curvature: float | Sequence[float] | None = None
+    slope: float | Sequence[float] | None = None
+    monotone: bool = False
+    log_concave: bool = False
+    _moved: tuple[float, float] = (0.0, 0.0)  # the shift, and by how much it may be another one
+
+    def __post_init__(self) -> None:
+        places = [check.finite("low", self.low), *self.breaks, check.finite("high", self.high)]
+        if any(not a < b for a, b in pairwise(places)):
+            raise ValueError(f"low, breaks, and high = {places} must increase")
+        _check_mass(self.tails, self.error)
+        if self.total is not None:
+            check.positive("total", self.total)
+        if self.curvature is None and self.slope is None and not self.monotone:
+            raise ValueError("state curvature=, slope=, or monotone=True: see Density")
+        for name in ("curvature", "slope"):
+            each = self._each(name)
+            if each is not None and not (np.isfinite(each).all() and (each >= 0).all()):
+                raise ValueError(f"{name} = {getattr(self, name)!r} must be finite, at least 0")
+
+    def _each(self, name: str) -> Array | None:
+        """A bound for each piece."""
+        given, pieces = getattr(self, name), len(self.breaks) + 1
+        if given is None:
+            return None
+        each = np.atleast_1d(np.asarray(given, float))
+        if len(each) not in (1, pieces):
+            raise ValueError(f"{name} has {len(each)} numbers for {pieces} pieces between breaks")
+        return np.broadcast_to(each, (pieces,))
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What is stated."""
+        named = getattr(self.log_density, "__qualname__", type(self.log_density).__name__)
+        within = f" between the breaks {list(self.breaks)}" if self.breaks else ""
+        total = "unknown" if self.total is None else f"{self.total:.15g}"
+        said = [
+            f"log_density ({named}) errs by at most {self.error:g} "
+            f"from {self.low!r} to {self.high!r}",
+            f"the integral of the density is {total}, of which at most {self.tails:g} is outside",
+        ]
+        for name, words in (("curvature", "second derivative"), ("slope", "derivative")):
+            if (each := self._each(name)) is not None:
+                given = each.tolist()
+                shown = ", ".join(map(repr, given if len(set(given)) > 1 else given[:1]))
+                said.append(f"its {words} is at most {shown}{within}")
+        if self.monotone:
+            said.append(f"the density is monotone{within or ' on the line'}")
+        return (*said, "the density is log-concave") if self.log_concave else tuple(said)
+
+    def shifted(self, shift: float, spare: float = 0.0) -> Density:
+        """The law of X + shift."""
+        if spare and self.slope is None:
+            raise ValueError("slope= is needed for all smaller shifts, unless log_concave=True")
+        return replace(self, _moved=(self._moved[0] + shift, self._moved[1] + spare))
+
+    def places(self) -> Array:
+        """The ends and the breaks."""
+        return self._moved[0] + np.array([self.low, *self.breaks, self.high])
+
+    def cells(self, edges: Array, limits: Limits) -> _Cells:
+        """Return integrals of e^chord, and how far the truth is from them [UD-1]."""
+        shift = self._moved[0]
+        cuts = self.places()
+        known = (edges[:-1] >= cuts[0]) & (edges[1:] <= cuts[-1])
+        # Breaks of both laws that should be one place may be two floats.
+        narrow = known & (np.diff(edges) <= NARROW * np.abs(edges).max())
+        known &= ~narrow
+        left, right = edges[:-1][known], edges[1:][known]
+        x = np.stack([np.nextafter(left, np.inf), np.nextafter(right, -np.inf)])
+        g = _finite(self.log_density, x - shift)
+        width, piece = right - left, np.searchsorted(cuts[1:-1], 0.5 * (left + right))
+        m = (g[1] - g[0]) / width
+        each = {
+            name: v[piece] for name in ("curvature", "slope") if (v := self._each(name)) is not None
+        }
+        steepest = np.abs(m) + each["curvature"] * width if "curvature" in each else np.abs(m)
+        steepest = np.minimum(steepest, each.get("slope", np.inf))
+        near = limits.rounding_units * UNIT * (8 + np.abs(g).max(axis=0)) + self.error
+        # What the rounding of a place, and the float beside an edge, move the log density by.
+        near = near + 8 * UNIT * steepest * (np.abs(x).max(axis=0) + abs(shift))
+        self._refuse_wrong(m, width, piece, near, each)
+        away: list[Array] = []
+        if "curvature" in each:
+            away.append(each["curvature"] * width**2 / 8)
+        if "slope" in each:
+            away.append(each["slope"] * width / 2)
+        if self.monotone:  # a place that is rounded lies in a neighboring cell
+            away.append(np.convolve(np.abs(g[1] - g[0]), np.ones(3), "same"))
+        slack = np.minimum.reduce(away) + near
+        mass = np.maximum(width * np.exp(g.mean(axis=0)) * _sinhc(0.5 * (g[1] - g[0])), 1e-300)
+        cells = _normalized(self, known, mass, slack, g, self.total)
+        if narrow.any():
+            between = float(np.diff(edges)[narrow].sum()) * math.exp(
+                1 + float(cells.edge[:, known].max())
+            )
+            outside = min(cells.outside + between, 1.0)
+            cells = replace(cells, nothing=cells.nothing & ~narrow, outside=outside)
+        return self._near_shifts(cells, edges, near) if self._moved[1] else cells
+
+    def _near_shifts(self, cells: _Cells, edges: Array, near: Array) -> _Cells:
+        """Widen the cells so that they hold for all shifts that are within the spare [UD-4]."""
+        spare, cuts, slopes = self._moved[1], self.places(), cast(Array, self._each("slope"))
+        left, right, known = edges[:-1], edges[1:], cells.known
+        move, g = np.zeros(len(left)), cells.edge
+        for k, slope in enumerate(slopes):  # all that a place may come from
+            here = (right > cuts[k] - spare) & (left < cuts[k + 1] + spare)
+            move[here] = np.maximum(move[here], slope * spare)
+        for at, j in zip(cuts[1:-1].tolist(), np.searchsorted(left, cuts[1:-1]), strict=True):
+            jump = abs(g[0, j] - g[1, j - 1]) + 2 * float(near.max())
+            move += np.where((right > at - spare) & (left < at + spare), jump, 0.0)
+        out = known & ((left < cuts[0] + 2 * spare) | (right > cuts[-1] - 2 * spare))
+        outside = min(cells.outside + _mass(cells, out, 1), 1.0)
+        inside = known & ~out
+        none = np.zeros(len(left), bool)
+        return replace(cells, slack=cells.slack + move, known=inside, nothing=none, outside=outside)
+
+    def _refuse_wrong(
+        self, m: Array, width: Array, piece: Array, near: Array, each: dict[str, Array]
+    ) -> None:
+        """Refuse a statement that the function contradicts; most errors show [UD-1]."""
+        room = 4 * near / width
+        if "slope" in each and (wrong := np.abs(m) > each["slope"] + room).any():
+            _refuse("slope", float(np.abs(m)[wrong].max()))
+        turn, between = np.diff(m), room[1:] + room[:-1]
+        same = piece[1:] == piece[:-1]
+        if "curvature" in each:
+            most = each["curvature"][1:] * 0.5 * (width[1:] + width[:-1]) + between
+            if (wrong := same & (np.abs(turn) > most)).any():
+                largest = 2 * np.abs(turn) / (width[1:] + width[:-1])
+                _refuse("curvature", float(largest[wrong].max()))
+        if self.log_concave and (turn > between).any():
+            raise ValueError("log_concave = True, but the log density bends up somewhere")
+        if self.monotone:
+            for k in range(len(self.breaks) + 1):
+                if (m > room)[piece == k].any() and (m < -room)[piece == k].any():
+                    raise ValueError(f"monotone = True, but the density turns in piece {k}")
+
+
+def _refuse(name: str, largest: float) -> None:
+    raise ValueError(f"{name}: the log density has a larger one, about {largest:g}; state that")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masses(Law):
+    """A law on whole numbers, and what is stated of it.
+
+    Args:
+        masses: probabilities of first, first + 1, ...; 0 is exact.
+        first: the first whole number.
+        tails: the most probability of all others; 0 if there is none.
+        error: the most that the logarithm of a mass errs by.
+        log_concave: whether the law is log-concave on all whole numbers.
+    """
+
+    masses: tuple[float, ...]
+    first: int = 0
+    tails: float = 0.0
+    error: float = 0.0
+    log_concave: bool = False
+    _moved: int = 0
+
+    def __post_init__(self) -> None:
+        given = check.several("masses", self.masses)
+        object.__setattr__(self, "masses", tuple(check.finite("a mass", x) for x in given))
+        _check_mass(self.tails, self.error)
+        if not self.masses or min(self.masses) < 0:
+            raise ValueError("masses must be one number or more, each at least 0")
+        check.integer("first", self.first, -(10**15))
+        with np.errstate(divide="ignore"):
+            g = np.log(np.array(self.masses))
+        if self.log_concave and len(g) > 2:
+            some = np.flatnonzero(g > -np.inf)
+            inside = g[some[0] : some[-1] + 1] if len(some) else g[:0]
+            room = 4 * self.error + 64 * UNIT * (1 + np.abs(inside).max(initial=0.0))
+            if np.isinf(inside).any() or (np.diff(inside, 2) > room).any():
+                raise ValueError("log_concave = True, but the masses bend up somewhere")
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What is stated."""
+        last = self.first + len(self.masses) - 1
+        said = (
+            f"each mass on {self.first}..{last} errs by at most {self.error:g} of its logarithm",
+            f"all other whole numbers have at most {self.tails:g} together",
+        )
+        return (*said, "the law is log-concave") if self.log_concave else said
+
+    def shifted(self, shift: float, spare: float = 0.0) -> Masses:
+        """The law of X + shift."""
+        if spare or shift != int(shift):
+            raise ValueError(f"shift = {shift!r} of masses on whole numbers must be one of them")
+        return replace(self, _moved=self._moved + int(shift))
+
+    def places(self) -> Array:
+        """The ends of cells about the first and the last number."""
+        start = float(self.first + self._moved)
+        return np.array([start - 0.5, start + len(self.masses) - 0.5])
+
+    def cells(self, edges: Array, limits: Limits) -> _Cells:
+        """The masses themselves."""
+        start, end = self.places()
+        known = (edges[:-1] >= start) & (edges[1:] <= end)
+        mass = np.array(self.masses)
+        with np.errstate(divide="ignore"):
+            g = np.stack([np.log(mass)] * 2)
+        size = np.where(np.isfinite(g[0]), np.abs(g[0]), 0.0)
+        slack = self.error + limits.rounding_units * UNIT * (8 + size)
+        return _normalized(self, known, mass, slack, g, 1.0)
+
+
+def _check_mass(tails: float, error: float) -> None:
+    if check.probability("tails", tails) == 1:
+        raise ValueError("tails = 1 must be below 1")
+    if check.non_negative("error", error) > 1:
+        raise ValueError(f"error = {error!r} must be at most 1")
+
+
+def _finite(log_density: LogDensity, x: Array) -> Array:
+    """The function at places, once it is one number for each."""
+    with np.errstate(all="ignore"):
+        g = np.asarray(log_density(x.ravel()), float)
+    if g.shape != (x.size,):
+        raise ValueError(f"log_density returns shape {g.shape} for {x.size} places")
+    if not np.isfinite(g).all():
+        at = float(x.ravel()[int(np.argmin(np.isfinite(g)))])
+        raise ValueError(f"log_density({at!r}) is not finite; move low, high, or breaks")
+    return g.reshape(x.shape)
+
+
+def _sinhc(t: Array) -> Array:
+    """sinh(t) / t."""
+    small = np.abs(t) < 1e-4
+    safe = np.where(small, 1.0, t)
+    return np.where(small, 1 + t * t / 6, np.sinh(safe) / safe)
+
+
+def _normalized(
+    law: Density | Masses, known: Mask, mass: Array, slack: Array, g: Array, total: float | None
+) -> _Cells:
+    """Divide by the total, which must be what is stated [UD-1]."""
+    least, most = math.fsum(mass * np.exp(-slack)), math.fsum(mass * np.exp(slack))
+    if not most > 0:
+        raise ValueError("the law has no mass where it is known")
+    if total is None:
+        total = math.fsum(mass)
+        away = max(math.log(most / total) - math.log1p(-law.tails), math.log(total / least))
+        slack = slack + away
+    elif least > total or most < total * (1 - law.tails) * (1 - 8 * UNIT):
+        raise ValueError(
+            f"the law has between {least / total:.15g} and {most / total:.15g} of the stated total "
+            f"where it is known, and tails = {law.tails!r} outside: these do not add up to 1"
+        )
+    out = np.zeros((4, len(known)))
+    out[0, known], out[1, known], out[2:, known] = mass / total, slack, g - math.log(total)
+    nothing = ~known & (law.tails == 0)
+    if isinstance(law, Masses):
+        nothing |= known & (out[0] == 0)
+    return _Cells(out[0], out[1], out[2:], known, nothing, law.tails)
+
+
+@dataclass(frozen=True, repr=False)
+class UserPair(LossBracket):
+    """The loss of a pair that a user states bounds of, between two finite laws.
+
+    Args:
+        statements: what the user states. The bounds hold under it.
+        source: what is not proven, in words; "" where all follows from the statements.
+    """
+
+    statements: tuple[str, ...] = ()
+    source: str = ""
+
+    @staticmethod
+    def of(
+        p: Law,
+        q: Law,
+        statements: Sequence[str] = (),
+        *,
+        estimate: bool = False,
+        limits: Limits | None = None,
+    ) -> UserPair:
+        """Return the loss of (P, Q).
+
+        Args:
+            p, q: the two laws; both have densities, or both are on whole numbers.
+            statements: what else is stated.
+            estimate: whether the pair stands for others that nothing is proven about.
+            limits: how finely they are cut.
+
+        Raises:
+            ValueError: a function or a statement is wrong, as far as that shows.
+        """
+        if type(p) is not type(q):
+            raise TypeError("p and q must both be a Density, or both Masses")
+        limits = limits or Limits()
+        edges = _edges(p, q, limits)
+        lower, upper = _laws(p.cells(edges, limits), q.cells(edges, limits), limits)
+        said = tuple(dict.fromkeys([*p.statements, *q.statements, *statements]))
+        source = FULL_SHIFT if estimate else ""
+        how = source or _under(said)
+        return UserPair(lower, upper, how, said, source)
+
+    def reverse(self) -> UserPair:
+        """The reversed laws, under the same statements."""
+        return replace(self, lower=self.lower.reverse(), upper=self.upper.reverse())
+
+    def __repr__(self) -> str:
+        return f"UserPair({self.how}: {'; '.join(self.statements)})"
+
+
+def user_pairs(part: object) -> Iterator[UserPair]:
+    """Yield what a user states within a part: itself, or a part that it is made of."""
+    if isinstance(part, UserPair):
+        yield part
+    elif isinstance(part, Part) and is_dataclass(part):
+        for one in fields(part):
+            yield from user_pairs(getattr(part, one.name))
+    elif isinstance(part, tuple) and part and not all(isinstance(part[i], Real) for i in (0, -1)):
+        for one in cast("tuple[object, ...]", part):
+            yield from user_pairs(one)
+
+
+def resting_on(given: Iterable[Composition], result: Composition) -> Composition:
+    """Return what was computed from sums of losses, under the statements that these rest on."""
+    pairs = [x for c in given for part, _ in c.parts for x in user_pairs(part)]
+    if not pairs:
+        return result
+    said = tuple(dict.fromkeys(text for x in pairs for text in x.statements))
+    source = next((x.source for x in pairs if x.source), "")
+    parts: list[tuple[Part, int]] = []
+    for part, count in result.parts:
+        how = [part.how] if isinstance(part, LossBracket) else []
+        how = ", ".join([*how, source or _under(said)])
+        parts.append((UserPair(*ends(part), how, said, source), count))
+    return Composition.of(parts)
+
+
+def _under(statements: Sequence[str]) -> str:
+    return f"under {len(statements)} statements of the user"
+
+
+def _edges(p: Law, q: Law, limits: Limits) -> Array:
+    """Edges of cells: every place of both laws, and as many between any two."""
+    fixed: list[float] = sorted({*p.places().tolist(), *q.places().tolist()})
+    if isinstance(p, Masses):
+        if fixed[-1] - fixed[0] > MOST_NUMBERS:
+            raise ValueError(f"masses: the laws span more than {MOST_NUMBERS:,} whole numbers")
+        return np.arange(int(2 * fixed[0]), int(2 * fixed[-1]) + 1, 2) * 0.5
+    count = max(limits.cells // (len(fixed) - 1), 8)
+    few = 8 * count * NARROW * max(map(abs, fixed))  # a width that is not cut
+    pieces = [np.linspace(a, b, (count if b - a > few else 1) + 1) for a, b in pairwise(fixed)]
+    return np.concatenate([*(piece[:-1] for piece in pieces), fixed[-1:]])
+
+
+def _laws(p: _Cells, q: _Cells, limits: Limits) -> tuple[Part, Part]:
+    """A finite law that the pair dominates, and one that dominates it."""
+    both = np.logical_and.reduce([c.known & (c.mass > limits.least_mass) for c in (p, q)])
+    # Elsewhere one of them is nothing, or too small, or unknown: at most this is of infinite loss.
+    most = [_mass(c, ~both, 1) + c.outside for c in (p, q)]
+    least = [
+        _mass(one, other.nothing & (one.mass > limits.least_mass), -1)
+        for one, other in ((p, q), (q, p))
+    ]
+    if max(most) >= 1 or not both.any():
+        return _Law.of([], [], least, -1).loss(), NonPrivateLoss()
+    slack, edge = (p.slack + q.slack)[both], p.edge[:, both] - q.edge[:, both]
+    low, high = edge.min(axis=0) - slack, edge.max(axis=0) + slack
+    order = np.argsort(low + high, kind="stable")
+    middle = 0.5 * (low + high)[order]
+    step = max(float(middle[-1] - middle[0]) / limits.values, limits.least_mass)
+    starts = np.flatnonzero(np.diff(np.floor(middle / step), prepend=-np.inf))
+    grow = UNIT * (len(order) + 16)  # by how much a sum errs
+    (pl, ph), (ql, qh) = (
+        [
+            np.add.reduceat((c.mass * np.exp(side * c.slack))[both][order], starts)
+            * (1 + side * grow)
+            for side in (-1, 1)
+        ]
+        for c in (p, q)
+    )
+    low = np.minimum.reduceat(low[order], starts) - 2 * grow
+    high = np.maximum.reduceat(high[order], starts) + 2 * grow
+    up, down = np.log(pl / qh) > 0, np.log(ph / ql) < 0
+    lower = _Law.of([(pl[up], qh[up])], [(ph[down], ql[down])], least, -1).loss()
+    return lower, _upper(pl, ph, ql, qh, low, high, most)
+
+
+def _mass(cells: _Cells, chosen: Mask, side: int) -> float:
+    return math.fsum((cells.mass * np.exp(side * cells.slack))[chosen])
+
+
+def _upper(
+    pl: Array, ph: Array, ql: Array, qh: Array, low: Array, high: Array, most: list[float]
+) -> Part:
+    """Each group's masses at the two ends of its loss, above 0 and below 0 by themselves [UD-2].
+
+    A group near 0 keeps only what counts above 0, at its upper end or farther out, and below 0 the
+    same. Farther out takes less mass for one delta(0): as far as is needed for a sum of 1.
+    """
+    wide = -np.expm1(low - high)
+    top = ph * -np.expm1(-np.clip(np.log(ph / ql) - low, 0.0, high - low)) / wide  # at high
+    end = qh * -np.expm1(-np.clip(high - np.log(pl / qh), 0.0, high - low)) / wide  # of Q, at low
+    # delta(0) of a group in either order: the masses at both ends that count.
+    top, end = np.minimum(top, ph), np.minimum(end, qh)
+    excess = np.where(low < 0, top * -np.expm1(-high), ph - ql)
+    lack = np.where(high > 0, end * -np.expm1(low), qh - pl)
+    reach = float(max(high[-1], -low[0], 1e-300))
+    first: _Law | None = None
+    for near in (0.0, *(reach * 2.0**k for k in range(-14, 4))):
+        up, down = low >= near, high <= -near
+        above, below = ~up & (high > 0), ~down & (low < 0)
+        u, v = np.maximum(high[above], near), np.minimum(low[below], -near)
+        q, p = excess[above] / np.expm1(u), lack[below] / np.expm1(-v)
+        law = _Law.of(
+            [
+                (q * np.exp(u), q),
+                (top[up], (top * np.exp(-high))[up]),
+                ((ph - top)[up], ((ph - top) * np.exp(-low))[up]),
+            ],
+            [
+                (p, p * np.exp(-v)),
+                ((end * np.exp(low))[down], end[down]),
+                (((qh - end) * np.exp(high))[down], (qh - end)[down]),
+            ],
+            most,
+            1,
+        )
+        first = first or law
+        # A change of all masses moves each loss by its share, and this one those up to ``near``.
+        if min(law.rest) > 0 and near * near <= first.change:
+            return law.loss()
+        if first.change <= near * near:
+            break
+    assert first is not None
+    return first.loss()
+
+
+@dataclass
+class _Law:
+    """Outcomes with a loss above 0 or below 0: masses under P and under Q, shape (2, n).
+
+    Args:
+        above, below: the outcomes.
+        alone: mass of infinite loss under P, and that under Q of the reverse.
+        side: 1 for a law that dominates, -1 for one that is dominated.
+    """
+
+    above: Array
+    below: Array
+    alone: list[float]
+    side: int
+
+    @staticmethod
+    def of(
+        above: list[tuple[Array, Array]],
+        below: list[tuple[Array, Array]],
+        alone: list[float],
+        side: int,
+    ) -> _Law:
+        """Return the law of several lists of outcomes."""
+        none = np.zeros((2, 0))
+        one, other = (np.concatenate([none, *map(np.array, x)], axis=1) for x in (above, below))
+        return _Law(one, other, alone, side)
+
+    @property
+    def rest(self) -> list[float]:
+        """What is missing of 1, under P and under Q."""
+        return [1 - math.fsum([*self.above[i], *self.below[i], self.alone[i]]) for i in (0, 1)]
+
+    def loss(self) -> Part:
+        """Return its loss; one outcome, or a change of masses, adds what is missing [UD-3]."""
+        rest = self.rest
+        parts = [self.above, self.below]
+        if min(rest) > 0 and (self.side > 0 or abs(math.log(rest[0] / rest[1])) <= self._nearest):
+            parts.append(np.array(rest)[:, None])
+        elif not self._absorb(rest):
+            return NonPrivateLoss() if self.side > 0 else PERFECT
+        masses = np.concatenate(parts, axis=1)
+        some = (masses > 0).all(axis=0)
+        lost = [math.fsum(x) if self.side > 0 else 0.0 for x in masses[:, ~some]]
+        failure, missing = (min(a + b, 1.0) for a, b in zip(self.alone, lost, strict=True))
+        values, place = np.unique(np.subtract(*np.log(masses[:, some])), return_inverse=True)
+        log_p = np.log(np.bincount(place, weights=masses[0, some]))
+        return OffLatticeLoss(tuple(values.tolist()), tuple(log_p.tolist()), failure, missing)
+
+    @property
+    def _nearest(self) -> float:
+        """The distance of the losses from 0."""
+        values = np.concatenate([np.log(x[0] / x[1]) for x in (self.above, self.below)])
+        return float(np.abs(values).min(initial=math.inf))
+
+    def _shares(self, rest: list[float]) -> list[tuple[Array, float]]:
+        """Return masses that may change, and by which share so that nothing is missing."""
+        shares: list[tuple[Array, float]] = []
+        for i, (more, fewer) in enumerate(((self.above, self.below), (self.below, self.above))):
+            chosen = (more if (rest[i] > 0) == (self.side > 0) else fewer)[i]
+            total = math.fsum(chosen)
+            none = math.inf if rest[i] else 0.0
+            shares.append((chosen, rest[i] / total if total else none))
+        return shares
+
+    @property
+    def change(self) -> float:
+        """How much the losses move where masses change so that nothing is missing."""
+        return max(abs(share) for _, share in self._shares(self.rest))
+
+    def _absorb(self, rest: list[float]) -> bool:
+        """Change masses on the side on which it is safe; False if they are too few."""
+        shares = self._shares(rest)
+        if not all(-1 < share < math.inf for _, share in shares):
+            return False
+        for masses, share in shares:
+            masses[:] = masses * (1 + share)
+        return self.side > 0 or bool(
+            (self.above[0] >= self.above[1]).all() and (self.below[0] <= self.below[1]).all()
+        )

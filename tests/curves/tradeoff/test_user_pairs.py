@@ -1,0 +1,335 @@
+"""Pairs and noise that a user describes: certified under the statements, which are listed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import mpmath
+import numpy as np
+import pytest
+
+import neyman as ny
+from neyman.curves.losses.user_pair import FULL_SHIFT, Density, Masses
+from neyman.mechanisms.choice import Choice
+from neyman.mechanisms.custom_noise import CustomNoise
+
+LEVELS = (0.0, 0.1, 0.5, 1.0, 2.5, 6.0)
+
+
+def normal(x):
+    return -x * x / 2 - math.log(2 * math.pi) / 2
+
+
+def laplace(x):
+    return -np.abs(x) - math.log(2)
+
+
+def logistic(x):
+    return -np.abs(x) - 2 * np.log1p(np.exp(-np.abs(x)))
+
+
+def student(x, d=3):
+    log_scale = math.lgamma((d + 1) / 2) - math.lgamma(d / 2) - math.log(d * math.pi) / 2
+    return log_scale - (d + 1) / 2 * np.log1p(x * x / d)
+
+
+NORMAL = Density(
+    log_density=normal, low=-12.0, high=12.0, tails=4e-33, curvature=1.0, log_concave=True
+)
+LAPLACE = Density(
+    log_density=laplace, low=-200.0, high=200.0, tails=2e-87, breaks=(0.0,), curvature=0.0,
+    log_concave=True,
+)  # fmt: skip
+LOGISTIC = Density(
+    log_density=logistic, low=-90.0, high=90.0, tails=2e-39, curvature=0.5, log_concave=True
+)
+CUTS = (-1e4, -1e3, -100.0, -10.0, 10.0, 100.0, 1e3, 1e4)
+STUDENT = Density(
+    log_density=student, low=-1e5, high=1e5, tails=3e-15, breaks=CUTS,
+    curvature=[*(4 / x**2 for x in CUTS[:4]), 4 / 3, *(4 / x**2 for x in CUTS[4:])],
+    slope=[*(4 / -x for x in CUTS[:4]), 1.1548, *(4 / x for x in CUTS[4:])],
+)  # fmt: skip
+
+
+def truth(name, shift, epsilon):
+    """delta by closed forms of both distribution functions, where the loss crosses epsilon."""
+    mpmath.mp.dps = 40
+    s, e = mpmath.mpf(shift), mpmath.mpf(epsilon)
+    if name == "normal":
+        at = s / 2 + e / s
+        return mpmath.ncdf(s - at) - mpmath.exp(e) * mpmath.ncdf(-at)
+    if name == "laplace":
+        return max(1 - mpmath.exp((e - s) / 2), mpmath.mpf(0))
+    if name == "logistic":
+        if e >= s:
+            return mpmath.mpf(0)
+        k = mpmath.exp((e - s) / 2)  # (1 + u) / (1 + u e^s) at u = e^-x
+        u = (1 - k) / (k * mpmath.exp(s) - 1)
+        return 1 / (1 + 1 / (u * mpmath.exp(s))) - mpmath.exp(e) / (1 + 1 / u)
+    # Of Student's law with d = 3: 1 + x^2 / 3 = e^{e/2} (1 + (x - s)^2 / 3) has two roots.
+    k = mpmath.exp(e / 2)
+    a, b, c = 1 - k, 2 * k * s, 3 * (1 - k) - k * s * s
+
+    def below(x):
+        t = x / mpmath.sqrt(3)
+        return mpmath.mpf(1) / 2 + (t / (1 + t * t) + mpmath.atan(t)) / mpmath.pi
+
+    if e == 0:
+        return below(s / 2) - below(-s / 2)
+    root = b * b - 4 * a * c
+    if root <= 0:
+        return mpmath.mpf(0)
+    low, high = sorted((-b + sign * mpmath.sqrt(root)) / (2 * a) for sign in (1, -1))
+    inside = below(high - s) - below(low - s)
+    return inside - mpmath.exp(e) * (below(high) - below(low))
+
+
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [("normal", NORMAL), ("laplace", LAPLACE), ("logistic", LOGISTIC), ("student", STUDENT)],
+)
+@pytest.mark.parametrize("shift", [0.01, 0.7, 1.0, 3.0])
+def test_intervals_hold_the_closed_form_in_both_orders(name, law, shift):
+    """Each law is symmetric, so both orders of a shift have one curve."""
+    both = ny.between(law.shifted(shift), law)
+    for f in (both, both.part(both.alternatives[0]), both.part(both.alternatives[0].reverse())):
+        for epsilon in LEVELS:
+            exact, bound = truth(name, shift, epsilon), f.delta(epsilon)
+            assert bound.lower <= exact <= bound.upper, (shift, epsilon)
+            assert bound.upper - bound.lower < 2e-4 * exact + 2e-5
+
+
+@dataclass(frozen=True)
+class Noise(CustomNoise):
+    """Any law of this file by its number, as a mechanism."""
+
+    which: int
+    sensitivity: float = 1
+
+    def law(self):
+        return LAWS[self.which]
+
+
+EVEN = Masses(
+    masses=tuple(math.exp(-abs(k) / 4) if k % 2 == 0 else 0.0 for k in range(-80, 81)), first=-80
+)
+EVEN = Masses(masses=tuple(x / math.fsum(EVEN.masses) for x in EVEN.masses), first=-80, tails=1e-8)
+GEOMETRIC = Masses(
+    masses=tuple(math.exp(-abs(k)) * math.tanh(0.5) for k in range(-300, 301)),
+    first=-300,
+    tails=1e-130,
+    log_concave=True,
+)
+HALVES = Density(
+    log_density=laplace, low=-200.0, high=200.0, tails=2e-87, breaks=(0.0,), monotone=True
+)
+LAWS = (NORMAL, LAPLACE, LOGISTIC, STUDENT, EVEN, GEOMETRIC, HALVES)
+
+
+def test_masses_on_even_numbers_reveal_all_by_a_shift_smaller_than_the_largest():
+    """The full shift of 2 is private, and the shift of 1 is not."""
+    full = ny.between(EVEN.shifted(2), EVEN)
+    assert full.delta(0.6).upper < 1e-6
+    assert Noise(4, 2).tradeoff().delta(0.6).upper == 1
+
+
+def test_discrete_laplace_masses_are_those_of_the_mechanism():
+    for shift in (1, 3):
+        f, exact = Noise(5, shift).tradeoff(), ny.DiscreteLaplace(1, shift).tradeoff()
+        for epsilon in (0.0, 0.3, 0.9):
+            asked, known = f.delta(epsilon), exact.delta(epsilon)
+            assert asked.lower <= known.upper
+            assert known.lower <= asked.upper <= known.upper * (1 + 1e-3) + 1e-12
+
+
+def test_all_shifts_of_student_noise_are_covered_and_cost_little():
+    """Every shift lies below, and the full one is nearly reached."""
+    f = Noise(3, 1.0).tradeoff()
+    assert len(f.alternatives) == 40
+    for epsilon in (0.0, 0.5, 1.0):
+        bound = f.delta(epsilon)
+        exact = [truth("student", shift, epsilon) for shift in (0.05, 0.3, 0.6, 0.9, 0.999, 1)]
+        assert bound.upper >= max(exact)
+        assert bound.upper - max(exact) < 2e-4 * bound.upper
+    assert not f.sources
+
+
+def test_a_law_without_a_proof_for_smaller_shifts_is_an_estimate_that_meets_no_budget():
+    f = Noise(6, 1.0).tradeoff()
+    assert f.sources == (FULL_SHIFT,)
+    assert "estimate" in f.delta(0.5).method
+    assert "estimate" in f.zcdp().method
+    assert not f >= ny.gdp(100)
+    assert not ny.pure(100).admits(Noise(6, 1.0))
+    with pytest.raises(ValueError, match="estimate"):
+        f.group(2)
+    assert Choice(((0.5, Noise(6, 1.0)), (0.5, ny.Gaussian(1)))).tradeoff().sources == f.sources
+    with pytest.raises(ValueError, match="only by a bound"):
+        Noise(6, 1.0).subsample(rate=0.1)
+
+
+def test_the_statements_follow_the_curve_through_all_that_is_made_of_it():
+    said = LOGISTIC.statements
+    noise = Noise(2)
+    f = noise.tradeoff()
+    curves = [
+        f,
+        f**3,
+        f @ ny.gdp(1),
+        f.symmetric() @ ny.pure(1),
+        f.group(2),
+        f.inverse(),
+        ny.mixture([0.5, 0.5], [f, ny.gdp(1)]),
+        noise.subsample(rate=0.1).tradeoff(),
+        (noise * 2 + ny.Laplace(1)).tradeoff(),
+        (Choice(((0.5, noise), (0.5, ny.Gaussian(1)))) * 3).tradeoff(),
+    ]
+    for curve in curves:
+        assert curve.statements == said, curve
+        assert not curve.sources
+    assert all(text in repr(f) for text in said[:1])
+    assert "5 statements" in f.delta(0.1).method or "4 statements" in f.delta(0.1).method
+    assert noise.to_dict()["statements"] == list(said)
+
+
+def test_a_composition_agrees_with_the_mechanism_that_is_known():
+    mine, known = (Noise(0) * 20).tradeoff(), (ny.Gaussian(1) * 20).tradeoff()
+    assert mine.epsilon(1e-6).lower <= known.epsilon(1e-6).upper
+    assert known.epsilon(1e-6).lower <= mine.epsilon(1e-6).upper
+    assert mine.epsilon(1e-6).upper < known.epsilon(1e-6).upper * (1 + 1e-4)
+    assert (Noise(1) * 5).tradeoff().power(0.05).upper >= (ny.Laplace(1) * 5).tradeoff().power(
+        0.05
+    ).lower
+
+
+def test_json_keeps_the_statements_and_refuses_other_ones():
+    noise = Noise(2, 1)
+    assert ny.Mechanism.from_json(noise.to_json()) == noise
+    forged = noise.to_dict() | {"statements": ["nothing"]}
+    with pytest.raises(ValueError, match="states"):
+        ny.Mechanism.from_dict(forged)
+
+
+def density(function=normal, **others):
+    given = {"low": -12.0, "high": 12.0, "tails": 4e-33, "curvature": 1.0}
+    return Density(log_density=function, **{**given, **others})
+
+
+@pytest.mark.parametrize(
+    ("law", "message"),
+    [
+        (lambda: density(lambda x: normal(x) + 0.01), "do not add up"),
+        (lambda: density(lambda x: normal(x) - 0.01), "do not add up"),
+        (lambda: density(curvature=0.9), "curvature"),
+        (lambda: density(slope=11.0), "slope"),
+        (lambda: density(lambda x: x * np.nan), "not finite"),
+        (lambda: density(lambda x: 0.0), "shape"),
+        (lambda: density(monotone=True), "turns"),
+        (lambda: density(student, tails=0.001, curvature=2.0, log_concave=True), "bends up"),
+        (lambda: density(curvature=None), "state curvature"),
+        (lambda: density(curvature=(1.0, 2.0)), "2 numbers for 1 pieces"),
+        (lambda: density(low=3.0, high=-3.0), "increase"),
+        (lambda: density(tails=1.0), "below 1"),
+        (lambda: Masses(masses=(0.5, -0.1, 0.6)), "at least 0"),
+        (lambda: Masses(masses=(0.5, math.nan)), "finite"),
+        (lambda: Masses(masses=(0.5, 0.4)), "do not add up"),
+        (lambda: Masses(masses=(0.5, 0.0, 0.5), log_concave=True), "bend up"),
+        (lambda: Masses(masses=(0.4, 0.2, 0.4), log_concave=True), "bend up"),
+    ],
+)
+def test_wrong_statements_are_refused_where_the_function_shows_it(law, message):
+    def asked():
+        wrong = law()
+        return ny.between(wrong.shifted(1), wrong)
+
+    with pytest.raises(ValueError, match=message):
+        asked()
+
+
+def test_a_bounded_law_reveals_what_only_one_of_them_can_produce():
+    uniform = Density(
+        log_density=lambda x: np.full(len(x), -math.log(4.0)), low=-2.0, high=2.0, tails=0.0,
+        curvature=0.0, log_concave=True,
+    )  # fmt: skip
+    bound = ny.between(uniform.shifted(0.5), uniform).delta(3)
+    assert bound.lower <= 0.125 <= bound.upper
+    assert bound.upper - bound.lower < 1e-12
+    apart = ny.between(uniform.shifted(5.0), uniform)
+    assert apart.delta(3).lower > 1 - 1e-12
+
+
+def test_errors_of_the_function_and_an_unknown_total_widen_the_interval():
+    exact = float(truth("normal", 1, 1))
+    for law in (
+        density(lambda x: normal(x) + 1e-5 * np.sin(x), error=1e-5),
+        density(lambda x: normal(x) + 5.0, total=None),
+        density(lambda x: normal(x) + math.log(3), total=3.0),
+        density(curvature=None, slope=12.0),
+        density(breaks=(0.0,), curvature=None, monotone=True),
+    ):
+        bound = ny.between(law.shifted(1), law).delta(1)
+        assert bound.lower <= exact <= bound.upper < exact * 1.05
+
+
+def test_several_numbers_need_a_named_norm_and_log_concave_noise():
+    @dataclass(frozen=True)
+    class Several(Noise):
+        dimension: int = 3
+        norm: str = ""
+
+    with pytest.raises(ValueError, match="norm"):
+        Several(1).tradeoff()
+    with pytest.raises(ValueError, match="log-concave"):
+        Several(3, norm="linf").tradeoff()
+    f, known = Several(1, norm="linf").tradeoff(), (ny.Laplace(1) * 3).tradeoff()
+    assert known.epsilon(1e-3).lower <= f.epsilon(1e-3).upper < known.epsilon(1e-3).upper + 1e-3
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_finite_laws_lie_within_and_so_do_their_products(seed):
+    """Exact fractions of the same masses, in both orders; errors of the masses are drawn, too."""
+    rng = np.random.default_rng(seed)
+    size, error = int(rng.integers(2, 7)), float(rng.choice([0.0, 1e-9, 1e-3, 0.1]))
+    laws = rng.dirichlet(np.full(size, rng.choice([0.2, 1.0, 5.0])), 2)
+    laws = np.maximum(laws, 1e-30)
+    laws /= laws.sum(axis=1, keepdims=True)
+    off = np.exp(error * rng.uniform(-1, 1, laws.shape) * 0.9)
+    p, q = (Masses(masses=tuple(x), tails=0.0, error=error + 1e-12) for x in laws * off)
+    f = ny.between(p, q)
+    for count in (1, 2):
+        a, b = laws if count == 1 else [np.outer(x, x).ravel() for x in laws]
+        g = f**count
+        pair = g.alternatives[0]
+        for one, x, y in ((g.part(pair), a, b), (g.part(pair.reverse()), b, a)):
+            for epsilon in (0.0, 0.2, 1.0, 3.0):
+                exact = math.fsum(np.maximum(x - math.exp(epsilon) * y, 0))
+                bound = one.delta(epsilon)
+                assert bound.lower - 1e-15 <= exact <= bound.upper + 1e-15
+                if error == 0 and count == 1:
+                    assert bound.upper - bound.lower < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_scales_shifts_and_epsilons_far_out_stay_within(seed):
+    """Scales from .01 to 1000, losses to 16, deltas to 1e-200; tails that decide nothing."""
+    rng = np.random.default_rng(seed)
+    name, base = [("normal", normal), ("laplace", laplace), ("logistic", logistic)][seed % 3]
+    scale, shift = 10 ** rng.uniform(-2, 3), 10 ** rng.uniform(-3, 1.2)
+    bends = [2 * math.exp(-x) for x in (60, 20)]
+    reach, tails, breaks, curvature = {
+        "normal": (30.0, 1e-190, (), [1.0]),
+        "laplace": (650.0, 1e-280, (0.0,), [0.0]),
+        "logistic": (650.0, 3e-282, (-60, -20, 20, 60), [*bends, 0.5, *bends[::-1]]),
+    }[name]
+    law = Density(
+        log_density=lambda x: base(x / scale) - math.log(scale),
+        low=-reach * scale, high=reach * scale, tails=tails,
+        breaks=tuple(x * scale for x in breaks), curvature=[c / scale**2 for c in curvature],
+    )  # fmt: skip
+    f = ny.between(law.shifted(shift * scale), law)
+    for epsilon in (0.0, 1e-6, *rng.uniform(0, shift, 2), 0.999 * shift, *rng.uniform(0, 60, 2)):
+        exact = truth(name, shift, epsilon)
+        for one in (f, f.inverse()):
+            bound = one.log_delta(epsilon)
+            assert bound.lower <= (mpmath.log(exact) if exact > 0 else -math.inf) <= bound.upper
