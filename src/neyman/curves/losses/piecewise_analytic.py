@@ -77,7 +77,8 @@ class Law:
 
     Args:
         loss, log_p: atoms, shape (n,).
-        pieces: with disjoint ranges of the loss.
+        pieces: with disjoint ranges of the loss, or with nested ones, of which bounds on the decay
+            use the one with most mass.
         lost: (a, l): mass that was left out, at most e^{a + c l} under a tilt c of that size.
         relative: bound on the relative error of each atom's mass.
         normalized: True if all masses sum to 1 - infinite (a lower side may hold less).
@@ -407,7 +408,12 @@ class _Tilted:
             if place[-1] < place[0]:
                 place, mass = place[::-1], mass[::-1]
             stretches.append((place, mass))
-        for place, mass in sorted(stretches, key=lambda s: float(s[0][0])):
+        chosen: list[tuple[Array, Array]] = []
+        for place, mass in sorted(stretches, key=lambda s: -float(s[1].sum())):
+            middle = float(place[len(place) // 2])
+            if not any(x[0] < middle < x[-1] for x, _ in chosen):
+                chosen.append((place, mass))
+        for place, mass in sorted(chosen, key=lambda s: float(s[0][0])):
             if places:  # nothing between two stretches
                 masses.append(np.zeros(1))
             places.append(place)
