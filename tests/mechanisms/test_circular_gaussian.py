@@ -93,6 +93,24 @@ def test_a_shorter_move_and_a_line_reveal_less_and_more(circumference, nearness,
     assert full.lower <= ny.gdp(t).log_delta(e).upper
 
 
+@settings(max_examples=examples(60))
+@given(
+    st.floats(-1, 1.7).map(lambda x: 10**x),
+    st.floats(0.001, 1),
+    st.sampled_from([-4.0, -0.5, 0.0, 0.5, 3.0, 100.0]),
+    st.floats(-2, 4).map(lambda x: 10**x),
+)
+def test_the_transform_is_below_its_bound(circumference, nearness, tilt, height):
+    """Entry j holds from edge j to the next one: against the transform at both."""
+    loss = CircularGaussianLoss(F(circumference / 2 * nearness), F(circumference))
+    u = height / float(loss.supremum) * np.geomspace(1, 30, 5)
+    z = tilt + 1j * u
+    size = np.abs(np.exp(loss.log_mgf(z) - loss.log_mgf(np.array([tilt]))))
+    size = size * (1 - 1e-9) - 2 * loss.mgf_rounding(z)
+    bound = np.exp(loss.decay(tilt, u))
+    assert (np.maximum(size, np.append(size[1:], 0.0)) <= bound).all()
+
+
 def finite_law(noise, shift=0):
     """Masses of all points around 0, moved: cells of the normal law, over their sum."""
     half, sigma = (noise.points - 1) // 2, real(noise.sigma)

@@ -86,6 +86,24 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
             relative += UNIT * far[0] ** 2
         return Law(np.zeros(0), np.zeros(0), pieces, lost, relative)
 
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
+        """Bound both arcs by their ends and a whole normal law [CI-4], and by moments."""
+        log_mgf = float(self.log_mgf(np.array([tilt]))[0])
+        total = np.zeros(len(edges))
+        for m, half in self.arcs:
+            center = m * (tilt + 0.5)
+            top = (center**2 - m * m / 4) / 2 - self.log_total - log_mgf
+            inside = half > abs(center)
+            for end in (
+                (half - abs(center), half + abs(center)) if inside else (half - abs(center),)
+            ):
+                total += 2 * np.exp(top - end**2 / 2) / (m * edges)
+            if inside:
+                total += np.exp(top + 0.5 * math.log(math.tau) - (m * edges) ** 2 / 2)
+        with np.errstate(divide="ignore"):
+            far = np.log(np.minimum(total * (1 + 1e-9), 1.0))
+        return np.minimum(far, self._decay_by_moments(tilt, edges))
+
 
 def _piece(
     arc: tuple[float, float], log_total: float, size: float

@@ -77,8 +77,7 @@ class Law:
 
     Args:
         loss, log_p: atoms, shape (n,).
-        pieces: with disjoint ranges of the loss, or with nested ones, of which bounds on the decay
-            use the one with most mass.
+        pieces: with disjoint ranges of the loss, unless the loss has a `decay` of its own.
         lost: (a, l): mass that was left out, at most e^{a + c l} under a tilt c of that size.
         relative: bound on the relative error of each atom's mass.
         normalized: True if all masses sum to 1 - infinite (a lower side may hold less).
@@ -167,7 +166,7 @@ class PiecewiseAnalyticLoss(Loss):
         function of at most (f + g + V) / |u|, and of at most its mass; atoms keep their masses.
         """
         tilted = _tilted(self, tilt, 0.0)
-        best = by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
+        best = self._decay_by_moments(tilt, edges)
         if not tilted.law.pieces:
             sure = tilted.p * (1 - tilted.error - 4 * tilted.law.relative)
             order = np.argsort(tilted.loss, kind="stable")
@@ -177,6 +176,11 @@ class PiecewiseAnalyticLoss(Loss):
         with np.errstate(divide="ignore"):
             best = np.minimum(best, np.log(np.minimum(far * (1 + 1e-9), 1.0)))
         return np.minimum(best, by_pieces(places, mass, edges, best > enough))
+
+    def _decay_by_moments(self, tilt: float, edges: Array) -> Array:
+        """Return bounds as `decay` does, sharp near 0."""
+        tilted = _tilted(self, tilt, 0.0)
+        return by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Its atoms, and nodes in panels that the multiples of ``step`` of the loss bound."""
@@ -408,12 +412,7 @@ class _Tilted:
             if place[-1] < place[0]:
                 place, mass = place[::-1], mass[::-1]
             stretches.append((place, mass))
-        chosen: list[tuple[Array, Array]] = []
-        for place, mass in sorted(stretches, key=lambda s: -float(s[1].sum())):
-            middle = float(place[len(place) // 2])
-            if not any(x[0] < middle < x[-1] for x, _ in chosen):
-                chosen.append((place, mass))
-        for place, mass in sorted(chosen, key=lambda s: float(s[0][0])):
+        for place, mass in sorted(stretches, key=lambda s: float(s[0][0])):
             if places:  # nothing between two stretches
                 masses.append(np.zeros(1))
             places.append(place)
