@@ -17,7 +17,7 @@ MOST_SIGMA_CIRCLES = 10  # beyond, a draw would be repeated more than 25 times o
 MOST_SHIFT_SIGMAS = 60  # of the sensitivity: beyond it nothing is hidden
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class CircularGaussian(Mechanism):
     """Riemannian Gaussian noise on a circle of evenly spaced points.
 
@@ -50,10 +50,10 @@ class CircularGaussian(Mechanism):
 
     points: int = field(metadata=integer(3, MOST_POINTS))
     sigma: Fraction = field(metadata=EXACT_POSITIVE)
-    sensitivity: int = field(default=1, metadata=integer(1))
+    sensitivity: int = field(metadata=integer(1))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, points: int, sigma: float | Fraction | str, sensitivity: int = 1) -> None:
+        self._keep(points=points, sigma=sigma, sensitivity=sensitivity)
         if self.points % 2 == 0:
             raise ValueError(
                 f"points = {self.points} must be odd: then whole numbers fill the circle evenly; "
