@@ -90,7 +90,7 @@ def test_a_shorter_move_and_a_line_reveal_less_and_more(circumference, nearness,
     e = share * float(CircularGaussianLoss(t, c).supremum)
     full = curve(t, c).log_delta(e)
     assert curve(t * F(shorter), c).log_delta(e).lower <= full.upper
-    assert full.lower <= ny.gdp(t).log_delta(e).upper
+    assert full.lower <= ny.gdp(float(t)).log_delta(e).upper
 
 
 @settings(max_examples=examples(60))

@@ -93,12 +93,10 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         for m, half in self.arcs:
             center = m * (tilt + 0.5)
             top = (center**2 - m * m / 4) / 2 - self.log_total - log_mgf
-            inside = half > abs(center)
-            for end in (
-                (half - abs(center), half + abs(center)) if inside else (half - abs(center),)
-            ):
-                total += 2 * np.exp(top - end**2 / 2) / (m * edges)
-            if inside:
+            near = half - abs(center)
+            total += 2 * np.exp(top - near**2 / 2) / (m * edges)
+            if near > 0:
+                total += 2 * np.exp(top - (half + abs(center)) ** 2 / 2) / (m * edges)
                 total += np.exp(top + 0.5 * math.log(math.tau) - (m * edges) ** 2 / 2)
         with np.errstate(divide="ignore"):
             far = np.log(np.minimum(total * (1 + 1e-9), 1.0))
