@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
 import neyman as ny
@@ -169,6 +170,36 @@ def test_several_releases_hold_those_of_a_fine_circle(noise, count):
         assert bound.lower <= ends[1] + 1e-12
         assert ends[0] - 1e-12 <= bound.upper
         assert bound.upper - bound.lower < 5e-5
+
+
+@pytest.mark.parametrize(("points", "count"), [(9, 1), (9, 2), (9, 10), (25, 20), (2**30 + 1, 20)])
+def test_releases_on_samples_hold_those_of_a_fine_circle(points, count):
+    """Sums of log(1 - q + q e^l) under the mixture, l rounded up and down to 2^13 places."""
+    noise, q = CircularGaussian(points, 3, 2), 0.1
+    t, c = float(noise.sensitivity / noise.sigma), float(noise.points / noise.sigma)
+    top = min(t * (c - t) / 2, 12 * t)
+    edges = np.linspace(-top, top, (1 << 13) + 1)
+    p, under_q = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
+    for m in (t, c - t):
+        p += np.diff(ndtr(edges / m - m / 2))
+        under_q += np.diff(ndtr(edges / m + m / 2))
+    mixture = ((1 - q) * under_q + q * p) / p.sum()
+    places = np.log1p(q * np.expm1(edges))
+    width = (places[-1] - places[0]) / len(mixture)
+    f = (noise.subsample(rate=q) * count).tradeoff()
+    for e in (0.0, 0.05, 0.2):
+        ends = []
+        for of, side in ((places[:-1], np.floor), (places[1:], np.ceil)):
+            index = side((of - places[0]) / width).astype(int)
+            one = np.bincount(index, mixture)
+            sums = one
+            for _ in range(count - 1):
+                sums = fftconvolve(sums, one)
+            values = count * places[0] + width * np.arange(len(sums))
+            ends.append(float(sums @ -np.expm1(np.minimum(e - values, 0.0))))
+        bound = f.delta(e)
+        assert bound.lower <= ends[1] + 1e-12
+        assert ends[0] - 1e-12 <= bound.upper < ends[1] + 2e-4
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)

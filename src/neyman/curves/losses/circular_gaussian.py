@@ -56,6 +56,11 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         return self.shift * (self.circumference - self.shift) / 2
 
     @property
+    def top(self) -> float:
+        """The largest loss, rounded up."""
+        return above(self.supremum)
+
+    @property
     def rho(self) -> float:
         """That of its Gaussian curve."""
         return above(self.shift**2 / 2)
@@ -69,22 +74,47 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         """The same, by reflection."""
         return self
 
+    @property
+    def _far_is_lost(self) -> bool:
+        return self.circumference / 2 - self.shift > FAR
+
+    @property
+    def seen_arcs(self) -> tuple[tuple[float, float], ...]:
+        """The arcs that are not lost."""
+        return self.arcs[:1] if self._far_is_lost else self.arcs
+
+    @property
+    def lost_arcs(self) -> tuple[float, ...]:
+        """Upper bounds on the logarithms of the masses of arcs that are lost."""
+        if not self._far_is_lost:
+            return ()
+        away, half = float(self.circumference / 2 - self.shift), self.arcs[1][1]
+        log_mass = math.log(2 * half) - self.log_total - away**2 / 2
+        return (log_mass + 8 * UNIT * (8 + away**2),)
+
+    @property
+    def relative(self) -> float:
+        """What rounded slopes do to a density, relative to it."""
+        return UNIT * (16 + math.fsum(m * m for m, _ in self.seen_arcs))
+
+    @staticmethod
+    def cut(m: float, half: float, size: float) -> float:
+        """Return how far from its middle an arc of this slope is seen under tilts of that size."""
+        return min(half, m * (size + 0.5) + PAD)
+
     def law(self, size: float) -> Law:
         """Two arcs; the far one is lost where it has hardly any mass."""
-        near, far = self.arcs
-        pieces, lost = _piece(near, self.log_total, size)
-        relative = UNIT * (16 + near[0] ** 2)
-        away = float(self.circumference / 2 - self.shift)
-        if away > FAR:
-            log_mass = math.log(2 * far[1]) - self.log_total - away**2 / 2
-            log_mass += 8 * UNIT * (8 + away**2)
-            top = float(self.supremum) * (1 + 2 * UNIT)
-            lost += (log_mass, top), (log_mass, -top)
-        else:
-            more, left = _piece(far, self.log_total, size)
-            pieces, lost = pieces + more, lost + left
-            relative += UNIT * far[0] ** 2
-        return Law(np.zeros(0), np.zeros(0), pieces, lost, relative)
+        pieces: list[Piece] = []
+        lost: list[tuple[float, float]] = []
+        for m, half in self.seen_arcs:
+            end = self.cut(m, half, size)
+            pieces.append(_piece(m, end, self.log_total))
+            if end < half:
+                edge = np.array([-end, end])
+                log_mass = pieces[-1].log_p(edge) - math.log(PAD)
+                lost += zip(log_mass.tolist(), (m * edge).tolist(), strict=True)
+        lost += [(log_mass, side * self.top) for log_mass in self.lost_arcs for side in (-1, 1)]
+        return Law(np.zeros(0), np.zeros(0), tuple(pieces), tuple(lost), self.relative)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """Bound both arcs by their ends and a whole normal law [CI-4], and by moments."""
@@ -103,29 +133,16 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         return np.minimum(far, self._decay_by_moments(tilt, edges))
 
 
-def _piece(
-    arc: tuple[float, float], log_total: float, size: float
-) -> tuple[tuple[Piece, ...], tuple[tuple[float, float], ...]]:
-    """Return an arc as far as tilts of that size see it, and what lies beyond [CI-4]."""
-    m, half = arc
-    end = min(half, m * (size + 0.5) + PAD)
-
-    def log_p(s: Array) -> Array:
-        return -((s - m / 2) ** 2) / 2 - log_total
-
-    piece = Piece(
+def _piece(m: float, end: float, log_total: float) -> Piece:
+    """Return an arc of this slope as far as it is seen."""
+    return Piece(
         -end,
         end,
         ROOM,
         loss=lambda s: m * s,
-        log_p=log_p,
+        log_p=lambda s: -((s - m / 2) ** 2) / 2 - log_total,
         slope=lambda s: np.full_like(s, m),
         speed=lambda s, near: np.full_like(s, m),
         bend=lambda s, near: np.abs(s - m / 2) + ROOM / 4 + near,
         place=lambda v: v / m,
     )
-    if end == half:
-        return (piece,), ()
-    edge = np.array([-end, end])
-    log_mass = log_p(edge) - math.log(PAD)
-    return (piece,), tuple(zip(log_mass.tolist(), (m * edge).tolist(), strict=True))

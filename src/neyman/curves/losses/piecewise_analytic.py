@@ -41,6 +41,7 @@ FEWEST_NODES, PANEL = 8, 100.0  # of a panel, and its operations
 NODE = 250.0  # operations for each node of a discretization
 DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
+SHARED = 1e-6  # share of a range up to which two that meet may overlap
 CUTS = 160  # intervals on which the density is bounded from below
 FARTHEST = 700.0  # exponents beyond which e^x is no float
 
@@ -77,7 +78,7 @@ class Law:
 
     Args:
         loss, log_p: atoms, shape (n,).
-        pieces: with disjoint ranges of the loss, unless the loss has a `decay` of its own.
+        pieces: whose ranges of the loss may overlap.
         lost: (a, l): mass that was left out, at most e^{a + c l} under a tilt c of that size.
         relative: bound on the relative error of each atom's mass.
         normalized: True if all masses sum to 1 - infinite (a lower side may hold less).
@@ -412,7 +413,7 @@ class _Tilted:
             if place[-1] < place[0]:
                 place, mass = place[::-1], mass[::-1]
             stretches.append((place, mass))
-        for place, mass in sorted(stretches, key=lambda s: float(s[0][0])):
+        for place, mass in sorted(_apart(stretches), key=lambda s: float(s[0][0])):
             if places:  # nothing between two stretches
                 masses.append(np.zeros(1))
             places.append(place)
@@ -421,6 +422,16 @@ class _Tilted:
         # Its mass is what the atoms leave. Sums over the places would miss what lies so close to a
         # place that floats do not tell the two apart.
         return together, np.concatenate(masses), rough, max(1.0 - self.atoms, 0.0)
+
+
+def _apart(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+    """Return those with most mass whose ranges share no more than rounding leaves."""
+    chosen: list[tuple[Array, Array]] = []
+    for place, mass in sorted(stretches, key=lambda s: -float(s[1].sum())):
+        least = SHARED * float(place[-1] - place[0])
+        if all(min(place[-1], x[-1]) - max(place[0], x[0]) <= least for x, _ in chosen):
+            chosen.append((place, mass))
+    return chosen
 
 
 def _size(tilt: float) -> float:
