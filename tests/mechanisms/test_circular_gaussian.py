@@ -191,7 +191,7 @@ def test_releases_on_samples_hold_those_of_a_fine_circle(points, count):
         ends = []
         for of, side in ((places[:-1], np.floor), (places[1:], np.ceil)):
             index = side((of - places[0]) / width).astype(int)
-            one = np.bincount(index, mixture)
+            one = np.bincount(index, weights=mixture).astype(float)
             sums = one
             for _ in range(count - 1):
                 sums = fftconvolve(sums, one)

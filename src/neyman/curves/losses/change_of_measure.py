@@ -233,7 +233,7 @@ def _(inner: CircularGaussianLoss, size: float) -> Base:
     stretches: list[Stretch] = []
     lost: list[tuple[float, float, float, float]] = []
     top, log_total = inner.top, inner.log_total
-    for m, half in inner.seen_arcs:
+    for m, half in inner.support:
         end, room = inner.cut(m, half, size), min(1.0, 1 / m)
 
         def log_q(s: Array, m: float = m) -> Array:

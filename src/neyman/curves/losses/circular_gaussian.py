@@ -79,7 +79,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         return self.circumference / 2 - self.shift > FAR
 
     @property
-    def seen_arcs(self) -> tuple[tuple[float, float], ...]:
+    def support(self) -> tuple[tuple[float, float], ...]:
         """The arcs that are not lost."""
         return self.arcs[:1] if self._far_is_lost else self.arcs
 
@@ -95,7 +95,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
     @property
     def relative(self) -> float:
         """What rounded slopes do to a density, relative to it."""
-        return UNIT * (16 + math.fsum(m * m for m, _ in self.seen_arcs))
+        return UNIT * (16 + math.fsum(m * m for m, _ in self.support))
 
     @staticmethod
     def cut(m: float, half: float, size: float) -> float:
@@ -106,7 +106,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         """Two arcs; the far one is lost where it has hardly any mass."""
         pieces: list[Piece] = []
         lost: list[tuple[float, float]] = []
-        for m, half in self.seen_arcs:
+        for m, half in self.support:
             end = self.cut(m, half, size)
             pieces.append(_piece(m, end, self.log_total))
             if end < half:
