@@ -11,6 +11,7 @@ import pytest
 import neyman as ny
 from commands import neyman
 from neyman.cli.expression import MECHANISMS, mechanism_from
+from neyman.mechanisms.circular_gaussian import CircularGaussian
 from neyman.mechanisms.matrix_mechanism.strategy import square_root
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "site"))
@@ -20,6 +21,9 @@ import command_reference
 TEXTS = {
     "CanonicalNoise(gdp(1))": lambda: ny.CanonicalNoise(ny.gdp(1)),
     "CategoryResponse(1, categories=4)": lambda: ny.CategoryResponse(1, categories=4),
+    "CircularGaussian(points=361, sigma='81/2', sensitivity=30)": lambda: CircularGaussian(
+        361, 40.5, 30
+    ),
     "DPSGD(n=1000, batch=100, sigma=2, epochs=3)": lambda: ny.DPSGD(1000, 100, 2, 3),
     "DiscreteGaussian(sigma=3, sensitivity=[(1, 1)])": lambda: ny.DiscreteGaussian(
         sigma=3, sensitivity=[(1, 1)]

@@ -14,6 +14,7 @@ __all__ = ["DATA", "DP_EVENTS", "MORE_MECHANISMS", "PLANS", "RELEASED", "table",
 MORE_MECHANISMS = [
     "ny.Staircase(F(3, 2), 2, cost='squared') * 2 + ny.Staircase(1, gamma=F(1, 3))",
     "ny.InverseSensitivity(F(1, 4), [(1, 1), (2,)], draws=2) + ny.Gaussian(3)",
+    "CircularGaussian(361, F(81, 2), 30) * 2",
     "ny.Federated(clients=10, sigma=2, rounds=9, record_rate=.1, records=50, local_steps=2)",
     "ny.Federated(clients=20, client_rate=F(1, 4), sigma=F(3, 2), rounds=9, protects='client', "
     "against='public', least_participants=5, colluding=1)",

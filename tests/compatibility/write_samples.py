@@ -30,6 +30,7 @@ from inputs import DP_EVENTS, MORE_MECHANISMS, PLANS, RELEASED, table, write_pla
 
 import neyman as ny  # noqa: E402
 from neyman.accounting.dp_accounting.privacy_loss import from_dp_event  # noqa: E402
+from neyman.mechanisms.circular_gaussian import CircularGaussian  # noqa: E402
 from neyman.mechanisms.matrix_mechanism.strategy import square_root  # noqa: E402
 from neyman.publishing.release.signing import create_key  # noqa: E402
 
@@ -86,6 +87,7 @@ def _put(path: Path, content: Any) -> None:
 def _mechanisms(expressions: Sequence[str]) -> list[dict[str, Any]]:
     names = {
         "ny": ny,
+        "CircularGaussian": CircularGaussian,
         "from_dp_event": from_dp_event,
         "ev": ev,
         "F": Fraction,

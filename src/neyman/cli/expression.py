@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from fractions import Fraction
+from importlib import import_module
 from typing import Any, cast
 
 import neyman
@@ -17,7 +18,10 @@ from neyman.numerics import check
 OTHERS = ("optimal_marginals", "select_best", "Runs")
 """Public functions that return a mechanism under another name, and what they take."""
 
-MECHANISMS = frozenset(name for name in dir(neyman) if name in MODULES) | frozenset(OTHERS)
+IN_MODULES = ("CircularGaussian",)
+"""Mechanisms that a text may call, and Python programs import from their modules."""
+
+MECHANISMS = frozenset((*(name for name in dir(neyman) if name in MODULES), *OTHERS, *IN_MODULES))
 """The public names that a text may call and that make a mechanism or an argument of one."""
 
 CURVES = frozenset(
@@ -181,11 +185,11 @@ def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., An
 
             return getattr(strategy, name)
         case ast.Name(id=name):
-            return getattr(neyman, name) if name in _KNOWN else type_of_package(name)
+            return _known(name) if name in _KNOWN else type_of_package(name)
         case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in _KNOWN:
-            known: object = vars(cast(type, getattr(neyman, name))).get(attr)
+            known: object = vars(cast(type, _known(name))).get(attr)
             builds = isinstance(known, (classmethod, staticmethod)) and not attr.startswith("_")
-            return getattr(getattr(neyman, name), attr) if builds else None
+            return getattr(_known(name), attr) if builds else None
         case ast.Attribute(value=inner, attr=attr) if attr in COMBINATORS or attr == "user":
             base = _value(inner, unknowns)
             return getattr(base, attr) if isinstance(base, Mechanism) else None
@@ -196,6 +200,11 @@ def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., An
             return base.mechanism if isinstance(base, MarginalStrategy) else None
         case _:
             return None
+
+
+def _known(name: str) -> Any:
+    """Return what a known name stands for."""
+    return getattr(import_module(MODULES[name]) if name in IN_MODULES else neyman, name)
 
 
 def _meant(node: ast.expr) -> str:

@@ -17,6 +17,7 @@ MODULES = {
     "CanonicalNoise": "neyman.mechanisms.canonical.canonical_noise",
     "CategoryResponse": "neyman.mechanisms.local_randomizers",
     "Choice": "neyman.mechanisms.choice",
+    "CircularGaussian": "neyman.mechanisms.circular_gaussian",
     "Composed": "neyman.mechanisms.base",
     "DPSGD": "neyman.mechanisms.dp_sgd",
     "DiscreteGaussian": "neyman.mechanisms.additive",

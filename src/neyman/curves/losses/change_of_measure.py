@@ -14,11 +14,12 @@ from functools import singledispatch
 
 import numpy as np
 
+from neyman.curves.losses.circular_gaussian import CircularGaussianLoss
 from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
 from neyman.curves.losses.finite import OffLatticeLoss
 from neyman.curves.losses.gaussian import REACH, GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.loss import Loss
+from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS, Loss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
@@ -218,6 +219,35 @@ def _(inner: GaussianLoss, size: float) -> Base:
         math.erf(mu / math.sqrt(8)),
     )
     return Base(np.zeros(0), np.zeros(0), (stretch,))
+
+
+@law_under_q.register
+def _(inner: CircularGaussianLoss, size: float) -> Base:
+    """Two arcs on which L = m s, as far as tilts of that size see them [CI-4]."""
+    stretches: list[Stretch] = []
+    lost: list[tuple[float, float, float, float]] = []
+    top, log_total = inner.top, inner.log_total
+    for m, half in inner.support:
+        end, room = inner.cut(m, half, size), min(1.0, 1 / m)
+
+        def log_q(s: Array, m: float = m) -> Array:
+            return -((s + m / 2) ** 2) / 2 - log_total
+
+        def bend(s: Array, near: Array | float, m: float = m, room: float = room) -> Array:
+            return np.abs(s + m / 2) + room / 4 + near
+
+        reach = min(end, m / 2 + REACH)
+        panels = 1 + math.ceil(reach * (1 + m / 2))
+        s = reach / panels * (np.arange(panels)[:, None] + WIDE_NODES)
+        gain = float((np.exp(log_q(-s)) * -np.expm1(-m * s) @ WIDE_WEIGHTS).sum()) * reach / panels
+        stretches.append(Stretch(-end, end, m, 0.0, room, log_q, bend, gain))
+        if end < half:
+            below, above = (-((end + side * m / 2) ** 2) / 2 - log_total for side in (-1, 1))
+            # Under Q below, and under the steepest tilt above.
+            lost.append((-1.0, below, -top, -m * end))
+            lost.append((size, above + (size + 1) * m * end, m * end, top))
+    lost += [(-1.0, log_mass, -top, top) for log_mass in inner.lost_arcs]
+    return Base(np.zeros(0), np.zeros(0), tuple(stretches), tuple(lost), inner.relative)
 
 
 @law_under_q.register

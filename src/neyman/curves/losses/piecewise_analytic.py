@@ -32,6 +32,7 @@ Bound = Callable[[Array, Array | float], Array]
 # than 1e-18 with r = 8. The second is for waves [PA-1].
 RULE, LONG_RULE = (16, 6.0), (32, 20.0)
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
+SHARED = 1e-6  # share of a range up to which two that meet may overlap
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ class Law:
 
     Args:
         loss, log_p: atoms, shape (n,).
-        pieces: with disjoint ranges of the loss.
+        pieces: whose ranges of the loss may overlap.
         lost: (a, l): mass that was left out, at most e^{a + c l} under a tilt c of that size.
         relative: bound on the relative error of each atom's mass.
         normalized: True if all masses sum to 1 - infinite (a lower side may hold less).
@@ -155,7 +156,7 @@ class PiecewiseAnalyticLoss(Loss):
         function of at most (f + g + V) / |u|, and of at most its mass; atoms keep their masses.
         """
         tilted = _tilted(self, tilt, 0.0)
-        best = by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
+        best = self._decay_by_moments(tilt, edges)
         if not tilted.law.pieces:  # atoms never die out
             return best
         places, mass, rough, share = tilted.density
@@ -163,6 +164,11 @@ class PiecewiseAnalyticLoss(Loss):
         with np.errstate(divide="ignore"):
             best = np.minimum(best, np.log(np.minimum(far * (1 + 1e-9), 1.0)))
         return np.minimum(best, by_pieces(places, mass, edges, best > enough))
+
+    def _decay_by_moments(self, tilt: float, edges: Array) -> Array:
+        """Return bounds as `decay` does, sharp near 0."""
+        tilted = _tilted(self, tilt, 0.0)
+        return by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Its atoms, and nodes in panels that the multiples of ``step`` of the loss bound."""
@@ -394,7 +400,7 @@ class _Tilted:
             if place[-1] < place[0]:
                 place, mass = place[::-1], mass[::-1]
             stretches.append((place, mass))
-        for place, mass in sorted(stretches, key=lambda s: float(s[0][0])):
+        for place, mass in sorted(_apart(stretches), key=lambda s: float(s[0][0])):
             if places:  # nothing between two stretches
                 masses.append(np.zeros(1))
             places.append(place)
@@ -403,6 +409,16 @@ class _Tilted:
         # Its mass is what the atoms leave. Sums over the places would miss what lies so close to a
         # place that floats do not tell the two apart.
         return together, np.concatenate(masses), rough, max(1.0 - self.atoms, 0.0)
+
+
+def _apart(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+    """Return those with most mass whose ranges share no more than rounding leaves."""
+    chosen: list[tuple[Array, Array]] = []
+    for place, mass in sorted(stretches, key=lambda s: -float(s[1].sum())):
+        least = SHARED * float(place[-1] - place[0])
+        if all(min(place[-1], x[-1]) - max(place[0], x[0]) <= least for x, _ in chosen):
+            chosen.append((place, mass))
+    return chosen
 
 
 def _size(tilt: float) -> float:

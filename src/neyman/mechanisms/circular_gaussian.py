@@ -1,0 +1,118 @@
+"""Normal noise around a circle, for answers that are directions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from operator import index
+
+from neyman.curves.losses.circular_gaussian import CircularGaussianLoss
+from neyman.curves.losses.composition import Composition
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import EXACT_POSITIVE, integer
+from neyman.noise import Bits, SecureBits, rounded_gaussian
+
+MOST_POINTS = 2**41
+MOST_SIGMA_CIRCLES = 10  # beyond, a draw would be repeated more than 25 times on average
+MOST_SHIFT_SIGMAS = 60  # of the sensitivity: beyond it nothing is hidden
+
+
+@dataclass(frozen=True, init=False)
+class CircularGaussian(Mechanism):
+    """Riemannian Gaussian noise on a circle of evenly spaced points.
+
+    The noise has a density proportional to e^{-d^2 / (2 sigma^2)}, d the distance from the exact
+    answer along the circle. Its curve is exact for the continuous noise, at least G_mu with
+    mu = sensitivity / sigma, and above it where sigma is not small beside the circle. `draw` rounds
+    to the nearest point. Rounding reveals no more.
+
+    Args:
+        points: of the whole circle, public: an odd number from 3 to 2^41. A direction of a turns is
+            the point round(a points).
+        sigma: above 0, in points, at most 10 circles.
+        sensitivity: how far the answer moves between neighbors, the shorter way around, in points:
+            from 1 to (points - 1) / 2, and at most 60 sigma. Any shorter move reveals less.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.mechanisms.circular_gaussian import CircularGaussian
+        >>> noise = CircularGaussian(points=3601, sigma=1200, sensitivity=900)  # a quarter turn
+        >>> f = noise.tradeoff()
+        >>> f"{f.epsilon(delta=1e-6):.4f}", f"{f.pure():.4f}", f >= ny.gdp(0.75)
+        ('0.8423', '0.8441', True)
+        >>> 0 <= noise.draw(3600) < 3601
+        True
+
+    Source: Jiang, Chang, Liu, Ding, Kong and Jiang 2023; the curve is proven in [CI-1] to [CI-3].
+    """
+
+    RELATION = "any"
+
+    points: int = field(metadata=integer(3, MOST_POINTS))
+    sigma: Fraction = field(metadata=EXACT_POSITIVE)
+    sensitivity: int = field(metadata=integer(1))
+
+    def __init__(self, points: int, sigma: float | Fraction | str, sensitivity: int = 1) -> None:
+        self._keep(points=points, sigma=sigma, sensitivity=sensitivity)
+        if self.points % 2 == 0:
+            raise ValueError(
+                f"points = {self.points} must be odd: then whole numbers fill the circle evenly; "
+                f"take {self.points + 1}"
+            )
+        if self.sensitivity > self._farthest:
+            raise ValueError(
+                f"sensitivity = {self.sensitivity} must be at most {self._farthest}: no two of "
+                f"{self.points} points are farther apart"
+            )
+        if self.sigma > MOST_SIGMA_CIRCLES * self.points:
+            raise ValueError(
+                f"sigma = {float(self.sigma):g} must be at most {MOST_SIGMA_CIRCLES} times the "
+                f"{self.points} points: a draw repeats until it falls within one turn"
+            )
+        if self.sensitivity > MOST_SHIFT_SIGMAS * self.sigma:
+            raise ValueError(
+                f"sensitivity = {self.sensitivity} must be at most {MOST_SHIFT_SIGMAS} sigma = "
+                f"{float(MOST_SHIFT_SIGMAS * self.sigma):g}: such noise hides nothing; add more"
+            )
+
+    @property
+    def _farthest(self) -> int:
+        return (self.points - 1) // 2
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss, that of the full shift [CI-2]."""
+        loss = CircularGaussianLoss(self.sensitivity / self.sigma, self.points / self.sigma)
+        return (Composition.of([(loss, 1)]),)
+
+    def rho(self) -> Fraction:
+        """mu^2 / 2, because the curve is at least G_mu [CI-3]."""
+        return (self.sensitivity / self.sigma) ** 2 / 2
+
+    def draw(self, value: int, *, bits: Bits | None = None) -> int:
+        """Return the point with noise, exact: from 0 to points - 1 [CI-6].
+
+        It reads private data and charges no ledger: charge the mechanism before. How long it takes
+        depends on the noise and not on the value.
+
+        Args:
+            value: the exact answer, private: a whole number, of which whole turns do not matter.
+            bits: the source of randomness; secure bits of the operating system if not given.
+
+        Raises:
+            TypeError: value is not a whole number; it is not shown.
+        """
+        place = _private_integer("value", value)
+        source = SecureBits() if bits is None else bits
+        while True:
+            noise = int(rounded_gaussian(self.sigma**2, 1, source)[0])
+            if abs(noise) <= self._farthest:
+                return (place + noise) % self.points
+
+
+def _private_integer(name: str, value: int) -> int:
+    """Return a private whole number; an error has its type alone."""
+    try:
+        return index(value)
+    except TypeError:
+        pass  # raised out here, the error leads back to nothing
+    raise TypeError(f"{name} is a {type(value).__name__}; it must be a whole number")
