@@ -24,6 +24,7 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self, cast
@@ -34,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from neyman.accounting.calibrate import Budget
 from neyman.accounting.charge import charge
 from neyman.analysis.estimators.ball_mean import mean
-from neyman.analysis.estimators.estimate import Estimate
+from neyman.analysis.estimators.estimate import LEAST_MISS, Estimate
 from neyman.analysis.estimators.least_squares import GRID, Fit, data_region, solve
 from neyman.analysis.estimators.logistic import LEAST_PENALTY, MOST_PENALTY, logistic
 from neyman.analysis.estimators.regression import regression
@@ -46,7 +47,7 @@ from neyman.ledger.records import BudgetRefused
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.numerics import check
-from neyman.numerics.raw_values import as_floats
+from neyman.numerics.raw_values import as_floats, in_order
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.release.charged_call import Payer, Payment, opened
 
@@ -70,7 +71,12 @@ Ends = tuple[Floats, Floats]
 """The lower and the upper ends of intervals."""
 Number = float | Fraction | str
 SPLITTERS = model_selection.KFold, model_selection.RepeatedKFold, model_selection.ShuffleSplit
+MOST_ALPHA = 1e15
 LEAST_VARIANCE_SHARE = 1e-12  # of a column's squared half range: a variance below is no scale
+
+
+_rehearsal: ContextVar[list[PrivateModel] | None] = ContextVar("rehearsal", default=None)
+"""Where a search is about to ask for its charges: the fits on rows of zeros, which cost nothing."""
 
 
 class PrivateModel(base.BaseEstimator):
@@ -122,11 +128,13 @@ class PrivateModel(base.BaseEstimator):
 
     def _confidence(self) -> Fraction:
         confidence = check.exact("confidence", self.confidence)
-        if not 0 < confidence < 1:
+        if not 0 < confidence <= 1 - LEAST_MISS:
             raise ValueError(f"confidence = {self.confidence!r} must be in (0, 1), such as 0.95")
         return confidence
 
     def _payment(self) -> Payment:
+        if _rehearsal.get() is not None:
+            return Payment()
         return Payment(ledger=self.ledger, dataset=self.dataset, account=self.account)
 
     def _rows(self, X: object, *, reset: bool, least: int = 1) -> NDArray[Any]:
@@ -147,6 +155,8 @@ class PrivateModel(base.BaseEstimator):
     def _released(self, estimate: Estimate) -> None:
         self.receipt_, self.mechanism_ = estimate.receipt, estimate.mechanism
         self.tradeoff_ = estimate.tradeoff()
+        if (fits := _rehearsal.get()) is not None:
+            fits.append(self)
 
     def _floats(self, X: object) -> Floats:
         check_is_fitted(self)
@@ -187,16 +197,22 @@ def _array(data: object, name: str) -> NDArray[Any]:
 def _is_numeric(kind: object) -> bool:
     """Whether a column's type holds real numbers, in pandas or in polars."""
     if hasattr(kind, "is_numeric"):
-        return bool(cast(Any, kind).is_numeric())
+        return bool(cast(Any, kind).is_numeric()) or str(kind) == "Boolean"
     return getattr(kind, "kind", "O") in "fiub"
 
 
 def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
-    """Return the target with one entry per row; nothing of its content is checked."""
+    """Return the target with one entry per row; an entry of a list changes how no other is read."""
     if y is None:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None"
         )
+    if not hasattr(y, "__array__"):
+        entries = in_order("y", y)
+        array = np.empty(len(entries), object)
+        for k, entry in enumerate(entries):
+            array[k] = entry
+        return array
     array = np.asarray(y)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: y has the type {array.dtype}")
@@ -205,10 +221,9 @@ def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
 
 def _pair(name: str, bounds: object) -> tuple[Fraction, Fraction]:
     """Return the center and the half range of public bounds."""
-    try:
-        low, high = (check.exact(name, end) for end in cast(Any, bounds))
-    except TypeError as error:
-        raise TypeError(f"{name} = {bounds!r} must be a pair (low, high)") from error
+    if not isinstance(bounds, tuple | list) or len(cast("Sequence[Any]", bounds)) != 2:
+        raise TypeError(f"{name} = {bounds!r} must be a pair (low, high)")
+    low, high = (check.exact(name, end) for end in cast("Sequence[Any]", bounds))
     if not low < high:
         raise ValueError(f"{name} = {bounds!r} must be a pair (low, high) with low < high")
     return (low + high) / 2, (high - low) / 2
@@ -318,7 +333,7 @@ class Ridge(LinearRegression):
     """Fit least squares with a penalty ``alpha`` |b|^2, as scikit-learn's `Ridge` does.
 
     Args:
-        alpha: at least 0, chosen without the data; the intercept has no penalty. It is a weight
+        alpha: from 0 to 1e15, chosen without the data; the intercept has no penalty. It is a weight
             against a sum over the rows, so their number must be public: "replace-one" only.
         radius, bounds, fit_intercept: as for `LinearRegression`.
 
@@ -358,7 +373,7 @@ class Ridge(LinearRegression):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Charge, and fit the model by one release; arguments and errors are those of a line."""
-        alpha = check.non_negative("alpha", self.alpha)
+        alpha = check.between("alpha", self.alpha, 0, MOST_ALPHA)
         if self.neighboring != "replace-one":
             raise ValueError(
                 f"neighboring = {self.neighboring!r}: alpha is weighed against the number of rows, "
@@ -444,9 +459,7 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
             LedgerError, BudgetRefused: nothing was charged.
         """
         self._given("budget", "radius", "classes")
-        labels = np.array(list(cast("Sequence[Any]", self.classes)))
-        if labels.shape != (2,) or labels[0] == labels[1]:
-            raise ValueError(f"classes = {self.classes!r} must be two different labels")
+        labels = self._labels()
         confidence = self._confidence()
         penalty = check.between("alpha", self.alpha, LEAST_PENALTY, MOST_PENALTY)
         target = _target(y, self)
@@ -474,6 +487,18 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         low, high = (np.asarray(end) for end in estimate.interval(confidence))
         self.interval_ = low[None, first:], high[None, first:]
         return self
+
+    def _labels(self) -> NDArray[Any]:
+        classes = self.classes
+        usable = isinstance(classes, tuple | list | np.ndarray) and len(classes) == 2
+        labels = np.array(classes if usable else [0, 0])
+        usable = usable and labels.shape == (2,) and all(label == label for label in labels)
+        if not usable or labels[0] == labels[1] or None in labels.tolist():
+            raise ValueError(
+                f"classes = {classes!r} must be a list of two different labels of one type, the "
+                "positive one last"
+            )
+        return labels
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """Return the log odds of the second class at each row; NaN where an entry is missing."""
@@ -743,6 +768,8 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
 class GridSearchCV(model_selection.GridSearchCV):
     """Search a grid, after the ledger was asked whether it would grant all of its fits.
 
+    A fit of each candidate on rows of zeros, without a charge, shows what its fits will cost.
+
     Each fit charges. Before the first one, the sum of all charges is held against what each account
     has left. scikit-learn's own `GridSearchCV` meets the refusal at the fit that overspends.
 
@@ -765,10 +792,9 @@ class GridSearchCV(model_selection.GridSearchCV):
         candidates = list(model_selection.ParameterGrid(self.param_grid))
         splits = splitter.get_n_splits(X)
         fits = len(candidates) * splits + bool(self.refit)
-        for (ledger, dataset, account), price in self._prices(X, y, candidates, splits).items():
-            book = opened(ledger)
+        for payer, price in self._prices(X, y, candidates, splits):
             try:
-                Payer.of(book, book.account(dataset, account)).check(*price)
+                payer.check(*price)
             except BudgetRefused as error:
                 error.add_note(
                     f"The search has {fits} fits, which charge {price[0]} in all. Make the grid "
@@ -802,44 +828,55 @@ class GridSearchCV(model_selection.GridSearchCV):
 
     def _prices(
         self, X: Any, y: Any, candidates: Iterable[Mapping[str, Any]], splits: int
-    ) -> dict[tuple[Any, str, str], tuple[Fraction, Fraction]]:
-        """Return the sum of the charges of all fits for each account.
+    ) -> list[tuple[Payer, tuple[Fraction, Fraction]]]:
+        """Return who pays, and the sum of the charges of all fits.
 
-        A fit on rows of zeros, without a ledger, has the mechanism of the same fit on the data.
+        A fit on rows of zeros has the mechanism of the same fit on the data, and costs nothing.
         """
-        zero = Fraction(0), Fraction(0)
-        totals: dict[Any, tuple[Fraction, Fraction]] = defaultdict(lambda: zero)
-        dearest: dict[Any, tuple[Fraction, Fraction]] = defaultdict(lambda: zero)
+        rows, target = _zeros(X), None if y is None else np.arange(len(y)) % 2
+        payers: dict[tuple[str, str, str], Payer] = {}
+        totals: dict[tuple[str, str, str], list[Fraction]] = defaultdict(lambda: [Fraction(0)] * 4)
         for candidate in candidates:
-            model = base.clone(self.estimator).set_params(**candidate)
-            parts = [(part, part.get_params(deep=False)) for part in _private_parts(model)]
-            for part, given in parts:
-                if given["neighboring"] != "replace-one":
+            started = _rehearsal.set([])
+            try:
+                base.clone(self.estimator).set_params(**candidate).fit(rows, target)
+                fits = _rehearsal.get() or []
+            finally:
+                _rehearsal.reset(started)
+            prices: dict[tuple[str, str, str], list[Fraction]] = defaultdict(
+                lambda: [Fraction(0)] * 2
+            )
+            for fit in fits:
+                if fit.neighboring != "replace-one":
                     raise ValueError(
-                        f"neighboring = {given['neighboring']!r}: the folds depend on the number "
-                        "of rows, which is secret then; give neighboring='replace-one'"
+                        f"neighboring = {fit.neighboring!r}: the folds depend on the number of "
+                        "rows, which is secret then; give neighboring='replace-one'"
                     )
-                part.set_params(ledger=None, dataset=None, account=None)
-            model.fit(np.zeros(np.shape(X)), None if y is None else np.zeros(np.shape(y)))
-            prices: dict[Any, tuple[Fraction, Fraction]] = defaultdict(lambda: zero)
-            for part, given in parts:
-                if given["ledger"] is None:
+                if fit.ledger is None:
                     continue
-                key = given["ledger"], given["dataset"], given["account"] or ""
-                account = opened(key[0]).account(*key[1:])
-                epsilon, delta = charge(part.mechanism_, account.currency)
-                prices[key] = prices[key][0] + epsilon, prices[key][1] + delta
+                book = opened(fit.ledger)
+                Payer(book, fit.dataset or "", "person", fit.neighboring, 1).register()
+                account = book.account(fit.dataset or "", fit.account or "")
+                key = repr(book), account.dataset, account.to
+                payers[key] = Payer.of(book, account)
+                more = charge(fit.mechanism_, account.currency)
+                prices[key] = [a + b for a, b in zip(prices[key], more, strict=True)]
             for key, (epsilon, delta) in prices.items():
-                totals[key] = totals[key][0] + splits * epsilon, totals[key][1] + splits * delta
-                dearest[key] = max(dearest[key][0], epsilon), max(dearest[key][1], delta)
-        if self.refit:  # of any candidate
-            for key, (epsilon, delta) in dearest.items():
-                totals[key] = totals[key][0] + epsilon, totals[key][1] + delta
-        return dict(totals)
+                sums = totals[key]
+                # The fit on all rows is of any candidate: the dearest one counts.
+                totals[key] = [
+                    sums[0] + splits * epsilon,
+                    sums[1] + splits * delta,
+                    max(sums[2], epsilon),
+                    max(sums[3], delta),
+                ]
+        again = bool(self.refit)
+        return [(payers[k], (a + again * c, b + again * d)) for k, (a, b, c, d) in totals.items()]
 
 
-def _private_parts(model: Any) -> list[PrivateModel]:
-    """Return the private models in a model, such as the steps of a pipeline."""
-    parts = [model] if isinstance(model, PrivateModel) else []
-    nested = [v for v in model.get_params(deep=True).values() if isinstance(v, PrivateModel)]
-    return parts + [part for k, part in enumerate(nested) if part not in nested[:k]]
+def _zeros(X: Any) -> Any:
+    """Return rows of zeros of the same shape, with the same names of columns."""
+    zeros = np.zeros(np.shape(X))
+    if hasattr(X, "iloc"):
+        return type(X)(zeros, columns=X.columns)
+    return zeros

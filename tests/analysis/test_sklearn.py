@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from sklearn import base, linear_model, model_selection, pipeline
+from sklearn.compose import ColumnTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 import neyman as ny
@@ -130,6 +133,10 @@ def test_bad_arguments_and_types_are_refused_before_a_charge(name, tmp_path):
         ({"dataset": None}, ValueError),
         ({"bounds": (1, 0)}, ValueError),
         ({"bounds": 3}, TypeError),
+        ({"bounds": (0, 1, 2)}, TypeError),
+        ({"confidence": 1 - Fraction(1, 10**301)}, ValueError),
+        ({"classes": {0, 1}}, ValueError),
+        ({"classes": (0, math.nan)}, ValueError),
         ({"radius": 0}, ValueError),
         ({"radius": None}, ValueError),
         ({"classes": (1, 1)}, ValueError),
@@ -297,6 +304,34 @@ def test_a_search_charges_every_fit_and_one_that_overspends_begins_none(paid):
     plain = model_selection.GridSearchCV(model, {"ridge__alpha": [1.0]}, cv=2)
     plain.fit(x, y)
     assert before - left(paid) == pytest.approx(3 / 16, rel=1e-6)
+
+
+def test_a_search_adds_up_what_copies_of_a_ledger_and_parts_of_a_model_charge(paid):
+    x, y, _ = table(1000)
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    book = {**paid, "ledger": ny.Ledger(paid["ledger"])}  # a search copies it
+    parts = ColumnTransformer([("scaled", StandardScaler(bounds=(-1, 1), **book), ["a", "b"])])
+    model = pipeline.make_pipeline(parts, Ridge(radius=9, bounds=(-1, 1), **paid))
+    with pytest.raises(BudgetRefused) as caught:
+        GridSearchCV(model, {"ridge__alpha": [0.1, 1.0, 10.0]}, cv=3).fit(frame, y.tolist())
+    assert caught.value.requested == pytest.approx(2 * 10 / 16, rel=1e-6)
+    assert left(paid) == 1
+    trial = {**paid, "ledger": ny.throwaway("1")}
+    search = GridSearchCV(Ridge(radius=1, bounds=(-1, 1), **trial), {"alpha": [1, 2]}, cv=2)
+    with pytest.warns(UserWarning, match="without noise or charge"):
+        search.fit(x, y)
+    assert trial["ledger"].account("a@1").left == pytest.approx(1 - 5 / 16, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["line", "logistic"])
+@pytest.mark.parametrize("odd", ["x", b"x", [1, 2], 1j, None, {}, (1, 2)])
+def test_an_entry_of_a_list_changes_how_no_other_entry_is_read(name, odd):
+    x, y, labels = table(400)
+    target = (labels if name == "logistic" else y).tolist()
+    without = [math.nan if k == 7 else v for k, v in enumerate(target)]
+    target[7] = odd
+    fits = [FITS[name](budget=AMPLE).fit(x, values).coef_ for values in (target, without)]
+    assert np.allclose(*fits, atol=0.05)
 
 
 def test_a_search_counts_the_dearest_candidate_for_the_fit_on_all_rows(paid):
