@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -277,3 +278,17 @@ def test_a_wrong_argument_is_refused_before_anything_is_charged(change, message)
         ny.estimate.regression(**given | change, ledger=ledger, dataset="a@1")
     ledger.register("a@1", protects="person", neighboring="replace-one", rows=1)
     assert not ledger.entries("a@1")
+
+
+def test_intervals_cover_where_half_of_the_rows_are_missing_or_scaled_down():
+    """Fewer hits than this have a chance of 1e-5 if they cover in 95% of the runs."""
+    runs, hits = 200, np.zeros((2, 2))
+    for run, kind in product(range(runs), (0, 1)):
+        draw = np.random.default_rng(run)
+        x, errors = draw.uniform(-1, 1, (2000, 1)), draw.uniform(-0.8, 0.8, 2000)
+        x[::2] *= 3 if kind else 1
+        y = 0.1 + 0.03 * x[:, 0] + errors
+        y[::2] = y[::2] if kind else math.nan
+        low, high = ny.estimate.regression(x, y, radius=1, bound=2, budget=ny.gdp(2)).interval()
+        hits[kind] += (low <= [0.1, 0.03]) & ([0.1, 0.03] <= high)
+    assert np.all(hits >= binom.ppf(1e-5, runs, 0.95))

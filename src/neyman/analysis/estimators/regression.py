@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Unpack
@@ -79,8 +80,9 @@ def regression(
         `Estimate`, with an array of the coefficients, the intercept first. Its standard errors are
         estimates, of the coefficients without the ridge. Its interval about the population covers
         a coefficient of y = intercept + x'b + e with e independent of x, of mean 0 and constant
-        variance, if no y is clipped. It includes sampling and noise and is approximate: it is right
-        to first order in noise over second moments. It is infinite where the least eigenvalue is
+        variance, if no y is clipped and, without an intercept, no row is missing or scaled down. It
+        includes sampling and noise and is approximate: it is right to first order in noise over
+        second moments. It is infinite where the least eigenvalue is
         below 4 times the size of the noise. About the data the interval is proven for all data, for
         all coordinates together: it covers the least squares coefficients, without the ridge, of
         the rows as they are clipped and rounded. No gap is stated: the error has no finite bound
@@ -142,7 +144,8 @@ def regression(
     if intercept:
         scale[0] = float(most)
     known = n if relation == "replace-one" else None
-    return _of_moments(*released.release(**paid), noise, known, added, scale)
+    made = released.release(**paid)
+    return _of_moments(*made, noise, known, added, scale, intercept=intercept)
 
 
 def _of_moments(
@@ -152,6 +155,8 @@ def _of_moments(
     n: int | None,
     ridge: float | None,
     scale: NDArray[np.float64],
+    *,
+    intercept: bool,
 ) -> Estimate:
     """Return the estimate from noisy second moments.
 
@@ -159,10 +164,13 @@ def _of_moments(
         released: the moments, in units of the grid.
         n: number of records; None where it is secret.
         ridge: added to the mean squares; None if the release decides.
+        intercept: whether the first moment is the sum of the weights of the rows.
     """
     noisy, sigma = released.astype(np.float64), noise.sigma
-    rows = max(float(noisy[0, 0]) / GRID**2, 1.0) if n is None else float(n)
-    fit = solve(noisy, sigma, rows, None if ridge is None else ridge * rows * GRID**2)
+    # A row that is missing or scaled down tells less of the errors: its weight is in the release.
+    weight = max(float(noisy[0, 0]) / GRID**2, 1.0) if intercept else math.inf
+    rows = weight if n is None else min(float(n), weight)
+    fit = solve(noisy, sigma, rows, None if ridge is None else ridge * (n or rows) * GRID**2)
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         if about == "data":
