@@ -78,6 +78,21 @@ def test_bands_cover_the_records_and_the_population_in_at_least_their_share_of_r
     assert np.all(hits >= least)
 
 
+@pytest.mark.parametrize(("n", "rate", "mu"), [(20_000, 5e-5, 50), (500, 0.01, 10)])
+def test_a_band_about_the_population_covers_where_there_are_few_events(n, rate, mu):
+    """Fewer hits than this have a chance of 1e-5 if it covers in 95% of the runs."""
+    runs, hits, draw = 150, 0, np.random.default_rng(4)
+    for _ in range(runs):
+        death = draw.exponential(1 / rate, n)
+        estimate = ny.estimate.survival(
+            np.minimum(death, 2), death <= 2, times=[1, 2], budget=ny.gdp(mu)
+        )
+        low, high = estimate.interval(0.95)
+        truth = np.exp(-rate * np.array([1, 2]))
+        hits += bool(np.all((low <= truth) & (truth <= high)))
+    assert hits >= stats.binom.ppf(1e-5, runs, 0.95)
+
+
 def test_a_record_is_in_one_cell_and_an_entry_that_is_no_number_takes_no_part():
     ends = np.array(TIMES)
     kinds = [0.0, 0.25, 0.26, 2.0, 2.1, math.inf, math.nan, -1.0]
@@ -116,6 +131,9 @@ def test_bad_arguments_are_refused():
     for wrong, message in (
         ({"censored": [1]}, "one number each"),
         ({"sigma": -1}, "sigma"),
+        ({"events": [1, math.nan]}, "finite"),
+        ({"later": math.inf}, "later"),
+        ({"events": [], "censored": []}, "one number each"),
         ({"confidence": 1}, "confidence"),
         ({"about": "all"}, "about"),
     ):

@@ -285,6 +285,9 @@ def test_moments_are_endless_only_where_infinite_losses_count():
     assert loss.mgf(1).upper == math.inf
     assert holds(loss.mgf(0), 1, 0)
     assert loss.mgf(-1).upper < 1
+    certain = ny.between([1, 0], [0, 1]).loss
+    assert (certain.mgf(-1).lower, certain.mgf(-0.5).upper) == (0, pytest.approx(0, abs=1e-300))
+    assert ny.gdp(100).loss.mgf(1e300).upper == math.inf
     assert ny.Gaussian(1).tradeoff().loss.mgf(100).upper == math.inf
     assert ny.Gaussian(1).tradeoff().loss.mgf(100).lower > 1e308
     with pytest.raises(ValueError, match="t = nan"):

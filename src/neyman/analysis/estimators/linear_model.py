@@ -52,8 +52,10 @@ PARTS = 400  # of the move of the exact fit that the search may add to it
 SLOPE_ERROR = (
     2.0**-48
 )  # absolute error of a computed slope: an exponential's is a few units, on trust
-HALVINGS = 12  # of a Newton step
-SUFFICIENT_SHARE = 0.1  # of the gradient's fall that a Newton step promises
+HALVINGS = 60  # of a Newton step
+SUFFICIENT_SHARE = 0.1  # of the fall that a Newton step promises
+MOST_STEPS = 2000  # of a search: none took more than a hundred
+LEAST_WIDTH = 0.01  # of the corner of a hinge
 LossName = Literal["huber", "smooth hinge", "poisson"]
 LOSSES: tuple[LossName, ...] = "huber", "smooth hinge", "poisson"
 Floats = NDArray[np.float64]
@@ -65,21 +67,29 @@ class Loss:
     """A convex loss of eta = v'w and y, in units in which its slope is at most 1.
 
     Args:
+        value: (eta, y) -> phi.
         slope: (eta, y) -> phi'.
         curvature: (eta, y) -> phi'', at a corner of phi' either side.
         steepest: L, the largest slope.
         most_curvature: B, the largest curvature.
     """
 
+    value: Callable[[Floats, Floats], Floats]
     slope: Callable[[Floats, Floats], Floats]
     curvature: Callable[[Floats, Floats], Floats]
     steepest: float
     most_curvature: float
 
 
+def _corner(t: Floats, width: float) -> Floats:
+    """Return t^2 / 2 up to the width, and the line that goes on beyond."""
+    return np.where(t <= width, t * t / 2, width * (t - width / 2))
+
+
 def huber(width: float) -> Loss:
     """Return Huber's loss of y - eta: a square up to the width, and a line beyond."""
     return Loss(
+        lambda eta, y: _corner(np.abs(eta - y), width),
         lambda eta, y: np.clip(eta - y, -width, width),
         lambda eta, y: (np.abs(eta - y) <= width).astype(float),
         width,
@@ -90,6 +100,7 @@ def huber(width: float) -> Loss:
 def smooth_hinge(width: float) -> Loss:
     """Return the hinge of a margin below 1, with a square of this width in place of its corner."""
     return Loss(
+        lambda eta, _: _corner(np.maximum(1 - eta, 0.0), width) / width,
         lambda eta, _: np.clip((eta - 1) / width, -1.0, 0.0),
         lambda eta, _: ((eta <= 1) & (eta >= 1 - width)) / width,
         1.0,
@@ -108,7 +119,11 @@ def poisson(bound: float) -> Loss:
         return np.exp(np.minimum(eta - top, 0.0))
 
     return Loss(
-        lambda eta, y: rate(eta) - y, lambda eta, _: np.where(eta <= top, rate(eta), 0.0), 1.0, 1.0
+        lambda eta, y: rate(eta) + np.maximum(eta - top, 0.0) - y * eta,
+        lambda eta, y: rate(eta) - y,
+        lambda eta, _: np.where(eta <= top, rate(eta), 0.0),
+        1.0,
+        1.0,
     )
 
 
@@ -153,7 +168,7 @@ def linear_model(
         radius: of the features' ball around 0, above 0, chosen without the data.
         bound: of y, above 0; for "poisson" at least 1. "smooth hinge" has none.
         width: for "huber" above 0 and at most the bound, half of it if left out; for "smooth hinge"
-            from 0.001 to 2, and 0.5 if left out. "poisson" has none.
+            from 0.01 to 2, and 0.5 if left out. "poisson" has none.
         penalty: from 1e-6 to 1e3, chosen without the data. Less of it needs more noise.
         intercept: if True, the model has a constant a, the first entry of the value, penalized too.
         dimension: d, if ``x`` is a list of rows: no record decides it.
@@ -250,7 +265,7 @@ def _loss(name: LossName, bound: float, width: float | None) -> tuple[Loss, floa
         if corner > bound:
             raise ValueError(f"width = {width!r} must be at most the bound, {bound!r}")
         return huber(corner / bound), corner
-    corner = 0.5 if width is None else check.between("width", width, 1e-3, 2.0)
+    corner = 0.5 if width is None else check.between("width", width, LEAST_WIDTH, 2.0)
     return smooth_hinge(corner), corner
 
 
@@ -285,11 +300,11 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool, loss: Loss) 
 def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> Lanes:
     """Return the fit in units, each coordinate rounded [LM-2].
 
-    A step goes along Newton's direction, halved until the gradient falls by a share of what it
-    promises, and against the gradient where none does. Each lowers the gradient's norm.
+    A step goes along Newton's direction, halved until F or the norm of its gradient falls by a share
+    of what the direction promises.
 
     Raises:
-        NotConverged: after ``aim.steps`` steps, which exact arithmetic never takes.
+        NotConverged: after ``aim.steps`` steps.
     """
     size = rows.shape[1]
     length = math.sqrt(float((rows * rows).sum(axis=1).max(initial=0.0))) * SLACK
@@ -297,8 +312,11 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> L
     def gradient_at(w: Floats) -> Floats:
         return penalty * w + mean_of_rows(rows, loss.slope(rows @ w, y))
 
+    def objective(w: Floats) -> float:
+        return float(np.mean(loss.value(rows @ w, y)) + penalty / 2 * (w @ w))
+
     w = np.zeros(size)
-    gradient = gradient_at(w)
+    gradient, height = gradient_at(w), objective(w)
     for _ in range(aim.steps):
         norm = float(np.linalg.norm(gradient)) * SLACK
         if norm + _rounding(size, length, penalty, float(np.linalg.norm(w)), loss) <= aim.gradient:
@@ -306,15 +324,15 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> L
         weights = loss.curvature(rows @ w, y) / len(rows)
         curvature = penalty * np.eye(size) + (rows * weights[:, None]).T @ rows
         direction = -cho_solve(cho_factor(curvature), gradient)
+        promised = SUFFICIENT_SHARE * float(gradient @ direction)
         for k in range(HALVINGS):
-            nearer = w + direction / 2**k
-            lower = gradient_at(nearer)
-            if float(np.linalg.norm(lower)) <= norm * (1 - SUFFICIENT_SHARE / 2**k):
+            share = 0.5**k
+            nearer = w + direction * share
+            lower, below = gradient_at(nearer), objective(nearer)
+            falls = float(np.linalg.norm(lower)) <= norm * (1 - SUFFICIENT_SHARE * share)
+            if falls or below <= height + promised * share:
                 break
-        else:
-            nearer = w - gradient / (loss.most_curvature * length**2 + penalty)
-            lower = gradient_at(nearer)
-        w, gradient = nearer, lower
+        w, gradient, height = nearer, lower, below
     raise NotConverged(
         f"the search for the fit took more than {aim.steps} steps; report this as a defect"
     )

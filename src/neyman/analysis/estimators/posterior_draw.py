@@ -57,16 +57,17 @@ def posterior_draw(
 
     Returns:
         `Estimate`. Its value is one draw. About the data, its interval covers the posterior mean.
-        About the population it covers m where the model and the prior hold: the draw less m is
-        normal with variance 2 / p.
+        About the population it covers m where the model and the prior hold and no record is
+        clipped: the draw less m is then normal with variance 2 / p. Choose a radius that records
+        hardly leave.
 
     Examples:
         >>> import neyman as ny
         >>> draw = ny.estimate.posterior_draw(
-        ...     [0.5] * 1000, radius=2, variance=1, prior_variance=100
+        ...     [0.5] * 1000, radius=5, variance=1, prior_variance=1
         ... )
         >>> round(float(draw.tradeoff().gdp()), 4), round(float(draw.noise_error), 4)
-        (0.1265, 0.0316)
+        (0.3161, 0.0316)
 
     Source: Wang, Fienberg and Smola 2015 (one draw); [PS-4].
     """
@@ -120,7 +121,7 @@ def posterior_draw(
         shaped(np.full(1, deviation), flat=True),
         receipt,
         noise,
-        "The mean, where the model and the prior hold; and the posterior mean of the clipped "
-        "records.",
+        "The mean, where the model and the prior hold and no record is clipped; and the posterior "
+        "mean of the clipped records.",
         limits,
     )

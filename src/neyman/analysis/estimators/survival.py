@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaincinv
 
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
@@ -19,7 +20,7 @@ from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
 
-MOST_TIMES = 10**4
+MOST_TIMES = 1000
 CLEAR_DEVIATIONS = 4.0  # of noise, below which a number at risk says nothing
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
@@ -52,19 +53,20 @@ def survival(
     an interval, and Kaplan and Meier's factor where nobody is censored.
 
     Args:
-        durations: one number per record: the time until the event or the censoring, at least 0. A
-            record whose duration or event is missing, or below 0, takes no part.
+        durations: one number per record: the time until the event or the censoring. A record
+            without a finite duration from 0 on, or without an event of 0 or 1, takes no part.
         events: one per record: 1 (or True) for an event, 0 for a censoring.
-        times: rising positive numbers, at most 10^4, chosen without the data. Interval i ends with
+        times: rising positive numbers, at most 1000, chosen without the data. Interval i ends with
             time i; an event at time i counts in it, and a censoring at time i in the next one.
 
     Returns:
         `Estimate` with one share per time. Its interval is a band: it covers all times together.
         About the data, ``interval(about="data")``, it is proven: it covers the Kaplan-Meier curve
-        of the records. About the population it is approximate: sampling and noise to first order,
-        for many records, for censoring that does not depend on the event, and hazards that change
-        little in an interval. Both are wide where few are at risk. ``standard_error`` is that of
-        the population, and ``noise_error`` has the noise alone.
+        of the records. About the population it is approximate: limits of a binomial share for the
+        number of records that tell as much, and noise to first order, for censoring that does not
+        depend on the event, and hazards that change little in an interval. Both are wide where few
+        are at risk. ``standard_error`` is that of the population, and ``noise_error`` has the noise
+        alone; both are to first order, and too small where there are few events.
 
     Examples:
         >>> import numpy as np
@@ -141,7 +143,8 @@ def survival_curve(
         events: with noise, the number that has the event in each interval.
         censored: with noise, the number that is censored in each, before its end.
         later: with noise, the number that is free of the event at the end of the last interval.
-        sigma: standard deviation of the noise of each of them, at least 0.
+        sigma: standard deviation of the noise of each of them, at least 0. The noise is Gaussian,
+            also rounded or discrete. Bands do not hold for noise with longer tails, as Laplace's.
         confidence: of the band, in (0, 1), for all times together.
         about: "population", approximate, or "data", which is proven.
 
@@ -149,7 +152,10 @@ def survival_curve(
         ValueError: the counts have different lengths, or an argument is out of its range.
     """
     some, rest = (np.atleast_1d(np.asarray(v, float)) for v in (events, censored))
-    if some.shape != rest.shape or some.ndim != 1:
+    end = check.finite("later", later)
+    if not np.isfinite([*some.ravel(), *rest.ravel()]).all():
+        raise ValueError("events and censored must be finite numbers")
+    if some.shape != rest.shape or some.ndim != 1 or not len(some):
         raise ValueError(
             f"events has the shape {some.shape} and censored {rest.shape}; give one number each "
             "per interval"
@@ -159,7 +165,7 @@ def survival_curve(
     )
     if about not in ("population", "data"):
         raise ValueError(f"about = {about!r} must be 'population' or 'data'")
-    cells = np.append(np.stack([some, rest], axis=1).ravel(), [float(later), 0.0])
+    cells = np.append(np.stack([some, rest], axis=1).ravel(), [end, 0.0])
     counts = _Counts.of(cells, check.non_negative("sigma", sigma), None)
     ends = counts.band_of_data(1 - chance) if about == "data" else counts.band(1 - chance)
     return SurvivalCurve(counts.value, *ends)
@@ -266,14 +272,33 @@ class _Counts:
         return noise * (moved**2).sum(axis=0), np.cumsum(np.maximum(squares - mean**2 / risk, 0.0))
 
     def band(self, miss: float) -> tuple[Floats, Floats]:
-        """Return a band about the population, approximate [SV-2]: each time has a share."""
-        value, error = self.value, self.errors()[0]
-        width = normal_half_width(1.0, miss / len(value))
-        with np.errstate(all="ignore"):
-            away = width * np.where(value > 0, error / value, math.inf)
-            low, high = value * np.exp(-away), value * np.exp(away)
-        low, high = np.where(np.isfinite(error), low, 0.0), np.where(np.isfinite(error), high, 1.0)
-        return _falling(np.nan_to_num(low, nan=0.0), np.nan_to_num(high, nan=1.0, posinf=1.0))
+        """Return a band about the population, approximate [SV-2]: each time has a share.
+
+        Half of a share is for the noise, which moves the logarithm of the value to first order. The
+        other half is for a binomial share of as many records as have the variance of the curve:
+        never fewer than stay to the end of an interval, and never more than there are.
+        """
+        noise, sampling = self._variances()
+        share = miss / (2 * len(self.value))
+        width = normal_half_width(1.0, share) * np.sqrt(noise)
+        _, gone, risk = self._positive()
+        stay, everyone = np.maximum(risk - gone, 1.0), np.maximum(risk[0], 1.0)
+        ends: list[Floats] = []
+        for side in (-1, 1):
+            with np.errstate(all="ignore"):
+                value = np.clip(self.value * np.exp(side * width), 0.0, 1.0)
+                records = (1 - value) / (value * sampling)
+            records = np.clip(np.nan_to_num(records, nan=everyone), stay, everyone)
+            good, bad = records * value, records * (1 - value)
+            with np.errstate(all="ignore"):
+                if side < 0:
+                    end = np.where(good > 0, betaincinv(good, bad + 1, share / 2), 0.0)
+                else:
+                    end = np.where(bad > 0, betaincinv(good + 1, bad, 1 - share / 2), 1.0)
+            ends.append(np.nan_to_num(end, nan=0.0 if side < 0 else 1.0))
+        unclear = self.risk < CLEAR_DEVIATIONS * self._deviation_at_risk() + 1
+        hidden = np.logical_or.accumulate(unclear)
+        return _falling(np.where(hidden, 0.0, ends[0]), np.where(hidden, 1.0, ends[1]))
 
     def band_of_data(self, miss: float) -> tuple[Floats, Floats]:
         """Return a band about the records' own curve, proven [SV-1].

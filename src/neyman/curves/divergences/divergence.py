@@ -113,9 +113,12 @@ def log_moment(c: Composition, z: float) -> Interval:
         low, high = renyi_divergence(c, 1 + z)
         return -math.inf if c.infinite else down(z * low, 1), up(z * high, 1)
     at = np.array([z])
-    k = float(np.real(c.log_mgf(at))[0])
-    each = math.fsum(n * float(part.mgf_rounding(at)[0]) for part, n in c.parts)
-    error = -math.log1p(-min(each, 0.5)) + 16 * UNIT * (1 + len(c.parts)) * abs(k)
+    with np.errstate(all="ignore"):
+        k = float(np.real(c.log_mgf(at))[0])
+        each = math.fsum(n * float(part.mgf_rounding(at)[0]) for part, n in c.parts)
+    if not (math.isfinite(k) and each < 0.5):  # no finite loss has mass, or floats end
+        return -math.inf, -math.inf if k == -math.inf else math.inf
+    error = -math.log1p(-each) + 16 * UNIT * (1 + len(c.parts)) * abs(k)
     return math.nextafter(k - error, -math.inf), math.nextafter(k + error, math.inf)
 
 

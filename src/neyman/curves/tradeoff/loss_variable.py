@@ -125,13 +125,14 @@ class PrivacyLoss:
 
     @question
     def mgf(self, t: float) -> Bound:
-        """Return the moment generating function E[e^{t L}]; upper is safe.
+        """Return the moment generating function E[e^{t L}]; upper is safe but for t in (-1, 0).
 
         Args:
             t: any real number. Above 0 it is e^{t D} with the Renyi divergence D of order 1 + t.
 
         Returns:
             A `Bound`; inf for t above 0 where infinite losses have mass. Below 0 they add nothing.
+            Between -1 and 0 a loss that reveals more has a smaller moment: there lower is safe.
         """
         t = check.finite("t", t)
         if not t or not self.composition.parts:
@@ -143,10 +144,11 @@ class PrivacyLoss:
         both = [Composition.of(v) for v in sides(c.parts)]  # equal where no part is a bracket
         logs = [log_moment(one, z) for one in both]
         low, high = min(low for low, _ in logs), max(high for _, high in logs)
+        safe = "lower" if -1 < t < 0 else "upper"
         with np.errstate(over="ignore"):  # beyond the floats it is inf, at most
             ends = np.exp([low, high])
         least = min(float(ends[0]), sys.float_info.max)
-        return Bound(down(least, 2), up(float(ends[1]), 2), "upper", "moment generating function")
+        return Bound(down(least, 2), up(float(ends[1]), 2), safe, "moment generating function")
 
     @question
     def sample(self, count: int, seed: int | None = None) -> Array:
