@@ -25,6 +25,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self, cast
@@ -34,12 +35,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from neyman.accounting.calibrate import Budget
 from neyman.accounting.charge import charge
-from neyman.analysis.estimators.ball_mean import mean
+from neyman.analysis.estimators.ball_mean import mean_of_array
 from neyman.analysis.estimators.estimate import LEAST_MISS, Estimate
 from neyman.analysis.estimators.least_squares import GRID, Fit, data_region, solve
 from neyman.analysis.estimators.logistic import LEAST_PENALTY, MOST_PENALTY, logistic
 from neyman.analysis.estimators.regression import regression
 from neyman.analysis.estimators.second_moments import covariance
+from neyman.analysis.estimators.shared_arguments import Shared, relation_of
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.extras import require
 from neyman.ledger.ledger import Ledger
@@ -47,7 +49,7 @@ from neyman.ledger.records import BudgetRefused
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.numerics import check
-from neyman.numerics.raw_values import as_floats, in_order
+from neyman.numerics.raw_values import as_floats, entries_of
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.release.charged_call import Payer, Payment, opened
 
@@ -208,11 +210,7 @@ def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
             f"{type(model).__name__} requires y to be passed, but the target y is None"
         )
     if not hasattr(y, "__array__"):
-        entries = in_order("y", y)
-        array = np.empty(len(entries), object)
-        for k, entry in enumerate(entries):
-            array[k] = entry
-        return array
+        return entries_of("y", y)
     array = np.asarray(y)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: y has the type {array.dtype}")
@@ -238,7 +236,8 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
     Args:
         radius: of the ball around 0 that each row of X is scaled down to, above 0.
         bounds: (low, high) of y, which is clipped to them. A clipped y biases the coefficients.
-        fit_intercept: if False, the line passes through 0; "replace-one" only.
+        fit_intercept: if False, the line passes through 0, and y is clipped to the larger of the
+            bounds' sizes on both sides; "replace-one" only.
 
     Attributes:
         coef_, intercept_: of y on the columns of X.
@@ -281,10 +280,9 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
             TypeError, ValueError: an argument, a type, or a shape is wrong.
             LedgerError, BudgetRefused: nothing was charged.
         """
-        estimate, center = self._estimate(X, y)
-        self._set(np.asarray(estimate.value), center)
+        estimate = self._estimate(X, y)
         low, high = (np.asarray(end) for end in estimate.interval(self._confidence()))
-        self._set_intervals(low, high, center)
+        self._set(np.asarray(estimate.value), low, high, 0.0)
         return self
 
     def predict(self, X: ArrayLike) -> Floats:
@@ -292,8 +290,8 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         with np.errstate(all="ignore"):
             return self._floats(X) @ self.coef_ + self.intercept_
 
-    def _estimate(self, X: object, y: object) -> tuple[Estimate, float]:
-        """Return the release of second moments, and the center of y that was subtracted."""
+    def _estimate(self, X: object, y: object) -> Estimate:
+        """Return the release of second moments."""
         self._given("budget", "radius", "bounds")
         self._confidence()
         center, half = _pair("bounds", self.bounds)
@@ -302,29 +300,24 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         if target.dtype.kind not in "fiubO":
             raise TypeError(f"y has the type {target.dtype}; it must have real numbers")
         rows = self._rows(X, reset=True)
-        with np.errstate(all="ignore"):
-            moved = as_floats(target) - float(middle)
         estimate = regression(
             rows,
-            moved,
+            target,
             radius=cast(Number, self.radius),
             bound=half if self.fit_intercept else max(abs(center + half), abs(center - half)),
+            center=middle,
             budget=cast(Budget, self.budget),
             intercept=self.fit_intercept,
             neighboring=self.neighboring,
             **self._payment(),
         )
         self._released(estimate)
-        return estimate, float(middle)
+        return estimate
 
-    def _set(self, value: Floats, center: float) -> None:
+    def _set(self, value: Floats, low: Floats, high: Floats, center: float) -> None:
         first = int(self.fit_intercept)
-        self.coef_ = value[first:]
+        self.coef_, self.interval_ = value[first:], (low[first:], high[first:])
         self.intercept_ = float(value[0]) + center if first else 0.0
-
-    def _set_intervals(self, low: Floats, high: Floats, center: float) -> None:
-        first = int(self.fit_intercept)
-        self.interval_ = low[first:], high[first:]
         ends = (float(low[0]) + center, float(high[0]) + center) if first else (0.0, 0.0)
         self.intercept_interval_ = ends
 
@@ -379,7 +372,7 @@ class Ridge(LinearRegression):
                 f"neighboring = {self.neighboring!r}: alpha is weighed against the number of rows, "
                 "which is secret then; give neighboring='replace-one', or use LinearRegression"
             )
-        estimate, center = self._estimate(X, y)
+        estimate = self._estimate(X, y)
         noisy = np.array(estimate.receipt["result"]["second_moments"], float)
         # A sum over rows of (x / radius)^2 in units of the grid, as the moments are.
         radius = float(check.exact("radius", self.radius))
@@ -393,9 +386,10 @@ class Ridge(LinearRegression):
         scale = np.full(size, half / radius)
         if self.fit_intercept:
             scale[0] = half
-        self._set(fit.coefficients * scale, center)
         middle, width = data_region(noisy, sigma, float(1 - self._confidence()))
-        self._set_intervals((middle - width) * scale, (middle + width) * scale, center)
+        center = float(check.exact("center", estimate.receipt["arguments"].get("center", 0)))
+        ends = (middle - width) * scale, (middle + width) * scale
+        self._set(fit.coefficients * scale, *ends, center)
         return self
 
 
@@ -464,13 +458,10 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         penalty = check.between("alpha", self.alpha, LEAST_PENALTY, MOST_PENALTY)
         target = _target(y, self)
         rows = self._rows(X, reset=True)
-        signs = np.full(len(target), math.nan)
-        for label, sign in zip(labels, (0.0, 1.0), strict=True):
-            signs[_equal(target, label)] = sign
-        known = np.isfinite(signs)[:, None] if len(signs) == len(rows) else True
         estimate = logistic(
-            np.where(known, as_floats(rows), math.nan),
-            np.nan_to_num(signs),
+            rows,
+            target,
+            classes=labels.tolist(),
             radius=cast(Number, self.radius),
             penalty=penalty,
             budget=cast(Budget, self.budget),
@@ -515,20 +506,6 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         log_odds = self.decision_function(X)
         with np.errstate(over="ignore"):
             return np.stack([1 / (1 + np.exp(log_odds)), 1 / (1 + np.exp(-log_odds))], axis=1)
-
-
-def _equal(target: NDArray[Any], label: object) -> NDArray[np.bool_]:
-    """Whether each entry is a label; an entry that cannot be compared is none."""
-    if target.dtype.kind in "fiubUS":
-        return np.broadcast_to(np.asarray(target == label, bool), target.shape)
-
-    def is_label(entry: object) -> bool:
-        try:
-            return bool(entry == label)
-        except Exception:  # whatever an entry is, it must not raise
-            return False
-
-    return np.fromiter(map(is_label, target), bool, len(target))
 
 
 # ---- transformers -----------------------------------------------------------------------------
@@ -586,16 +563,14 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
         """
         self._given("budget", "bounds")
         miss = 1 - self._confidence()
+        relation_of(Shared(neighboring=self.neighboring))
         rows = self._rows(X, reset=True)
         center, half = self._ranges(rows.shape[1])
-        estimate = mean(
-            _powers(as_floats(rows), center, half),
-            # The entries have squares of at most 1/4 + z^2 + (z^2 - 1/2)^2 <= 3/2 in each column.
-            radius=Fraction(math.isqrt(6 * rows.shape[1] * 10**12) + 1, 2 * 10**6),
-            budget=cast(Budget, self.budget),
-            neighboring=self.neighboring,
-            **self._payment(),
-        )
+        # The squares of the entries add up to at most 1/4 + z^2 + (z^2 - 1/2)^2 <= 3/2 a column.
+        radius = Fraction(math.isqrt(6 * rows.shape[1] * 10**12) + 1, 2 * 10**6)
+        paid = Shared(neighboring=self.neighboring, **self._payment())
+        powers = _Powers(rows, center, half)
+        estimate = mean_of_array(powers, False, radius, cast(Budget, self.budget), paid)
         self._released(estimate)
         parts = np.asarray(estimate.value).reshape(3, -1)
         share = np.clip(parts[0] + 0.5, LEAST_VARIANCE_SHARE, 1.0)
@@ -647,15 +622,31 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
         return np.array([float(c) for c, _ in ends]), np.array([float(h) for _, h in ends])
 
 
-def _powers(rows: Floats, center: Floats, half: Floats) -> Floats:
-    """Return p - 1/2, p z, and p (z^2 - 1/2) of each entry.
+@dataclass(frozen=True, eq=False)
+class _Powers:
+    """The parts p - 1/2, p z, and p (z^2 - 1/2) of each entry, made as they are read.
 
     z in [-1, 1] is the clipped entry in units of its range, and p is 1 where it is finite.
     """
-    present = np.isfinite(rows)
-    with np.errstate(all="ignore"):
-        z = np.clip(np.where(present, (rows - center) / half, 0.0), -1.0, 1.0)
-    return np.hstack([present - 0.5, z, np.where(present, z * z - 0.5, 0.0)])
+
+    rows: NDArray[Any]
+    center: Floats
+    half: Floats
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of rows, and of parts of each."""
+        return len(self.rows), 3 * self.rows.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, piece: slice) -> Floats:
+        rows = as_floats(self.rows[piece])
+        present = np.isfinite(rows)
+        with np.errstate(all="ignore"):
+            z = np.clip(np.where(present, (rows - self.center) / self.half, 0.0), -1.0, 1.0)
+        return np.hstack([present - 0.5, z, np.where(present, z * z - 0.5, 0.0)])
 
 
 class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateModel):

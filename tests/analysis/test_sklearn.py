@@ -223,10 +223,11 @@ def test_a_scaler_has_the_moments_of_the_entries_that_are_there():
 
 
 def test_the_parts_of_a_row_never_leave_the_ball_of_the_scaler():
-    from neyman.sklearn import _powers  # pyright: ignore[reportPrivateUsage]
+    from neyman.sklearn import _Powers  # pyright: ignore[reportPrivateUsage]
 
     z = np.linspace(-1.5, 1.5, 2001)[:, None]
-    squares = (_powers(np.vstack([z, [[np.nan]]]), np.zeros(1), np.ones(1)) ** 2).sum(axis=1)
+    parts = _Powers(np.vstack([z, [[np.nan]]]), np.zeros(1), np.ones(1))
+    squares = (parts[:] ** 2).sum(axis=1)
     assert squares.max() == 1.5
 
 
@@ -353,3 +354,30 @@ def test_a_search_refuses_folds_that_labels_or_a_secret_number_decide(paid):
     with pytest.raises(ValueError, match="number of rows, which is secret"):
         GridSearchCV(secret, {"radius": [1, 2]}).fit(x, labels)
     assert left(paid) == 1
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_no_entry_is_read_before_the_charge_is_durable(name, paid):
+    class Spy:
+        """A number that says what was left when it was read."""
+
+        seen: list[Fraction]
+
+        def __float__(self):
+            self.seen.append(left(paid))
+            return 0.5
+
+        def __eq__(self, other):
+            self.seen.append(left(paid))
+            return False
+
+        __hash__ = None
+
+    spy = Spy()
+    spy.seen = []
+    x, y, labels = table(50)
+    x, target = x.astype(object), (labels if name == "logistic" else y).astype(object)
+    x[3, 1] = target[4] = spy
+    FITS[name](**paid).fit(x, target)
+    assert spy.seen
+    assert max(spy.seen) < 1

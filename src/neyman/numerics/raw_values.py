@@ -86,6 +86,25 @@ def vectors(
     return _some(name, read, relation)
 
 
+def entries_of(name: str, values: object) -> NDArray[Any]:
+    """Return an array with one entry per record, each as it is; an entry of a list stands alone.
+
+    Raises:
+        TypeError: there is no order of records.
+        ValueError: an array of another number of dimensions.
+    """
+    if _is_array(values):
+        array = np.asarray(values)
+        if array.ndim != 1:
+            raise ValueError(f"{name} has shape {array.shape}; it must have one entry per record")
+        return array
+    entries = in_order(name, values)
+    array = np.empty(len(entries), object)
+    for k, entry in enumerate(entries):
+        array[k] = entry
+    return array
+
+
 def as_floats(array: NDArray[Any]) -> Floats:
     """Return each entry as a double, and NaN where it is no number; this never raises."""
     if array.dtype.kind in "fiub":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Unpack
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,28 +91,46 @@ def mean(
     size = 1 if flat else array.shape[1]
     if size > MOST_DIMENSION:
         raise ValueError(f"records has {size} columns; it must have at most {MOST_DIMENSION}")
-    exact = radius_of(radius)
-    if relation == "replace-one":
-        return _known_size(array, flat, exact, budget, paid)
-    return _unknown_size(array, flat, exact, budget, paid)
+    return mean_of_array(array, flat, radius_of(radius), budget, paid)
 
 
-def clipped_total(array: NDArray[Any], radius: float, grid: int = GRID) -> Lanes:
+class Rows(Protocol):
+    """Records of which a piece is read at a time, after the charge."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of records, and of numbers in each."""
+        ...
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, piece: slice) -> NDArray[Any]: ...
+
+
+def mean_of_array(
+    array: NDArray[Any] | Rows, flat: bool, radius: Fraction, budget: Budget, paid: Shared
+) -> Estimate:
+    """Return the mean of records whose form was checked; flat if a record is one number."""
+    if relation_of(paid) == "replace-one":
+        return _known_size(array, flat, radius, budget, paid)
+    return _unknown_size(array, flat, radius, budget, paid)
+
+
+def clipped_total(array: NDArray[Any] | Rows, radius: float, grid: int = GRID) -> Lanes:
     """Return the sum of the records, clipped to the ball, in whole units of radius / grid [EM-2].
 
     It differs by a vector of l2 norm at most ``grid`` if a record comes or goes.
     """
-    rows = array[:, None] if array.ndim == 1 else array
-    total = np.zeros(rows.shape[1], np.int64)
-    step = max(1, PIECE // rows.shape[1])
-    for start in range(0, len(rows), step):
-        piece = as_floats(rows[start : start + step])
+    size = array.shape[1] if len(array.shape) > 1 else 1
+    total = np.zeros(size, np.int64)
+    step = max(1, PIECE // size)
+    for start in range(0, len(array), step):
+        piece = as_floats(array[start : start + step]).reshape(-1, size)
         total += grid_rows(piece, radius, grid, careful=True).sum(axis=0)
     return total
 
 
 def _known_size(
-    array: NDArray[Any], flat: bool, exact: Fraction, budget: Budget, paid: Shared
+    array: NDArray[Any] | Rows, flat: bool, exact: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
     n, size = len(array), 1 if flat else array.shape[1]
     if n > MOST_RECORDS:
@@ -172,7 +190,7 @@ def _of_known_size(
 
 
 def _unknown_size(
-    array: NDArray[Any], flat: bool, exact: Fraction, budget: Budget, paid: Shared
+    array: NDArray[Any] | Rows, flat: bool, exact: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
     """Release the sum and the number of records: no bound on the error is proven."""
     size, radius = 1 if flat else array.shape[1], float(exact)

@@ -52,7 +52,7 @@ PARTS = 400  # of the move of the exact fit that the search may add to it
 SLOPE_ERROR = (
     2.0**-48
 )  # absolute error of a computed slope: an exponential's is a few units, on trust
-HALVINGS = 60  # of a Newton step
+LEAST_SHARE = 2.0**-60  # of a Newton step
 SUFFICIENT_SHARE = 0.1  # of the fall that a Newton step promises
 MOST_STEPS = 2000  # of a search: none took more than a hundred
 LEAST_WIDTH = 0.01  # of the corner of a hinge
@@ -300,8 +300,8 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool, loss: Loss) 
 def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> Lanes:
     """Return the fit in units, each coordinate rounded [LM-2].
 
-    A step goes along Newton's direction, halved until F or the norm of its gradient falls by a share
-    of what the direction promises.
+    A step goes along Newton's direction, halved until F or the norm of its gradient falls by a
+    share of what the direction promises.
 
     Raises:
         NotConverged: after ``aim.steps`` steps.
@@ -324,14 +324,15 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> L
         weights = loss.curvature(rows @ w, y) / len(rows)
         curvature = penalty * np.eye(size) + (rows * weights[:, None]).T @ rows
         direction = -cho_solve(cho_factor(curvature), gradient)
-        promised = SUFFICIENT_SHARE * float(gradient @ direction)
-        for k in range(HALVINGS):
-            share = 0.5**k
+        promised, share = SUFFICIENT_SHARE * float(gradient @ direction), 2.0
+        falls = False
+        nearer, lower, below = w, gradient, height
+        while not falls and share > LEAST_SHARE:
+            share /= 2
             nearer = w + direction * share
             lower, below = gradient_at(nearer), objective(nearer)
-            falls = float(np.linalg.norm(lower)) <= norm * (1 - SUFFICIENT_SHARE * share)
-            if falls or below <= height + promised * share:
-                break
+            falls = below <= height + promised * share
+            falls |= float(np.linalg.norm(lower)) <= norm * (1 - SUFFICIENT_SHARE * share)
         w, gradient, height = nearer, lower, below
     raise NotConverged(
         f"the search for the fit took more than {aim.steps} steps; report this as a defect"

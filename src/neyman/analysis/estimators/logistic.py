@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Unpack
@@ -42,7 +42,7 @@ from neyman.analysis.estimators.shared_arguments import (
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
-from neyman.numerics.raw_values import as_floats, one_per_record, vectors
+from neyman.numerics.raw_values import as_floats, entries_of, one_per_record, vectors
 
 MOST_RECORDS = 10**9
 PART = 10  # the squared mu of the fit over that of its curvature
@@ -64,6 +64,7 @@ def logistic(
     budget: Budget,
     intercept: bool = True,
     sampling: bool = False,
+    classes: Sequence[Any] | None = None,
     dimension: int | None = None,
     **paid: Unpack[Shared],
 ) -> Estimate:
@@ -89,6 +90,8 @@ def logistic(
         sampling: if True, the curvature of the loss at the released fit is released, too, with an
             eleventh of the budget's squared mu. It gives standard errors and intervals about the
             population. The noise in the coefficients grows by 5%.
+        classes: two labels, chosen without the data, the positive one last. A record with another
+            label counts as one that is not finite.
         dimension: d, if ``x`` is a list of rows: no record decides it. A row of another length
             counts as one that is not finite. An array has its own.
         neighboring: "replace-one" only, with a public number of records: the fit's divisor.
@@ -124,7 +127,10 @@ def logistic(
         why="the number of records divides the loss and must be public",
     )
     features = vectors("x", x, relation=relation, dimension=dimension)
-    given = one_per_record("labels", labels, relation=relation)
+    if classes is None:
+        given = one_per_record("labels", labels, relation=relation)
+    else:
+        given = entries_of("labels", labels)
     n, size = features.shape
     if len(given) != n:
         raise ValueError(f"labels has {len(given)} records and x has {n}; give one per row of x")
@@ -156,13 +162,15 @@ def logistic(
         "penalty": weight,
         "unit": aim.unit,
         "sampling": sampling,
+        **({} if classes is None else {"classes": [str(label) for label in classes]}),
     }
     scale = np.full(size + intercept, 1 / float(ball))
     if intercept:
         scale[0] = 1.0
 
     def noisy(bits: Bits) -> Fit:
-        rows = signed_rows(as_floats(features), as_floats(given), float(ball), intercept)
+        signs = as_floats(given) if classes is None else _signs(given, classes)
+        rows = signed_rows(as_floats(features), signs, float(ball), intercept)
         exact = fit(rows, weight, aim)
         coefficients = exact + rounded_gaussian(noise.sigma_squared, len(exact), bits)
         if not sampling:
@@ -194,6 +202,24 @@ def logistic(
     beyond = aim.unit + aim.gradient / weight
     fitted = Fitted(value, error, deviation, beyond, most_length(weight), scale)
     return estimate_of("logistic", fitted, receipt, noise)
+
+
+def _signs(labels: NDArray[Any], classes: Sequence[Any]) -> Floats:
+    """Return 0 and 1 for the two classes, and NaN for another label, or what cannot be compared."""
+    signs = np.full(len(labels), math.nan)
+    for sign, label in enumerate(classes):
+        if labels.dtype.kind in "fiubUS":
+            signs[np.broadcast_to(np.asarray(labels == label, bool), labels.shape)] = sign
+            continue
+        signs[np.fromiter((_is_label(v, label) for v in labels), bool, len(labels))] = sign
+    return signs
+
+
+def _is_label(entry: object, label: object) -> bool:
+    try:
+        return bool(entry == label)
+    except Exception:  # whatever an entry is, it must not raise
+        return False
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ def regression(
     radius: float | Fraction | str,
     bound: float | Fraction | str,
     budget: Budget,
+    center: float | Fraction | str = 0,
     intercept: bool = True,
     ridge: float | None = None,
     dimension: int | None = None,
@@ -65,8 +66,9 @@ def regression(
         y: one real number per record.
         radius: of the features' ball around 0, above 0, chosen without the data. Subtract public
             centers and divide by public scales first.
-        bound: y is clipped to [-bound, bound], above 0, chosen without the data. A clipped y biases
-            the coefficients, and no interval includes that.
+        bound: y is clipped to [center - bound, center + bound], above 0, chosen without the data. A
+            clipped y biases the coefficients, and no interval includes that.
+        center: subtracted from y, and added to the intercept; chosen without the data.
         intercept: if True, the model has a constant, the first entry of the value.
         ridge: at least 0, added to the mean squares of x / radius; chosen without the data. If left
             out, the release alone decides: 0 where the noise is small beside the second moments,
@@ -119,6 +121,9 @@ def regression(
             "intercept's noisy sum counts them; give intercept=True, or neighboring='replace-one'"
         )
     ball, most = radius_of(radius), radius_of(bound, "bound")
+    middle = check.exact("center", center)
+    if middle and not intercept:
+        raise ValueError(f"center = {center!r} goes with an intercept; leave it out")
     added = None if ridge is None else check.non_negative("ridge", ridge)
     noise = least_noise(budget, moment_shift(intercept, relation))
     arguments = {
@@ -128,12 +133,15 @@ def regression(
         "intercept": intercept,
         "ridge": added,
         "grid": GRID,
+        **({"center": str(middle)} if middle else {}),
         **({"records": n} if relation == "replace-one" else {}),
     }
     parts = float(ball), float(most), intercept
 
     def noisy(bits: Bits) -> Lanes:
-        total = moments(as_floats(features), as_floats(target), *parts)
+        with np.errstate(all="ignore"):
+            y = as_floats(target) - float(middle)
+        total = moments(as_floats(features), y, *parts)
         return total + symmetric_noise(noise.sigma_squared, len(total), bits)
 
     def published(total: Lanes) -> dict[str, object]:
@@ -145,7 +153,7 @@ def regression(
         scale[0] = float(most)
     known = n if relation == "replace-one" else None
     made = released.release(**paid)
-    return _of_moments(*made, noise, known, added, scale, intercept=intercept)
+    return _of_moments(*made, noise, known, added, scale, float(middle), intercept=intercept)
 
 
 def _of_moments(
@@ -155,6 +163,7 @@ def _of_moments(
     n: int | None,
     ridge: float | None,
     scale: NDArray[np.float64],
+    center: float,
     *,
     intercept: bool,
 ) -> Estimate:
@@ -164,6 +173,7 @@ def _of_moments(
         released: the moments, in units of the grid.
         n: number of records; None where it is secret.
         ridge: added to the mean squares; None if the release decides.
+        center: added to the intercept.
         intercept: whether the first moment is the sum of the weights of the rows.
     """
     noisy, sigma = released.astype(np.float64), noise.sigma
@@ -172,16 +182,18 @@ def _of_moments(
     rows = weight if n is None else min(float(n), weight)
     fit = solve(noisy, sigma, rows, None if ridge is None else ridge * (n or rows) * GRID**2)
 
+    moved = np.append(center, np.zeros(len(scale) - 1))
+
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         if about == "data":
-            center, width = data_region(noisy, sigma, miss)
+            middle, width = data_region(noisy, sigma, miss)
         else:
-            center, width = fit.center, population_width(fit, rows, miss)
-        return fixed((center - width) * scale), fixed((center + width) * scale)
+            middle, width = fit.center, population_width(fit, rows, miss)
+        return fixed((middle - width) * scale + moved), fixed((middle + width) * scale + moved)
 
     return Estimate(
         "regression",
-        fixed(fit.coefficients * scale),
+        fixed(fit.coefficients * scale + moved),
         fixed(fit.standard_error * scale),
         fixed(fit.noise_error * scale),
         receipt,
