@@ -290,11 +290,7 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool, loss: Loss) 
     limit = move * penalty / (2 * PARTS) + 2 * error
     unit = 2.0 ** math.floor(math.log2(move / (PARTS / 2 * math.sqrt(size))))
     shift = math.ceil(((move + 2 * limit / penalty) / unit + math.sqrt(size)) * SLACK)
-    slowest = min(
-        penalty / (loss.most_curvature * length**2 + penalty), SUFFICIENT_SHARE / 2**HALVINGS
-    )
-    steps = math.ceil(math.log(1 + loss.steepest * length / limit) / slowest) + 1
-    return Accuracy(limit, unit, shift**2, steps)
+    return Accuracy(limit, unit, shift**2, MOST_STEPS)
 
 
 def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> Lanes:

@@ -27,7 +27,14 @@ Lanes = NDArray[np.int64]
 
 
 class SurvivalCurve(NamedTuple):
-    """The shares that are free of the event after each time, and a band about all of them."""
+    """Hold the shares that are free of the event after each time, and a band about all of them.
+
+    Examples:
+        >>> import neyman as ny
+        >>> curve = ny.estimate.survival_curve([50, 40], [5, 3], 902, sigma=2)
+        >>> type(curve).__name__, curve.value.round(3).tolist()
+        ('SurvivalCurve', [0.95, 0.91])
+    """
 
     value: Floats
     lower: Floats
@@ -150,6 +157,12 @@ def survival_curve(
 
     Raises:
         ValueError: the counts have different lengths, or an argument is out of its range.
+
+    Examples:
+        >>> import neyman as ny
+        >>> curve = ny.estimate.survival_curve([50, 40], [5, 3], 902, sigma=2, about="data")
+        >>> bool((curve.lower < curve.value).all() and (curve.value < curve.upper).all())
+        True
     """
     some, rest = (np.atleast_1d(np.asarray(v, float)) for v in (events, censored))
     end = check.finite("later", later)

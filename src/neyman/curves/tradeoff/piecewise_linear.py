@@ -23,6 +23,7 @@ from neyman.curves.losses.non_private import NonPrivateLoss
 Corner = tuple[Fraction, Fraction]  # level, power
 Line = tuple[Fraction, Fraction]  # slope, power at level 0
 Polygon = tuple[Corner, ...]
+Ratios = tuple[int, int, int, int]  # the numerators and the denominators of a corner
 Pair = tuple[Polygon, Polygon]  # one below the curve, one above it; the same where it is one
 
 ZERO, ONE = Fraction(0), Fraction(1)
@@ -38,12 +39,17 @@ BETWEEN = "between two polygons"
 def hull(points: Iterable[Corner]) -> Polygon:
     """The smallest concave function above the points and above guessing."""
     corners: list[Corner] = []
+    ratios: list[Ratios] = []
     for corner in sorted([(ZERO, ZERO), *points, (ONE, ONE)], key=_order):
-        if corners and corners[-1][0] == corner[0]:
-            corners.pop()  # of one level the last has the largest power
-        while len(corners) > 1 and not _concave(corners[-2], corners[-1], corner):
+        (a, b), (c, d) = corner[0].as_integer_ratio(), corner[1].as_integer_ratio()
+        if ratios and ratios[-1][:2] == (a, b):  # of one level the last has the largest power
             corners.pop()
+            ratios.pop()
+        while len(ratios) > 1 and not _concave(ratios[-2], ratios[-1], (a, b, c, d)):
+            corners.pop()
+            ratios.pop()
         corners.append(corner)
+        ratios.append((a, b, c, d))
     return tuple(corners)
 
 
@@ -52,11 +58,9 @@ def _order(corner: Corner) -> tuple[float, Fraction, Fraction]:
     return float(corner[0]), *corner
 
 
-def _concave(first: Corner, second: Corner, third: Corner) -> bool:
+def _concave(first: Ratios, second: Ratios, third: Ratios) -> bool:
     """Whether three corners bend down: slopes compared in whole numbers."""
-    (a, b), (c, d) = first[0].as_integer_ratio(), first[1].as_integer_ratio()
-    (e, f), (g, h) = second[0].as_integer_ratio(), second[1].as_integer_ratio()
-    (i, j), (k, m) = third[0].as_integer_ratio(), third[1].as_integer_ratio()
+    (a, b, c, d), (e, f, g, h), (i, j, k, m) = first, second, third
     before = (g * d - c * h) * (i * f - e * j) * (m * b)
     return before > (k * h - g * m) * (e * b - a * f) * (d * j)
 
@@ -178,14 +182,16 @@ def chords(polygon: Polygon) -> Polygon:
 
 def _snapped(x: Fraction, side: int) -> Fraction:
     """A float's distance from 0 or from 1, whichever is nearer, so that both keep their digits."""
-    if x > Fraction(1, 2):
+    n, d = x.as_integer_ratio()  # whole numbers are compared faster
+    if 2 * n > d:
         return 1 - _snapped(1 - x, -side)
-    if x < LEAST:
-        return ZERO if side < 0 or x == 0 else LEAST
-    near = float(x)
-    exact = Fraction(near)
-    if exact == x or (exact > x) == (side > 0):
-        return exact
+    if n * LEAST.denominator < d * LEAST.numerator:
+        return ZERO if side < 0 or n == 0 else LEAST
+    near = n / d
+    a, b = near.as_integer_ratio()
+    apart = a * d - n * b
+    if apart == 0 or (apart > 0) == (side > 0):
+        return Fraction(near)
     return Fraction(math.nextafter(near, side * math.inf))
 
 
