@@ -10,10 +10,12 @@ from fractions import Fraction as F
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy import stats
 
 import neyman as ny
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.attacks import usual_attacks
+from neyman.curves.losses.user_pair import Density
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 ATTACKS, MECHANISMS = 260, 40
@@ -240,6 +242,31 @@ def test_a_number_is_printed_with_its_conditions():
     assert "equally often" in words.right_guess("win", "1/3", "1/3")
     assert "1 time in 30,000 without" in words.right_guess("win", "1/30000", 0.1)
     assert "37 times in 100,000 without" in words.right_guess("win", "0.000376", 0.1)
+
+
+def test_an_estimate_and_the_statements_of_a_user_are_never_shown_as_a_guarantee():
+    """Two distributions seen in cells are an estimate, and a density holds under its statements."""
+    f = ny.between(stats.norm(1), stats.norm(0))
+    risk, safe = ny.risk.reidentification(20).success(f), f.gdp(levels=(1e-4, 0.5))
+    for text in (repr(risk), risk.sentence(), risk.conditions[0], repr(safe), safe.sentence):
+        assert "estimate" in text.lower()
+        assert "two distributions seen in cells" in text
+    shown = risk.to_dict()
+    assert "estimate" in shown["method"]
+    assert (shown["safe"], shown["sources"]) == ("upper", list(f.sources))
+    certain = ny.risk.reidentification(20).success(ny.gdp(1))
+    for text in (repr(certain), repr(ny.gdp(1).gdp(levels=(1e-4, 0.5)))):
+        assert "estimate" not in text.lower()
+    law = Density(
+        log_density=lambda x: -np.abs(x) - math.log(2), low=-200.0, high=200.0, tails=2e-87,
+        breaks=(0.0,), curvature=0.0, log_concave=True,
+    )  # fmt: skip
+    g = ny.between(law.shifted(1), law)
+    under = ny.risk.reidentification(20).success(g)
+    assert len(g.statements) > 2
+    for statement in g.statements:
+        assert f"stated, and not proven here: {statement}" in under.conditions
+    assert under.to_dict()["statements"] == list(g.statements)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.budget import AtMost, at_most
 from neyman.accounting.semantics.digits import article
 from neyman.curves.tradeoff.curve import Described
+from neyman.curves.tradeoff.queries import estimate_note
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -131,7 +132,7 @@ class Attack:
             low, high = (self.targets * end for end in (bound.lower, bound.upper))
             method = f"{bound.method}; summed over {self.targets:,} units"
             bound = Bound(min(down(low), 1.0), min(up(high), 1.0), "upper", method)
-        return AttackSuccess(self, bound, f.neighboring)
+        return AttackSuccess(self, bound, f.neighboring, f.sources, f.statements)
 
     def at_most(self, success: Share) -> AtMost:
         """Return the budget under which the attack succeeds with at most this chance.
@@ -156,6 +157,8 @@ class AttackSuccess:
         attack: the attack, with its baseline.
         bound: the chance of a right guess with the release; upper is safe.
         neighboring: the relation of the guarantee.
+        sources: why it is an estimate, as in `Tradeoff.sources`; () if it is certified.
+        statements: what a user states of their own distributions.
 
     Examples:
         >>> import neyman as ny
@@ -171,21 +174,29 @@ class AttackSuccess:
     attack: Attack
     bound: Bound
     neighboring: Relation
+    sources: tuple[str, ...] = ()
+    statements: tuple[str, ...] = ()
 
     @property
     def conditions(self) -> tuple[str, ...]:
         """What the number rests on, a sentence each."""
-        return (*self.attack.conditions, *conditions_of(self.neighboring))
+        stated = (stated_condition(each) for each in self.statements)
+        note = estimate_note(self.sources).strip()
+        shared = conditions_of(self.neighboring)
+        return (*([note] if note else []), *self.attack.conditions, *shared, *stated)
 
     def sentence(self, subject: str = "person") -> str:
         """Return the number in one sentence, in the style of a report's headline."""
-        return self.attack.sentence(self.bound.upper, subject)
+        note = estimate_note(self.sources)
+        return f"{note}{self.attack.sentence(self.bound.upper, subject)}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the number with its attack and its conditions, as JSON types."""
         ends = {"lower": self.bound.lower, "upper": self.bound.upper}
         named = {"attack": self.attack.name, "baseline": float(self.attack.baseline)}
-        return {**named, **ends, "conditions": list(self.conditions)}
+        how = {"safe": self.bound.safe, "method": self.bound.method}
+        rests = {"sources": list(self.sources), "statements": list(self.statements)}
+        return {**named, **ends, **how, **rests, "conditions": list(self.conditions)}
 
     def __float__(self) -> float:
         return float(self.bound)
@@ -193,8 +204,8 @@ class AttackSuccess:
     def __repr__(self) -> str:
         conditions = " ".join(self.conditions)
         return (
-            f"AttackSuccess({self.attack.name}: at most {self.bound}, and "
-            f"{float(self.attack.baseline):.6g} without the release. Conditions: {conditions})"
+            f"AttackSuccess({estimate_note(self.sources)}{self.attack.name}: at most {self.bound}, "
+            f"and {float(self.attack.baseline):.6g} without the release. Conditions: {conditions})"
         )
 
     def _repr_html_(self) -> str:
@@ -314,6 +325,11 @@ def singling_out(units: int, weight: Share) -> Attack:
 def conditions_of(neighboring: Relation) -> tuple[str, ...]:
     """Return the conditions that each attack shares, for a relation, a sentence each."""
     return _RELATION_CONDITIONS[neighboring], UNIT_CONDITION, POPULATION_CONDITION
+
+
+def stated_condition(statement: str) -> str:
+    """Return a statement of a user about their own distribution, as a condition."""
+    return f"stated, and not proven here: {statement}"
 
 
 def usual_attacks() -> tuple[Attack, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -34,6 +34,12 @@ ASIDE = 1e-5  # of the logarithm of a level, from which a slope is taken
 LEAST_SLOPE = 1e-300  # of a curve that rises
 ENOUGH = 1e-9  # width of log power with which one line is enough
 PRIOR_OF_SUCCESS = "if the baseline is the attacker's best chance once they know all other records"
+
+
+def estimate_note(sources: Iterable[str]) -> str:
+    """Return what a sentence about an estimate begins with; "" where all is certified."""
+    reasons = "; ".join(source.removeprefix("estimate: ") for source in sources)
+    return f"Estimate, and no guarantee ({reasons}). " if reasons else ""
 
 
 def level_slack(log_level: float) -> float:

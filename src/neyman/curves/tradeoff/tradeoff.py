@@ -682,7 +682,8 @@ class Tradeoff:
         low, high = supremum(self._ranked, ask, lambda _, cover: cast(Interval, cover.mu()))
         high = min(high, self.gdp_above())
         method = self._named("largest z(power) - z(level) under tangents")
-        return SafeMu(Bound(min(low, high), high, "upper", method), levels, self.ordered)
+        mu = Bound(min(low, high), high, "upper", method)
+        return SafeMu(mu, levels, self.ordered, self.sources)
 
     @question
     def nearest_gaussian(self) -> NearestGaussian:
