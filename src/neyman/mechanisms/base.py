@@ -39,6 +39,7 @@ NAMES = (
     "user_sampling",
     "protects",
     "against",
+    "norm",
 )
 STATEMENTS = "statements"  # of the law of a user's noise
 # Names of arguments that mean one thing, here and in other libraries.
