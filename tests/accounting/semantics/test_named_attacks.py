@@ -244,6 +244,25 @@ def test_a_number_is_printed_with_its_conditions():
     assert "37 times in 100,000 without" in words.right_guess("win", "0.000376", 0.1)
 
 
+def test_what_an_attack_rests_on_is_printed_with_its_number():
+    """The number of units and the weight of singling out, and the radius of a reconstruction."""
+    single = ny.risk.singling_out(units=10, weight="0.1").success(ny.gdp(1))
+    assert single.sentence() == (
+        "An attacker who would name a property of weight at most 0.1 that exactly one of 10 "
+        "records has 38.7% of the time without the release might do so every time with it."
+    )
+    assert "There are 10 units. The largest weight, 0.1, is stated" in single.conditions[0]
+    shown = single.to_dict()
+    assert (shown["units"], shown["weight"]) == (10, 0.1)
+    assert shown["baseline"] == pytest.approx(0.9**9)
+    near = ny.risk.reconstruction(prior={20: "1/2", 40: "1/2"}, radius="2.5").success(ny.gdp(1))
+    assert "would come within 2.5 of the record of a person 50%" in near.sentence()
+    assert "A guess is right up to the distance 2.5." in near.conditions
+    assert near.to_dict()["radius"] == 2.5
+    with pytest.raises(TypeError, match="must be a mapping from each number"):
+        ny.risk.reconstruction(prior=[0.5, 0.5], radius=1)
+
+
 def test_an_estimate_and_the_statements_of_a_user_are_never_shown_as_a_guarantee():
     """Two distributions seen in cells are an estimate, and a density holds under its statements."""
     f = ny.between(stats.norm(1), stats.norm(0))

@@ -83,6 +83,7 @@ class Attack:
         chance: b, the largest prior probability that one guess about one target is right; exact.
         conditions: what the numbers rest on, a sentence each.
         targets: how many units the attacker may choose a target from; 1 unless they single out.
+        radius: of a reconstruction: the distance up to which a guess is right, if it is stated.
 
     Examples:
         >>> import neyman as ny
@@ -99,6 +100,7 @@ class Attack:
     chance: Fraction
     conditions: tuple[str, ...]
     targets: int = 1
+    radius: Fraction | None = None
 
     @property
     def baseline(self) -> Fraction:
@@ -193,7 +195,14 @@ class AttackSuccess:
     def to_dict(self) -> dict[str, object]:
         """Return the number with its attack and its conditions, as JSON types."""
         ends = {"lower": self.bound.lower, "upper": self.bound.upper}
-        named = {"attack": self.attack.name, "baseline": float(self.attack.baseline)}
+        named: dict[str, object] = {
+            "attack": self.attack.name,
+            "baseline": float(self.attack.baseline),
+        }
+        if self.attack.targets > 1:
+            named |= {"units": self.attack.targets, "weight": float(self.attack.chance)}
+        if self.attack.radius is not None:
+            named["radius"] = float(self.attack.radius)
         how = {"safe": self.bound.safe, "method": self.bound.method}
         rests = {"sources": list(self.sources), "statements": list(self.statements)}
         return {**named, **ends, **how, **rests, "conditions": list(self.conditions)}
@@ -275,14 +284,19 @@ def reconstruction(
         >>> ny.risk.reconstruction(prior=ages, radius=2).chance
         Fraction(1, 20)
     """
-    guess = "come within the stated distance of the record of {a}"
     if prior is None:
         if mass is None or radius is not None:
             raise ValueError("give mass, or a prior with a radius")
         exact = check.exact("mass", mass)
         if not 0 < exact <= 1:
             raise ValueError(f"mass = {mass!r} must be above 0 and at most 1")
+        guess = "come within the stated distance of the record of {a}"
         return Attack("reconstruction", guess, exact, (PRIOR_CONDITION,))
+    if not check.is_mapping(prior):
+        raise TypeError(
+            f"prior = {prior!r:.80} must be a mapping from each number that the record can be to "
+            "its probability, such as {20: 0.5, 40: 0.5}"
+        )
     if mass is not None or radius is None:
         raise ValueError("give mass, or a prior with a radius")
     reach = check.exact("radius", radius)
@@ -297,11 +311,17 @@ def reconstruction(
             inside -= points[start][1]
             start += 1
         heaviest = max(heaviest, inside)
-    return Attack("reconstruction", guess, _safe(heaviest, shares), (PRIOR_CONDITION,))
+    near = words.number(reach, 15)
+    guess = f"come within {near} of the record of {{a}}"
+    conditions = (PRIOR_CONDITION, f"A guess is right up to the distance {near}.")
+    chance = _safe(heaviest, shares)
+    return Attack("reconstruction", guess, chance, conditions, radius=reach)
 
 
 def singling_out(units: int, weight: Share) -> Attack:
-    """Return the attack that names a rare property which exactly one unit's record has.
+    """Return the attack that names a property which exactly one unit's record has.
+
+    The weight is stated before the release. The attacker may choose the property after it.
 
     Args:
         units: how many units there are, at least 2.
@@ -318,8 +338,13 @@ def singling_out(units: int, weight: Share) -> Attack:
     count, exact = check.integer("units", units, 2), check.exact("weight", weight)
     if not 0 < exact * count <= 1:
         raise ValueError(f"weight = {weight!r} must be above 0 and at most 1 / units = 1/{count}")
-    guess = "name a rare property that exactly one record has"
-    return Attack("singling out", guess, exact, (INDEPENDENT_ROWS,), count)
+    shown = words.number(exact, 6)
+    guess = f"name a property of weight at most {shown} that exactly one of {count:,} records has"
+    stated = (
+        f"There are {count:,} units. The largest weight, {shown}, is stated before the release, "
+        "and the property may be chosen after it."
+    )
+    return Attack("singling out", guess, exact, (stated, INDEPENDENT_ROWS), count)
 
 
 def conditions_of(neighboring: Relation) -> tuple[str, ...]:
