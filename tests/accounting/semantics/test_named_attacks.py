@@ -244,6 +244,19 @@ def test_a_number_is_printed_with_its_conditions():
     assert "37 times in 100,000 without" in words.right_guess("win", "0.000376", 0.1)
 
 
+def test_perfect_privacy_leaves_the_baseline():
+    """5% stays 5%: nothing is rounded on the way."""
+    for baseline in ("0.05", "1/3", "0.9", "1e-12"):
+        success = ny.perfect().success(baseline)
+        low, high = (F(repr(end)) for end in (success.lower, success.upper))
+        assert low <= F(baseline) <= high
+        assert success.upper <= math.nextafter(success.lower, 1)
+    assert str(ny.perfect().success(0.7)) == "0.7"
+    for candidates in (3, 20):
+        sentence = ny.risk.reidentification(candidates).success(ny.perfect()).sentence()
+        assert sentence.endswith("can do so at most equally often with it.")
+
+
 def test_what_an_attack_rests_on_is_printed_with_its_number():
     """The number of units and the weight of singling out, and the radius of a reconstruction."""
     single = ny.risk.singling_out(units=10, weight="0.1").success(ny.gdp(1))

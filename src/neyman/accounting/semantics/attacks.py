@@ -27,7 +27,7 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.relation import Relation
-from neyman.numerics.rounding import down, up
+from neyman.numerics.rounding import above, below, down, up
 
 AttackName = Literal["re-identification", "attribute inference", "reconstruction", "singling out"]
 Share = float | Fraction | str
@@ -190,7 +190,9 @@ class AttackSuccess:
     def sentence(self, subject: str = "person") -> str:
         """Return the number in one sentence, in the style of a report's headline."""
         note = estimate_note(self.sources)
-        return f"{note}{self.attack.sentence(self.bound.upper, subject)}"
+        b, ends = self.attack.baseline, (self.bound.lower, self.bound.upper)
+        success = b if ends == (below(b), above(b)) else ends[1]  # as where the curve is perfect
+        return f"{note}{self.attack.sentence(success, subject)}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the number with its attack and its conditions, as JSON types."""
