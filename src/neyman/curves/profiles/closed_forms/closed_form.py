@@ -226,6 +226,9 @@ class GaussianMixtureProfile(Profile):
         slack = np.where(epsilons < 0, 8 * UNIT * (1 + np.minimum(np.abs(line), 800.0)), 0.0)
         least = np.maximum(least, line - slack)
         most = np.minimum(np.maximum(most, line + slack), 0.0)
+        if not removed and self._left:  # no loss exceeds -log p_0 [SA-10]: beyond it delta is 0
+            end = math.log(self._left)
+            most[epsilons * (1 - 4 * UNIT) > 16 * UNIT * len(self._parts) - end] = -math.inf
         return np.minimum(least, most), most
 
     def _rounding(self, y: Array) -> Array:
