@@ -182,10 +182,10 @@ class AttackSuccess:
     @property
     def conditions(self) -> tuple[str, ...]:
         """What the number rests on, a sentence each."""
-        stated = (stated_condition(each) for each in self.statements)
+        claims = (stated_condition(each) for each in self.statements)
         note = estimate_note(self.sources).strip()
         shared = conditions_of(self.neighboring)
-        return (*([note] if note else []), *self.attack.conditions, *shared, *stated)
+        return (*([note] if note else []), *self.attack.conditions, *shared, *claims)
 
     def sentence(self, subject: str = "person") -> str:
         """Return the number in one sentence, in the style of a report's headline."""
@@ -342,11 +342,11 @@ def singling_out(units: int, weight: Share) -> Attack:
         raise ValueError(f"weight = {weight!r} must be above 0 and at most 1 / units = 1/{count}")
     shown = words.number(exact, 6)
     guess = f"name a property of weight at most {shown} that exactly one of {count:,} records has"
-    stated = (
+    setting = (
         f"There are {count:,} units. The largest weight, {shown}, is stated before the release, "
         "and the property may be chosen after it."
     )
-    return Attack("singling out", guess, exact, (stated, INDEPENDENT_ROWS), count)
+    return Attack("singling out", guess, exact, (setting, INDEPENDENT_ROWS), count)
 
 
 def conditions_of(neighboring: Relation) -> tuple[str, ...]:
