@@ -116,7 +116,7 @@ def account(
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.attacks import PRIOR_CONDITION, conditions_of, stated_condition
     from neyman.cli.expression import mechanism_from
-    from neyman.curves.tradeoff.queries import estimate_note
+    from neyman.curves.tradeoff.queries import source_note
     from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS
 
     with failing(as_json):
@@ -158,7 +158,7 @@ def account(
                     directed(bound.lower, 9, up=False),
                     directed(bound.upper, 9, up=True),
                 )
-            note = estimate_note(curve.sources)
+            note = source_note(curve.sources)
             out.say(repr(described))
             if note:
                 out.say(note.strip())

@@ -22,7 +22,7 @@ from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.budget import AtMost, at_most
 from neyman.accounting.semantics.digits import article
 from neyman.curves.tradeoff.curve import Described
-from neyman.curves.tradeoff.queries import estimate_note
+from neyman.curves.tradeoff.queries import source_note
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -159,7 +159,7 @@ class AttackSuccess:
         attack: the attack, with its baseline.
         bound: the chance of a right guess with the release; upper is safe.
         neighboring: the relation of the guarantee.
-        sources: why it is an estimate, as in `Tradeoff.sources`; () if it is certified.
+        sources: what is not certified, as in `Tradeoff.sources`.
         statements: what a user states of their own distributions.
 
     Examples:
@@ -183,13 +183,13 @@ class AttackSuccess:
     def conditions(self) -> tuple[str, ...]:
         """What the number rests on, a sentence each."""
         claims = (stated_condition(each) for each in self.statements)
-        note = estimate_note(self.sources).strip()
+        note = source_note(self.sources).strip()
         shared = conditions_of(self.neighboring)
         return (*([note] if note else []), *self.attack.conditions, *shared, *claims)
 
     def sentence(self, subject: str = "person") -> str:
         """Return the number in one sentence, in the style of a report's headline."""
-        note = estimate_note(self.sources)
+        note = source_note(self.sources)
         b, ends = self.attack.baseline, (self.bound.lower, self.bound.upper)
         success = b if ends == (below(b), above(b)) else ends[1]  # as where the curve is perfect
         return f"{note}{self.attack.sentence(success, subject)}"
@@ -215,7 +215,7 @@ class AttackSuccess:
     def __repr__(self) -> str:
         conditions = " ".join(self.conditions)
         return (
-            f"AttackSuccess({estimate_note(self.sources)}{self.attack.name}: at most {self.bound}, "
+            f"AttackSuccess({source_note(self.sources)}{self.attack.name}: at most {self.bound}, "
             f"and {float(self.attack.baseline):.6g} without the release. Conditions: {conditions})"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -36,10 +36,12 @@ ENOUGH = 1e-9  # width of log power with which one line is enough
 PRIOR_OF_SUCCESS = "if the baseline is the attacker's best chance once they know all other records"
 
 
-def estimate_note(sources: Iterable[str]) -> str:
-    """Return what a sentence about an estimate begins with; "" where all is certified."""
+def source_note(sources: tuple[str, ...]) -> str:
+    """Return what a sentence begins with whose number is not certified; "" where all is."""
     reasons = "; ".join(source.removeprefix("estimate: ") for source in sources)
-    return f"Estimate, and no guarantee ({reasons}). " if reasons else ""
+    if any(source.startswith("estimate: ") for source in sources):
+        return f"Estimate, and no guarantee ({reasons}). "
+    return f"{reasons[:1].upper()}{reasons[1:]}. " if reasons else ""
 
 
 def level_slack(log_level: float) -> float:

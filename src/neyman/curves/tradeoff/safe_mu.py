@@ -18,7 +18,7 @@ from scipy.special import ndtri_exp
 
 from neyman.curves.profiles.duality import log_power_near
 from neyman.curves.profiles.profile import Interval, Profile
-from neyman.curves.tradeoff.queries import estimate_note
+from neyman.curves.tradeoff.queries import source_note
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -66,7 +66,7 @@ class SafeMu:
         levels: the smallest and the largest level.
         ordered: whether the curve has one order of the pair alone. If False, the statement also
             holds at each false negative rate in the range [SM-3].
-        sources: why it is an estimate, as in `Tradeoff.sources`; () if it is certified.
+        sources: what is not certified, as in `Tradeoff.sources`.
 
     Examples:
         >>> import neyman as ny
@@ -88,7 +88,7 @@ class SafeMu:
         """Return the statement in words."""
         rate = "false positive rate" if self.ordered else "false positive or false negative rate"
         low, high = self.levels
-        note = estimate_note(self.sources)
+        note = source_note(self.sources)
         if self.mu.upper == math.inf:
             where = f"{note}At some {rate} from {low!r} to {high!r}"
             return f"{where}, no Gaussian curve is known to be safe"
@@ -102,8 +102,8 @@ class SafeMu:
 
     def __repr__(self) -> str:
         order = ", ordered=True" if self.ordered else ""
-        estimate = f", estimate={'; '.join(self.sources)!r}" if self.sources else ""
-        return f"SafeMu(mu={self.mu:.6g}, levels={self.levels!r}{order}{estimate})"
+        sources = f", sources={self.sources!r}" if self.sources else ""
+        return f"SafeMu(mu={self.mu:.6g}, levels={self.levels!r}{order}{sources})"
 
 
 class Range(NamedTuple):
