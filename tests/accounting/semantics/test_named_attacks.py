@@ -252,8 +252,9 @@ def test_perfect_privacy_leaves_the_baseline():
         assert low <= F(baseline) <= high
         assert success.upper <= math.nextafter(success.lower, 1)
     assert str(ny.perfect().success(0.7)) == "0.7"
-    for candidates in (3, 20):
-        sentence = ny.risk.reidentification(candidates).success(ny.perfect()).sentence()
+    attacks = [ny.risk.reidentification(n) for n in (3, 20)] + [ny.risk.singling_out(10, "0.1")]
+    for attack in attacks:
+        sentence = attack.success(ny.perfect()).sentence()
         assert sentence.endswith("can do so at most equally often with it.")
 
 

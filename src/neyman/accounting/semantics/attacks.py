@@ -130,7 +130,9 @@ class Attack:
         """
         f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
         bound = f.success(self.chance)
-        if self.targets > 1:  # any of them may be the one: a union bound [RK-5]
+        if self.targets > 1 and not any(c.parts for c in f.alternatives):  # it changes nothing
+            bound = Bound(below(self.baseline), above(self.baseline), "upper", bound.method)
+        elif self.targets > 1:  # any of them may be the one: a union bound [RK-5]
             low, high = (self.targets * end for end in (bound.lower, bound.upper))
             method = f"{bound.method}; summed over {self.targets:,} units"
             bound = Bound(min(down(low), 1.0), min(up(high), 1.0), "upper", method)
