@@ -51,6 +51,10 @@ This answers epsilon {by_record:.2f}. `tradeoff().group(8)` answers {group:.1f},
 from the curve alone, and also covers datasets that differ by 3 records added and 5 removed. No
 tighter bound for those is known here ([SA-9, SA-10](../certificates/sampling.md)).
 
+`user(k)` is usually the tighter one. Where noise is far below the sensitivity, its interval for
+several steps may be wide, and then `group(k)` is the better bound. In a sum, `a.user(8) + b` is
+for a user with up to 8 records in a, and one in b.
+
 ## Users with different numbers of records
 
 Declare how many users have each number of records. The guarantee of the run is that of the largest

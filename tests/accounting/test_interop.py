@@ -682,6 +682,8 @@ def test_what_is_imported_is_what_was_stated(name):
     assert f.delta(0.1).method.startswith("upper bound stated by a pessimistic PLD")
     if name != "identity":
         assert "not certified here" in f.power(0.05).method
+        said = ny.risk.reidentification(20).success(f).sentence()
+        assert said.startswith("Upper bound stated by a pessimistic PLD, not certified here. An at")
 
 
 @pytest.mark.parametrize("name", ["dots", "buckets", "sparse"])

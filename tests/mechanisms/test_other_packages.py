@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 MODULE = """
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 import math
 
@@ -38,6 +38,11 @@ class Logistic(CustomNoise):
 
         return Density(log_density=log_density, low=-80 * s, high=80 * s, tails=1e-34,
                        curvature=0.5 / s**2, log_concave=True)
+
+
+class Unproven(Logistic):
+    def law(self):
+        return replace(super().law(), log_concave=False)
 
 
 class CoinLoss(FiniteLoss):
@@ -82,6 +87,7 @@ POINTS = """
 [neyman.mechanisms]
 Logistic = survey_noise:Logistic
 Coin = survey_noise:Coin
+Unproven = survey_noise:Unproven
 Gaussian = survey_noise:Logistic
 Wrong = survey_noise:Coin
 Absent = no_such_module:Absent
@@ -105,6 +111,18 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, *arguments], env=os.environ | {"PYTHONPATH": paths},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+def test_the_text_of_account_marks_an_estimate_and_says_why(installed):
+    """Noise without a proof for smaller shifts: no sentence of it reads as a guarantee."""
+    shown = run(installed, "-m", "neyman", "account", "Unproven(2)").stdout
+    said = " ".join(shown.split())
+    mark = "Estimate, and no guarantee (the full shift alone, and no proof for smaller ones). "
+    assert f"{mark}At every false positive" in said
+    assert f"{mark}An attacker who wrongly confirms" in said
+    assert f"{mark}Scale at a 5% false positive rate" in said
+    certified = run(installed, "-m", "neyman", "account", "Logistic(2)").stdout
+    assert "Estimate" not in certified
 
 
 def test_json_and_the_command_line_know_a_mechanism_of_an_installed_package(installed):

@@ -94,6 +94,19 @@ def test_one_step_is_the_direct_mixture_at_random_points():
             assert q < 0.001 or bound.upper - bound.lower < 1e-7 + 1e-13 / truth, case
 
 
+def test_noise_far_below_the_sensitivity_has_a_narrow_delta():
+    """Beyond -k log(1 - q) an addition has almost no delta. Losses of a removal pass 709."""
+    step = ny.Gaussian(0.05).subsample(rate=1e-7).user(8)
+    reach = -8 * math.log1p(-1e-7)
+    with mp.workdps(60):
+        for epsilon in (0.5 * reach, 1.1 * reach, 1.0, 30.0, 1000.0):
+            truth = direct(0.05, binomial(8, 1e-7), epsilon, removed=True)
+            bound = step.tradeoff().delta(epsilon)
+            assert bound.lower <= truth <= bound.upper < truth * (1 + 1e-9), epsilon
+    added = one_order(step, removed=False)
+    assert added.delta(1.1 * reach).upper < 1e-40 < added.delta(0.5 * reach).lower
+
+
 @pytest.mark.parametrize(("k", "q"), [(300, 0.001), (40, 1e-7), (200, 0.97)])
 @pytest.mark.parametrize("removed", [True, False])
 def test_improbable_numbers_of_records_move_to_the_safe_side(k, q, removed):

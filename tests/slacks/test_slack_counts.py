@@ -51,6 +51,7 @@ DERIVED = (
     "numerics/discretization.py:contract_dense",
     "accounting/optimality/lower_bounds.py:two_spread",
     "curves/profiles/closed_forms/closed_form.py:CircularGaussianProfile.log_delta",
+    "curves/profiles/closed_forms/closed_form.py:GaussianMixtureProfile._largest_loss",
     "curves/profiles/closed_forms/closed_form.py:_log_excess",
     "curves/profiles/rare_choice.py:RareChoiceProfile._asked",
     "curves/profiles/rare_choice.py:RareChoiceProfile.log_powers",

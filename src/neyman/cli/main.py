@@ -114,8 +114,9 @@ def account(
     """Compute certified epsilon, delta, and power, and success at a baseline."""
     from neyman.accounting.literature.deployments import scale_sentence
     from neyman.accounting.semantics import sentences as words
-    from neyman.accounting.semantics.attacks import PRIOR_CONDITION, conditions_of
+    from neyman.accounting.semantics.attacks import PRIOR_CONDITION, conditions_of, stated_condition
     from neyman.cli.expression import mechanism_from
+    from neyman.curves.tradeoff.queries import source_note
     from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS
 
     with failing(as_json):
@@ -157,17 +158,21 @@ def account(
                     directed(bound.lower, 9, up=False),
                     directed(bound.upper, 9, up=True),
                 )
+            note = source_note(curve.sources)
             out.say(repr(described))
+            if note:
+                out.say(note.strip())
             out.print(table)
             out.say(f"\nsafe_mu: {safe.sentence}. nearest_gaussian_mu is no guarantee.")
             for statement in curve.statements:
-                out.say(f"stated, and not proven here: {statement}")
+                out.say(stated_condition(statement))
             powers = {at["level"]: bound for name, at, bound in rows if name == "power"}
             shown = [(a, powers[a]) for a in level]
             for a, bound in shown[len(shown) // 2 : len(shown) // 2 + 1]:
                 if 0 < a < 1:
-                    out.print("\n" + words.power(a, bound.upper, neighboring=curve.neighboring))
-                    out.print("\n" + scale_sentence(a, max(a, bound.upper)))
+                    sentence = words.power(a, bound.upper, neighboring=curve.neighboring)
+                    out.print(f"\n{note}{sentence}")
+                    out.print(f"\n{note}{scale_sentence(a, max(a, bound.upper))}")
             if baseline:
                 shared = (PRIOR_CONDITION, *conditions_of(curve.neighboring))
                 out.print(f"\nConditions of success: {' '.join(shared)}")

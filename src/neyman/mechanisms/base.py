@@ -39,6 +39,7 @@ NAMES = (
     "user_sampling",
     "protects",
     "against",
+    "norm",
 )
 STATEMENTS = "statements"  # of the law of a user's noise
 # Names of arguments that mean one thing, here and in other libraries.
@@ -196,8 +197,13 @@ class Mechanism(Description):
         Neighbors differ in all records of one user: they are in one dataset, and absent from the
         other. Each record alone may do what this mechanism is described for. Gaussian noise, its
         Poisson samples under add-remove, `DPSGD` with Poisson batches, and sums of these have such
-        a description. It is tighter than ``tradeoff().group(k)``, which also covers datasets that
-        differ by a records added and k - a removed. No proof is known here for that.
+        a description. Usually it is tighter than ``tradeoff().group(k)``, which also covers
+        datasets that differ by a records added and k - a removed. No proof is known here for that.
+        Where noise is far below the sensitivity the interval of several steps may be wide, and
+        then ``group(k)`` is the better bound.
+
+        A sum describes a user of each of its parts as that part says. With ``a.user(8) + b`` they
+        have up to 8 records in a, and one in b.
 
         Args:
             records: k, at least 1.

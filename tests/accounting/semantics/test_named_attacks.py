@@ -10,10 +10,12 @@ from fractions import Fraction as F
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy import stats
 
 import neyman as ny
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.attacks import usual_attacks
+from neyman.curves.losses.user_pair import Density
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 ATTACKS, MECHANISMS = 260, 40
@@ -240,6 +242,64 @@ def test_a_number_is_printed_with_its_conditions():
     assert "equally often" in words.right_guess("win", "1/3", "1/3")
     assert "1 time in 30,000 without" in words.right_guess("win", "1/30000", 0.1)
     assert "37 times in 100,000 without" in words.right_guess("win", "0.000376", 0.1)
+
+
+def test_perfect_privacy_leaves_the_baseline():
+    """5% stays 5%: nothing is rounded on the way."""
+    for baseline in ("0.05", "1/3", "0.9", "1e-12"):
+        success = ny.perfect().success(baseline)
+        low, high = (F(repr(end)) for end in (success.lower, success.upper))
+        assert low <= F(baseline) <= high
+        assert success.upper <= math.nextafter(success.lower, 1)
+    assert str(ny.perfect().success(0.7)) == "0.7"
+    attacks = [ny.risk.reidentification(n) for n in (3, 20)] + [ny.risk.singling_out(10, "0.1")]
+    for attack in attacks:
+        sentence = attack.success(ny.perfect()).sentence()
+        assert sentence.endswith("can do so at most equally often with it.")
+
+
+def test_what_an_attack_rests_on_is_printed_with_its_number():
+    """The number of units and the weight of singling out, and the radius of a reconstruction."""
+    single = ny.risk.singling_out(units=10, weight="0.1").success(ny.gdp(1))
+    assert single.sentence() == (
+        "An attacker who would name a property of weight at most 0.1 that exactly one of 10 "
+        "records has 38.7% of the time without the release might do so every time with it."
+    )
+    assert "There are 10 units. The largest weight, 0.1, is stated" in single.conditions[0]
+    shown = single.to_dict()
+    assert (shown["units"], shown["weight"]) == (10, 0.1)
+    assert shown["baseline"] == pytest.approx(0.9**9)
+    near = ny.risk.reconstruction(prior={20: "1/2", 40: "1/2"}, radius="2.5").success(ny.gdp(1))
+    assert "would come within 2.5 of the record of a person 50%" in near.sentence()
+    assert "A guess is right up to the distance 2.5." in near.conditions
+    assert near.to_dict()["radius"] == 2.5
+    with pytest.raises(TypeError, match="must be a mapping from each number"):
+        ny.risk.reconstruction(prior=[0.5, 0.5], radius=1)
+
+
+def test_an_estimate_and_the_statements_of_a_user_are_never_shown_as_a_guarantee():
+    """Two distributions seen in cells are an estimate, and a density holds under its statements."""
+    f = ny.between(stats.norm(1), stats.norm(0))
+    risk, safe = ny.risk.reidentification(20).success(f), f.gdp(levels=(1e-4, 0.5))
+    for text in (repr(risk), risk.sentence(), risk.conditions[0], repr(safe), safe.sentence):
+        assert "estimate" in text.lower()
+        assert "two distributions seen in cells" in text
+    shown = risk.to_dict()
+    assert "estimate" in shown["method"]
+    assert (shown["safe"], shown["sources"]) == ("upper", list(f.sources))
+    certain = ny.risk.reidentification(20).success(ny.gdp(1))
+    for text in (repr(certain), repr(ny.gdp(1).gdp(levels=(1e-4, 0.5)))):
+        assert "estimate" not in text.lower()
+    law = Density(
+        log_density=lambda x: -np.abs(x) - math.log(2), low=-200.0, high=200.0, tails=2e-87,
+        breaks=(0.0,), curvature=0.0, log_concave=True,
+    )  # fmt: skip
+    g = ny.between(law.shifted(1), law)
+    under = ny.risk.reidentification(20).success(g)
+    assert len(g.statements) > 2
+    for statement in g.statements:
+        assert f"stated, and not proven here: {statement}" in under.conditions
+    assert under.to_dict()["statements"] == list(g.statements)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mpmath
 import numpy as np
@@ -245,6 +245,48 @@ def test_wrong_statements_are_refused_where_the_function_shows_it(law, message):
 
     with pytest.raises(ValueError, match=message):
         asked()
+
+
+def test_a_jump_inside_the_support_of_log_concave_noise_is_refused():
+    """Chords at both sides of a break are flat, and only the break itself shows the jump."""
+    spikes = Density(
+        log_density=lambda x: np.where((x > 0.125) & (x < 1.875), -12.0, 0.0), low=0.0, high=2.0,
+        tails=0.0, total=None, breaks=(0.125, 1.875), curvature=0.0, log_concave=True,
+    )  # fmt: skip
+
+    @dataclass(frozen=True)
+    class Spikes(CustomNoise):
+        sensitivity: float = 1
+
+        def law(self):
+            return spikes
+
+    with pytest.raises(ValueError, match=r"jumps by 12 at the break 0\.125"):
+        Spikes().tradeoff().delta(1)
+
+    def stepped(x):
+        return laplace(x) + 0.001 * (x > 0)
+
+    step = replace(LAPLACE, log_density=stepped, total=None)
+    with pytest.raises(ValueError, match=r"jumps by 0\.001 at the break 0"):
+        ny.between(step.shifted(1), step)
+    allowed = replace(step, error=0.0005)  # so much may be an error of the function
+    assert ny.between(allowed.shifted(1), allowed).delta(0.5).upper >= truth("laplace", 1, 0.5)
+
+
+@pytest.mark.parametrize("norm", ["", "linf"])
+def test_noise_with_a_field_for_its_norm_is_read_from_its_json(norm):
+    @dataclass(frozen=True)
+    class Normed(CustomNoise):
+        dimension: int = 2
+        norm: str = "linf"
+        sensitivity: float = 1
+
+        def law(self):
+            return LOGISTIC
+
+    noise = Normed(dimension=2 if norm else 1, norm=norm)
+    assert Normed.from_json(noise.to_json()) == noise
 
 
 def test_a_bounded_law_reveals_what_only_one_of_them_can_produce():

@@ -22,11 +22,12 @@ from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.budget import AtMost, at_most
 from neyman.accounting.semantics.digits import article
 from neyman.curves.tradeoff.curve import Described
+from neyman.curves.tradeoff.queries import source_note
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.relation import Relation
-from neyman.numerics.rounding import down, up
+from neyman.numerics.rounding import above, below, down, up
 
 AttackName = Literal["re-identification", "attribute inference", "reconstruction", "singling out"]
 Share = float | Fraction | str
@@ -82,6 +83,7 @@ class Attack:
         chance: b, the largest prior probability that one guess about one target is right; exact.
         conditions: what the numbers rest on, a sentence each.
         targets: how many units the attacker may choose a target from; 1 unless they single out.
+        radius: of a reconstruction: the distance up to which a guess is right, if it is stated.
 
     Examples:
         >>> import neyman as ny
@@ -98,6 +100,7 @@ class Attack:
     chance: Fraction
     conditions: tuple[str, ...]
     targets: int = 1
+    radius: Fraction | None = None
 
     @property
     def baseline(self) -> Fraction:
@@ -127,11 +130,13 @@ class Attack:
         """
         f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
         bound = f.success(self.chance)
-        if self.targets > 1:  # any of them may be the one: a union bound [RK-5]
+        if self.targets > 1 and not any(c.parts for c in f.alternatives):  # it changes nothing
+            bound = Bound(below(self.baseline), above(self.baseline), "upper", bound.method)
+        elif self.targets > 1:  # any of them may be the one: a union bound [RK-5]
             low, high = (self.targets * end for end in (bound.lower, bound.upper))
             method = f"{bound.method}; summed over {self.targets:,} units"
             bound = Bound(min(down(low), 1.0), min(up(high), 1.0), "upper", method)
-        return AttackSuccess(self, bound, f.neighboring)
+        return AttackSuccess(self, bound, f.neighboring, f.sources, f.statements)
 
     def at_most(self, success: Share) -> AtMost:
         """Return the budget under which the attack succeeds with at most this chance.
@@ -156,6 +161,8 @@ class AttackSuccess:
         attack: the attack, with its baseline.
         bound: the chance of a right guess with the release; upper is safe.
         neighboring: the relation of the guarantee.
+        sources: what is not certified, as in `Tradeoff.sources`.
+        statements: what a user states of their own distributions.
 
     Examples:
         >>> import neyman as ny
@@ -171,21 +178,38 @@ class AttackSuccess:
     attack: Attack
     bound: Bound
     neighboring: Relation
+    sources: tuple[str, ...] = ()
+    statements: tuple[str, ...] = ()
 
     @property
     def conditions(self) -> tuple[str, ...]:
         """What the number rests on, a sentence each."""
-        return (*self.attack.conditions, *conditions_of(self.neighboring))
+        claims = (stated_condition(each) for each in self.statements)
+        note = source_note(self.sources).strip()
+        shared = conditions_of(self.neighboring)
+        return (*([note] if note else []), *self.attack.conditions, *shared, *claims)
 
     def sentence(self, subject: str = "person") -> str:
         """Return the number in one sentence, in the style of a report's headline."""
-        return self.attack.sentence(self.bound.upper, subject)
+        note = source_note(self.sources)
+        b, ends = self.attack.baseline, (self.bound.lower, self.bound.upper)
+        success = b if ends == (below(b), above(b)) else ends[1]  # as where the curve is perfect
+        return f"{note}{self.attack.sentence(success, subject)}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the number with its attack and its conditions, as JSON types."""
         ends = {"lower": self.bound.lower, "upper": self.bound.upper}
-        named = {"attack": self.attack.name, "baseline": float(self.attack.baseline)}
-        return {**named, **ends, "conditions": list(self.conditions)}
+        named: dict[str, object] = {
+            "attack": self.attack.name,
+            "baseline": float(self.attack.baseline),
+        }
+        if self.attack.targets > 1:
+            named |= {"units": self.attack.targets, "weight": float(self.attack.chance)}
+        if self.attack.radius is not None:
+            named["radius"] = float(self.attack.radius)
+        how = {"safe": self.bound.safe, "method": self.bound.method}
+        rests = {"sources": list(self.sources), "statements": list(self.statements)}
+        return {**named, **ends, **how, **rests, "conditions": list(self.conditions)}
 
     def __float__(self) -> float:
         return float(self.bound)
@@ -193,8 +217,8 @@ class AttackSuccess:
     def __repr__(self) -> str:
         conditions = " ".join(self.conditions)
         return (
-            f"AttackSuccess({self.attack.name}: at most {self.bound}, and "
-            f"{float(self.attack.baseline):.6g} without the release. Conditions: {conditions})"
+            f"AttackSuccess({source_note(self.sources)}{self.attack.name}: at most {self.bound}, "
+            f"and {float(self.attack.baseline):.6g} without the release. Conditions: {conditions})"
         )
 
     def _repr_html_(self) -> str:
@@ -264,14 +288,19 @@ def reconstruction(
         >>> ny.risk.reconstruction(prior=ages, radius=2).chance
         Fraction(1, 20)
     """
-    guess = "come within the stated distance of the record of {a}"
     if prior is None:
         if mass is None or radius is not None:
             raise ValueError("give mass, or a prior with a radius")
         exact = check.exact("mass", mass)
         if not 0 < exact <= 1:
             raise ValueError(f"mass = {mass!r} must be above 0 and at most 1")
+        guess = "come within the stated distance of the record of {a}"
         return Attack("reconstruction", guess, exact, (PRIOR_CONDITION,))
+    if not check.is_mapping(prior):
+        raise TypeError(
+            f"prior = {prior!r:.80} must be a mapping from each number that the record can be to "
+            "its probability, such as {20: 0.5, 40: 0.5}"
+        )
     if mass is not None or radius is None:
         raise ValueError("give mass, or a prior with a radius")
     reach = check.exact("radius", radius)
@@ -286,11 +315,17 @@ def reconstruction(
             inside -= points[start][1]
             start += 1
         heaviest = max(heaviest, inside)
-    return Attack("reconstruction", guess, _safe(heaviest, shares), (PRIOR_CONDITION,))
+    near = words.number(reach, 15)
+    guess = f"come within {near} of the record of {{a}}"
+    conditions = (PRIOR_CONDITION, f"A guess is right up to the distance {near}.")
+    chance = _safe(heaviest, shares)
+    return Attack("reconstruction", guess, chance, conditions, radius=reach)
 
 
 def singling_out(units: int, weight: Share) -> Attack:
-    """Return the attack that names a rare property which exactly one unit's record has.
+    """Return the attack that names a property which exactly one unit's record has.
+
+    The weight is stated before the release. The attacker may choose the property after it.
 
     Args:
         units: how many units there are, at least 2.
@@ -307,13 +342,23 @@ def singling_out(units: int, weight: Share) -> Attack:
     count, exact = check.integer("units", units, 2), check.exact("weight", weight)
     if not 0 < exact * count <= 1:
         raise ValueError(f"weight = {weight!r} must be above 0 and at most 1 / units = 1/{count}")
-    guess = "name a rare property that exactly one record has"
-    return Attack("singling out", guess, exact, (INDEPENDENT_ROWS,), count)
+    shown = words.number(exact, 6)
+    guess = f"name a property of weight at most {shown} that exactly one of {count:,} records has"
+    setting = (
+        f"There are {count:,} units. The largest weight, {shown}, is stated before the release, "
+        "and the property may be chosen after it."
+    )
+    return Attack("singling out", guess, exact, (setting, INDEPENDENT_ROWS), count)
 
 
 def conditions_of(neighboring: Relation) -> tuple[str, ...]:
     """Return the conditions that each attack shares, for a relation, a sentence each."""
     return _RELATION_CONDITIONS[neighboring], UNIT_CONDITION, POPULATION_CONDITION
+
+
+def stated_condition(statement: str) -> str:
+    """Return a statement of a user about their own distribution, as a condition."""
+    return f"stated, and not proven here: {statement}"
 
 
 def usual_attacks() -> tuple[Attack, ...]:

@@ -256,12 +256,30 @@ class Density(Law):
             if (wrong := same & (np.abs(turn) > most)).any():
                 largest = 2 * np.abs(turn) / (width[1:] + width[:-1])
                 _refuse("curvature", float(largest[wrong].max()))
-        if self.log_concave and (turn > between).any():
-            raise ValueError("log_concave = True, but the log density bends up somewhere")
+        if self.log_concave:
+            if (turn > between).any():
+                raise ValueError("log_concave = True, but the log density bends up somewhere")
+            self._refuse_jumps(piece, near)
         if self.monotone:
             for k in range(len(self.breaks) + 1):
                 if (m > room)[piece == k].any() and (m < -room)[piece == k].any():
                     raise ValueError(f"monotone = True, but the density turns in piece {k}")
+
+    def _refuse_jumps(self, piece: Array, near: Array) -> None:
+        """Refuse a jump at a break, inside the support of a law that is said to be log-concave."""
+        at = np.array(self.breaks)
+        if not len(at):
+            return
+        beside = np.stack([np.nextafter(at, -np.inf), np.nextafter(at, np.inf)])
+        g = _finite(self.log_density, beside)
+        jump = np.abs(g[1] - g[0])
+        after = np.searchsorted(piece, np.arange(1, len(at) + 1))
+        room = near[np.maximum(after - 1, 0)] + near[np.minimum(after, len(near) - 1)]
+        if (wrong := jump > room).any():
+            raise ValueError(
+                f"log_concave = True, but the log density jumps by {jump[wrong][0]:g} at the break "
+                f"{at[wrong][0]:g}; a log-concave density is continuous inside its support"
+            )
 
 
 def _refuse(name: str, largest: float) -> None:

@@ -36,6 +36,14 @@ ENOUGH = 1e-9  # width of log power with which one line is enough
 PRIOR_OF_SUCCESS = "if the baseline is the attacker's best chance once they know all other records"
 
 
+def source_note(sources: tuple[str, ...]) -> str:
+    """Return what a sentence begins with whose number is not certified; "" where all is."""
+    reasons = "; ".join(source.removeprefix("estimate: ") for source in sources)
+    if any(source.startswith("estimate: ") for source in sources):
+        return f"Estimate, and no guarantee ({reasons}). "
+    return f"{reasons[:1].upper()}{reasons[1:]}. " if reasons else ""
+
+
 def level_slack(log_level: float) -> float:
     """By how much the logarithm of a level may be rounded."""
     return 2 * UNIT * (1 + abs(log_level))

@@ -18,6 +18,7 @@ from scipy.special import ndtri_exp
 
 from neyman.curves.profiles.duality import log_power_near
 from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.tradeoff.queries import source_note
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -65,6 +66,7 @@ class SafeMu:
         levels: the smallest and the largest level.
         ordered: whether the curve has one order of the pair alone. If False, the statement also
             holds at each false negative rate in the range [SM-3].
+        sources: what is not certified, as in `Tradeoff.sources`.
 
     Examples:
         >>> import neyman as ny
@@ -79,16 +81,19 @@ class SafeMu:
     mu: Bound
     levels: tuple[float, float]
     ordered: bool = False
+    sources: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
         """Return the statement in words."""
         rate = "false positive rate" if self.ordered else "false positive or false negative rate"
         low, high = self.levels
+        note = source_note(self.sources)
         if self.mu.upper == math.inf:
-            return f"At some {rate} from {low!r} to {high!r}, no Gaussian curve is known to be safe"
+            where = f"{note}At some {rate} from {low!r} to {high!r}"
+            return f"{where}, no Gaussian curve is known to be safe"
         return (
-            f"At every {rate} from {low!r} to {high!r}, no test beats the best test of "
+            f"{note}At every {rate} from {low!r} to {high!r}, no test beats the best test of "
             f"N({self.mu:.6g}, 1) against N(0, 1)"
         )
 
@@ -97,7 +102,8 @@ class SafeMu:
 
     def __repr__(self) -> str:
         order = ", ordered=True" if self.ordered else ""
-        return f"SafeMu(mu={self.mu:.6g}, levels={self.levels!r}{order})"
+        sources = f", sources={self.sources!r}" if self.sources else ""
+        return f"SafeMu(mu={self.mu:.6g}, levels={self.levels!r}{order}{sources})"
 
 
 class Range(NamedTuple):

@@ -57,7 +57,7 @@ from neyman.numerics.bound import Bound, directed
 from neyman.numerics.check import log_probability
 from neyman.numerics.operations import limit, method_note, question
 from neyman.numerics.relation import Relation, unified
-from neyman.numerics.rounding import above, down, exp_down, exp_up, log_of, up
+from neyman.numerics.rounding import above, below, down, exp_down, exp_up, log_of, up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -509,13 +509,18 @@ class Tradeoff:
         exact = check.exact("baseline", baseline)
         if not 0 < exact <= 1:
             raise ValueError(f"baseline = {baseline!r} must be above 0 and at most 1")
+        method = self._named(f"{self.method}; {PRIOR_OF_SUCCESS}")
+        if not any(c.parts for c in self.alternatives):  # perfect: no release changes the chance
+            near = float(exact)
+            decimal = Fraction(repr(near)) == exact  # then the float stands for it
+            ends = (near, near) if decimal else (below(exact), above(exact))
+            return Bound(*ends, "upper", method)
         log_level = log_of(above(exact))
         low, high = self._log_power(log_level)
         if not self.joined and len(self.directions) > 1 and log_level < 0:
             low, high = concave_power(self._log_delta, self._log_power, log_level, (low, high))
         # T(b) >= T(b') b / b' for the float b' at or above the baseline b, as T is concave.
         low -= 4 * UNIT
-        method = self._named(f"{self.method}; {PRIOR_OF_SUCCESS}")
         return Bound(min(exp_down(low), exp_up(high)), exp_up(high), "upper", method)
 
     def _log_power(self, log_level: float) -> Interval:
@@ -682,7 +687,8 @@ class Tradeoff:
         low, high = supremum(self._ranked, ask, lambda _, cover: cast(Interval, cover.mu()))
         high = min(high, self.gdp_above())
         method = self._named("largest z(power) - z(level) under tangents")
-        return SafeMu(Bound(min(low, high), high, "upper", method), levels, self.ordered)
+        mu = Bound(min(low, high), high, "upper", method)
+        return SafeMu(mu, levels, self.ordered, self.sources)
 
     @question
     def nearest_gaussian(self) -> NearestGaussian:

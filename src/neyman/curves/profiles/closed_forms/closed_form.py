@@ -226,7 +226,16 @@ class GaussianMixtureProfile(Profile):
         slack = np.where(epsilons < 0, 8 * UNIT * (1 + np.minimum(np.abs(line), 800.0)), 0.0)
         least = np.maximum(least, line - slack)
         most = np.minimum(np.maximum(most, line + slack), 0.0)
+        if not removed and self._left:
+            most[epsilons > self._largest_loss()] = -math.inf
         return np.minimum(least, most), most
+
+    def _largest_loss(self) -> float:
+        """At least -log p_0, which no loss exceeds [SA-10].
+
+        The logarithm errs by 2 units of itself, and p_0 by one for each weight.
+        """
+        return -math.log(self._left) * (1 + 8 * UNIT) + 16 * UNIT * len(self._parts)
 
     def _rounding(self, y: Array) -> Array:
         """Bound on the error of log R(y)."""
