@@ -361,23 +361,23 @@ def test_no_entry_is_read_before_the_charge_is_durable(name, paid):
     class Spy:
         """A number that says what was left when it was read."""
 
-        seen: list[Fraction]
+        readings: list[Fraction]
 
         def __float__(self):
-            self.seen.append(left(paid))
+            self.readings.append(left(paid))
             return 0.5
 
         def __eq__(self, other):
-            self.seen.append(left(paid))
+            self.readings.append(left(paid))
             return False
 
         __hash__ = None
 
     spy = Spy()
-    spy.seen = []
+    spy.readings = []
     x, y, labels = table(50)
     x, target = x.astype(object), (labels if name == "logistic" else y).astype(object)
     x[3, 1] = target[4] = spy
     FITS[name](**paid).fit(x, target)
-    assert spy.seen
-    assert max(spy.seen) < 1
+    assert spy.readings
+    assert max(spy.readings) < 1

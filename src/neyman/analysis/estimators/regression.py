@@ -152,8 +152,10 @@ def regression(
     if intercept:
         scale[0] = float(most)
     known = n if relation == "replace-one" else None
-    made = released.release(**paid)
-    return _of_moments(*made, noise, known, added, scale, float(middle), intercept=intercept)
+    units, receipt = released.release(**paid)
+    return _of_moments(
+        units, receipt, noise, known, added, scale, float(middle), intercept=intercept
+    )
 
 
 def _of_moments(
