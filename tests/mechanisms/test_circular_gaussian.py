@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 import neyman as ny
 from exact_draws import assert_shares
-from neyman.curves.losses.circular_gaussian import CircularGaussianLoss
+from neyman.curves.losses.circular_arcs import CircularGaussianLoss
 from neyman.curves.losses.composition import Composition
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism

@@ -33,7 +33,7 @@ DERIVED = (
     "analysis/hypothesis_tests/binomial_sums.py:SUM_SLACK",
     "curves/losses/bracket.py:_atoms",
     "curves/losses/bracket.py:_shrunk",
-    "curves/losses/circular_gaussian.py:CircularGaussianLoss",
+    "curves/losses/circular_arcs.py:CircularGaussianLoss",
     "curves/losses/finite.py:OffLatticeLoss.reverse",
     "curves/losses/finite.py:PLACE",
     "curves/losses/finite.py:_rho_of_values",

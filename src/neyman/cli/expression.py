@@ -7,7 +7,6 @@ import operator
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from fractions import Fraction
-from importlib import import_module
 from typing import Any, cast
 
 import neyman
@@ -204,7 +203,11 @@ def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., An
 
 def _known(name: str) -> Any:
     """Return what a known name stands for."""
-    return getattr(import_module(MODULES[name]) if name in IN_MODULES else neyman, name)
+    if name in IN_MODULES:
+        from neyman.mechanisms import circular_gaussian
+
+        return getattr(circular_gaussian, name)
+    return getattr(neyman, name)
 
 
 def _meant(node: ast.expr) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from operator import index
 
-from neyman.curves.losses.circular_gaussian import CircularGaussianLoss
+from neyman.curves.losses.circular_arcs import CircularGaussianLoss
 from neyman.curves.losses.composition import Composition
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import EXACT_POSITIVE, integer

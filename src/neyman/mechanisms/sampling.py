@@ -14,7 +14,7 @@ from typing import Any
 
 from neyman.curves.losses.bounded_range import EnvelopeLoss, sides
 from neyman.curves.losses.bracket import ComposedLattice, LossBracket, ends
-from neyman.curves.losses.circular_gaussian import CircularGaussianLoss
+from neyman.curves.losses.circular_arcs import CircularGaussianLoss
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.external_pld import ExternalPld
 from neyman.curves.losses.finite import OffLatticeLoss

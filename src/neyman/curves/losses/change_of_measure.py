@@ -14,7 +14,7 @@ from functools import singledispatch
 
 import numpy as np
 
-from neyman.curves.losses.circular_gaussian import CircularGaussianLoss
+from neyman.curves.losses.circular_arcs import CircularGaussianLoss
 from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
 from neyman.curves.losses.finite import OffLatticeLoss
 from neyman.curves.losses.gaussian import REACH, GaussianLoss

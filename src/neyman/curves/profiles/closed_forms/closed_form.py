@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr, logsumexp, ndtri_exp
 
-from neyman.curves.losses.circular_gaussian import CircularGaussianLoss
+from neyman.curves.losses.circular_arcs import CircularGaussianLoss
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
