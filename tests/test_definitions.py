@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+from neyman.mechanisms.circular_gaussian import CircularGaussian
 from neyman.accounting.literature import conversions
 from random_laws import examples
 
@@ -58,7 +59,7 @@ def held(bound, answer):
 def test_what_comes_in_can_be_asked_back(row):
     """Each definition makes a curve, and the curve's own functional answers as the page says."""
     _, product, _, asked, answer, _ = row
-    f = eval(code(product), {"ny": ny})
+    f = eval(code(product), {"ny": ny, "CircularGaussian": CircularGaussian})
     held(eval(code(asked), {"f": f}), answer)
 
 

@@ -190,6 +190,14 @@ def _ratios(values: Sequence[Any], labels: Array) -> dict[Any, float]:
     return {value: float(np.log(pair[1] / pair[0])) for value, pair in counts.items()}
 
 
+def _scatter(rows: Array) -> Array:
+    """The covariance of the columns; nothing is known of it from one row."""
+    size = rows.shape[1]
+    return (
+        np.cov(rows, rowvar=False).reshape(size, size) if len(rows) > 1 else np.zeros((size, size))
+    )
+
+
 def _linear(numbers: Array, labels: Array) -> Score:
     """Fisher's discriminant; sums of columns without noise count, as far as floats resolve."""
     inside = (np.abs(numbers) <= MOST_FINITE).all(axis=0) & (np.ptp(numbers, axis=0) > 0)
@@ -199,7 +207,7 @@ def _linear(numbers: Array, labels: Array) -> Score:
     center, spread = chosen.mean(axis=0), chosen.std(axis=0)
     scaled = (chosen - center) / spread
     gap = scaled[labels == 1].mean(axis=0) - scaled[labels == 0].mean(axis=0)
-    within = sum(np.cov(scaled[labels == k], rowvar=False).reshape(len(gap), -1) for k in (0, 1))
+    within = _scatter(scaled[labels == 0]) + _scatter(scaled[labels == 1])
     weights = cast(Array, np.linalg.lstsq(within + 1e-9 * np.eye(len(gap)), gap, rcond=None)[0])
 
     def score(features: Features) -> Array:
