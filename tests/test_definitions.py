@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.mechanisms.circular_gaussian import CircularGaussian
 from neyman.accounting.literature import conversions
+from neyman.mechanisms.circular_gaussian import CircularGaussian
 from random_laws import examples
 
 PAGE = (Path(__file__).parents[1] / "docs" / "definitions.md").read_text()
