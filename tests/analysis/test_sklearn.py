@@ -186,7 +186,9 @@ def test_a_ridge_has_the_penalty_of_scikit_learn_and_none_on_the_intercept(alpha
     x, y, _ = table()
     for bounds in ((-1, 1), (-3, 1)):
         exact = linear_model.Ridge(alpha).fit(x, y)
-        model = Ridge(alpha, budget=ny.gdp(100), radius=2, bounds=bounds).fit(x, y)
+        model = Ridge(
+            alpha, budget=ny.gdp(100), radius=2, bounds=bounds, confidence=1 - Fraction(1, 10**9)
+        ).fit(x, y)
         assert np.allclose(model.coef_, exact.coef_, atol=1e-3)
         assert abs(model.intercept_ - exact.intercept_) < 1e-3
         low, high = model.interval_
