@@ -41,7 +41,7 @@ from neyman.analysis.estimators.least_squares import GRID, Fit, data_region, sol
 from neyman.analysis.estimators.logistic import LEAST_PENALTY, MOST_PENALTY, logistic
 from neyman.analysis.estimators.regression import regression
 from neyman.analysis.estimators.second_moments import covariance
-from neyman.analysis.estimators.shared_arguments import Shared, relation_of
+from neyman.analysis.estimators.shared_arguments import Shared, radius_of, relation_of
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.extras import require
 from neyman.ledger.ledger import Ledger
@@ -74,6 +74,7 @@ Ends = tuple[Floats, Floats]
 Number = float | Fraction | str
 SPLITTERS = model_selection.KFold, model_selection.RepeatedKFold, model_selection.ShuffleSplit
 MOST_ALPHA = 1e15
+MOST_WEIGHT = 1e100  # of a penalty in units of the moments: its square is a float
 LEAST_VARIANCE_SHARE = 1e-12  # of a column's squared half range: a variance below is no scale
 
 
@@ -372,11 +373,15 @@ class Ridge(LinearRegression):
                 f"neighboring = {self.neighboring!r}: alpha is weighed against the number of rows, "
                 "which is secret then; give neighboring='replace-one', or use LinearRegression"
             )
+        self._given("radius")
+        radius = float(radius_of(self.radius))
+        # A sum over rows of (x / radius)^2 in units of the grid, as the moments are.
+        weight = alpha * (GRID / radius) ** 2
+        if weight > MOST_WEIGHT:
+            raise ValueError(f"alpha = {alpha!r} is too large for radius = {self.radius!r}")
         estimate = self._estimate(X, y)
         noisy = np.array(estimate.receipt["result"]["second_moments"], float)
-        # A sum over rows of (x / radius)^2 in units of the grid, as the moments are.
-        radius = float(check.exact("radius", self.radius))
-        penalty = np.full(len(noisy) - 1, alpha * (GRID / radius) ** 2)
+        penalty = np.full(len(noisy) - 1, weight)
         if self.fit_intercept:
             penalty[0] = 0.0
         noisy[:-1, :-1] += np.diag(penalty)

@@ -181,6 +181,13 @@ def test_lines_agree_with_those_of_scikit_learn_within_the_noise():
     assert np.allclose(model.coef_, through_zero.coef_, atol=1e-4)
 
 
+def test_a_ridge_whose_penalty_has_no_square_in_floats_is_refused_before_a_charge(paid):
+    x, y, _ = table(100)
+    with pytest.raises(ValueError, match="too large for radius"):
+        Ridge(1e15, radius=1e-90, bounds=(-1, 1), **paid).fit(x, y)
+    assert left(paid) == 1
+
+
 @pytest.mark.parametrize("alpha", [0.0, 3.0, 2e3])
 def test_a_ridge_has_the_penalty_of_scikit_learn_and_none_on_the_intercept(alpha):
     x, y, _ = table()

@@ -33,6 +33,7 @@ from neyman.analysis.estimators.logistic_fit import (
     UNIT,
     Accuracy,
     NotConverged,
+    accuracy_of,
     mean_of_rows,
     signed_rows,
 )
@@ -48,7 +49,6 @@ from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
-PARTS = 400  # of the move of the exact fit that the search may add to it
 SLOPE_ERROR = (
     2.0**-48
 )  # absolute error of a computed slope: an exponential's is a few units, on trust
@@ -287,10 +287,7 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool, loss: Loss) 
     move = 2 * loss.steepest * length / (rows * penalty) * SLACK
     reach = loss.steepest * length / penalty
     error = _rounding(size, length, penalty, 2 * reach + 1, loss)
-    limit = move * penalty / (2 * PARTS) + 2 * error
-    unit = 2.0 ** math.floor(math.log2(move / (PARTS / 2 * math.sqrt(size))))
-    shift = math.ceil(((move + 2 * limit / penalty) / unit + math.sqrt(size)) * SLACK)
-    return Accuracy(limit, unit, shift**2, MOST_STEPS)
+    return accuracy_of(move, error, size, penalty, MOST_STEPS)
 
 
 def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> Lanes:

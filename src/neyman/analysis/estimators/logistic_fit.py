@@ -137,10 +137,20 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool) -> Accuracy:
     reach = most_length(penalty)
     # Any w whose gradient is within this limit is within limit / penalty of the fit.
     error = _rounding(size, length, penalty, 2 * reach + 1)
+    steps = math.ceil(5 * (1 + intercept) / penalty) + 100
+    return accuracy_of(move, error, size, penalty, steps)
+
+
+def accuracy_of(move: float, error: float, size: int, penalty: float, steps: int) -> Accuracy:
+    """Choose limits for a fit that moves by so much [LO-4].
+
+    Args:
+        move: of the exact fit, at most.
+        error: of a computed gradient, at most, at any point that the search may end at.
+    """
     limit = move * penalty / (2 * PARTS) + 2 * error
     unit = 2.0 ** math.floor(math.log2(move / (PARTS / 2 * math.sqrt(size))))
     shift = math.ceil(((move + 2 * limit / penalty) / unit + math.sqrt(size)) * SLACK)
-    steps = math.ceil(5 * (1 + intercept) / penalty) + 100
     return Accuracy(limit, unit, shift**2, steps)
 
 
