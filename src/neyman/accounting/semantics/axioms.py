@@ -19,6 +19,7 @@ from fractions import Fraction
 import numpy as np
 
 from neyman.numerics import check
+from neyman.numerics.arrays import generator_of
 
 Channel = tuple[tuple[Fraction, ...], ...]
 """One row per dataset, one column per output; each row has sum 1."""
@@ -114,10 +115,7 @@ class _Search:
         ):
             if number > limit:
                 raise ValueError(f"{name} = {number} must be at most {limit}")
-        rng = np.random.default_rng(SEED) if generator is None else generator
-        if not isinstance(rng, np.random.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"generator = {generator!r} must be a numpy.random.Generator")
-        return cls(axiom, datasets, outputs, most, rng)
+        return cls(axiom, datasets, outputs, most, generator_of(generator, SEED))
 
     def result(self, counterexample: Counterexample | None = None) -> AxiomSearch:
         return AxiomSearch(self.axiom, self.asked, self.satisfied, self.checks, counterexample)

@@ -13,6 +13,7 @@ from scipy.special import betaincinv
 from neyman.analysis.hypothesis_tests.arguments import MOST_RECORDS, inside
 from neyman.noise import Bits
 from neyman.numerics import check
+from neyman.numerics.arrays import generator_of
 from neyman.numerics.bound import Bound, directed
 from neyman.numerics.roots import bisect_integers
 
@@ -100,9 +101,7 @@ def simulated_power(
     if number > MOST_SIMULATIONS:
         raise ValueError(f"simulations = {number} must be at most {MOST_SIMULATIONS}")
     covers = float(inside("confidence", confidence))
-    rng = np.random.default_rng() if generator is None else generator
-    if not isinstance(rng, np.random.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"generator = {generator!r} must be a numpy.random.Generator")
+    rng = generator_of(generator)
     bits = GeneratorBits(rng)
     rejected = sum(rejects(rng, bits) for _ in range(number))
     return SimulatedPower(rejected, number, covers)
