@@ -1,0 +1,272 @@
+"""Training of a network: what a run of `ny.torch.train` moves, and how it is kept."""
+
+# torch is no dependency, so its types are unknown where it is not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from neyman.analysis.training.checkpoint import CheckpointError, State, read, write
+from neyman.analysis.training.module_gradients import fixed_kernels
+from neyman.analysis.training.noisy_gradient import NoisyGradient
+from neyman.analysis.training.result import NETWORK, Setting, Trained
+from neyman.analysis.training.steps import Request, run, without_content
+from neyman.analysis.training.terms import RunTerms, common_terms
+from neyman.ledger.records import ChargedError
+from neyman.publishing.release.receipt_format import EnvironmentPart
+
+SCHEMA = "neyman-network-checkpoint/1"
+RANDOM_LAYERS = (
+    "If the model has random layers such as dropout, they draw from a generator of torch that has "
+    "a new secret seed in each step. That its numbers are as good as random ones is assumed."
+)
+ANYTHING = "The gradient of a row includes that of the dataset's item: its transformations too."
+"""Conditions of a run of a network, beyond those of every run."""
+
+
+@dataclass(frozen=True)
+class NetworkTerms(RunTerms):
+    """The public description of a run of `ny.torch.train`.
+
+    The values of the first parameters are no part of it. A script that is called again makes other
+    ones, and the run goes on with those of its checkpoint.
+
+    Args:
+        shapes: the shape of each parameter that is trained, by name.
+        words: what describes the model, the loss, and the optimizer, in JSON types.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    words: Mapping[str, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of all trained parameters, one after another."""
+        return (sum(int(np.prod(shape)) for shape in self.shapes.values()),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the terms as JSON types."""
+        return {
+            **super().to_dict(),
+            "schema": "neyman-network-training/1",
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            **self.words,
+        }
+
+
+class RowSource:
+    """The rows of a dataset as tensors on the model's device.
+
+    Args:
+        data: a tuple of tensors, a ``TensorDataset``, or a map-style dataset of tuples.
+        example: a made-up row of a map-style dataset, with the shapes and types of its rows.
+
+    Raises:
+        TypeError, ValueError: the data are of another kind, or lack an example.
+    """
+
+    def __init__(self, data: object, example: object, device: torch.device) -> None:
+        if isinstance(data, DataLoader):
+            raise TypeError(
+                "data is a DataLoader, which draws batches of its own; give its dataset: "
+                "data=loader.dataset. The mechanism draws the batches that are accounted"
+            )
+        if isinstance(data, IterableDataset):
+            raise TypeError(
+                "data is an IterableDataset, whose rows have no numbers to draw; give a dataset "
+                "with __getitem__ and __len__"
+            )
+        given = data.tensors if type(data) is TensorDataset else data
+        self._tensors: tuple[Tensor, ...] | None = None
+        self._data: Any = data
+        self._device = device
+        if isinstance(given, (tuple, list)):
+            if not all(isinstance(x, Tensor) and x.dim() for x in given):
+                raise TypeError(
+                    "data must be a tuple of tensors whose dimension 0 is the row, such as (x, y); "
+                    "torch.from_numpy makes a tensor of an array"
+                )
+            self._tensors = tuple(x.detach() for x in given)
+            self.first = self._tensors
+        elif isinstance(given, Tensor) or not hasattr(given, "__getitem__"):
+            raise TypeError(
+                f"data is a {type(data).__name__}; give a tuple of tensors such as (x, y), a "
+                "TensorDataset, or a dataset with __getitem__ and __len__"
+            )
+        else:
+            self.first = tuple(x[None] for x in _example(example, device))
+        self.count = len(self)
+
+    def __len__(self) -> int:
+        """Return the number of rows now."""
+        return len(self._data if self._tensors is None else self._tensors[0])
+
+    def take(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """Return the rows of a batch, which may be empty."""
+        if self._tensors is not None:
+            places = torch.from_numpy(batch).to(self._device)
+            return tuple(x[places] for x in self._tensors)
+        items = [self._item(int(row)) for row in batch]
+        return tuple(
+            torch.stack([item[place] for item in items]) if items else x.new_zeros(0, *x.shape[1:])
+            for place, x in enumerate(self.first)
+        )
+
+    def _item(self, row: int) -> list[Tensor]:
+        values = self._data[row]
+        item = [
+            torch.as_tensor(value, dtype=x.dtype, device=self._device)
+            for value, x in zip(values, self.first, strict=True)
+        ]
+        if [value.shape for value in item] != [x.shape[1:] for x in self.first]:
+            raise ValueError("a row has another shape than the example")
+        return item
+
+
+def _example(example: object, device: torch.device) -> tuple[Tensor, ...]:
+    if example is None:
+        raise TypeError(
+            "data is a dataset whose rows cannot be looked at before the charge: give a made-up "
+            "row of the same shapes and types, such as example=(torch.zeros(1, 28, 28), 0)"
+        )
+    if not isinstance(example, (tuple, list)):
+        raise TypeError(f"example is a {type(example).__name__}; it must be a row, as (x, y)")
+    return tuple(torch.as_tensor(value, device=device) for value in example)
+
+
+class NetworkRun:
+    """A model, its optimizer, and its schedule, which move by noisy gradients.
+
+    Args:
+        seen: where each process of the run computed, this one last.
+    """
+
+    def __init__(
+        self,
+        terms: NetworkTerms,
+        model: Module,
+        gradient: NoisyGradient,
+        optimizer: Optimizer,
+        scheduler: LRScheduler | None,
+        rows: RowSource,
+        here: EnvironmentPart,
+    ) -> None:
+        self.terms = terms
+        self.model, self._gradient = model, gradient
+        self._optimizer, self._scheduler = optimizer, scheduler
+        self._rows = rows
+        self._seen = (here,)
+
+    def check(self) -> None:
+        """Take a step on a gradient of zeros, save and load it, and take it back."""
+        before = self._packed()
+        try:
+            for parameter in self._gradient.gradients.parameters.values():
+                parameter.grad = torch.zeros_like(parameter)
+            self._move()
+            self._unpack(self._packed())
+            Trained.arrays(self.content(), self.terms.shapes)
+        except Exception as error:
+            raise ValueError(
+                f"optimizer, scheduler, or model cannot take, save, and load a step on a gradient "
+                f"of zeros: {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            self._unpack(before)
+
+    def load(self, folder: Path) -> State | None:
+        """Take over a checkpoint of these terms, and return its state."""
+        seen: list[dict[str, Any]] = []
+
+        def decode(content: bytes, head: dict[str, Any]) -> bytes:
+            seen.extend(head.pop("environments"))
+            return content
+
+        saved = read(folder, SCHEMA, decode)
+        if saved is None:
+            return None
+        state, content = saved
+        if state.key == self.terms.key:
+            self._unpack(content)
+            places = [EnvironmentPart(**place) for place in seen]
+            self._seen = tuple(dict.fromkeys([*places, *self._seen]))
+        return state
+
+    def save(self, folder: Path, state: State) -> None:
+        """Write a checkpoint, durably."""
+        places = [place.to_dict() for place in self._seen]
+        write(folder, state, SCHEMA, self._packed(), environments=places)
+
+    def step(self, step: int, batch: NDArray[np.int64]) -> None:
+        """Add up clipped gradients, add noise, and move."""
+        if len(self._rows) != self._rows.count:
+            raise ChargedError(
+                "data changed its length during the run: give a dataset of one length, such as a "
+                "TensorDataset. The charge stands"
+            )
+        rows = without_content(lambda: self._rows.take(batch), "the dataset")
+        without_content(lambda: self._gradient.add(*rows), "the model or the loss")
+        self._gradient.set()
+        self._move()
+
+    def _move(self) -> None:
+        self._optimizer.step()
+        if self._scheduler is not None:
+            self._scheduler.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def setting(self) -> Setting:
+        """Return what the receipt says beside the terms."""
+        assumption = self._gradient.gradients.assumption
+        conditions = (*([assumption] if assumption else []), RANDOM_LAYERS)
+        return Setting(conditions, self._seen, NETWORK)
+
+    def content(self) -> bytes:
+        """Return the model's state dict as an .npz file."""
+        buffer = io.BytesIO()
+        state = {k: v for k, v in self.model.state_dict().items() if isinstance(v, Tensor)}
+        np.savez(buffer, allow_pickle=False, **{k: _array(v) for k, v in state.items()})
+        return buffer.getvalue()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+
+    def _packed(self) -> bytes:
+        """Return the parameters, buffers, optimizer, and schedule; no state of randomness."""
+        buffer = io.BytesIO()
+        schedule = self._scheduler.state_dict() if self._scheduler is not None else None
+        parts = {
+            "model": {name: x.detach() for name, x in self._tensors().items()},
+            "optimizer": self._optimizer.state_dict(),
+            "scheduler": schedule,
+        }
+        torch.save(parts, buffer)
+        return buffer.getvalue()
+
+    def _unpack(self, content: bytes) -> None:
+        device = next(iter(self._tensors().values())).device
+        parts = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+        with torch.no_grad():
+            for name, x in self._tensors().items():
+                x.copy_(parts["model"][name])
+        self._optimizer.load_state_dict(parts["optimizer"])
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(parts["scheduler"])
