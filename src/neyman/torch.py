@@ -20,7 +20,7 @@ Examples:
     ...     ledger=ledger, dataset="toy@1", out="model",
     ... )
     >>> round(float(trained.tradeoff().epsilon(delta=1e-5)), 2), trained.problems()
-    (3.47, [])
+    (2.8, [])
     >>> bool((model.weight.detach().numpy() == trained.state["weight"]).all())
     True
 """
@@ -129,7 +129,7 @@ def train(
     Source: [TR-1], [TR-2], [TR-3], [TR-4], [TR-5].
     """
     require("private training of networks", "torch")
-    from neyman.analysis.training.network import describe, train_network
+    from neyman.analysis.training.network import train_network
 
     request = Request(
         ledger=ledger,
@@ -151,15 +151,20 @@ def train(
         groups=groups,
         autocast=autocast,
     )
-    return train_network(
-        model,
-        gradient,
-        data,
-        request,
-        name=name,
-        microbatch=microbatch,
-        words={**describe(model, loss), "mode": "train" if model.training else "eval"},
-        optimizer=optimizer,
-        scheduler=scheduler,
-        example=example,
-    )
+    try:
+        return train_network(
+            model,
+            loss,
+            data,
+            request,
+            gradient=gradient,
+            name=name,
+            clip=clip,
+            microbatch=microbatch,
+            groups=groups,
+            optimizer=optimizer,
+            scheduler=scheduler,
+            example=example,
+        )
+    finally:
+        gradient.close()

@@ -8,10 +8,10 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +22,28 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from neyman.analysis.training.checkpoint import CheckpointError, State, read, write
-from neyman.analysis.training.module_gradients import fixed_kernels
-from neyman.analysis.training.noisy_gradient import NoisyGradient
-from neyman.analysis.training.result import NETWORK, Setting, Trained
+from neyman.analysis.training.checkpoint import State, read, write
+from neyman.analysis.training.module_gradients import (
+    ModuleGradients,
+    fixed_kernels,
+    fresh_randomness,
+)
+from neyman.analysis.training.noisy_gradient import Clip, Groups, NoisyGradient
+from neyman.analysis.training.result import NETWORK, Setting, Trained, joined
 from neyman.analysis.training.steps import Request, run, without_content
 from neyman.analysis.training.terms import RunTerms, common_terms
 from neyman.ledger.records import ChargedError
+from neyman.numerics import check
 from neyman.publishing.release.receipt_format import EnvironmentPart
 
 SCHEMA = "neyman-network-checkpoint/1"
-RANDOM_LAYERS = (
-    "If the model has random layers such as dropout, they draw from a generator of torch that has "
-    "a new secret seed in each step. That its numbers are as good as random ones is assumed."
+RANDOMNESS = (
+    "If the model or the dataset draws random numbers, as dropout and random crops do, they come "
+    "from torch's generator, which has a new secret seed in each step. That its numbers are as "
+    "good as random ones is assumed."
 )
-ANYTHING = "The gradient of a row includes that of the dataset's item: its transformations too."
-"""Conditions of a run of a network, beyond those of every run."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class RowSource:
         given = data.tensors if type(data) is TensorDataset else data
         self._tensors: tuple[Tensor, ...] | None = None
         self._data: Any = data
-        self._device = device
+        self.device = device
         if isinstance(given, (tuple, list)):
             if not all(isinstance(x, Tensor) and x.dim() for x in given):
                 raise TypeError(
@@ -122,7 +126,7 @@ class RowSource:
     def take(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
         """Return the rows of a batch, which may be empty."""
         if self._tensors is not None:
-            places = torch.from_numpy(batch).to(self._device)
+            places = torch.from_numpy(batch).to(self.device)
             return tuple(x[places] for x in self._tensors)
         items = [self._item(int(row)) for row in batch]
         return tuple(
@@ -133,7 +137,7 @@ class RowSource:
     def _item(self, row: int) -> list[Tensor]:
         values = self._data[row]
         item = [
-            torch.as_tensor(value, dtype=x.dtype, device=self._device)
+            torch.as_tensor(value, dtype=x.dtype, device=self.device)
             for value, x in zip(values, self.first, strict=True)
         ]
         if [value.shape for value in item] != [x.shape[1:] for x in self.first]:
@@ -177,20 +181,22 @@ class NetworkRun:
 
     def check(self) -> None:
         """Take a step on a gradient of zeros, save and load it, and take it back."""
-        before = self._packed()
         try:
-            for parameter in self._gradient.gradients.parameters.values():
-                parameter.grad = torch.zeros_like(parameter)
-            self._move()
-            self._unpack(self._packed())
-            Trained.arrays(self.content(), self.terms.shapes)
+            before = self._packed()
+            self._unpack(before)
+            try:
+                for parameter in self._gradient.gradients.parameters.values():
+                    parameter.grad = torch.zeros_like(parameter)
+                self._move()
+                self._unpack(self._packed())
+                joined(np.load(io.BytesIO(self.content()), allow_pickle=False), self.terms.shapes)
+            finally:
+                self._unpack(before)
         except Exception as error:
             raise ValueError(
-                f"optimizer, scheduler, or model cannot take, save, and load a step on a gradient "
+                "optimizer, scheduler, or model cannot take, save, and load a step on a gradient "
                 f"of zeros: {type(error).__name__}: {error}"
             ) from error
-        finally:
-            self._unpack(before)
 
     def load(self, folder: Path) -> State | None:
         """Take over a checkpoint of these terms, and return its state."""
@@ -222,10 +228,14 @@ class NetworkRun:
                 "data changed its length during the run: give a dataset of one length, such as a "
                 "TensorDataset. The charge stands"
             )
-        rows = without_content(lambda: self._rows.take(batch), "the dataset")
+        rows = without_content(lambda: self._taken(batch), "the dataset")
         without_content(lambda: self._gradient.add(*rows), "the model or the loss")
         self._gradient.set()
         self._move()
+
+    def _taken(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        with fresh_randomness(self._rows.device):
+            return self._rows.take(batch)
 
     def _move(self) -> None:
         self._optimizer.step()
@@ -236,14 +246,14 @@ class NetworkRun:
     def setting(self) -> Setting:
         """Return what the receipt says beside the terms."""
         assumption = self._gradient.gradients.assumption
-        conditions = (*([assumption] if assumption else []), RANDOM_LAYERS)
+        conditions = (*([assumption] if assumption else []), RANDOMNESS)
         return Setting(conditions, self._seen, NETWORK)
 
     def content(self) -> bytes:
         """Return the model's state dict as an .npz file."""
         buffer = io.BytesIO()
         state = {k: v for k, v in self.model.state_dict().items() if isinstance(v, Tensor)}
-        np.savez(buffer, allow_pickle=False, **{k: _array(v) for k, v in state.items()})
+        np.savez(buffer, **{name: _array(x) for name, x in state.items()})
         return buffer.getvalue()
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -262,11 +272,152 @@ class NetworkRun:
         return buffer.getvalue()
 
     def _unpack(self, content: bytes) -> None:
-        device = next(iter(self._tensors().values())).device
-        parts = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+        parts = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         with torch.no_grad():
             for name, x in self._tensors().items():
                 x.copy_(parts["model"][name])
         self._optimizer.load_state_dict(parts["optimizer"])
         if self._scheduler is not None:
             self._scheduler.load_state_dict(parts["scheduler"])
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    """Return a tensor as an array; NumPy has no bfloat16, of which float32 has every number."""
+    plain = tensor.detach().cpu()
+    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+
+
+def train_network(
+    model: Module,
+    loss: object,
+    data: object,
+    request: Request,
+    *,
+    gradient: NoisyGradient,
+    name: str,
+    clip: Clip | Mapping[str, Clip],
+    microbatch: int,
+    groups: Groups | str | None,
+    optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
+    scheduler: Callable[[Optimizer], LRScheduler] | LRScheduler | None,
+    example: object,
+) -> Trained:
+    """Check a run of `ny.torch.train`, take its steps, and leave the result in the model."""
+    gradients = gradient.gradients
+    rows = RowSource(data, example, gradients.device)
+    gradients.check(rows.first)
+    mover = _optimizer(model, gradients.parameters, optimizer)
+    words: dict[str, Any] = {
+        "model": _text(model),
+        "loss": _text(loss),
+        "mode": "train" if model.training else "eval",
+        "autocast": _short(gradients.dtype),
+        "optimizer": _text(mover),
+    }
+    schedule = _scheduler(mover, scheduler)
+    if schedule is not None:
+        words["scheduler"] = _text(schedule)
+    if groups is not None:
+        words["groups"] = groups if isinstance(groups, str) else {k: [*groups[k]] for k in groups}
+        words["clips"] = {k: str(clip[k]) for k in clip} if isinstance(clip, Mapping) else str(clip)
+    total = check.exact("clip", clip) if groups is None else Fraction(gradients.clip)
+    shapes = {name: tuple(x.shape) for name, x in gradients.parameters.items()}
+    terms = NetworkTerms(
+        *common_terms(
+            name,
+            request.dataset,
+            gradient.mechanism,
+            total,
+            gradients.grid,
+            microbatch,
+            size=gradients.size,
+        ),
+        shapes,
+        words,
+    )
+    for parameter in model.parameters():
+        parameter.grad = None  # an earlier one has no noise
+    with fixed_kernels(gradients.device):
+        here = _environment(gradients)
+        trained = run(
+            NetworkRun(terms, model, gradient, mover, schedule, rows, here), rows.count, request
+        )
+    state = {name: torch.from_numpy(x) for name, x in trained.state.items()}
+    model.load_state_dict(state, strict=False)  # of a run that was finished before
+    return trained
+
+
+def _short(dtype: torch.dtype | None) -> str | None:
+    return None if dtype is None else str(dtype).removeprefix("torch.")
+
+
+def _text(thing: object) -> str:
+    """Return what tells a model, a loss, or an optimizer from others, without addresses."""
+    if isinstance(thing, Module):
+        text = repr(thing)
+    elif isinstance(thing, Optimizer):
+        text = f"{type(thing).__qualname__} {thing.defaults!r}"
+    else:
+        kind = thing if hasattr(thing, "__qualname__") else type(thing)
+        text = f"{kind.__module__}.{kind.__qualname__}"
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def _optimizer(
+    model: Module,
+    parameters: Mapping[str, Tensor],
+    given: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
+) -> Optimizer:
+    """Return the optimizer, which moves what is trained and nothing else."""
+    made = given
+    if not isinstance(given, (Optimizer, Module)) and callable(given):
+        made = given(list(parameters.values()))
+    if not isinstance(made, Optimizer) or isinstance(made, LBFGS):
+        raise TypeError(
+            f"optimizer is a {type(made).__name__}; give a torch.optim.Optimizer over "
+            "model.parameters() that moves once by a gradient, or a function that makes one: "
+            "lambda parameters: torch.optim.Adam(parameters, lr=0.001)"
+        )
+    moved = {id(x) for group in made.param_groups for x in group["params"] if x.requires_grad}
+    trained = {id(x) for x in parameters.values()}
+    if moved - {id(x) for x in model.parameters() if not x.numel()} != trained:
+        raise ValueError(
+            "optimizer does not have the parameters of the model that require a gradient: make it "
+            "of model.parameters(), and call requires_grad_(False) on those that stay as they are"
+        )
+    return made
+
+
+def _scheduler(
+    optimizer: Optimizer, given: Callable[[Optimizer], LRScheduler] | LRScheduler | None
+) -> LRScheduler | None:
+    """Return the schedule of the optimizer, which moves once a step."""
+    if given is None:
+        return None
+    made = given if isinstance(given, LRScheduler) or not callable(given) else given(optimizer)
+    if not isinstance(made, LRScheduler) or isinstance(made, ReduceLROnPlateau):
+        raise TypeError(
+            f"scheduler is a {type(made).__name__}; give a schedule of steps, such as lambda "
+            "optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100). A schedule "
+            "by a loss needs a loss that is private"
+        )
+    if made.optimizer is not optimizer:
+        raise ValueError("scheduler has another optimizer; make it of the one that is given")
+    return made
+
+
+def _environment(gradients: ModuleGradients) -> EnvironmentPart:
+    """Return where this process computes, and the settings that it computes with."""
+    device = gradients.device
+    card = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
+    first = next(iter(gradients.parameters.values()))
+    products = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
+    return EnvironmentPart(
+        framework=f"torch {torch.__version__}",
+        device=f"{device}{card}",
+        dtype=str(_short(first.dtype)),
+        autocast=_short(gradients.dtype),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        tf32="tf32" in products,
+        benchmark=torch.backends.cudnn.benchmark,
+    )

@@ -93,7 +93,11 @@ class NoisyGradient:
             parameter.register_post_accumulate_grad_hook(_refuse)
             for parameter in self.gradients.parameters.values()
         ]
-        weakref.finalize(self, lambda: [hook.remove() for hook in hooks])
+        self._hooks = weakref.finalize(self, lambda: [hook.remove() for hook in hooks])
+
+    def close(self) -> None:
+        """Allow ``backward()`` on the model again."""
+        self._hooks()
 
     def add(self, *rows: Tensor) -> None:
         """Add the clipped gradients of rows to the sum; several calls make one batch.
@@ -135,6 +139,7 @@ class NoisyGradient:
 def _refuse(parameter: Tensor) -> NoReturn:
     parameter.grad = None
     raise RuntimeError(
-        "backward() was called on a model with a NoisyGradient: the gradient of a mean over a batch "
-        "is neither clipped row by row nor noisy. Give the rows to add(), and then call set()"
+        "backward() was called on a model with a NoisyGradient: the gradient of a mean over a "
+        "batch is neither clipped row by row nor noisy. Give the rows to add(), and then call "
+        "set(); close() ends private training"
     )

@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -68,12 +68,13 @@ class Trained:
     """A trained model with the receipt of its guarantee.
 
     Args:
-        parameters: the last parameters; of a network, those that were trained, one after another.
+        parameters: the last parameters; of a network, all that were trained, in one array, in the
+            order of their names.
         receipt: what ``receipt.json`` says.
         report: what ``report.md`` says.
         folder: where the files are.
-        state: each array of a network by its name, as ``load_state_dict`` takes them. Numbers of 16
-            bits stand in 32. It is empty after `ny.train`.
+        state: each array of a network by its name, as ``load_state_dict`` takes them. A bfloat16
+            stands as float32. It is empty after `ny.train`.
 
     Examples:
         >>> import neyman as ny
@@ -116,10 +117,7 @@ class Trained:
             content = read_file(folder / path, _MOST)
             arrays = np.load(io.BytesIO(content), allow_pickle=False)
             state = {} if path == PARAMETERS else dict(arrays)
-            parameters = arrays
-            if state:
-                trained = [state[name].ravel() for name in read.terms["shapes"]]
-                parameters = np.concatenate(trained)
+            parameters = joined(state, read.terms["shapes"]) if state else arrays
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"folder = {str(folder)!r} holds no finished run that can be read ({error})"
@@ -176,6 +174,11 @@ class Trained:
         return wrong
 
 
+def joined(state: Mapping[str, NDArray[Any]], names: Iterable[str]) -> NDArray[Any]:
+    """Return the named arrays of a state dict in one array, in the order of the names."""
+    return np.concatenate([state[name].ravel() for name in sorted(names)])
+
+
 def draft(
     terms: RunTerms,
     lost: int,
@@ -190,7 +193,6 @@ def draft(
         lost: number of steps that were charged and have no result.
         protects: what one record is about.
     """
-    together = (TOGETHER.format(piece=terms.piece),) if terms.piece > 1 else ()
     where = {"environments": setting.environments} if setting.environments else {}
     return receipt_format.TrainingReceipt(
         schema=receipt_format.TrainingReceipt.SCHEMA,
@@ -200,7 +202,7 @@ def draft(
         neighboring=terms.mechanism.neighboring,
         guarantee=call_guarantee(terms.mechanism),
         proof="TR-1 to TR-4 of docs/certificates/training.md",
-        conditions=(*CONDITIONS, *together, *setting.conditions),
+        conditions=(*CONDITIONS, *setting.conditions),
         steps=receipt_format.StepsPart(run=terms.mechanism.steps - lost, lost=lost),
         ledger=ledger,
         parameters=receipt_format.ParametersPart(

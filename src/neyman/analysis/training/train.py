@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from neyman.analysis.training.checkpoint import State, load, save
 from neyman.analysis.training.clipping import clipped_sum
-from neyman.analysis.training.result import Setting, Trained
+from neyman.analysis.training.result import TOGETHER, Setting, Trained
 from neyman.analysis.training.steps import Request, other_terms, run, without_content
 from neyman.analysis.training.terms import Terms
 from neyman.ledger.ledger import Ledger
@@ -162,7 +162,8 @@ class _Descent:
         save(folder, state, self.parameters)
 
     def setting(self) -> Setting:
-        return Setting()
+        piece = self.terms.piece
+        return Setting((TOGETHER.format(piece=piece),) if piece > 1 else ())
 
     def content(self) -> bytes:
         buffer = io.BytesIO()
