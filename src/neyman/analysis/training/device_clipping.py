@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 
 ROUGH_BITS = 18  # of the largest entry, in the rough norm
-SLICE = 1 << 17  # squares up to 2^36 that are added up to at most 2^53
-SLICE_BITS = 16  # that the sum of a slice loses, so that 2^15 slices stay below 2^53
-EXPONENTS = {torch.float32: 120, torch.float64: 1000}  # of the largest factor, as a power of two
+FLOAT_SIZE = 1 << 17  # squares up to 2^36 that add up to at most 2^53
+EXPONENTS = {torch.float32: 120, torch.float64: 1010}  # of factors, as powers of two
 MOST_ROWS = 1 << 28  # whose entries up to 2^24 add up to less than 2^53
 CACHE = 1 << 18  # entries that a CPU works on at a time
 BLOCK = 1 << 26  # entries that another device works on at a time
@@ -73,10 +72,10 @@ def add_clipped(
         compiled: use `torch.compile`.
     """
     size = sum(part.rows.shape[1] for part in parts)
-    if parts[0].rows.is_cpu and size <= CACHE:
+    if parts[0].rows.is_cpu and size <= CACHE and not compiled:
         _add_small(parts, weights, scale, most, CACHE // size)
         return
-    count = max(1, (CACHE if parts[0].rows.is_cpu else BLOCK) // len(weights))
+    count = max(1, (CACHE if parts[0].rows.is_cpu and not compiled else BLOCK) // len(weights))
     _add([piece for part in parts for piece in part.columns(count)], weights, scale, most, compiled)
 
 
@@ -140,14 +139,15 @@ def row_factors(
     size = sum(part.shape[1] for part in rows)
     largest = min(EXPONENTS[part.dtype] for part in rows)
     # The rough norm: entries up to 2^18, by a power of two, which is exact. It comes from bits,
-    # because a library's power may not be.
+    # because a library's power may not be. The sum of squares is exact in any order.
+    exact = torch.float64 if size <= FLOAT_SIZE else torch.int64
+    bits = min(ROUGH_BITS, (62 - (size - 1).bit_length()) // 2)
     exponent = torch.frexp(torch.where(finite, peak, 1.0))[1].to(torch.int64)
-    power = (ROUGH_BITS - exponent).clamp(-largest, largest)
+    power = (bits - exponent).clamp(-largest, largest)
     shift = ((power + 1023) << 52).view(torch.float64)
-    slices = torch.stack([run(_rough_squares)(part, shift) for part in rows]).sum(0)
+    squares = torch.stack([run(_rough_squares)(part, shift, exact) for part in rows]).sum(0)
     # An upper bound of the norm. Rounding moved it by half a unit per entry.
-    rough = torch.sqrt(slices) * 2.0 ** (SLICE_BITS // 2)
-    norm = (rough + (0.5 * size**0.5 + 1)) / shift
+    norm = (torch.sqrt(squares.double()) + (0.5 * size**0.5 + 1)) / shift
     length = max(most * (1 - 2.0**-20) - 0.5 * size**0.5 - 1, 0.0)
     factor = (length / norm).clamp(max=min(scale, 2.0**largest))
     return torch.where(finite, factor, 0.0)
@@ -173,14 +173,8 @@ def _kept_sum(part: Tensor, factors: Tensor, short: Tensor) -> Tensor:
     return _kept(part, factors, short).sum(0)
 
 
-def _rough_squares(part: Tensor, shift: Tensor) -> Tensor:
-    """Return an upper bound of the squared norm of each row in units of 2^16, by exact sums."""
-    squares = _whole(part, shift).square_()
-    cut = squares.shape[1] // SLICE * SLICE
-    slices = [squares[:, cut:].sum(1, keepdim=True)]
-    if cut:
-        slices.append(squares[:, :cut].reshape(len(part), -1, SLICE).sum(2))
-    return torch.cat(slices, 1).mul_(0.5**SLICE_BITS).ceil_().sum(1)
+def _rough_squares(part: Tensor, shift: Tensor, exact: torch.dtype) -> Tensor:
+    return _whole(part, shift).square_().sum(1, dtype=exact)
 
 
 def _eager(kernel: Kernel) -> Kernel:
