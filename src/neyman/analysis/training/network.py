@@ -12,8 +12,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 import torch
@@ -98,9 +100,9 @@ class RowSource:
                 "data is an IterableDataset, whose rows have no numbers to draw; give a dataset "
                 "with __getitem__ and __len__"
             )
-        given = data.tensors if type(data) is TensorDataset else data
-        self._tensors: tuple[Tensor, ...] | None = None
         self._data: Any = data
+        given = self._data.tensors if type(data) is TensorDataset else data
+        self._tensors: tuple[Tensor, ...] | None = None
         self.device = device
         if isinstance(given, (tuple, list)):
             if not all(isinstance(x, Tensor) and x.dim() for x in given):
@@ -228,8 +230,8 @@ class NetworkRun:
                 "data changed its length during the run: give a dataset of one length, such as a "
                 "TensorDataset. The charge stands"
             )
-        rows = without_content(lambda: self._taken(batch), "the dataset")
-        without_content(lambda: self._gradient.add(*rows), "the model or the loss")
+        rows = without_content(partial(self._taken, batch), "the dataset")
+        without_content(partial(self._gradient.add, *rows), "the model or the loss")
         self._gradient.set()
         self._move()
 
@@ -253,7 +255,10 @@ class NetworkRun:
         """Return the model's state dict as an .npz file."""
         buffer = io.BytesIO()
         state = {k: v for k, v in self.model.state_dict().items() if isinstance(v, Tensor)}
-        np.savez(buffer, **{name: _array(x) for name, x in state.items()})
+        with ZipFile(buffer, "w") as file:
+            for name, x in state.items():
+                with file.open(ZipInfo(f"{name}.npy"), "w", force_zip64=True) as part:
+                    np.lib.format.write_array(part, _array(x), allow_pickle=False)
         return buffer.getvalue()
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -353,13 +358,12 @@ def _short(dtype: torch.dtype | None) -> str | None:
 
 def _text(thing: object) -> str:
     """Return what tells a model, a loss, or an optimizer from others, without addresses."""
+    kind = thing if callable(thing) and hasattr(thing, "__qualname__") else type(thing)
+    text = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(thing, Module):
         text = repr(thing)
     elif isinstance(thing, Optimizer):
-        text = f"{type(thing).__qualname__} {thing.defaults!r}"
-    else:
-        kind = thing if hasattr(thing, "__qualname__") else type(thing)
-        text = f"{kind.__module__}.{kind.__qualname__}"
+        text = f"{text} {vars(thing)['defaults']!r}"
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
@@ -369,7 +373,7 @@ def _optimizer(
     given: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
 ) -> Optimizer:
     """Return the optimizer, which moves what is trained and nothing else."""
-    made = given
+    made: Any = given
     if not isinstance(given, (Optimizer, Module)) and callable(given):
         made = given(list(parameters.values()))
     if not isinstance(made, Optimizer) or isinstance(made, LBFGS):
@@ -394,7 +398,7 @@ def _scheduler(
     """Return the schedule of the optimizer, which moves once a step."""
     if given is None:
         return None
-    made = given if isinstance(given, LRScheduler) or not callable(given) else given(optimizer)
+    made: Any = given if isinstance(given, LRScheduler) or not callable(given) else given(optimizer)
     if not isinstance(made, LRScheduler) or isinstance(made, ReduceLROnPlateau):
         raise TypeError(
             f"scheduler is a {type(made).__name__}; give a schedule of steps, such as lambda "
