@@ -194,10 +194,10 @@ def test_the_settings_of_torch_are_those_of_before(tmp_path):
     """The receipt names those of the run, where it took place, and the type of the forward pass."""
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
-    seen = []
+    settings = []
 
     def loss(output, target):
-        seen.append((torch.are_deterministic_algorithms_enabled(), output.dtype))
+        settings.append((torch.are_deterministic_algorithms_enabled(), output.dtype))
         return functional.mse_loss(output.float(), target)
 
     try:
@@ -208,7 +208,7 @@ def test_the_settings_of_torch_are_those_of_before(tmp_path):
         assert torch.are_deterministic_algorithms_enabled() == before[0]
     finally:
         torch.backends.cudnn.benchmark = before[1]
-    assert set(seen) == {(True, torch.bfloat16)}
+    assert set(settings) == {(True, torch.bfloat16)}
     assert trained.receipt["environments"] == [
         {
             "framework": f"torch {torch.__version__}",
@@ -291,7 +291,7 @@ class Stream(IterableDataset):
         yield X[0], Y[0]
 
 
-MADE = linear()
+OTHER = linear()
 REFUSED = {
     "a loader": ({"data": DataLoader(TensorDataset(X, Y), shuffle=True)}, "give its dataset"),
     "a stream": ({"data": Stream()}, "IterableDataset"),
@@ -304,7 +304,7 @@ REFUSED = {
     "loss of two": ({"loss": lambda a, b: torch.stack([a, b])}, "must return one number"),
     "loss fails": ({"data": (X[:, :2], Y)}, "model fails at layer"),
     "optimizer": ({"optimizer": 0.1}, "optimizer is a float"),
-    "optimizer of others": ({"optimizer": torch.optim.SGD(MADE.parameters())}, "of model.param"),
+    "optimizer of others": ({"optimizer": torch.optim.SGD(OTHER.parameters())}, "of model.param"),
     "lbfgs": ({"optimizer": torch.optim.LBFGS}, "optimizer is a LBFGS"),
     "closure": ({"optimizer": lambda p: Closure(p, {})}, "cannot take, save, and load a step"),
     "scheduler": ({"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau}, "ReduceLROnPl"),

@@ -162,7 +162,7 @@ class NetworkRun:
     """A model, its optimizer, and its schedule, which move by noisy gradients.
 
     Args:
-        seen: where each process of the run computed, this one last.
+        here: where this process computes.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class NetworkRun:
         self.model, self._gradient = model, gradient
         self._optimizer, self._scheduler = optimizer, scheduler
         self._rows = rows
-        self._seen = (here,)
+        self._environments = (here,)
 
     def check(self) -> None:
         """Take a step on a gradient of zeros, save and load it, and take it back."""
@@ -202,10 +202,10 @@ class NetworkRun:
 
     def load(self, folder: Path) -> State | None:
         """Take over a checkpoint of these terms, and return its state."""
-        seen: list[dict[str, Any]] = []
+        earlier: list[dict[str, Any]] = []
 
         def decode(content: bytes, head: dict[str, Any]) -> bytes:
-            seen.extend(head.pop("environments"))
+            earlier.extend(head.pop("environments"))
             return content
 
         saved = read(folder, SCHEMA, decode)
@@ -214,13 +214,13 @@ class NetworkRun:
         state, content = saved
         if state.key == self.terms.key:
             self._unpack(content)
-            places = [EnvironmentPart(**place) for place in seen]
-            self._seen = tuple(dict.fromkeys([*places, *self._seen]))
+            places = [EnvironmentPart(**place) for place in earlier]
+            self._environments = tuple(dict.fromkeys([*places, *self._environments]))
         return state
 
     def save(self, folder: Path, state: State) -> None:
         """Write a checkpoint, durably."""
-        places = [place.to_dict() for place in self._seen]
+        places = [place.to_dict() for place in self._environments]
         write(folder, state, SCHEMA, self._packed(), environments=places)
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
@@ -249,7 +249,7 @@ class NetworkRun:
         """Return what the receipt says beside the terms."""
         assumption = self._gradient.gradients.assumption
         conditions = (*([assumption] if assumption else []), RANDOMNESS)
-        return Setting(conditions, self._seen, NETWORK)
+        return Setting(conditions, self._environments, NETWORK)
 
     def content(self) -> bytes:
         """Return the model's state dict as an .npz file."""
@@ -373,23 +373,23 @@ def _optimizer(
     given: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
 ) -> Optimizer:
     """Return the optimizer, which moves what is trained and nothing else."""
-    made: Any = given
+    result: Any = given
     if not isinstance(given, (Optimizer, Module)) and callable(given):
-        made = given(list(parameters.values()))
-    if not isinstance(made, Optimizer) or isinstance(made, LBFGS):
+        result = given(list(parameters.values()))
+    if not isinstance(result, Optimizer) or isinstance(result, LBFGS):
         raise TypeError(
-            f"optimizer is a {type(made).__name__}; give a torch.optim.Optimizer over "
+            f"optimizer is a {type(result).__name__}; give a torch.optim.Optimizer over "
             "model.parameters() that moves once by a gradient, or a function that makes one: "
             "lambda parameters: torch.optim.Adam(parameters, lr=0.001)"
         )
-    moved = {id(x) for group in made.param_groups for x in group["params"] if x.requires_grad}
+    moved = {id(x) for group in result.param_groups for x in group["params"] if x.requires_grad}
     trained = {id(x) for x in parameters.values()}
     if moved - {id(x) for x in model.parameters() if not x.numel()} != trained:
         raise ValueError(
             "optimizer does not have the parameters of the model that require a gradient: make it "
             "of model.parameters(), and call requires_grad_(False) on those that stay as they are"
         )
-    return made
+    return result
 
 
 def _scheduler(
@@ -398,16 +398,18 @@ def _scheduler(
     """Return the schedule of the optimizer, which moves once a step."""
     if given is None:
         return None
-    made: Any = given if isinstance(given, LRScheduler) or not callable(given) else given(optimizer)
-    if not isinstance(made, LRScheduler) or isinstance(made, ReduceLROnPlateau):
+    schedule: Any = (
+        given if isinstance(given, LRScheduler) or not callable(given) else given(optimizer)
+    )
+    if not isinstance(schedule, LRScheduler) or isinstance(schedule, ReduceLROnPlateau):
         raise TypeError(
-            f"scheduler is a {type(made).__name__}; give a schedule of steps, such as lambda "
+            f"scheduler is a {type(schedule).__name__}; give a schedule of steps, such as lambda "
             "optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100). A schedule "
             "by a loss needs a loss that is private"
         )
-    if made.optimizer is not optimizer:
+    if schedule.optimizer is not optimizer:
         raise ValueError("scheduler has another optimizer; make it of the one that is given")
-    return made
+    return schedule
 
 
 def _environment(gradients: ModuleGradients) -> EnvironmentPart:
