@@ -26,7 +26,7 @@ ROUGH_BITS = 18  # of the largest entry, in the rough norm
 FLOAT_SIZE = 1 << 17  # squares up to 2^36 that add up to at most 2^53
 EXPONENTS = {torch.float32: 120, torch.float64: 1010}  # of factors, as powers of two
 MOST_ROWS = 1 << 28  # whose entries up to 2^24 add up to less than 2^53
-CACHE = 1 << 18  # entries that a CPU works on at a time
+CACHE = 1 << 17  # entries that a CPU works on at a time
 BLOCK = 1 << 26  # entries that another device works on at a time
 
 Kernel = Callable[..., Tensor]
@@ -151,6 +151,35 @@ def row_factors(
     length = max(most * (1 - 2.0**-20) - 0.5 * size**0.5 - 1, 0.0)
     factor = (length / norm).clamp(max=min(scale, 2.0**largest))
     return torch.where(finite, factor, 0.0)
+
+
+def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows in which each token has one line, the sum of its lines, and the tokens.
+
+    The sums are exact in any order: lines are rounded to 2^-24 of the largest entry of their row.
+
+    Args:
+        lines: float64, of shape (rows, tokens, width).
+        tokens: whole numbers of shape (rows, tokens).
+    """
+    count, many, width = lines.shape
+    peak = lines.abs().amax((1, 2))
+    finite = peak < torch.inf
+    exponent = torch.frexp(torch.where(finite, peak, 1.0))[1].to(torch.int64)
+    shift = (((24 - exponent).clamp(-1010, 1010) + 1023) << 52).view(torch.float64)
+    whole = torch.round(lines * shift[:, None, None])
+    ordered, order = tokens.sort(1)
+    first = torch.ones_like(ordered)
+    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    place = first.cumsum(1) - 1
+    places = torch.zeros_like(tokens).scatter_(1, place, ordered)
+    place = torch.zeros_like(tokens).scatter_(1, order, place)
+    place += many * torch.arange(count, device=tokens.device)[:, None]
+    sums = torch.zeros(count * many, width, dtype=torch.float64, device=lines.device)
+    sums.index_add_(0, place.reshape(-1), whole.reshape(-1, width))
+    # A row that is not finite stays so.
+    scale = torch.where(finite, 1 / shift, torch.nan)
+    return sums.reshape(count, -1) * scale[:, None], places
 
 
 def _peak(part: Tensor) -> Tensor:

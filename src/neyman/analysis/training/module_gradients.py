@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fractions import Fraction
@@ -21,12 +22,12 @@ from math import isqrt, sqrt
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
-from torch.nn import Module
+from torch.nn import Embedding, Module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
-from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped
+from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped, merged
 from neyman.numerics import check
 
 # What torch says, and what it means.
@@ -117,9 +118,16 @@ class ModuleGradients:
         self._groups = _group_names(model, self.parameters, groups)
         self.grid = check.integer("grid", grid, 1)
         exact = _clips(clips, list(self._groups))
-        self.clip = sqrt(sum(x * x for x in exact))
+        total = exact[0] ** 2 if not isinstance(clips, Mapping) else sum(x * x for x in exact)
+        self.clip = sqrt(total)
         self._most = self._group_grids(exact)
-        self._batched = vmap(grad(self._one_loss), in_dims=(None, None, 0), randomness="different")
+        self._batched = vmap(
+            grad(self._one_loss, argnums=(0, 1), has_aux=True),
+            in_dims=(None, None, None, 0, None),
+            randomness="different",
+        )
+        self._tables = _embeddings(model, self.parameters)
+        self._lookups: dict[Sequence[torch.Size], list[tuple[str, Tensor]]] = {}
 
     @property
     def assumption(self) -> str | None:
@@ -153,7 +161,7 @@ class ModuleGradients:
                     f"x.to({str(self.device)!r})"
                 )
         dummy = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
-        with fixed_kernels(self.device), torch.random.fork_rng(_cuda(self.device)):
+        with fixed_kernels(self.device), fresh_randomness(self.device):
             if failure := self._failure(dummy):
                 raise ValueError(failure)
 
@@ -205,24 +213,67 @@ class ModuleGradients:
         return torch.cat(list(totals.values())).to(torch.int64)
 
     def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
-        gradients = self._gradients(_filled(rows, self._rows))
+        found = self._gradients(_filled(rows, self._rows))
         weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
         for names, most in zip(self._groups.values(), self._most, strict=True):
-            parts = [Part(_flat(gradients[name]), totals[name]) for name in names]
+            parts = [_part(found[k], totals[k], self.parameters[k]) for k in names]
             add_clipped(parts, weights, self.grid / self.clip, most, compiled=self._compiled)
 
-    def _gradients(self, rows: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        """Return one gradient per example for each parameter."""
-        state = {k: p.detach() for k, p in self.parameters.items()}
+    def _gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
+        """Return the gradients of each example by parameter, and the tokens of an embedding."""
+        lookups = self._dry_lookups(rows)
+        tables = {name for name, _ in lookups}
+        state = {k: p.detach() for k, p in self.parameters.items() if k not in tables}
+        others = self._others() | {k: self.parameters[k].detach() for k in tables}
         if self._rows > 1:
-            return self._batched(state, self._others(), rows)
-        state = {k: p.requires_grad_() for k, p in state.items()}
-        value = self._one_loss(state, self._others(), tuple(x[0] for x in rows))
-        found = torch.autograd.grad(value, list(state.values()), allow_unused=True)
-        return {
-            k: (torch.zeros_like(p) if g is None else g)[None]
-            for (k, p), g in zip(state.items(), found, strict=True)
-        }
+            taps = _Taps({self._tables[k]: k for k in tables}, [tap for _, tap in lookups])
+            (found, lines), tokens = self._batched(state, taps.zeros, others, rows, taps)
+        else:
+            taps = _Taps({self._tables[k]: k for k in tables})
+            found, lines = self._alone(state, others, tuple(x[0] for x in rows), taps)
+            tokens = [x[None] for x in taps.tokens]
+        result = {name: [rows] for name, rows in found.items()}
+        for name, line, token in zip(taps.names, lines, tokens, strict=True):
+            result.setdefault(name, []).extend((line, token))
+        return result
+
+    def _alone(
+        self,
+        state: dict[str, Tensor],
+        others: dict[str, Tensor],
+        row: tuple[Tensor, ...],
+        taps: _Taps,
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Return the gradients of one example, without vmap."""
+        given = {k: p.requires_grad_() for k, p in state.items()}
+        value, _ = self._one_loss(given, [], others, row, taps)
+        inputs = [*given.values(), *taps.zeros]
+        found = _gradient(value, inputs)
+        full = [
+            (torch.zeros_like(x) if y is None else y)[None]
+            for x, y in zip(inputs, found, strict=True)
+        ]
+        return dict(zip(given, full, strict=False)), full[len(given) :]
+
+    def _dry_lookups(self, rows: tuple[Tensor, ...]) -> list[tuple[str, Tensor]]:
+        """Return each lookup of an embedding, and zeros of its shape, from a row of zeros.
+
+        An embedding whose weight is used elsewhere too, as by a tied output layer, has a dense
+        gradient.
+        """
+        key = tuple(x.shape[1:] for x in rows)
+        if not self._tables or key in self._lookups:
+            return self._lookups.get(key, [])
+        weights = {k: self.parameters[k].detach().requires_grad_() for k in self._tables}
+        state = {k: p.detach() for k, p in self.parameters.items()} | weights
+        taps = _Taps({layer: k for k, layer in self._tables.items()}, detached=True)
+        row = tuple(x.new_zeros(x.shape[1:]) for x in rows)
+        value, _ = self._one_loss(state, [], self._others(), row, taps)
+        used = _gradient(value, list(weights.values()))
+        elsewhere = {k for k, g in zip(weights, used, strict=True) if g is not None}
+        pairs = zip(taps.names, (x.detach() for x in taps.zeros), strict=True)
+        self._lookups[key] = [(name, tap) for name, tap in pairs if name not in elsewhere]
+        return self._lookups[key]
 
     def _others(self) -> dict[str, Tensor]:
         """Return frozen parameters, and copies of buffers."""
@@ -230,11 +281,17 @@ class ModuleGradients:
         return frozen | {k: b.clone() for k, b in self._model.named_buffers()}
 
     def _one_loss(
-        self, state: dict[str, Tensor], others: dict[str, Tensor], row: tuple[Tensor, ...]
-    ) -> Tensor:
+        self,
+        state: dict[str, Tensor],
+        zeros: list[Tensor],
+        others: dict[str, Tensor],
+        row: tuple[Tensor, ...],
+        taps: _Taps,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss of one example, and the tokens that it looks up."""
         given = tuple(x[None] for x in row)
         mixed = torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
-        with mixed:
+        with mixed, taps.placed(zeros):
             output = functional_call(self._model, (state, others), given[:-1])
             value = self._loss(output, given[-1])
         if not isinstance(value, Tensor) or value.numel() != 1:
@@ -243,7 +300,7 @@ class ModuleGradients:
                 "it must return one number: use reduction='mean' or 'sum', which are the same "
                 "for one example"
             )
-        return value.reshape(())
+        return value.reshape(()), taps.tokens
 
     def _group_grids(self, clips: Sequence[Fraction]) -> list[int]:
         """Return whole units per group whose squares add up to at most the squared grid [TR-7]."""
@@ -278,6 +335,7 @@ def fixed_kernels(device: torch.device) -> Generator[None]:
         (backends.mkldnn, "deterministic", True),
         (backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
         (backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+        (torch.utils.deterministic, "fill_uninitialized_memory", False),
     ]
     former = [getattr(owner, name) for owner, name, _ in settings]
     strict, warn = (
@@ -304,13 +362,17 @@ def fresh_randomness(device: torch.device) -> Generator[None]:
 
     The masks of other rows shift if a row comes or goes. Nobody may know them [TR-8].
     """
-    with torch.random.fork_rng(_cuda(device)):
-        torch.manual_seed(secrets.randbits(63))
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index])
+    former = [(generator, generator.get_state()) for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(secrets.randbits(63))
         yield
-
-
-def _cuda(device: torch.device) -> list[torch.device]:
-    return [device] if device.type == "cuda" else []
+    finally:
+        for generator, state in former:
+            generator.set_state(state)
 
 
 def _filled(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
@@ -320,10 +382,83 @@ def _filled(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
     return tuple(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) for x in rows)
 
 
-def _flat(gradient: Tensor) -> Tensor:
-    """Return one row per example, in float32, or in float64 if the gradient is."""
-    rows = gradient.reshape(len(gradient), -1)
-    return rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
+def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
+    if not value.requires_grad:
+        return [None] * len(inputs)
+    return torch.autograd.grad(value, inputs, allow_unused=True)
+
+
+class _Taps:
+    """Zeros that are added to what embeddings return: their gradient is that of the lines.
+
+    Args:
+        names: the name of the weight of each embedding.
+        zeros: one for each lookup, in order; or None, and each lookup makes its own.
+        detached: hide the weights themselves from the gradient.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[Module, str],
+        zeros: list[Tensor] | None = None,
+        *,
+        detached: bool = False,
+    ) -> None:
+        self._layers, self._detached, self._fixed = names, detached, zeros is not None
+        self.zeros = zeros or []
+        self.tokens: list[Tensor] = []
+        self.names: list[str] = []
+
+    @contextmanager
+    def placed(self, zeros: list[Tensor]) -> Generator[None]:
+        """Add zeros within the context; those of a transformed function are other tensors."""
+        self.tokens, self.names = [], []
+
+        def tapped(layer: Embedding, given: tuple[Tensor], output: Tensor) -> Tensor:
+            if not self._fixed:
+                self.zeros.append(torch.zeros_like(output).requires_grad_())
+            tap = (zeros if self._fixed else self.zeros)[len(self.tokens)]
+            self.tokens.append(given[0])
+            self.names.append(self._layers[layer])
+            if layer.padding_idx is not None:
+                tap = tap * (given[0] != layer.padding_idx)[..., None]
+            return (output.detach() if self._detached else output) + tap
+
+        handles = [layer.register_forward_hook(tapped) for layer in self._layers]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _embeddings(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Embedding]:
+    """Return the embeddings that train, by the name of their weight, where no layer shares it."""
+    uses = Counter(
+        id(p)
+        for layer in model.modules()
+        for p in layer.parameters(recurse=False)  # a shared layer is one layer
+    )
+    layers = {f"{name}.weight".lstrip("."): layer for name, layer in model.named_modules()}
+    return {
+        name: layer
+        for name, layer in layers.items()
+        if type(layer) is Embedding and name in parameters and uses[id(layer.weight)] == 1
+    }
+
+
+def _part(found: Sequence[Tensor], total: Tensor, parameter: Tensor) -> Part:
+    """Return the gradients of one parameter, one row per example."""
+    count = len(found[0])
+    if len(found) == 1:
+        rows = found[0].reshape(count, -1)
+        known = rows.dtype in (torch.float32, torch.float64)
+        return Part(rows if known else rows.float(), total)
+    width = parameter.shape[1]
+    lines = torch.cat([x.reshape(count, -1, width).double() for x in found[::2]], 1)
+    tokens = torch.cat([x.reshape(count, -1) for x in found[1::2]], 1)
+    rows, places = merged(lines, tokens)
+    return Part(rows, total.view(-1, width), places)
 
 
 def _clips(
