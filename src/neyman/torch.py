@@ -131,16 +131,7 @@ def train(
     require("private training of networks", "torch")
     from neyman.analysis.training.network import train_network
 
-    request = Request(
-        ledger=ledger,
-        dataset=dataset,
-        out=out,
-        delta=delta,
-        save_every=save_every,
-        account=account,
-        charge_again=charge_again,
-        sign=sign,
-    )
+    request = Request(ledger, dataset, out, delta, save_every, account, charge_again, sign)
     gradient = NoisyGradient(
         model,
         loss,

@@ -38,7 +38,6 @@ from neyman.analysis.training.steps import Request, run, without_content
 from neyman.analysis.training.terms import RunTerms, common_terms
 from neyman.ledger.records import ChargedError
 from neyman.numerics import check
-from neyman.publishing.release.receipt_format import EnvironmentPart
 
 SCHEMA = "neyman-network-checkpoint/1"
 RANDOMNESS = (
@@ -159,11 +158,7 @@ def _example(example: object, device: torch.device) -> tuple[Tensor, ...]:
 
 
 class NetworkRun:
-    """A model, its optimizer, and its schedule, which move by noisy gradients.
-
-    Args:
-        here: where this process computes.
-    """
+    """A model, its optimizer, and its schedule, which move by noisy gradients."""
 
     def __init__(
         self,
@@ -173,7 +168,7 @@ class NetworkRun:
         optimizer: Optimizer,
         scheduler: LRScheduler | None,
         rows: RowSource,
-        here: EnvironmentPart,
+        here: dict[str, Any],
     ) -> None:
         self.terms = terms
         self.model, self._gradient = model, gradient
@@ -202,26 +197,19 @@ class NetworkRun:
 
     def load(self, folder: Path) -> State | None:
         """Take over a checkpoint of these terms, and return its state."""
-        earlier: list[dict[str, Any]] = []
-
-        def decode(content: bytes, head: dict[str, Any]) -> bytes:
-            earlier.extend(head.pop("environments"))
-            return content
-
-        saved = read(folder, SCHEMA, decode)
+        saved = read(folder, SCHEMA, lambda content, head: (content, head.pop("environments")))
         if saved is None:
             return None
-        state, content = saved
+        state, (content, earlier) = saved
         if state.key == self.terms.key:
             self._unpack(content)
-            places = [EnvironmentPart(**place) for place in earlier]
-            self._environments = tuple(dict.fromkeys([*places, *self._environments]))
+            here = self._environments[-1]
+            self._environments = (*(place for place in earlier if place != here), here)
         return state
 
     def save(self, folder: Path, state: State) -> None:
         """Write a checkpoint, durably."""
-        places = [place.to_dict() for place in self._environments]
-        write(folder, state, SCHEMA, self._packed(), environments=places)
+        write(folder, state, SCHEMA, self._packed(), environments=self._environments)
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
         """Add up clipped gradients, add noise, and move."""
@@ -327,26 +315,14 @@ def train_network(
         words["clips"] = {k: str(clip[k]) for k in clip} if isinstance(clip, Mapping) else str(clip)
     total = check.exact("clip", clip) if groups is None else Fraction(gradients.clip)
     shapes = {name: tuple(x.shape) for name, x in gradients.parameters.items()}
-    terms = NetworkTerms(
-        *common_terms(
-            name,
-            request.dataset,
-            gradient.mechanism,
-            total,
-            gradients.grid,
-            microbatch,
-            size=gradients.size,
-        ),
-        shapes,
-        words,
-    )
+    run_with = (name, request.dataset, gradient.mechanism, total, gradients.grid, microbatch)
+    terms = NetworkTerms(*common_terms(*run_with, size=gradients.size), shapes, words)
     for parameter in model.parameters():
         parameter.grad = None  # an earlier one has no noise
     with fixed_kernels(gradients.device):
         here = _environment(gradients)
-        trained = run(
-            NetworkRun(terms, model, gradient, mover, schedule, rows, here), rows.count, request
-        )
+        job = NetworkRun(terms, model, gradient, mover, schedule, rows, here)
+        trained = run(job, rows.count, request)
     state = {name: torch.from_numpy(x) for name, x in trained.state.items()}
     model.load_state_dict(state, strict=False)  # of a run that was finished before
     return trained
@@ -412,18 +388,17 @@ def _scheduler(
     return schedule
 
 
-def _environment(gradients: ModuleGradients) -> EnvironmentPart:
+def _environment(gradients: ModuleGradients) -> dict[str, Any]:
     """Return where this process computes, and the settings that it computes with."""
     device = gradients.device
     card = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
-    first = next(iter(gradients.parameters.values()))
     products = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
-    return EnvironmentPart(
-        framework=f"torch {torch.__version__}",
-        device=f"{device}{card}",
-        dtype=str(_short(first.dtype)),
-        autocast=_short(gradients.dtype),
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-        tf32="tf32" in products,
-        benchmark=torch.backends.cudnn.benchmark,
-    )
+    return {
+        "framework": f"torch {torch.__version__}",
+        "device": f"{device}{card}",
+        "dtype": _short(next(iter(gradients.parameters.values())).dtype),
+        "autocast": _short(gradients.dtype),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "tf32": "tf32" in products,
+        "benchmark": torch.backends.cudnn.benchmark,
+    }

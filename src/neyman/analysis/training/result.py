@@ -54,12 +54,12 @@ class Setting:
 
     Args:
         conditions: those beyond the conditions of every run.
-        environments: where each process of the run computed.
+        environments: where each process of the run computed, and its settings.
         path: the file of the parameters.
     """
 
     conditions: tuple[str, ...] = ()
-    environments: tuple[receipt_format.EnvironmentPart, ...] = ()
+    environments: tuple[dict[str, Any], ...] = ()
     path: str = PARAMETERS
 
 
@@ -269,7 +269,7 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
         f"- Sums were divided by {terms['divisor']}, the declared batch size.",
         f"- Ledger entry {ledger.entry}: {digits.number(Fraction(ledger.charged))} in "
         f"{ledger.currency}, delta {ledger.charged_delta}.",
-        *(f"- Computed on {place.device} by {place.framework}." for place in receipt.environments),
+        *(f"- Computed on {at['device']} by {at['framework']}." for at in receipt.environments),
         "",
         "## Conditions",
         "",
