@@ -71,6 +71,7 @@ def train(
     microbatch: int = 64,
     groups: Groups | str | None = None,
     autocast: torch.dtype | None = None,
+    compiled: bool = False,
     name: str = "training",
     delta: float | Fraction | str = 0,
     grid: int = 1 << 20,
@@ -115,6 +116,7 @@ def train(
         groups: names of parameters or modules by group, each group with a clip of its own;
             "layers" makes each module a group.
         autocast: ``torch.bfloat16`` or ``torch.float16`` for the forward pass in mixed precision.
+        compiled: clip by kernels of ``torch.compile``, which needs a compiler; faster on CUDA.
         save_every: number of steps between durable checkpoints; see `ny.train`.
 
     Returns:
@@ -141,6 +143,7 @@ def train(
         microbatch=microbatch,
         groups=groups,
         autocast=autocast,
+        compiled=compiled,
     )
     try:
         return train_network(

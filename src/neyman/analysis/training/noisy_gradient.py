@@ -38,7 +38,7 @@ class NoisyGradient:
     `ny.torch.train` hold. No ledger is charged, and nothing is saved: see there.
 
     Args:
-        model, loss, clip, grid, microbatch, groups, autocast: as in `ny.torch.train`.
+        model, loss, clip, grid, microbatch, groups, autocast, compiled: as in `ny.torch.train`.
         mechanism: what is accounted; its sigma is that of the noise.
 
     Raises:
@@ -75,6 +75,7 @@ class NoisyGradient:
         microbatch: int = 64,
         groups: Groups | str | None = None,
         autocast: torch.dtype | None = None,
+        compiled: bool = False,
     ) -> None:
         require("gradients of networks", "torch")
         from neyman.analysis.training.module_gradients import ModuleGradients
@@ -82,7 +83,14 @@ class NoisyGradient:
         if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"mechanism = {mechanism!r} must be a ny.DPSGD, which draws batches")
         self.gradients = ModuleGradients(
-            model, loss, clips=clip, grid=grid, microbatch=microbatch, groups=groups, dtype=autocast
+            model,
+            loss,
+            clips=clip,
+            grid=grid,
+            microbatch=microbatch,
+            groups=groups,
+            dtype=autocast,
+            compiled=compiled,
         )
         self.mechanism = mechanism
         self.steps = 0
