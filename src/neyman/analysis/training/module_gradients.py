@@ -104,14 +104,19 @@ class ModuleGradients:
                 f"loss has reduction={reduction!r}; it must return one number for one example: use "
                 "reduction='mean' or 'sum', which are the same for one example"
             )
+        if reduction == "mean" and getattr(loss, "weight", None) is not None:
+            raise ValueError(
+                "loss has weight= and reduction='mean', which divides by the weight of the one "
+                "example, so weights have no effect: use reduction='sum'"
+            )
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"dtype = {dtype} must be torch.bfloat16, torch.float16, or None")
-        self._dtype, self._compiled = dtype, compiled
+        self.dtype, self._compiled = dtype, compiled
         self._rows = check.integer("microbatch", microbatch, 1)
         self.parameters = {
             k: p for k, p in model.named_parameters() if p.requires_grad and p.numel()
         }
-        self._device = next(iter(self.parameters.values())).device
+        self.device = next(iter(self.parameters.values())).device
         self.size = sum(p.numel() for p in self.parameters.values())
         if not 0 < self.size <= MOST_SIZE:
             raise ValueError(f"model has {self.size} parameters to train; 1 to {MOST_SIZE} can")
@@ -155,13 +160,13 @@ class ModuleGradients:
                 "the inputs of the model and the target last, of one length"
             )
         for x in rows:
-            if x.device != self._device:
+            if x.device != self.device:
                 raise ValueError(
-                    f"data is on {x.device} and model on {self._device}; move one: "
-                    f"x.to({str(self._device)!r})"
+                    f"data is on {x.device} and model on {self.device}; move one: "
+                    f"x.to({str(self.device)!r})"
                 )
         dummy = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
-        with fixed_kernels(self._device), _fresh_randomness(self._device):
+        with fixed_kernels(self.device), fresh_randomness(self.device):
             if failure := self._failure(dummy):
                 raise ValueError(failure)
 
@@ -204,17 +209,17 @@ class ModuleGradients:
         if count > MOST_ROWS:
             raise ValueError(f"rows has {count} rows; a sum has at most {MOST_ROWS}")
         totals = {
-            name: torch.zeros(p.numel(), dtype=torch.float64, device=self._device)
+            name: torch.zeros(p.numel(), dtype=torch.float64, device=self.device)
             for name, p in self.parameters.items()
         }
-        with fixed_kernels(self._device), _fresh_randomness(self._device):
+        with fixed_kernels(self.device), fresh_randomness(self.device):
             for start in range(0, count, self._rows):
                 self._add(totals, tuple(x[start : start + self._rows] for x in rows))
         return torch.cat(list(totals.values())).to(torch.int64)
 
     def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
         found = self._gradients(_filled(rows, self._rows))
-        weights = (torch.arange(self._rows, device=self._device) < len(rows[0])).double()
+        weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
         for names, most in zip(self._groups.values(), self._most, strict=True):
             parts = [_part(found[k], totals[k], self.parameters[k]) for k in names]
             add_clipped(parts, weights, self.grid / self.clip, most, compiled=self._compiled)
@@ -290,7 +295,7 @@ class ModuleGradients:
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the loss of one example, and the tokens that it looks up."""
         given = tuple(x[None] for x in row)
-        mixed = torch.autocast(self._device.type, self._dtype) if self._dtype else nullcontext()
+        mixed = torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
         with mixed, taps.placed(zeros):
             output = functional_call(self._model, (state, others), given[:-1])
             value = self._loss(output, given[-1])
@@ -357,7 +362,7 @@ def fixed_kernels(device: torch.device) -> Generator[None]:
 
 
 @contextmanager
-def _fresh_randomness(device: torch.device) -> Generator[None]:
+def fresh_randomness(device: torch.device) -> Generator[None]:
     """Draw dropout from a seed of the operating system, and restore torch's generators.
 
     The masks of other rows shift if a row comes or goes. Nobody may know them [TR-8].
