@@ -301,6 +301,7 @@ def test_layers_that_mix_examples_are_refused_by_name(model, words):
     ("more", "words"),
     [
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, "'mean' or 'sum'"),
+        ({"loss": nn.NLLLoss(weight=torch.ones(3))}, "reduction='sum'"),
         ({"clips": 0}, "above 0"),
         ({"clips": {"a": 1}}, "the groups are"),
         ({"grid": 8}, "grid = 8"),

@@ -47,6 +47,14 @@ class Part:
     total: Tensor
     tokens: Tensor | None = None
 
+    def add(self, values: Tensor) -> None:
+        """Add whole numbers in the place of the rows."""
+        if self.tokens is None:
+            self.total.add_(values.sum(0))
+        else:
+            lines = values.reshape(-1, self.total.shape[1])
+            self.total.index_add_(0, self.tokens.reshape(-1), lines)
+
     def at(self, cut: slice) -> Part:
         """Return the part of some rows."""
         return Part(self.rows[cut], self.total, None if self.tokens is None else self.tokens[cut])
@@ -95,29 +103,39 @@ def _add_small(parts: Sequence[Part], weights: Tensor, scale: float, most: int, 
 
 
 def _add(parts: Sequence[Part], weights: Tensor, scale: float, most: int, compiled: bool) -> None:
-    """Add rows whose squared norm is at most ``most`` squared, and no others.
-
-    This holds whatever floating point did before: a float64 sum of squared whole numbers is exact
-    below 2^53, and does not come out below 2^53 where it is above. NaN is not at most anything.
-    """
+    rows = [part.rows for part in parts]
+    factors = row_factors(rows, scale, most, compiled=compiled) * weights
+    if len(parts) == 1 and not compiled:
+        parts[0].add(rounded(rows, factors, most)[0])
+        return
     run = _compiled if compiled else _eager
-    factors = row_factors([part.rows for part in parts], scale, most, compiled=compiled) * weights
-    alone = len(parts) == 1 and not compiled  # its whole numbers are few enough to keep
-    values = _whole(parts[0].rows, factors) if alone else None
-    squares = torch.stack(
-        [run(_squares)(part.rows, factors) for part in parts]
-        if values is None
-        else [(values * values).sum(1)]
-    ).sum(0)
+    squares = torch.stack([run(_squares)(part, factors) for part in rows]).sum(0)
     short = squares <= float(most * most)
     for part in parts:
-        if part.tokens is not None:
-            lines = run(_kept)(part.rows, factors, short).reshape(-1, part.total.shape[1])
-            part.total.index_add_(0, part.tokens.reshape(-1), lines)
-        elif values is not None and values.is_cpu and bool(short.all()):
-            part.total.add_(values.sum(0))
-        else:
+        if part.tokens is None:
             part.total.add_(run(_kept_sum)(part.rows, factors, short))
+        else:
+            part.add(run(_kept)(part.rows, factors, short))
+
+
+def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
+    """Return the parts of rows times their factors as whole float64 numbers.
+
+    A row whose squared norm is above ``most`` squared becomes 0, whatever floating point did: a
+    float64 sum of squared whole numbers is exact below 2^53, and does not come out below 2^53 where
+    it is above. NaN is not at most anything.
+    """
+    values = [_whole(part, factors) for part in rows]
+    squares = torch.stack([(part * part).sum(1) for part in values]).sum(0)
+    short = squares <= float(most * most)
+    if short.is_cpu and bool(short.all()):
+        return values
+    return [torch.where(short[:, None], part, 0.0) for part in values]
+
+
+def column_sums(values: Tensor) -> Tensor:
+    """Return the exact int64 sums over up to `MOST_ROWS` rows of whole numbers up to 2^24."""
+    return values.sum(0, dtype=torch.float64).to(torch.int64)
 
 
 def row_factors(

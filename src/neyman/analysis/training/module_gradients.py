@@ -104,6 +104,11 @@ class ModuleGradients:
                 f"loss has reduction={reduction!r}; it must return one number for one example: use "
                 "reduction='mean' or 'sum', which are the same for one example"
             )
+        if reduction == "mean" and getattr(loss, "weight", None) is not None:
+            raise ValueError(
+                "loss has weight= and reduction='mean', which divides by the weight of the one "
+                "example, so weights have no effect: use reduction='sum'"
+            )
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"dtype = {dtype} must be torch.bfloat16, torch.float16, or None")
         self.dtype, self._compiled = dtype, compiled
