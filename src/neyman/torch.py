@@ -130,7 +130,7 @@ def train(
 
     Source: [TR-1], [TR-2], [TR-3], [TR-4].
     """
-    require("private training of networks", "torch")
+    require("private training runs of networks", "torch")
     from neyman.analysis.training.network import train_network
 
     request = Request(ledger, dataset, out, delta, save_every, account, charge_again, sign)

@@ -252,7 +252,7 @@ class NetworkRun:
     def _tensors(self) -> dict[str, Tensor]:
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
-    def _packed(self) -> bytes:
+    def _packed(self) -> memoryview:
         """Return the parameters, buffers, optimizer, and schedule; no state of randomness."""
         buffer = io.BytesIO()
         schedule = self._scheduler.state_dict() if self._scheduler is not None else None
@@ -262,9 +262,9 @@ class NetworkRun:
             "scheduler": schedule,
         }
         torch.save(parts, buffer)
-        return buffer.getvalue()
+        return buffer.getbuffer()
 
-    def _unpack(self, content: bytes) -> None:
+    def _unpack(self, content: bytes | memoryview) -> None:
         parts = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         with torch.no_grad():
             for name, x in self._tensors().items():
