@@ -293,9 +293,12 @@ class Stream(IterableDataset):
 
 OTHER = linear()
 REFUSED = {
-    "a loader": ({"data": DataLoader(TensorDataset(X, Y), shuffle=True)}, "give its dataset"),
-    "a stream": ({"data": Stream()}, "IterableDataset"),
-    "a tensor": ({"data": X}, r"tuple of tensors such as \(x, y\)"),
+    "a loader": (
+        {"data": DataLoader(TensorDataset(X, Y), shuffle=True)},
+        "give its dataset, loader.dataset",
+    ),
+    "a stream": ({"data": Stream()}, "data is a Stream; give a tuple"),
+    "a tensor": ({"data": X}, r"data is a Tensor; give a tuple of tensors \(x, y\)"),
     "arrays": ({"data": (X.numpy(), Y.numpy())}, "torch.from_numpy"),
     "no example": ({"data": Rows()}, "give a made-up row"),
     "lengths": ({"data": (X, Y[:9])}, "of one length"),

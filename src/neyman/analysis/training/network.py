@@ -89,35 +89,34 @@ class RowSource:
     """
 
     def __init__(self, data: object, example: object, device: torch.device) -> None:
-        if isinstance(data, DataLoader):
+        if isinstance(data, (DataLoader, IterableDataset, Tensor)) or not hasattr(
+            data, "__getitem__"
+        ):
+            others = "a tuple of tensors (x, y), a TensorDataset, or a dataset with __getitem__"
+            advice = "its dataset, loader.dataset" if isinstance(data, DataLoader) else others
             raise TypeError(
-                "data is a DataLoader, which draws batches of its own; give its dataset: "
-                "data=loader.dataset. The mechanism draws the batches that are accounted"
-            )
-        if isinstance(data, IterableDataset):
-            raise TypeError(
-                "data is an IterableDataset, whose rows have no numbers to draw; give a dataset "
-                "with __getitem__ and __len__"
+                f"data is a {type(data).__name__}; give {advice}. The mechanism draws the batches "
+                "that are accounted, by the numbers of their rows"
             )
         self._data: Any = data
-        given = self._data.tensors if type(data) is TensorDataset else data
-        self._tensors: tuple[Tensor, ...] | None = None
         self.device = device
+        self._tensors: tuple[Tensor, ...] | None = None
+        given = self._data.tensors if type(data) is TensorDataset else data
         if isinstance(given, (tuple, list)):
             if not all(isinstance(x, Tensor) and x.dim() for x in given):
                 raise TypeError(
                     "data must be a tuple of tensors whose dimension 0 is the row, such as (x, y); "
                     "torch.from_numpy makes a tensor of an array"
                 )
-            self._tensors = tuple(x.detach() for x in given)
-            self.first = self._tensors
-        elif isinstance(given, Tensor) or not hasattr(given, "__getitem__"):
+            self.first = self._tensors = tuple(x.detach() for x in given)
+        elif not isinstance(example, (tuple, list)):
             raise TypeError(
-                f"data is a {type(data).__name__}; give a tuple of tensors such as (x, y), a "
-                "TensorDataset, or a dataset with __getitem__ and __len__"
+                f"example is a {type(example).__name__}. The rows of a dataset cannot be looked at "
+                "before the charge: give a made-up row of the same shapes and types, such as "
+                "example=(torch.zeros(1, 28, 28), 0)"
             )
         else:
-            self.first = tuple(x[None] for x in _example(example, device))
+            self.first = tuple(torch.as_tensor(x, device=device)[None] for x in example)
         self.count = len(self)
 
     def __len__(self) -> int:
@@ -144,17 +143,6 @@ class RowSource:
         if [value.shape for value in item] != [x.shape[1:] for x in self.first]:
             raise ValueError("a row has another shape than the example")
         return item
-
-
-def _example(example: object, device: torch.device) -> tuple[Tensor, ...]:
-    if example is None:
-        raise TypeError(
-            "data is a dataset whose rows cannot be looked at before the charge: give a made-up "
-            "row of the same shapes and types, such as example=(torch.zeros(1, 28, 28), 0)"
-        )
-    if not isinstance(example, (tuple, list)):
-        raise TypeError(f"example is a {type(example).__name__}; it must be a row, as (x, y)")
-    return tuple(torch.as_tensor(value, device=device) for value in example)
 
 
 class NetworkRun:

@@ -182,7 +182,7 @@ def _moved(job: Job, state: State, rows: int, folder: Path, every: int, book: Le
             f"an earlier process was stopped: {first - state.done} of {steps} steps are charged"
             " and have no result, because their randomness may be known; the run goes on "
             f"with step {first}",
-            stacklevel=5,
+            stacklevel=4,
         )
     state = replace(state, done=first, begun=first, lost=state.lost + first - state.done)
     batches = mechanism.batches(rows, after=first)
