@@ -238,6 +238,20 @@ def test_numbers_of_16_bits_and_buffers_are_stored(tmp_path):
     assert torch.equal(other.scale, model.scale)
 
 
+def test_groups_have_clips_of_their_own_and_stand_in_the_terms(tmp_path):
+    """The total clip is the root of 2, and a change of a clip is another run."""
+    ledger = books(tmp_path)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)).double()
+    more = {"groups": {"first": ["0"], "last": ["1"]}, "clip": {"first": 1, "last": "1"}}
+    trained = call(tmp_path, ledger, model, **more)
+    assert trained.receipt["terms"]["clips"] == {"first": "1", "last": "1"}
+    assert Fraction(trained.receipt["terms"]["clip"]) == Fraction(2**0.5)
+    assert "clipped to norm 1.42 and" in trained.report
+    assert trained.problems() == []
+    with pytest.raises(ValueError, match="which is no run"):
+        call(tmp_path, ledger, model, **{**more, "clip": {"first": 1, "last": 2}})
+
+
 def test_the_sum_of_gradients_is_the_same_in_any_order_and_in_parts():
     """In whole numbers, so to the last bit; with a network of two layers."""
     torch.manual_seed(0)
@@ -447,6 +461,41 @@ def test_a_run_that_goes_on_equals_an_unbroken_one(tmp_path):
     assert np.abs(weights(model) - expected).max() < CLOSE
     assert ledger.account("toy@1").entries == 1
     assert trained.problems() == []
+
+
+def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypatch):
+    """Killed at each write of a checkpoint: noise is drawn at most ten times for ten steps."""
+    from neyman.analysis.training import network, noisy_gradient
+
+    real, real_write = noisy_gradient.rounded_gaussian, network.write
+    for stop in (1, 2, 3, 5):
+        folder = tmp_path / str(stop)
+        folder.mkdir()
+        ledger = books(folder)
+        counts = {"draws": 0, "writes": 0}
+
+        def noise(*arguments, counts=counts, **more):
+            counts["draws"] += 1
+            return real(*arguments, **more)
+
+        def stopping(*arguments, stop=stop, counts=counts, **more):
+            counts["writes"] += 1
+            if counts["writes"] == stop:
+                raise Stop
+            real_write(*arguments, **more)
+
+        monkeypatch.setattr(noisy_gradient, "rounded_gaussian", noise)
+        monkeypatch.setattr(network, "write", stopping)
+        with pytest.raises(Stop):
+            call(folder, ledger, save_every=3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trained = call(folder, ledger, save_every=3)
+        assert counts["draws"] <= 10
+        assert trained.receipt["steps"]["run"] <= counts["draws"]
+        assert sum(trained.receipt["steps"].values()) == 10
+        assert ledger.account("toy@1").entries == 1
+        assert trained.problems() == []
 
 
 SCRIPT = """

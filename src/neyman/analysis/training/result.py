@@ -233,6 +233,8 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
             "the time. Guessing would confirm it 5% of the time."
         )
     steps, ledger = receipt.steps, receipt.ledger
+    clip = Fraction(terms["clip"])  # with groups the root of a sum of squares
+    norm = terms["clip"] if clip.denominator < 1 << 20 else digits.number(clip)
     lines = [
         f"# Training run {terms['name']}",
         "",
@@ -263,7 +265,7 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
         f"- {steps.run} steps with {mechanism['sampling']} batches of {mechanism['batch']} "
         f"records in expectation, of {mechanism['n']} declared records.",
         f"- {steps.lost} more steps were charged, and a stopped process lost their results.",
-        f"- Gradients were clipped to norm {terms['clip']} and rounded to 1/{terms['grid']} of it.",
+        f"- Gradients were clipped to norm {norm} and rounded to 1/{terms['grid']} of it.",
         "- Rounded Gaussian noise with sigma "
         f"{mechanism['sigma']} times the largest change of a sum, drawn exactly.",
         f"- Sums were divided by {terms['divisor']}, the declared batch size.",
