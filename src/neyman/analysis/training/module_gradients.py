@@ -22,8 +22,9 @@ from math import isqrt, sqrt
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
-from torch.nn import Embedding, Linear, Module
+from torch.nn import Conv2d, Embedding, Linear, Module
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import unfold
 
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
@@ -83,8 +84,8 @@ class ModuleGradients:
             by itself. "layers" makes each module with parameters of its own a group.
         dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
         compiled: clip by kernels of `torch.compile`, which needs a compiler.
-        fast: write out no gradient of a linear layer for each example. The sums stay exact. A
-            logical batch must then be one call of `sum`, which rounds its result once.
+        fast: write out no gradient of a linear layer or a convolution for each example. Sums stay
+            exact. A logical batch must then be one call of `sum`, which rounds its result once.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class ModuleGradients:
             in_dims=(None, None, None, 0, None),
             randomness="different",
         )
-        kinds = (Embedding, Linear) if fast else (Embedding,)
+        kinds = (Embedding, Linear, Conv2d) if fast else (Embedding,)
         self._layers = _tap_layers(model, self.parameters, kinds)
         self._bits = fine_bits(self.grid, self._rows) if fast else 0
         self._taps: dict[tuple[torch.Size, ...], list[tuple[str, Tensor]]] = {}
@@ -228,7 +229,7 @@ class ModuleGradients:
 
     def _products(self, rows: tuple[Tensor, ...]) -> set[str]:
         """Return the names of the weights whose gradients are never written out."""
-        return {k for k, _ in self._dry_taps(rows) if isinstance(self._layers[k], Linear)}
+        return {k for k, _ in self._dry_taps(rows) if not isinstance(self._layers[k], Embedding)}
 
     def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
         found = self._gradients(_filled(rows, self._rows))
@@ -236,8 +237,14 @@ class ModuleGradients:
         scale, products = self.grid / self.clip, self._products(rows)
         for names, most in zip(self._groups.values(), self._most, strict=True):
             known = [k for k in names if k in found]  # a layer may have no call, alone
-            parts = [_part(found[k], totals[k]) for k in known if k not in products]
-            others = [_product(found[k], totals[k]) for k in known if k in products]
+            parts = [
+                _part(found[k], totals[k], self._layers.get(k)) for k in known if k not in products
+            ]
+            others = [
+                Product(*_joined(found[k], self._layers[k])[::-1], totals[k].flatten(1))
+                for k in known
+                if k in products
+            ]
             if others:
                 add_products(parts, others, weights, scale, most, self._bits)
             elif parts:
@@ -299,9 +306,10 @@ class ModuleGradients:
         dense = {k for k, g in zip(weights, used, strict=True) if g is not None}
         pairs = [(k, x.detach()) for k, x in zip(taps.names, taps.zeros, strict=True)]
         for name, layer in self._layers.items():
-            if isinstance(layer, Linear):
-                count = sum(tap.numel() // tap.shape[-1] for k, tap in pairs if k == name)
-                if not fits(count, *layer.weight.shape):
+            if not isinstance(layer, Embedding):
+                lines, columns = layer.weight.flatten(1).shape
+                places = sum(tap.numel() // lines for k, tap in pairs if k == name)
+                if not fits(places, lines, columns):
                     dense.add(name)
         self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
         return self._taps[key]
@@ -473,32 +481,38 @@ def _tap_layers(
         name: layer
         for name, layer in layers.items()
         if type(layer) in kinds and name in parameters and uses[id(layer.weight)] == 1
+        # Other convolutions have their gradients written out.
+        if not isinstance(layer, Conv2d)
+        or (layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same")
     }
 
 
-def _part(found: Sequence[Tensor], total: Tensor) -> Part:
+def _part(found: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
     """Return the gradients of one parameter, one row per example."""
-    count = len(found[0])
-    if len(found) == 1:
-        rows = found[0].reshape(count, -1)
+    if layer is None or len(found) == 1:
+        rows = found[0].flatten(1)
         known = rows.dtype in (torch.float32, torch.float64)
         return Part(rows if known else rows.float(), total.view(-1))
-    lines, tokens = _joined(found)
+    lines, tokens = _joined(found, layer)
     rows, places = merged(lines.double(), tokens[:, :, 0])
     return Part(rows, total, places)
 
 
-def _product(found: Sequence[Tensor], total: Tensor) -> Product:
-    outputs, inputs = _joined(found)
-    return Product(inputs, outputs, total)
-
-
-def _joined(found: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the gradients of all calls of a layer, one line per place, and their inputs."""
-    count = len(found[0])
-    outputs = [x.reshape(count, -1, x.shape[-1]) for x in found[::2]]
-    pairs = zip(found[1::2], outputs, strict=True)
-    inputs = [x.reshape(count, y.shape[1], -1) for x, y in pairs]
+def _joined(found: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
+    """Return the gradients of what a layer returned and its inputs, one line for each place."""
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for outputs, inputs in zip(found[::2], found[1::2], strict=True):
+        if isinstance(layer, Conv2d):
+            padding = 0 if layer.padding == "valid" else layer.padding
+            kernel, dilation, stride = layer.kernel_size, layer.dilation, layer.stride
+            places = unfold(inputs.flatten(0, -4), kernel, dilation, padding, stride).mT
+            shape = (len(outputs), -1)
+            one = outputs.flatten(-2).mT.reshape(*shape, layer.out_channels)
+            pairs.append((one, places.reshape(*shape, places.shape[-1])))
+        else:
+            one = outputs.reshape(len(outputs), -1, outputs.shape[-1])
+            pairs.append((one, inputs.reshape(*one.shape[:2], -1)))
+    outputs, inputs = zip(*pairs, strict=True)
     return torch.cat(outputs, 1), torch.cat(inputs, 1)
 
 
