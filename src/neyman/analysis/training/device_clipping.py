@@ -129,9 +129,14 @@ def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
     values = [_whole(part, factors) for part in rows]
     squares = torch.stack([(part * part).sum(1) for part in values]).sum(0)
     short = squares <= float(most * most)
-    if short.is_cpu and bool(short.all()):
-        return values
-    return [torch.where(short[:, None], part, 0.0) for part in values]
+    return [kept(part, short) for part in values]
+
+
+def kept(rows: Tensor, keep: Tensor) -> Tensor:
+    """Return the rows to keep, and zeros in the place of the others."""
+    if keep.is_cpu and bool(keep.all()):
+        return rows
+    return torch.where(keep.reshape(-1, *[1] * (rows.ndim - 1)), rows, 0.0)
 
 
 def column_sums(values: Tensor) -> Tensor:

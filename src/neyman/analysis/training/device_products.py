@@ -19,7 +19,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neyman.analysis.training.device_clipping import SLACK, Part, norm_bounds, power_of_two, rounded
+from neyman.analysis.training.device_clipping import (
+    SLACK,
+    Part,
+    kept,
+    norm_bounds,
+    power_of_two,
+    rounded,
+)
 
 INPUT_BITS, OUTPUT_BITS = 14, 18  # of the largest entry of a row
 CANCELLATION_BITS = 8  # a gradient shorter than its factors by more is clipped to less
@@ -122,9 +129,9 @@ def add_products(
 
 def _measured(product: Product, bits: int) -> _Measured:
     """Return whole inputs, and an upper bound of the norm of the gradient with them."""
-    inputs, shift, finite = _whole(product.inputs.double(), INPUT_BITS)
-    outputs = torch.where(product.outputs.isfinite(), product.outputs.double(), 0.0)
-    rough, other, known = _whole(product.outputs.double(), OUTPUT_BITS)
+    inputs, shift, finite = _whole(product.inputs, INPUT_BITS)
+    rough, other, known = _whole(product.outputs, OUTPUT_BITS)
+    outputs = kept(product.outputs, known).double()
     count, places, lines = outputs.shape
     first, second = inputs @ inputs.mT, rough @ rough.mT
     inner, one, _ = _whole(first, gram := 31 - (places - 1).bit_length())
@@ -144,9 +151,9 @@ def _measured(product: Product, bits: int) -> _Measured:
 
 def _whole(values: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return whole numbers up to 2^bits per row, the power of two, and whether a row is finite."""
-    shift, finite = power_of_two(values.abs().amax((1, 2)), bits)
-    whole = torch.round(values * shift[:, None, None])
-    return torch.where(finite[:, None, None], whole, 0.0), shift, finite
+    shift, finite = power_of_two(values.abs().amax((1, 2)).double(), bits)
+    whole = kept(values, finite).double().mul(shift[:, None, None]).round_()
+    return whole, shift, finite
 
 
 def _root_trace(inner: Tensor) -> Tensor:
