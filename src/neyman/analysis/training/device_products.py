@@ -33,6 +33,7 @@ CANCELLATION_BITS = 8  # a gradient shorter than its factors by more is clipped 
 MOST_PLACES = 1 << 15  # of one example
 MOST_WIDTH = 1 << 17
 MOST_ENTRIES = 1 << 26  # of the factors of one example
+MOST_SUMMED = 1 << 22  # rows, whose entries below 2^41 add up to less than 2^63
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def fine_bits(grid: int, rows: int) -> int:
     bits = 53 - CANCELLATION_BITS - grid.bit_length() - rows.bit_length()
     if bits < 8:
         raise ValueError(f"grid = {grid} with microbatch = {rows} is too fine for fast=True")
-    return min(bits, 20)
+    return min(bits, 20, 41 - grid.bit_length())
 
 
 def add_products(

@@ -29,7 +29,13 @@ from torch.nn.functional import unfold
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
 from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped, merged
-from neyman.analysis.training.device_products import Product, add_products, fine_bits, fits
+from neyman.analysis.training.device_products import (
+    MOST_SUMMED,
+    Product,
+    add_products,
+    fine_bits,
+    fits,
+)
 from neyman.numerics import check
 
 # What torch says, and what it means.
@@ -213,8 +219,9 @@ class ModuleGradients:
             rows: the inputs of the model, and the target last; examples are dimension 0.
         """
         count = len(rows[0])
-        if count > MOST_ROWS:
-            raise ValueError(f"rows has {count} rows; a sum has at most {MOST_ROWS}")
+        most = MOST_SUMMED if self._bits else MOST_ROWS
+        if count > most:
+            raise ValueError(f"rows has {count} rows; a sum has at most {most}")
         products = self._products(rows)
         totals = {
             name: torch.zeros_like(p, dtype=torch.int64 if name in products else torch.float64)
