@@ -230,11 +230,83 @@ def test_dropout_differs_between_examples_and_leaves_the_generator_of_torch():
         assert not torch.equal(gradients.sum((x, y))[:400].double(), total)
 
 
+class Several(nn.Module):
+    """Convolutions of several shapes, and a linear layer that is called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(1, 12, 3, stride=2, padding=1)
+        self.second = nn.Conv2d(12, 8, 2, dilation=2, padding="valid")
+        self.grouped = nn.Conv2d(8, 8, 1, groups=2)
+        self.twice = nn.Linear(32, 32)
+        self.out = nn.Linear(32, 10)
+
+    def forward(self, x):
+        seen = self.grouped(self.second(self.first(x).relu()).relu()).flatten(1)
+        return self.out(self.twice(self.twice(seen).relu()).relu())
+
+
+@pytest.mark.parametrize("clip", [0.1, 100.0])
 @pytest.mark.parametrize("microbatch", [1, 4])
-def test_the_forward_pass_takes_mixed_precision(microbatch):
+@pytest.mark.parametrize(
+    ("make", "rows", "layers"),
+    [
+        (Several, images, {"second", "twice", "out"}),
+        (Tokens, sentences, {"layer.linear1", "layer.linear2", "out"}),
+        (lambda: Tokens(tied=True), sentences, {"layer.linear1", "layer.linear2"}),
+    ],
+)
+def test_the_fast_mode_writes_out_no_gradient_of_a_layer(
+    make, rows, layers, microbatch, clip, monkeypatch
+):
+    model, data = make(), rows(5)
+    gradients = ModuleGradients(
+        model, F.cross_entropy, clips=clip, grid=GRID, microbatch=microbatch, fast=True
+    )
+    shapes = []
+    add = module_gradients.add_products
+
+    def count(parts, products, *given):
+        shapes.append(sorted(tuple(product.total.shape) for product in products))
+        add(parts, products, *given)
+
+    monkeypatch.setattr(module_gradients, "add_products", count)
+    gradients.check(data)
+    want = loop(model, data, {tuple(gradients.parameters): clip})
+    assert difference(gradients, data, want) < allowed(gradients, 5)
+    weights = [model.get_submodule(name).weight for name in layers]
+    assert shapes[0] == sorted((len(w), w.numel() // len(w)) for w in weights)
+    # One record more moves the sum by at most the grid, after rounding too.
+    more = gradients.sum(data) - gradients.sum(tuple(x[:4] for x in data))
+    assert sum(v * v for v in more.tolist()) <= GRID * GRID
+
+
+def test_the_fast_mode_clips_groups_and_drops_rows_that_are_not_finite():
+    model, (x, y) = Several(), images(3)
+    gradients = ModuleGradients(
+        model, F.cross_entropy, clips=1, grid=GRID, microbatch=2, groups="layers", fast=True
+    )
+    names = {name.rpartition(".")[0] for name in gradients.parameters}
+    clips = {(f"{k}.weight", f"{k}.bias"): len(names) ** -0.5 for k in names}
+    want = loop(model, (x, y), clips)
+    assert difference(gradients, (x, y), want) < allowed(gradients, 3)
+    x[1] = torch.nan
+    rest = torch.tensor([0, 2])
+    assert torch.equal(gradients.sum((x, y)), gradients.sum((x[rest], y[rest])))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_the_forward_pass_takes_mixed_precision(microbatch, fast):
     model, rows = network(), images(5)
     gradients = ModuleGradients(
-        model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch, dtype=torch.bfloat16
+        model,
+        F.cross_entropy,
+        clips=1,
+        grid=GRID,
+        microbatch=microbatch,
+        dtype=torch.bfloat16,
+        fast=fast,
     )
     want = loop(model, rows, {tuple(gradients.parameters): 1.0})
     assert 1e-4 < difference(gradients, rows, want) < 0.1

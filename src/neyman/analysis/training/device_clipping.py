@@ -25,6 +25,7 @@ from torch import Tensor
 ROUGH_BITS = 18  # of the largest entry, in the rough norm
 FLOAT_SIZE = 1 << 17  # squares up to 2^36 that add up to at most 2^53
 EXPONENTS = {torch.float32: 120, torch.float64: 1010}  # of factors, as powers of two
+SLACK = 2.0**-20  # of a length, for floating point
 MOST_ROWS = 1 << 28  # whose entries up to 2^24 add up to less than 2^53
 CACHE = 1 << 17  # entries that a CPU works on at a time
 BLOCK = 1 << 26  # entries that another device works on at a time
@@ -128,9 +129,14 @@ def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
     values = [_whole(part, factors) for part in rows]
     squares = torch.stack([(part * part).sum(1) for part in values]).sum(0)
     short = squares <= float(most * most)
-    if short.is_cpu and bool(short.all()):
-        return values
-    return [torch.where(short[:, None], part, 0.0) for part in values]
+    return [kept(part, short) for part in values]
+
+
+def kept(rows: Tensor, keep: Tensor) -> Tensor:
+    """Return the rows to keep, and zeros in the place of the others."""
+    if keep.is_cpu and bool(keep.all()):
+        return rows
+    return torch.where(keep.reshape(-1, *[1] * (rows.ndim - 1)), rows, 0.0)
 
 
 def column_sums(values: Tensor) -> Tensor:
@@ -151,24 +157,39 @@ def row_factors(
         most: the largest norm of a row in units.
         compiled: use `torch.compile`.
     """
-    run = _compiled if compiled else _eager
-    peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)
-    finite = peak < torch.inf  # false for NaN
+    norm, finite = norm_bounds(rows, compiled=compiled)
     size = sum(part.shape[1] for part in rows)
+    length = max(most * (1 - SLACK) - 0.5 * size**0.5 - 1, 0.0)
     largest = min(EXPONENTS[part.dtype] for part in rows)
-    # The rough norm: entries up to 2^18, by a power of two, which is exact. It comes from bits,
-    # because a library's power may not be. The sum of squares is exact in any order.
-    exact = torch.float64 if size <= FLOAT_SIZE else torch.int64
-    bits = min(ROUGH_BITS, (62 - (size - 1).bit_length()) // 2)
-    exponent = torch.frexp(torch.where(finite, peak, 1.0))[1].to(torch.int64)
-    power = (bits - exponent).clamp(-largest, largest)
-    shift = ((power + 1023) << 52).view(torch.float64)
-    squares = torch.stack([run(_rough_squares)(part, shift, exact) for part in rows]).sum(0)
-    # An upper bound of the norm. Rounding moved it by half a unit per entry.
-    norm = (torch.sqrt(squares.double()) + (0.5 * size**0.5 + 1)) / shift
-    length = max(most * (1 - 2.0**-20) - 0.5 * size**0.5 - 1, 0.0)
     factor = (length / norm).clamp(max=min(scale, 2.0**largest))
     return torch.where(finite, factor, 0.0)
+
+
+def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tensor, Tensor]:
+    """Return an upper bound of the norm of each row above 0, and True where the row is finite.
+
+    The rough norm has entries up to 2^18, by a power of two, which is exact, and so is the sum of
+    their squares in any order. The bound is larger by what rounding moved: half a unit per entry.
+    """
+    run = _compiled if compiled else _eager
+    peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)
+    size = sum(part.shape[1] for part in rows)
+    exact = torch.float64 if size <= FLOAT_SIZE else torch.int64
+    bits = min(ROUGH_BITS, (62 - (size - 1).bit_length()) // 2)
+    shift, finite = power_of_two(peak, bits, min(EXPONENTS[part.dtype] for part in rows))
+    squares = torch.stack([run(_rough_squares)(part, shift, exact) for part in rows]).sum(0)
+    return (torch.sqrt(squares.double()) + (0.5 * size**0.5 + 1)) / shift, finite
+
+
+def power_of_two(peak: Tensor, bits: int, largest: int = 1010) -> tuple[Tensor, Tensor]:
+    """Return a power of two that brings a peak to at most 2^bits, and True where it is finite.
+
+    It is put together from bits, because a library's power may not be exact.
+    """
+    finite = peak < torch.inf  # false for NaN
+    exponent = torch.frexp(torch.where(finite, peak, 1.0))[1].to(torch.int64)
+    power = (bits - exponent).clamp(-largest, largest)
+    return ((power + 1023) << 52).view(torch.float64), finite
 
 
 def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,9 +203,7 @@ def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """
     count, many, width = lines.shape
     peak = lines.abs().amax((1, 2))
-    finite = peak < torch.inf
-    exponent = torch.frexp(torch.where(finite, peak, 1.0))[1].to(torch.int64)
-    shift = (((24 - exponent).clamp(-1010, 1010) + 1023) << 52).view(torch.float64)
+    shift, finite = power_of_two(peak, 24)
     whole = torch.round(lines * shift[:, None, None])
     ordered, order = tokens.sort(1)
     first = torch.ones_like(ordered)

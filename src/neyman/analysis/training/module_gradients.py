@@ -22,12 +22,20 @@ from math import isqrt, sqrt
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
-from torch.nn import Embedding, Module
+from torch.nn import Conv2d, Embedding, Linear, Module
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import unfold
 
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
 from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped, merged
+from neyman.analysis.training.device_products import (
+    MOST_SUMMED,
+    Product,
+    add_products,
+    fine_bits,
+    fits,
+)
 from neyman.numerics import check
 
 # What torch says, and what it means.
@@ -82,6 +90,8 @@ class ModuleGradients:
             by itself. "layers" makes each module with parameters of its own a group.
         dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
         compiled: clip by kernels of `torch.compile`, which needs a compiler.
+        fast: write out no gradient of a linear layer or a convolution for each example. Sums stay
+            exact. A logical batch must then be one call of `sum`, which rounds its result once.
     """
 
     def __init__(
@@ -95,6 +105,7 @@ class ModuleGradients:
         groups: Groups | str | None = None,
         dtype: torch.dtype | None = None,
         compiled: bool = False,
+        fast: bool = False,
     ) -> None:
         check_module(model)
         self._model, self._loss = model, loss
@@ -131,8 +142,10 @@ class ModuleGradients:
             in_dims=(None, None, None, 0, None),
             randomness="different",
         )
-        self._tables = _embeddings(model, self.parameters)
-        self._lookups: dict[Sequence[torch.Size], list[tuple[str, Tensor]]] = {}
+        kinds = (Embedding, Linear, Conv2d) if fast else (Embedding,)
+        self._layers = _tap_layers(model, self.parameters, kinds)
+        self._bits = fine_bits(self.grid, self._rows) if fast else 0
+        self._taps: dict[tuple[torch.Size, ...], list[tuple[str, Tensor]]] = {}
 
     @property
     def assumption(self) -> str | None:
@@ -206,40 +219,63 @@ class ModuleGradients:
             rows: the inputs of the model, and the target last; examples are dimension 0.
         """
         count = len(rows[0])
-        if count > MOST_ROWS:
-            raise ValueError(f"rows has {count} rows; a sum has at most {MOST_ROWS}")
+        most = MOST_SUMMED if self._bits else MOST_ROWS
+        if count > most:
+            raise ValueError(f"rows has {count} rows; a sum has at most {most}")
+        products = self._products(rows)
         totals = {
-            name: torch.zeros(p.numel(), dtype=torch.float64, device=self.device)
+            name: torch.zeros_like(p, dtype=torch.int64 if name in products else torch.float64)
             for name, p in self.parameters.items()
         }
         with fixed_kernels(self.device), fresh_randomness(self.device):
             for start in range(0, count, self._rows):
                 self._add(totals, tuple(x[start : start + self._rows] for x in rows))
-        return torch.cat(list(totals.values())).to(torch.int64)
+        for name in products:  # to whole units, once
+            totals[name] = (totals[name] + (1 << self._bits >> 1)) >> self._bits
+        return torch.cat([x.reshape(-1).to(torch.int64) for x in totals.values()])
+
+    def _products(self, rows: tuple[Tensor, ...]) -> set[str]:
+        """Return the names of the weights whose gradients are never written out."""
+        return {k for k, _ in self._dry_taps(rows) if not isinstance(self._layers[k], Embedding)}
 
     def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
         found = self._gradients(_filled(rows, self._rows))
         weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
+        scale, products = self.grid / self.clip, self._products(rows)
         for names, most in zip(self._groups.values(), self._most, strict=True):
-            parts = [_part(found[k], totals[k], self.parameters[k]) for k in names]
-            add_clipped(parts, weights, self.grid / self.clip, most, compiled=self._compiled)
+            known = [k for k in names if k in found]  # a layer may have no call, alone
+            parts = [
+                _part(found[k], totals[k], self._layers.get(k)) for k in known if k not in products
+            ]
+            others = [
+                Product(*_joined(found[k], self._layers[k])[::-1], totals[k].flatten(1))
+                for k in known
+                if k in products
+            ]
+            if others:
+                add_products(parts, others, weights, scale, most, self._bits)
+            elif parts:
+                add_clipped(parts, weights, scale, most, compiled=self._compiled)
 
     def _gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
-        """Return the gradients of each example by parameter, and the tokens of an embedding."""
-        lookups = self._dry_lookups(rows)
-        tables = {name for name, _ in lookups}
-        state = {k: p.detach() for k, p in self.parameters.items() if k not in tables}
-        others = self._others() | {k: self.parameters[k].detach() for k in tables}
+        """Return the gradients of each example by parameter.
+
+        For a layer with taps these are the gradient of what it returns and its input, by call.
+        """
+        calls = self._dry_taps(rows)
+        names = {name for name, _ in calls}
+        state = {k: p.detach() for k, p in self.parameters.items() if k not in names}
+        others = self._others() | {k: self.parameters[k].detach() for k in names}
         if self._rows > 1:
-            taps = _Taps({self._tables[k]: k for k in tables}, [tap for _, tap in lookups])
-            (found, lines), tokens = self._batched(state, taps.zeros, others, rows, taps)
+            taps = _Taps({self._layers[k]: k for k in names}, [tap for _, tap in calls])
+            (found, outputs), inputs = self._batched(state, taps.zeros, others, rows, taps)
         else:
-            taps = _Taps({self._tables[k]: k for k in tables})
-            found, lines = self._alone(state, others, tuple(x[0] for x in rows), taps)
-            tokens = [x[None] for x in taps.tokens]
+            taps = _Taps({self._layers[k]: k for k in names})
+            found, outputs = self._alone(state, others, tuple(x[0] for x in rows), taps)
+            inputs = [x[None] for x in taps.inputs]
         result = {name: [rows] for name, rows in found.items()}
-        for name, line, token in zip(taps.names, lines, tokens, strict=True):
-            result.setdefault(name, []).extend((line, token))
+        for name, *pair in zip(taps.names, outputs, inputs, strict=True):
+            result.setdefault(name, []).extend(pair)
         return result
 
     def _alone(
@@ -260,25 +296,30 @@ class ModuleGradients:
         ]
         return dict(zip(given, full, strict=False)), full[len(given) :]
 
-    def _dry_lookups(self, rows: tuple[Tensor, ...]) -> list[tuple[str, Tensor]]:
-        """Return each lookup of an embedding, and zeros of its shape, from a row of zeros.
+    def _dry_taps(self, rows: tuple[Tensor, ...]) -> list[tuple[str, Tensor]]:
+        """Return each call of a layer with a tap, and zeros of its shape, from a row of zeros.
 
-        An embedding whose weight is used elsewhere too, as by a tied output layer, has a dense
-        gradient.
+        A layer whose weight is used elsewhere too, as by a tied output layer, has none.
         """
         key = tuple(x.shape[1:] for x in rows)
-        if not self._tables or key in self._lookups:
-            return self._lookups.get(key, [])
-        weights = {k: self.parameters[k].detach().requires_grad_() for k in self._tables}
+        if not self._layers or key in self._taps:
+            return self._taps.get(key, [])
+        weights = {k: self.parameters[k].detach().requires_grad_() for k in self._layers}
         state = {k: p.detach() for k, p in self.parameters.items()} | weights
-        taps = _Taps({layer: k for k, layer in self._tables.items()}, detached=True)
+        taps = _Taps({layer: k for k, layer in self._layers.items()}, detached=True)
         row = tuple(x.new_zeros(x.shape[1:]) for x in rows)
         value, _ = self._one_loss(state, [], self._others(), row, taps)
         used = _gradient(value, list(weights.values()))
-        elsewhere = {k for k, g in zip(weights, used, strict=True) if g is not None}
-        pairs = zip(taps.names, (x.detach() for x in taps.zeros), strict=True)
-        self._lookups[key] = [(name, tap) for name, tap in pairs if name not in elsewhere]
-        return self._lookups[key]
+        dense = {k for k, g in zip(weights, used, strict=True) if g is not None}
+        pairs = [(k, x.detach()) for k, x in zip(taps.names, taps.zeros, strict=True)]
+        for name, layer in self._layers.items():
+            if not isinstance(layer, Embedding):
+                lines, columns = layer.weight.flatten(1).shape
+                places = sum(tap.numel() // lines for k, tap in pairs if k == name)
+                if not fits(places, lines, columns):
+                    dense.add(name)
+        self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
+        return self._taps[key]
 
     def _others(self) -> dict[str, Tensor]:
         """Return frozen parameters, and copies of buffers."""
@@ -293,7 +334,7 @@ class ModuleGradients:
         row: tuple[Tensor, ...],
         taps: _Taps,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the loss of one example, and the tokens that it looks up."""
+        """Return the loss of one example, and the inputs of layers with taps."""
         given = tuple(x[None] for x in row)
         mixed = torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
         with mixed, taps.placed(zeros):
@@ -305,7 +346,7 @@ class ModuleGradients:
                 "it must return one number: use reduction='mean' or 'sum', which are the same "
                 "for one example"
             )
-        return value.reshape(()), taps.tokens
+        return value.reshape(()), taps.inputs
 
     def _group_grids(self, clips: Sequence[Fraction]) -> list[int]:
         """Return whole units per group whose squares add up to at most the squared grid [TR-7]."""
@@ -394,11 +435,11 @@ def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
 
 
 class _Taps:
-    """Zeros that are added to what embeddings return: their gradient is that of the lines.
+    """Zeros that are added to what layers return, and so have its gradient.
 
     Args:
-        names: the name of the weight of each embedding.
-        zeros: one for each lookup, in order; or None, and each lookup makes its own.
+        names: the name of the weight of each layer.
+        zeros: one for each call of a layer, in order; or None, and each call makes its own.
         detached: hide the weights themselves from the gradient.
     """
 
@@ -411,21 +452,21 @@ class _Taps:
     ) -> None:
         self._layers, self._detached, self._fixed = names, detached, zeros is not None
         self.zeros = zeros or []
-        self.tokens: list[Tensor] = []
+        self.inputs: list[Tensor] = []
         self.names: list[str] = []
 
     @contextmanager
     def placed(self, zeros: list[Tensor]) -> Generator[None]:
         """Add zeros within the context; those of a transformed function are other tensors."""
-        self.tokens, self.names = [], []
+        self.inputs, self.names = [], []
 
-        def tapped(layer: Embedding, given: tuple[Tensor], output: Tensor) -> Tensor:
+        def tapped(layer: Module, given: tuple[Tensor], output: Tensor) -> Tensor:
             if not self._fixed:
                 self.zeros.append(torch.zeros_like(output).requires_grad_())
-            tap = (zeros if self._fixed else self.zeros)[len(self.tokens)]
-            self.tokens.append(given[0])
+            tap = (zeros if self._fixed else self.zeros)[len(self.inputs)]
+            self.inputs.append(given[0])
             self.names.append(self._layers[layer])
-            if layer.padding_idx is not None:
+            if isinstance(layer, Embedding) and layer.padding_idx is not None:
                 tap = tap * (given[0] != layer.padding_idx)[..., None]
             return (output.detach() if self._detached else output) + tap
 
@@ -437,33 +478,49 @@ class _Taps:
                 handle.remove()
 
 
-def _embeddings(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Embedding]:
-    """Return the embeddings that train, by the name of their weight, where no layer shares it."""
-    uses = Counter(
-        id(p)
-        for layer in model.modules()
-        for p in layer.parameters(recurse=False)  # a shared layer is one layer
-    )
+def _tap_layers(
+    model: Module, parameters: Mapping[str, Tensor], kinds: Sequence[type[Module]]
+) -> dict[str, Module]:
+    """Return the layers of these kinds by the name of their weight, where no layer shares it."""
+    uses = Counter(id(p) for x in model.modules() for p in x.parameters(recurse=False))
     layers = {f"{name}.weight".lstrip("."): layer for name, layer in model.named_modules()}
     return {
         name: layer
         for name, layer in layers.items()
-        if type(layer) is Embedding and name in parameters and uses[id(layer.weight)] == 1
+        if type(layer) in kinds and name in parameters and uses[id(layer.weight)] == 1
+        # Other convolutions have their gradients written out.
+        if not isinstance(layer, Conv2d)
+        or (layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same")
     }
 
 
-def _part(found: Sequence[Tensor], total: Tensor, parameter: Tensor) -> Part:
+def _part(found: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
     """Return the gradients of one parameter, one row per example."""
-    count = len(found[0])
-    if len(found) == 1:
-        rows = found[0].reshape(count, -1)
+    if layer is None or len(found) == 1:
+        rows = found[0].flatten(1)
         known = rows.dtype in (torch.float32, torch.float64)
-        return Part(rows if known else rows.float(), total)
-    width = parameter.shape[1]
-    lines = torch.cat([x.reshape(count, -1, width).double() for x in found[::2]], 1)
-    tokens = torch.cat([x.reshape(count, -1) for x in found[1::2]], 1)
-    rows, places = merged(lines, tokens)
-    return Part(rows, total.view(-1, width), places)
+        return Part(rows if known else rows.float(), total.view(-1))
+    lines, tokens = _joined(found, layer)
+    rows, places = merged(lines.double(), tokens[:, :, 0])
+    return Part(rows, total, places)
+
+
+def _joined(found: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
+    """Return the gradients of what a layer returned and its inputs, one line for each place."""
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for outputs, inputs in zip(found[::2], found[1::2], strict=True):
+        if isinstance(layer, Conv2d):
+            padding = 0 if layer.padding == "valid" else layer.padding
+            kernel, dilation, stride = layer.kernel_size, layer.dilation, layer.stride
+            places = unfold(inputs.flatten(0, -4), kernel, dilation, padding, stride).mT
+            shape = (len(outputs), -1)
+            one = outputs.flatten(-2).mT.reshape(*shape, layer.out_channels)
+            pairs.append((one, places.reshape(*shape, places.shape[-1])))
+        else:
+            one = outputs.reshape(len(outputs), -1, outputs.shape[-1])
+            pairs.append((one, inputs.reshape(*one.shape[:2], -1)))
+    outputs, inputs = zip(*pairs, strict=True)
+    return torch.cat(outputs, 1), torch.cat(inputs, 1)
 
 
 def _clips(
