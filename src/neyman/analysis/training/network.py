@@ -293,6 +293,7 @@ def train_network(
         "loss": _text(loss),
         "mode": "train" if model.training else "eval",
         "autocast": _short(gradients.dtype),
+        "fast": gradient.fast,
         "optimizer": _text(mover),
     }
     schedule = _scheduler(mover, scheduler)
@@ -300,8 +301,11 @@ def train_network(
         words["scheduler"] = _text(schedule)
     if groups is not None:
         words["groups"] = groups if isinstance(groups, str) else {k: [*groups[k]] for k in groups}
-        words["clips"] = {k: str(clip[k]) for k in clip} if isinstance(clip, Mapping) else str(clip)
-    total = check.exact("clip", clip) if groups is None else Fraction(gradients.clip)
+    if isinstance(clip, Mapping):
+        words["clips"] = {group: str(each) for group, each in clip.items()}
+        total = Fraction(gradients.clip)
+    else:
+        total = check.exact("clip", clip)
     shapes = {name: tuple(x.shape) for name, x in gradients.parameters.items()}
     run_with = (name, request.dataset, gradient.mechanism, total, gradients.grid, microbatch)
     terms = NetworkTerms(*common_terms(*run_with, size=gradients.size), shapes, words)

@@ -38,7 +38,8 @@ class NoisyGradient:
     `ny.torch.train` hold. No ledger is charged, and nothing is saved: see there.
 
     Args:
-        model, loss, clip, grid, microbatch, groups, autocast, compiled: as in `ny.torch.train`.
+        model, loss, clip, grid, microbatch, groups, autocast, compiled, fast: as in
+            `ny.torch.train`.
         mechanism: what is accounted; its sigma is that of the noise.
 
     Raises:
@@ -76,6 +77,7 @@ class NoisyGradient:
         groups: Groups | str | None = None,
         autocast: torch.dtype | None = None,
         compiled: bool = False,
+        fast: bool = False,
     ) -> None:
         require("gradients of networks", "torch")
         from neyman.analysis.training.module_gradients import ModuleGradients
@@ -91,7 +93,9 @@ class NoisyGradient:
             groups=groups,
             dtype=autocast,
             compiled=compiled,
+            fast=fast,
         )
+        self.fast = fast
         self.mechanism = mechanism
         self.steps = 0
         self._variance = noise_variance(mechanism, grid)
@@ -115,7 +119,12 @@ class NoisyGradient:
         Args:
             rows: the inputs of the model, and the target last; dimension 0 is the row, and may be
                 empty.
+
+        Raises:
+            RuntimeError: the second call of a step with ``fast``, which rounds each sum once.
         """
+        if self.fast and self._total is not None:
+            raise RuntimeError("with fast=True one call adds all rows of a step, and set() ends it")
         total = self.gradients.sum(rows)
         self._total = total if self._total is None else self._total.add_(total)
 

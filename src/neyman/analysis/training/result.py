@@ -233,7 +233,7 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
             "the time. Guessing would confirm it 5% of the time."
         )
     steps, ledger = receipt.steps, receipt.ledger
-    clip = Fraction(terms["clip"])  # with groups the root of a sum of squares
+    clip = Fraction(terms["clip"])  # of groups the root of a sum of squares
     norm = terms["clip"] if clip.denominator < 1 << 20 else digits.number(clip)
     lines = [
         f"# Training run {terms['name']}",
