@@ -17,10 +17,11 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from neyman.noise.bits import SecureBits
 from neyman.noise.lookup_table import Table
-from neyman.noise.strips import CELLS, TERM, Proposals, Strips
+from neyman.noise.strips import CELLS, TERM, Lanes, Proposals, Strips, Words
 from neyman.noise.tensor_cipher import new_key
 
 OPEN = -(1 << 62)  # an open draw is this and its first word; no other draw is as far out
@@ -82,7 +83,7 @@ class TableTensors:
         key = new_key(self.device)
         engine.draw_table(out, key, self)
         key.zero_()
-        places = _open(out)
+        places = open_places(out)
         if places.numel():
             bits = SecureBits()
             words = (out[places] - OPEN).cpu().numpy().astype(np.uint64)
@@ -144,19 +145,19 @@ class StripTensors:
         key = new_key(self.device)
         engine.draw_strips(out, key, self)
         key.zero_()
-        places = _open(out)
+        places = open_places(out)
         if not places.numel():
             return
         key = new_key(self.device)
         seen = engine.decide_strips(out, places, key, self)
         key.zero_()
-        left = _open(out[places])
+        left = open_places(out[places])
         if left.numel():
             refused = (out[places[left]] != OPEN).cpu().numpy()
             words = seen[:, left].cpu().numpy().view(np.uint32).astype(np.uint64)
             _write(out, places[left], self._finish(words, refused))
 
-    def _finish(self, words: np.ndarray, refused: np.ndarray) -> np.ndarray:
+    def _finish(self, words: Words, refused: NDArray[np.bool_]) -> Lanes:
         """Return draws that begin with these words, or new ones where they were refused."""
         bits = SecureBits()
         result = np.empty(refused.size, np.int64)
@@ -171,10 +172,10 @@ class StripTensors:
         return result
 
 
-def _open(out: torch.Tensor) -> torch.Tensor:
+def open_places(out: torch.Tensor) -> torch.Tensor:
     """Return where the open draws are."""
     return (out < BEYOND).nonzero().flatten()
 
 
-def _write(out: torch.Tensor, places: torch.Tensor, drawn: np.ndarray) -> None:
+def _write(out: torch.Tensor, places: torch.Tensor, drawn: Lanes) -> None:
     out[places] = torch.from_numpy(drawn).to(out.device)

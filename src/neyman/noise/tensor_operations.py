@@ -1,6 +1,7 @@
-"""Exact noise by operations on tensors: what `neyman.noise.triton_kernel` does, where it is missing.
+"""Exact noise by operations on tensors, where Triton is missing.
 
-Both have the same functions, and from the same key and counters they make the same draws [NT-8].
+`neyman.noise.triton_kernel` has the same functions, and from the same key and counters it makes the
+same draws [NT-8].
 """
 
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -11,11 +12,11 @@ from __future__ import annotations
 
 import torch
 
-from neyman.noise.strips import chances, exponents, series
+from neyman.noise.lane_arithmetic import chances, exponents, series
 from neyman.noise.tensor_cipher import keystream
 from neyman.noise.tensor_laws import GROUP, OPEN, ROUNDS, WORDS, StripTensors, TableTensors
 
-PART = 1 << 22  # draws of one key
+PART: int = 1 << 22  # draws of one key
 LOWER = 0xFFFFFFFF
 
 
@@ -28,12 +29,8 @@ def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
 def table_draws(word: torch.Tensor, law: TableTensors) -> torch.Tensor:
     """Return the draw of each word."""
     value = word & 0x7FFFFFFF
-    k, low = torch.zeros_like(word), torch.full_like(word, -2)
-    for step in reversed(range(law.steps)):
-        entry = law.entries[k + (1 << step)]
-        above = entry <= value
-        k = torch.where(above, k + (1 << step), k)
-        low = torch.where(above, entry, low)
+    k = torch.searchsorted(law.entries, value, right=True, out_int32=True) - 1
+    low = law.entries[k]
     signed = torch.where(word < 0, -k, k).to(torch.int64)
     return torch.where(low < value - 1, signed, _unsigned(word) + OPEN)
 
