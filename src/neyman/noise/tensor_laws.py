@@ -55,7 +55,7 @@ class Engine(Protocol):
 
 
 class TableTensors:
-    """Thresholds of 31 bits, for noise of small scales.
+    """Thresholds of 31 bits, for noise of small scales [NT-9].
 
     Args:
         table: the thresholds of 64 bits, and the law.
@@ -66,8 +66,8 @@ class TableTensors:
         self.table, self.device = table, device
         leading = (table.thresholds >> np.uint64(33)).astype(np.int32)
         kept = leading[leading < 2**31 - 1]
-        if kept.size == leading.size:
-            raise ArithmeticError("the thresholds end before 31 bits do")
+        if kept.size == leading.size or table.slack > 1 << 33:
+            raise ArithmeticError("the thresholds do not decide 31 bits")
         # In front stands an entry below all words, and behind are some that only one word reaches.
         self.steps = (kept.size + 1).bit_length()  # of a bisection
         entries = np.full(1 << self.steps, 2**31 - 1, np.int32)
@@ -90,7 +90,7 @@ class TableTensors:
 
 
 class StripTensors:
-    """The strips of a large scale.
+    """The strips of a large scale [NT-10].
 
     Args:
         strips: the law, whose tail begins at ``REACH``.
