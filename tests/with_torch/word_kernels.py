@@ -1,12 +1,11 @@
 """Kernels that take words from memory instead of a keystream, and draw as those of neyman do.
 
-Import this where ``TRITON_INTERPRET`` is set.
+Import this where ``TRITON_INTERPRET`` is set, and the kernels are loaded under the name below.
 """
 
+import interpreted_kernel as triton_kernel
 import triton
 import triton.language as tl
-
-from neyman.noise import triton_kernel
 
 _table_draw = triton_kernel._table_draw
 _strip_draw = triton_kernel._strip_draw

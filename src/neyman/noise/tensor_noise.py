@@ -15,7 +15,6 @@ from __future__ import annotations
 import warnings
 from fractions import Fraction
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import cast
 
 import numpy as np
@@ -30,6 +29,11 @@ from neyman.noise.strips import LEAST_SIGMA_SQUARED, MOST_TABLES, Strips
 from neyman.noise.tensor_cipher import new_key
 from neyman.noise.tensor_laws import REACH, Engine, StripTensors, TableTensors, open_places
 from neyman.numerics import check
+
+try:
+    from neyman.noise import triton_kernel
+except ImportError:  # Triton is missing
+    triton_kernel = None
 
 MOST_LAPLACE = 128  # the scale of the largest table there
 TRIAL = 3000  # draws by which two engines are compared
@@ -89,11 +93,9 @@ def law_and_engine(
         RuntimeError: where kernels make other draws than operations of torch.
     """
     law = tensors(name, exact, device)
-    if find_spec("triton") is None:
+    if triton_kernel is None:
         return law, tensor_operations
     try:
-        from neyman.noise import triton_kernel
-
         same = agree(triton_kernel, tensor_operations, law)
     except Exception as error:  # of a compiler that is missing or too old
         warnings.warn(
