@@ -1,8 +1,9 @@
 """What an accelerator does: exact noise, and later private training, in under five minutes.
 
 `python benchmarks/gpu.py --json gpu.json` runs all sections and writes one file. `--only
-noise_rates` runs one of them. It needs torch 2.11 or later. What is missing (a CUDA device, Triton, Opacus) is skipped, and the
-file says "not measured" and why. Without a device the sections run small, on the CPU.
+noise_rates` runs one of them. It needs torch 2.11 or later. What is missing (a CUDA device, Triton,
+Opacus) is skipped, and the file says "not measured" and why. Without a device the sections run
+small, on the CPU.
 
 A section is a function of `Setting` that returns numbers by name. `SECTIONS` lists them.
 """
