@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar
 
 from neyman.accounting.integrations.step_accountant import StepAccountant, StepHook, check_model
 from neyman.extras import advice
@@ -112,7 +112,7 @@ OPTIMIZER: Accepted = {
     "secure_mode": (False,),
     **_every_value(
         "original_optimizer noise_multiplier max_grad_norm max_grad_norms expected_batch_size "
-        "step_hook _step_skip_queue _is_last_step_skipped clip_and_accumulate step "
+        "step_hook _step_skip_queue _is_last_step_skipped clip_and_accumulate add_noise step "
         "_opt_called params"
     ),
 }
@@ -161,6 +161,9 @@ RELATIVE_ERROR = 1e-12
 FLOAT_ERROR = 1e-6  # of the norm of clipping norms, which Opacus computes in float32
 
 
+D = TypeVar("D", bound="OpacusDraws")
+
+
 class NeymanOpacusAccountant(StepAccountant, IAccountant):
     """The accountant of `StepAccountant`, for Opacus's registry."""
 
@@ -173,7 +176,7 @@ class CountedSampler(UniformWithReplacementSampler):
     def __iter__(self) -> Iterator[list[int]]:
         """Yield samples of row numbers."""
         self.draws.start()
-        for rows in super().__iter__():
+        for rows in self.draws.samples(self, super().__iter__()):
             self.draws.sizes.append(len(rows))
             yield rows
 
@@ -181,12 +184,14 @@ class CountedSampler(UniformWithReplacementSampler):
 class OpacusDraws:
     """The samples that a checked loader drew, and what of them a step has used."""
 
+    exact = False  # samples, sums, and noise are those of Opacus
+
     def __init__(self, loader: Any, optimizer: Any, module: Any) -> None:
         hook, sampler = optimizer.step_hook, loader.batch_sampler
-        self.rate = max(hook.sample_rate, _chance(sampler.sample_rate))
+        self.rate = max(hook.sample_rate, self.chance(sampler.sample_rate))
         self.sizes: deque[int] = deque()  # of samples that no step has used
         self._parts = (loader, optimizer, module)
-        self._settings = _settings(*self._parts)
+        self._settings = self.settings(*self._parts)
         self._hook = hook
         self._ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
         # Numbers of rows of all parameters, and clipping norms, of each part of a sample.
@@ -194,6 +199,7 @@ class OpacusDraws:
         self._lost = 0 if hook.draws is None else hook.draws.unaccounted
         self._passes = 2  # that may begin with an unused sample behind them: a look at the data
         optimizer.clip_and_accumulate = self.clip
+        vars(optimizer).pop("add_noise", None)  # of draws before these
         sampler.__class__ = CountedSampler
         sampler.draws = hook.draws = self
 
@@ -202,6 +208,27 @@ class OpacusDraws:
         """Return the number of samples that no step accounts for."""
         replaced = self._parts[1].step_hook is not self._hook
         return self._lost + self._excess(0 if replaced else 1)
+
+    @classmethod
+    def settings(cls, loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
+        """Return what is accepted by value, and what must not change between steps, by its name."""
+        return _settings(loader, optimizer, module)
+
+    @staticmethod
+    def chance(rate: float) -> float:
+        """Return the chance that a record is drawn: of a uniform number of torch below the rate."""
+        kind = torch.get_default_dtype()
+        steps = 2 ** BITS[kind]
+        return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
+
+    def samples(self, sampler: Any, drawn: Iterator[list[int]]) -> Iterator[list[int]]:
+        """Return the samples of a pass.
+
+        Args:
+            sampler: Opacus's sampler.
+            drawn: its own samples, which it draws one by one.
+        """
+        return drawn
 
     def clip(self) -> None:
         """Clip and add up gradients as the optimizer's class does, and note how many there are.
@@ -218,9 +245,14 @@ class OpacusDraws:
                 if gradients is not None:  # else Opacus says that there are none
                     _refuse_gradients(gradients.dtype)
                     gradients.nan_to_num_(0.0, 0.0, 0.0)
+        self.note(optimizer)
+        type(optimizer).clip_and_accumulate(optimizer)
+
+    def note(self, optimizer: Any) -> set[int]:
+        """Note the numbers of rows of all parameters, and return them."""
         rows = {len(gradients) for gradients in optimizer.grad_samples}
         self._pieces.append((rows, _norms(optimizer)))
-        type(optimizer).clip_and_accumulate(optimizer)
+        return rows
 
     def start(self) -> None:
         """Begin a pass over the loader. An early end of the last one leaves one sample unused.
@@ -250,7 +282,7 @@ class OpacusDraws:
     def _refuse_step(
         self, optimizer: Any, pieces: list[tuple[set[int], tuple[float, ...]]]
     ) -> None:
-        _refuse_changes(self._settings, _settings(*self._parts))
+        _refuse_changes(self._settings, self.settings(*self._parts))
         if not self.sizes or not pieces:
             raise ValueError(
                 "the sampler drew no sample for this step. Use each sample for one step, and "
@@ -308,6 +340,18 @@ def check_batches(
         ValueError: an argument of this Opacus, a type, an attribute, or a value is not proven. The
             message names it.
     """
+    accept(loader, optimizer, sample_rate, module, OpacusDraws)
+
+
+def accept(
+    loader: Any, optimizer: Any, sample_rate: float | Fraction, module: Any, draws: type[D]
+) -> D:
+    """Return the draws of what `check_batches` accepts.
+
+    Args:
+        loader, optimizer, sample_rate, module: as for `check_batches`, with its errors.
+        draws: the class that counts the samples, and may draw them.
+    """
     _refuse_arguments()
     _refuse_type("loader", loader, DPDataLoader)
     _refuse_type("optimizer", optimizer, DPOptimizer, DPPerLayerOptimizer)
@@ -317,12 +361,12 @@ def check_batches(
     _refuse_type("loader.collate_fn", loader.collate_fn, CollateFnWithEmpty)
     _refuse_type("optimizer.step_hook", optimizer.step_hook, StepHook)
     _refuse_type("module", module, GradSampleModule, GradSampleHooks)
-    for name, value in _settings(loader, optimizer, module).items():
+    for name, value in draws.settings(loader, optimizer, module).items():
         _refuse_value(name, value)
     _refuse_rates(loader, optimizer.step_hook.sample_rate, sample_rate)
     _refuse_optimizer(optimizer)
     _refuse_module(module, optimizer)
-    OpacusDraws(loader, optimizer, module)
+    return draws(loader, optimizer, module)
 
 
 def _refuse_arguments() -> None:
@@ -343,7 +387,6 @@ def _refuse_type(name: str, value: Any, *kinds: type) -> None:
 
 
 def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
-    """Return what is accepted by value, and what must not change between steps, by its name."""
     sampler = loader.batch_sampler
     values: dict[str, Any] = {
         "loader.batch_sampler.sample_rate": sampler.sample_rate,
@@ -362,11 +405,11 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
         for name, value in vars(part).items():
             if name not in accepted or accepted[name] is not None:
                 values[f"{owner}.{name}"] = value
-    # What takes the place of a method of the optimizer: our count, and a learning rate scheduler.
+    # What takes the place of a method of the optimizer: our methods, and a learning rate scheduler.
     own = vars(optimizer)
-    clip = own.get("clip_and_accumulate")
-    if clip is not None and type(getattr(clip, "__self__", None)) is not OpacusDraws:
-        values["optimizer.clip_and_accumulate()"] = clip
+    for name in ("clip_and_accumulate", "add_noise"):
+        if name in own and not isinstance(getattr(own[name], "__self__", None), OpacusDraws):
+            values[f"optimizer.{name}()"] = own[name]
     if "step" in own and not hasattr(own["step"], "_wrapped_by_lr_sched"):
         values["optimizer.step()"] = own["step"]
     return values
@@ -501,13 +544,6 @@ def _refuse_module(module: Any, optimizer: Any) -> None:
                 f"{sampler.__module__}.{sampler.__qualname__}: {UNPROVEN}"
             )
     check_model(inner)
-
-
-def _chance(rate: float) -> float:
-    """Return the chance that a record is drawn: a uniform number of so many bits is below rate."""
-    kind = torch.get_default_dtype()
-    steps = 2 ** BITS[kind]
-    return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
 
 
 register_accountant("neyman", NeymanOpacusAccountant, force=True)
