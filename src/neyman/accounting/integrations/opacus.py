@@ -113,7 +113,7 @@ OPTIMIZER: Accepted = {
     **_every_value(
         "original_optimizer noise_multiplier max_grad_norm max_grad_norms expected_batch_size "
         "step_hook _step_skip_queue _is_last_step_skipped clip_and_accumulate add_noise step "
-        "_opt_called params"
+        "_check_skip_next_step _opt_called params"
     ),
 }
 MODULE: Accepted = {
@@ -174,11 +174,8 @@ class CountedSampler(UniformWithReplacementSampler):
     draws: OpacusDraws
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield samples of row numbers."""
-        self.draws.start()
-        for rows in self.draws.samples(self, super().__iter__()):
-            self.draws.sizes.append(len(rows))
-            yield rows
+        """Return the row numbers of each batch of a pass."""
+        return self.draws.batches(self, super().__iter__())
 
 
 class OpacusDraws:
@@ -190,29 +187,25 @@ class OpacusDraws:
         hook, sampler = optimizer.step_hook, loader.batch_sampler
         self.rate = max(hook.sample_rate, self.chance(sampler.sample_rate))
         self.sizes: deque[int] = deque()  # of samples that no step has used
-        self._parts = (loader, optimizer, module)
-        self._settings = self.settings(*self._parts)
+        self.parts = (loader, optimizer, module)
+        self._settings = _settings(*self.parts)
         self._hook = hook
-        self._ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
+        self.ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
         # Numbers of rows of all parameters, and clipping norms, of each part of a sample.
-        self._pieces: list[tuple[set[int], tuple[float, ...]]] = []
-        self._lost = 0 if hook.draws is None else hook.draws.unaccounted
+        self.pieces: list[tuple[set[int], tuple[float, ...]]] = []
+        self.lost = 0 if hook.draws is None else hook.draws.unaccounted
         self._passes = 2  # that may begin with an unused sample behind them: a look at the data
         optimizer.clip_and_accumulate = self.clip
-        vars(optimizer).pop("add_noise", None)  # of draws before these
+        for name in ("add_noise", "_check_skip_next_step"):  # of draws before these
+            vars(optimizer).pop(name, None)
         sampler.__class__ = CountedSampler
         sampler.draws = hook.draws = self
 
     @property
     def unaccounted(self) -> int:
         """Return the number of samples that no step accounts for."""
-        replaced = self._parts[1].step_hook is not self._hook
-        return self._lost + self._excess(0 if replaced else 1)
-
-    @classmethod
-    def settings(cls, loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
-        """Return what is accepted by value, and what must not change between steps, by its name."""
-        return _settings(loader, optimizer, module)
+        replaced = self.parts[1].step_hook is not self._hook
+        return self.lost + self._excess(0 if replaced else 1)
 
     @staticmethod
     def chance(rate: float) -> float:
@@ -221,14 +214,17 @@ class OpacusDraws:
         steps = 2 ** BITS[kind]
         return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
 
-    def samples(self, sampler: Any, drawn: Iterator[list[int]]) -> Iterator[list[int]]:
-        """Return the samples of a pass.
+    def batches(self, sampler: Any, drawn: Iterator[list[int]]) -> Iterator[list[int]]:
+        """Return the batches of a pass over the loader.
 
         Args:
             sampler: Opacus's sampler.
-            drawn: its own samples, which it draws one by one.
+            drawn: its own batches, which it draws one by one.
         """
-        return drawn
+        self.start()
+        for rows in drawn:
+            self.sizes.append(len(rows))
+            yield rows
 
     def clip(self) -> None:
         """Clip and add up gradients as the optimizer's class does, and note how many there are.
@@ -238,21 +234,16 @@ class OpacusDraws:
         Raises:
             ValueError: gradients have a type in which rounding moves a sum by more than the norm.
         """
-        optimizer = self._parts[1]
+        optimizer = self.parts[1]
         for parameter in optimizer.params:
             parts = parameter.grad_sample
             for gradients in parts if isinstance(parts, list) else [parts]:
                 if gradients is not None:  # else Opacus says that there are none
                     _refuse_gradients(gradients.dtype)
                     gradients.nan_to_num_(0.0, 0.0, 0.0)
-        self.note(optimizer)
-        type(optimizer).clip_and_accumulate(optimizer)
-
-    def note(self, optimizer: Any) -> set[int]:
-        """Note the numbers of rows of all parameters, and return them."""
         rows = {len(gradients) for gradients in optimizer.grad_samples}
-        self._pieces.append((rows, _norms(optimizer)))
-        return rows
+        self.pieces.append((rows, clipping_norms(optimizer)))
+        type(optimizer).clip_and_accumulate(optimizer)
 
     def start(self) -> None:
         """Begin a pass over the loader. An early end of the last one leaves one sample unused.
@@ -260,13 +251,13 @@ class OpacusDraws:
         A pass without a step may not, but for the first: samples that are drawn until one pleases
         have another law.
         """
-        self._lost += self._excess(min(self._passes, 1))
+        self.lost += self._excess(min(self._passes, 1))
         self._passes = max(self._passes - 1, 0)
         self.sizes.clear()
 
     def forget(self) -> None:
         """Forget the samples that no step accounts for."""
-        self._lost = 0
+        self.lost = 0
         self.sizes.clear()
 
     def use(self, optimizer: Any) -> None:
@@ -274,15 +265,15 @@ class OpacusDraws:
 
         After a refusal the sample counts as one that no step accounts for.
         """
-        pieces, self._pieces = self._pieces, []
-        self._lost += 1
+        pieces, self.pieces = self.pieces, []
+        self.lost += 1
         self._refuse_step(optimizer, pieces)
-        self._lost -= 1
+        self.lost -= 1
 
     def _refuse_step(
         self, optimizer: Any, pieces: list[tuple[set[int], tuple[float, ...]]]
     ) -> None:
-        _refuse_changes(self._settings, self.settings(*self._parts))
+        _refuse_changes(self._settings, _settings(*self.parts))
         if not self.sizes or not pieces:
             raise ValueError(
                 "the sampler drew no sample for this step. Use each sample for one step, and "
@@ -303,7 +294,7 @@ class OpacusDraws:
                 "samples, or several rows for one record, move the sum by more than the clipping "
                 "norm"
             )
-        if any(norms != _norms(optimizer) for _, norms in pieces):
+        if any(norms != clipping_norms(optimizer) for _, norms in pieces):
             raise ValueError(
                 "optimizer.max_grad_norm changed within a step, so its noise does not fit the "
                 "clipping norm. Change it after a step"
@@ -312,7 +303,7 @@ class OpacusDraws:
         self._passes = 1
 
     def _excess(self, unused: int) -> int:
-        return max(0, len(self.sizes) - self._ahead - unused)
+        return max(0, len(self.sizes) - self.ahead - unused)
 
 
 def check_batches(
@@ -361,7 +352,7 @@ def accept(
     _refuse_type("loader.collate_fn", loader.collate_fn, CollateFnWithEmpty)
     _refuse_type("optimizer.step_hook", optimizer.step_hook, StepHook)
     _refuse_type("module", module, GradSampleModule, GradSampleHooks)
-    for name, value in draws.settings(loader, optimizer, module).items():
+    for name, value in _settings(loader, optimizer, module).items():
         _refuse_value(name, value)
     _refuse_rates(loader, optimizer.step_hook.sample_rate, sample_rate)
     _refuse_optimizer(optimizer)
@@ -387,6 +378,7 @@ def _refuse_type(name: str, value: Any, *kinds: type) -> None:
 
 
 def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
+    """Return what is accepted by value, and what must not change between steps, by its name."""
     sampler = loader.batch_sampler
     values: dict[str, Any] = {
         "loader.batch_sampler.sample_rate": sampler.sample_rate,
@@ -407,7 +399,7 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
                 values[f"{owner}.{name}"] = value
     # What takes the place of a method of the optimizer: our methods, and a learning rate scheduler.
     own = vars(optimizer)
-    for name in ("clip_and_accumulate", "add_noise"):
+    for name in ("clip_and_accumulate", "add_noise", "_check_skip_next_step"):
         if name in own and not isinstance(getattr(own[name], "__self__", None), OpacusDraws):
             values[f"optimizer.{name}()"] = own[name]
     if "step" in own and not hasattr(own["step"], "_wrapped_by_lr_sched"):
@@ -433,8 +425,8 @@ def _refuse_torch(name: str, value: Any) -> None:
         value < 2**SEED_BITS or value == torch.Generator().initial_seed()
     ):
         raise ValueError(
-            f"{name} = {value}: noise and samples follow from this seed, and others may know it. "
-            "Call torch.seed() after the model has its first weights"
+            f"{name} = {value}: noise, samples, and dropout follow from this seed, and others may "
+            "know it. Call torch.seed() after the model has its first weights"
         )
     if name.endswith("dtype()") and value not in BITS:
         raise ValueError(f"{name} = {value}: samples are drawn in float32 or float64. Set one")
@@ -506,7 +498,7 @@ def _refuse_optimizer(optimizer: Any) -> None:
 
 
 def _refuse_norms(optimizer: Any) -> None:
-    norms = [check.positive("optimizer.max_grad_norm", norm) for norm in _norms(optimizer)]
+    norms = [check.positive("optimizer.max_grad_norm", norm) for norm in clipping_norms(optimizer)]
     if len(norms) > 1 and math.hypot(*norms[1:]) > norms[0] * (1 + FLOAT_ERROR):
         raise ValueError(
             "optimizer.max_grad_norm is less than the root of the sum of squares of "
@@ -522,7 +514,7 @@ def _refuse_gradients(kind: Any) -> None:
         )
 
 
-def _norms(optimizer: Any) -> tuple[float, ...]:
+def clipping_norms(optimizer: Any) -> tuple[float, ...]:
     """Return the clipping norm that the noise is scaled by, and those of single parameters."""
     return (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
 

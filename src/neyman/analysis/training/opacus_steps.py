@@ -1,4 +1,4 @@
-"""Opacus with exact steps: samples, sums, and noise of whole numbers [TR-6].
+"""Opacus with exact steps: batches, clipped sums, and noise of whole numbers [OS-1].
 
 `make_exact` takes over what Opacus does with random numbers and with sums: which rows are in a
 batch, the clipping, the sum, and the noise. Opacus still computes the gradients of single rows, and
@@ -13,6 +13,7 @@ its optimizer still steps.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -20,111 +21,174 @@ from typing import Any
 import torch
 from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
 
-from neyman.accounting.integrations.opacus import NeymanOpacusAccountant, OpacusDraws, accept
-from neyman.analysis.training.clipping import MOST_GRID, clipped_sum
+from neyman.accounting.integrations.opacus import (
+    NeymanOpacusAccountant,
+    OpacusDraws,
+    accept,
+    clipping_norms,
+)
+from neyman.analysis.training.clipping import MOST_GRID
+from neyman.analysis.training.device_clipping import column_sums, rounded, row_factors
 from neyman.noise import SecureBits, rounded_gaussian
 from neyman.noise.row_draws import coins
 from neyman.numerics import check
 
+DEVIATIONS = 3  # of the size of a sample, which a batch holds by default
+
 
 def make_exact(
-    module: Any, optimizer: Any, data_loader: Any, *, grid: int = 1 << 20
+    module: Any,
+    optimizer: Any,
+    data_loader: Any,
+    *,
+    physical_batch_size: int | None = None,
+    grid: int = 1 << 20,
 ) -> NeymanOpacusAccountant:
     """Draw the batches and the noise of Opacus exactly, and clip and add up in whole numbers.
 
     Call it after ``make_private`` with what that returned, and again after ``load_checkpoint``.
-    Each row joins a batch by a coin from the operating system. The gradient of each row is clipped
-    to ``max_grad_norm`` and rounded to the grid of ``max_grad_norm / grid``, and its squared norm
-    is checked in integers. A gradient that is not finite counts as 0. The noise is a rounded
-    Gaussian from the operating system. So ``torch.manual_seed`` reveals nothing, and 16-bit
-    gradients (autocast) are accepted.
+    A coin from the operating system decides for each row whether it is in a sample. The gradient
+    of each row is clipped to ``max_grad_norm`` and rounded to the grid of
+    ``max_grad_norm / grid``, and its squared norm is checked in integers. A gradient that is not
+    finite counts as 0. The noise is a rounded Gaussian from the operating system.
 
-    It refuses all other settings that `check_batches` refuses, such as the ghost modes, which
-    have no gradients of single rows. The conditions that no check sees are in
-    ``accountant.receipt()``.
+    All batches of the loader have one size, so that the size of a sample cannot change the last
+    bits of a gradient. Rows that fill a batch up are computed and not added. A larger sample
+    comes in several batches, and the optimizer steps after the last one. So
+    ``physical_batch_size`` replaces Opacus's ``BatchMemoryManager``.
+
+    It accepts the settings that `check_batches` accepts, and gradients in 16 bits (autocast). It
+    refuses all others by name, such as the ghost modes, which have no gradients of single rows.
+    ``accountant.receipt()`` has the conditions that no check sees.
 
     Args:
         module, optimizer, data_loader: what ``make_private`` returned, with
             ``accountant="neyman"``.
+        physical_batch_size: the number of rows in each batch of the loader. By default nearly all
+            samples fit in one.
         grid: number of units in the clipping norm.
 
     Returns:
-        The accountant of the engine, with ``.get_epsilon(delta)``, ``.tradeoff()``, ``.receipt()``.
+        The accountant of the engine, with ``.get_epsilon(delta)``, ``.tradeoff()``, and
+        ``.receipt()``.
 
     Raises:
         TypeError, ValueError: a setting is not accepted. The message names it.
-
-    Source: [TR-6].
     """
     units = check.integer("grid", grid, 1)
-    if units > MOST_GRID:
-        raise ValueError(f"grid = {units} must be at most {MOST_GRID}")
-    devices = {parameter.device for parameter in getattr(optimizer, "params", ())}
-    if len(devices) > 1:
+    size = physical_batch_size
+    if size is not None:
+        check.integer("physical_batch_size", size, 1)
+    parameters = getattr(optimizer, "params", ())
+    least = 4 * math.isqrt(sum(parameter.numel() for parameter in parameters)) + 8
+    if not least <= units <= MOST_GRID:
+        raise ValueError(
+            f"grid = {units} must be from {least} to {MOST_GRID}: a coarser grid loses the "
+            "gradient of this model to rounding"
+        )
+    if len({parameter.device for parameter in parameters}) > 1:
         raise ValueError(
             "the parameters are on several devices, and the norm of a gradient needs all of them. "
             "Put the model on one device"
         )
-    hook = getattr(optimizer, "step_hook", None)
-    rate = getattr(hook, "sample_rate", math.nan)
-    accept(data_loader, optimizer, rate, module, ExactDraws).take_over(units)
+    rate = getattr(getattr(optimizer, "step_hook", None), "sample_rate", math.nan)
+    draws = accept(data_loader, optimizer, rate, module, ExactDraws)
+    draws.take_over(units, size or _usual_size(data_loader.batch_sampler))
     return optimizer.step_hook.accountant
 
 
 class ExactDraws(OpacusDraws):
-    """Samples by exact coins, clipped sums of whole numbers, and exact noise."""
+    """Samples by exact coins in batches of one size, clipped sums, and exact noise."""
 
     exact = True
 
-    def take_over(self, grid: int) -> None:
-        """Replace the noise of the optimizer.
+    def take_over(self, grid: int, size: int) -> None:
+        """Replace the noise of the optimizer, and what tells it that more of a sample comes.
 
         Args:
             grid: number of units in the clipping norm.
+            size: number of rows in a batch.
         """
-        self._grid = grid
+        self.requests = 0  # for batches of this pass
+        self._used = 0  # batches of this pass
+        self._parts: deque[tuple[int, bool]] = deque()  # rows to add up, and whether more come
+        self._more = False
+        self._refusal = ""
+        self._grid, self._size = grid, size
         self._bits = SecureBits()
-        self._optimizer: Any = self._parts[1]
+        self._optimizer: Any = self.parts[1]
         self._optimizer.add_noise = self.add_noise
-
-    @classmethod
-    def settings(cls, loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
-        """Return the settings but for those of torch's generators, which draw nothing here."""
-        values = super().settings(loader, optimizer, module)
-        return {name: value for name, value in values.items() if not name.startswith("torch.")}
+        self._optimizer._check_skip_next_step = self.skip
 
     @staticmethod
     def chance(rate: float) -> float:
         """Return the chance that a record is drawn: the rate itself."""
         return rate
 
-    def samples(self, sampler: Any, drawn: Iterator[list[int]]) -> Iterator[list[int]]:
-        """Return the samples of a pass: a coin for each row, and nothing that Opacus draws."""
+    def start(self) -> None:
+        """Begin a pass over the loader, as for Opacus's own samples."""
+        super().start()
+        self._parts.clear()
+        self._used, self.requests = 0, 1
+
+    def batches(self, sampler: Any, drawn: Iterator[list[int]]) -> Iterator[list[int]]:
+        """Return batches of one size for a pass: a coin for each row, and nothing of Opacus."""
+        return _Requests(self, self._batches(sampler))
+
+    def _batches(self, sampler: Any) -> Iterator[list[int]]:
+        self.start()
+        rows, size = sampler.num_samples, self._size
         for _ in range(len(sampler)):
-            yield coins(Fraction(sampler.sample_rate), sampler.num_samples, self._bits).tolist()
+            sample: list[int] = coins(Fraction(sampler.sample_rate), rows, self._bits).tolist()
+            self.sizes.append(len(sample))
+            for start in range(0, max(len(sample), 1), size):
+                part = sample[start : start + size]
+                self._parts.append((len(part), start + size < len(sample)))
+                yield part + [i % rows for i in range(size - len(part))]
 
     def clip(self) -> None:
-        """Add the clipped gradients of a piece to ``summed_grad``, in units of the grid."""
+        """Add the clipped gradients of a batch to ``summed_grad``, in units of the grid."""
         optimizer = self._optimizer
-        parameters = optimizer.params
+        parameters, gradients = optimizer.params, optimizer.grad_samples
         for parameter in parameters:
             _check_processed_flag(parameter.grad_sample)
-        gradients = optimizer.grad_samples
-        alike = len(self.note(optimizer)) == 1
-        for chosen, units in self._groups():
-            # Where rows do not fit each other, the step is refused, and has no sum.
-            rows = [gradients[i] if alike else gradients[i][:0] for i in chosen]
-            clip = units * self._unit
-            for i, total in zip(chosen, _clipped_sums(rows, clip, units), strict=True):
-                parameter = parameters[i]
-                before = parameter.summed_grad
-                parameter.summed_grad = total if before is None else before + total
-                _mark_as_processed(parameter.grad_sample)
+        rows = {len(gradient) for gradient in gradients}
+        self._used += 1
+        count, self._more = self._parts.popleft() if self._parts else (0, False)
+        if rows != {self._size}:
+            count = 0
+            self._refusal = (
+                f"a batch has {max(rows)} rows, and make_exact drew {self._size}. Leave "
+                "BatchMemoryManager out, and give its number to make_exact as "
+                "physical_batch_size"
+            )
+        elif self._used != self.requests - self.ahead:
+            self._refusal = (
+                "a batch of the loader was not used for a step. Step after each batch, and leave "
+                "BatchMemoryManager out: make_exact splits samples itself"
+            )
+        self.pieces.append(({count}, clipping_norms(optimizer)))
+        sums = [torch.zeros_like(p, dtype=torch.int64) for p in parameters]
+        for group, units in self._groups() if rows == {self._size} else ():
+            parts = [_flat(gradients[i]) for i in group]
+            factors = row_factors(parts, self._grid / float(optimizer.max_grad_norm), units)
+            factors[count:] = 0.0  # of rows that fill the batch up
+            for i, values in zip(group, rounded(parts, factors, units), strict=True):
+                sums[i] = column_sums(values).view_as(sums[i])
+        for parameter, total in zip(parameters, sums, strict=True):
+            before = parameter.summed_grad
+            parameter.summed_grad = total if before is None else before + total
+            _mark_as_processed(parameter.grad_sample)
+
+    def skip(self) -> bool:
+        """Return True if more batches of the sample come before the step."""
+        self._optimizer._step_skip_queue.clear()  # what BatchMemoryManager says
+        return self._more
 
     def add_noise(self) -> None:
         """Write the sums with their noise to ``grad``.
 
-        A function of the noisy whole numbers: for a whole x, round(x + Z) = x + round(Z) [TR-2].
+        It is a function of noisy whole numbers: for a whole x, round(x + Z) = x + round(Z).
         """
         optimizer = self._optimizer
         sigma = Fraction(check.non_negative("noise_multiplier", optimizer.noise_multiplier))
@@ -133,42 +197,68 @@ class ExactDraws(OpacusDraws):
             _check_processed_flag(total)
             _mark_as_processed(total)
             if sigma:
-                total = total + self._noise((sigma * self._grid) ** 2, total)
-            parameter.grad = (total.to(torch.float64) * self._unit).to(parameter.dtype)
+                drawn = rounded_gaussian((sigma * self._grid) ** 2, total.numel(), self._bits)
+                total = total + torch.from_numpy(drawn).view_as(total).to(total.device)
+            parameter.grad = (total.double() * self._unit).to(parameter.dtype)
+
+    def use(self, optimizer: Any) -> None:
+        """Use up one sample for a step, as for Opacus's own samples.
+
+        Raises:
+            ValueError: the step is refused.
+        """
+        refusal, self._refusal = self._refusal, ""
+        if refusal:
+            self.pieces = []
+            self.lost += 1
+            raise ValueError(refusal)
+        super().use(optimizer)
 
     @property
     def _unit(self) -> float:
-        """The length of one whole number: the clipping norm is that of the whole gradient."""
+        """The length of one whole number."""
         return float(self._optimizer.max_grad_norm) / self._grid
 
     def _groups(self) -> list[tuple[list[int], int]]:
         """Return parameters that are clipped together, and their clipping norm in units.
 
-        The sum of the squares of these norms is at most that of the grid.
+        The squares of these norms add up to at most the squared grid.
         """
         optimizer = self._optimizer
-        if not hasattr(optimizer, "max_grad_norms"):
-            return [(list(range(len(optimizer.params))), self._grid)]
-        squares = [Fraction(float(norm)) ** 2 for norm in optimizer.max_grad_norms]
-        whole = max(sum(squares), Fraction(float(optimizer.max_grad_norm)) ** 2)
-        return [
-            ([i], math.isqrt(math.floor(self._grid**2 * square / whole)))
-            for i, square in enumerate(squares)
-        ]
-
-    def _noise(self, variance: Fraction, like: torch.Tensor) -> torch.Tensor:
-        drawn = rounded_gaussian(variance, like.numel(), self._bits)
-        return torch.from_numpy(drawn).view(like.shape).to(like.device)
+        filled = [i for i, parameter in enumerate(optimizer.params) if parameter.numel()]
+        whole, *each = (Fraction(float(norm)) ** 2 for norm in clipping_norms(optimizer))
+        if not each:
+            return [(filled, self._grid)]
+        most = max(whole, sum(each))
+        return [([i], math.isqrt(math.floor(self._grid**2 * each[i] / most))) for i in filled]
 
 
-def _clipped_sums(blocks: list[torch.Tensor], clip: float, grid: int) -> list[torch.Tensor]:
-    """Return the sums of rows whose columns are in several blocks, in units of clip / grid."""
-    shapes = [block.shape[1:] for block in blocks]
-    flat = [
-        block.reshape(len(block), shape.numel())
-        for block, shape in zip(blocks, shapes, strict=True)
-    ]
-    rows = torch.cat([part.detach().cpu().double() for part in flat], dim=1)
-    total = torch.from_numpy(clipped_sum(rows.numpy(), clip, grid)).to(blocks[0].device)
-    parts = total.split([shape.numel() for shape in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+class _Requests:
+    """The batches of a pass. Each request for one is counted, also those after the last one.
+
+    A loader asks for as many as its workers draw ahead, and then once for each that it returns. So
+    the number of requests says which batch the user has.
+    """
+
+    def __init__(self, draws: ExactDraws, batches: Iterator[list[int]]) -> None:
+        self._draws = draws
+        self._batches = batches
+
+    def __iter__(self) -> _Requests:
+        return self
+
+    def __next__(self) -> list[int]:
+        self._draws.requests += 1
+        return next(self._batches)
+
+
+def _usual_size(sampler: Any) -> int:
+    """Return a number of rows that nearly all samples do not exceed."""
+    expected = sampler.sample_rate * sampler.num_samples
+    return min(sampler.num_samples, math.ceil(expected + DEVIATIONS * math.sqrt(expected)))
+
+
+def _flat(gradients: torch.Tensor) -> torch.Tensor:
+    """Return flat rows, in float32 or float64."""
+    rows = gradients.detach().flatten(1) if gradients.ndim > 1 else gradients.detach()[:, None]
+    return rows if rows.dtype == torch.float64 else rows.float()
