@@ -214,15 +214,15 @@ class OpacusDraws:
         steps = 2 ** BITS[kind]
         return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
 
-    def batches(self, sampler: Any, drawn: Iterator[list[int]]) -> Iterator[list[int]]:
+    def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
         """Return the batches of a pass over the loader.
 
         Args:
             sampler: Opacus's sampler.
-            drawn: its own batches, which it draws one by one.
+            samples: its own, which it draws one by one.
         """
         self.start()
-        for rows in drawn:
+        for rows in samples:
             self.sizes.append(len(rows))
             yield rows
 

@@ -35,8 +35,10 @@ CONDITIONS = (
     "Each person has at most one row.",
     "The dataset, the model, and the loss treat each row by itself. They and the settings were "
     "chosen without the data.",
-    "The gradient that a library computes for a row does not depend on the other rows of its "
-    "batch, in any bit that changes the clipped row [TR-5].",
+    "In a batch of one size, the gradient that is computed for a row does not depend on the values "
+    "or the order of the other rows.",
+    "Random numbers of the library, such as those of dropout, are independent draws that nobody "
+    "knows.",
     "Nobody sees the batches, the sums without noise, or the times of the steps.",
 )
 FLOATS = (
@@ -214,8 +216,8 @@ assumed exact>
         Raises:
             KeyError, TypeError, ValueError: it is not of this form.
         """
-        stated = [(s["noise_multiplier"], s["sample_rate"], s["steps"]) for s in receipt["steps"]]
-        own = _receipt(_steps(stated), check.integer("exact_steps", receipt["exact_steps"]))
+        steps = [(s["noise_multiplier"], s["sample_rate"], s["steps"]) for s in receipt["steps"]]
+        own = _receipt(_steps(steps), check.integer("exact_steps", receipt["exact_steps"]))
         wrong = [key for key in own if key != "guarantee" and receipt[key] != own[key]]
         for key, points in own["guarantee"].items():
             for point, other in zip(points, receipt["guarantee"][key], strict=True):
@@ -428,7 +430,7 @@ def _receipt(steps: Steps, exact: int) -> dict[str, Any]:
             "epsilon": [{"delta": d} | _ends(curve.epsilon(d)) for d in DELTAS],
             "power": [{"level": level} | _ends(curve.power(level)) for level in LEVELS],
         },
-        "proof": "TR-6 of docs/certificates/training.md",
+        "proof": "OS-1 and OS-2 of docs/certificates/opacus.md",
         "conditions": [*CONDITIONS, *floats],
     }
 

@@ -131,7 +131,7 @@ class ExactDraws(OpacusDraws):
         self._parts.clear()
         self._used, self.requests = 0, 1
 
-    def batches(self, sampler: Any, drawn: Iterator[list[int]]) -> Iterator[list[int]]:
+    def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
         """Return batches of one size for a pass: a coin for each row, and nothing of Opacus."""
         return _Requests(self, self._batches(sampler))
 
@@ -197,8 +197,8 @@ class ExactDraws(OpacusDraws):
             _check_processed_flag(total)
             _mark_as_processed(total)
             if sigma:
-                drawn = rounded_gaussian((sigma * self._grid) ** 2, total.numel(), self._bits)
-                total = total + torch.from_numpy(drawn).view_as(total).to(total.device)
+                noise = rounded_gaussian((sigma * self._grid) ** 2, total.numel(), self._bits)
+                total = total + torch.from_numpy(noise).view_as(total).to(total.device)
             parameter.grad = (total.double() * self._unit).to(parameter.dtype)
 
     def use(self, optimizer: Any) -> None:
@@ -226,10 +226,10 @@ class ExactDraws(OpacusDraws):
         """
         optimizer = self._optimizer
         filled = [i for i, parameter in enumerate(optimizer.params) if parameter.numel()]
-        whole, *each = (Fraction(float(norm)) ** 2 for norm in clipping_norms(optimizer))
+        square, *each = (Fraction(float(norm)) ** 2 for norm in clipping_norms(optimizer))
         if not each:
             return [(filled, self._grid)]
-        most = max(whole, sum(each))
+        most = max(square, sum(each))
         return [([i], math.isqrt(math.floor(self._grid**2 * each[i] / most))) for i in filled]
 
 
@@ -237,7 +237,7 @@ class _Requests:
     """The batches of a pass. Each request for one is counted, also those after the last one.
 
     A loader asks for as many as its workers draw ahead, and then once for each that it returns. So
-    the number of requests says which batch the user has.
+    the number of requests says which batch the user has [OS-2].
     """
 
     def __init__(self, draws: ExactDraws, batches: Iterator[list[int]]) -> None:
