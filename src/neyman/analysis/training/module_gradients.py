@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
-from neyman.analysis.training.device_clipping import column_sums, rounded, row_factors
+from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped
 from neyman.numerics import check
 
 # What torch says, and what it means.
@@ -80,6 +80,7 @@ class ModuleGradients:
         groups: names of parameters, or of modules that have them, by group. Each group is clipped
             by itself. "layers" makes each module with parameters of its own a group.
         dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
+        compiled: clip by kernels of `torch.compile`, which needs a compiler.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class ModuleGradients:
         microbatch: int,
         groups: Groups | str | None = None,
         dtype: torch.dtype | None = None,
+        compiled: bool = False,
     ) -> None:
         check_module(model)
         self._model, self._loss = model, loss
@@ -103,20 +105,15 @@ class ModuleGradients:
             )
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"dtype = {dtype} must be torch.bfloat16, torch.float16, or None")
-        self._dtype = dtype
+        self._dtype, self._compiled = dtype, compiled
         self._rows = check.integer("microbatch", microbatch, 1)
         self.parameters = {
             k: p for k, p in model.named_parameters() if p.requires_grad and p.numel()
         }
         self._device = next(iter(self.parameters.values())).device
-        self._places: dict[str, slice] = {}
-        at = 0
-        for name, parameter in self.parameters.items():
-            self._places[name] = slice(at, at + parameter.numel())
-            at += parameter.numel()
-        self.size = at
-        if not 0 < at <= MOST_SIZE:
-            raise ValueError(f"model has {at} parameters to train; it must have 1 to {MOST_SIZE}")
+        self.size = sum(p.numel() for p in self.parameters.values())
+        if not 0 < self.size <= MOST_SIZE:
+            raise ValueError(f"model has {self.size} parameters to train; 1 to {MOST_SIZE} can")
         self._groups = _group_names(model, self.parameters, groups)
         self.grid = check.integer("grid", grid, 1)
         exact = _clips(clips, list(self._groups))
@@ -195,23 +192,24 @@ class ModuleGradients:
         Args:
             rows: the inputs of the model, and the target last; examples are dimension 0.
         """
-        total = torch.zeros(self.size, dtype=torch.int64, device=self._device)
         count = len(rows[0])
+        if count > MOST_ROWS:
+            raise ValueError(f"rows has {count} rows; a sum has at most {MOST_ROWS}")
+        totals = {
+            name: torch.zeros(p.numel(), dtype=torch.float64, device=self._device)
+            for name, p in self.parameters.items()
+        }
         with fixed_kernels(self._device), _fresh_randomness(self._device):
             for start in range(0, count, self._rows):
-                part = tuple(x[start : start + self._rows] for x in rows)
-                self._add(total, part)
-        return total
+                self._add(totals, tuple(x[start : start + self._rows] for x in rows))
+        return torch.cat(list(totals.values())).to(torch.int64)
 
-    def _add(self, total: Tensor, rows: tuple[Tensor, ...]) -> None:
-        count = len(rows[0])
+    def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
         gradients = self._gradients(_filled(rows, self._rows))
-        for (_, names), most in zip(self._groups.items(), self._most, strict=True):
-            parts = [_flat(gradients[name]) for name in names]
-            factors = row_factors(parts, self.grid / self.clip, most)
-            factors[count:] = 0.0
-            for name, values in zip(names, rounded(parts, factors, most), strict=True):
-                total[self._places[name]] += column_sums(values)
+        weights = (torch.arange(self._rows, device=self._device) < len(rows[0])).double()
+        for names, most in zip(self._groups.values(), self._most, strict=True):
+            parts = [Part(_flat(gradients[name]), totals[name]) for name in names]
+            add_clipped(parts, weights, self.grid / self.clip, most, compiled=self._compiled)
 
     def _gradients(self, rows: tuple[Tensor, ...]) -> dict[str, Tensor]:
         """Return one gradient per example for each parameter."""
@@ -241,8 +239,9 @@ class ModuleGradients:
             value = self._loss(output, given[-1])
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise ValueError(
-                f"loss returned {getattr(value, 'shape', type(value).__name__)} for one example; it must return one number: use "
-                "reduction='mean' or 'sum', which are the same for one example"
+                f"loss returned {getattr(value, 'shape', type(value).__name__)} for one example; "
+                "it must return one number: use reduction='mean' or 'sum', which are the same "
+                "for one example"
             )
         return value.reshape(())
 
