@@ -28,7 +28,7 @@ from neyman.accounting.integrations.opacus import (
     clipping_norms,
 )
 from neyman.analysis.training.clipping import MOST_GRID
-from neyman.analysis.training.device_clipping import column_sums, rounded, row_factors
+from neyman.analysis.training.device_clipping import Part, add_clipped
 from neyman.noise import SecureBits, rounded_gaussian
 from neyman.noise.row_draws import coins
 from neyman.numerics import check
@@ -168,15 +168,14 @@ class ExactDraws(OpacusDraws):
                 "BatchMemoryManager out: make_exact splits samples itself"
             )
         self.pieces.append(({count}, clipping_norms(optimizer)))
-        sums = [torch.zeros_like(p, dtype=torch.int64) for p in parameters]
+        parts = [Part(_flat(gradient), _zeros(gradient)) for gradient in gradients]
+        weights = torch.zeros(self._size, dtype=torch.float64, device=parameters[0].device)
+        weights[:count] = 1.0  # the rest fills the batch up
         for group, units in self._groups() if rows == {self._size} else ():
-            parts = [_flat(gradients[i]) for i in group]
-            factors = row_factors(parts, self._grid / float(optimizer.max_grad_norm), units)
-            factors[count:] = 0.0  # of rows that fill the batch up
-            for i, values in zip(group, rounded(parts, factors, units), strict=True):
-                sums[i] = column_sums(values).view_as(sums[i])
-        for parameter, total in zip(parameters, sums, strict=True):
-            before = parameter.summed_grad
+            scale = self._grid / float(optimizer.max_grad_norm)
+            add_clipped([parts[i] for i in group], weights, scale, units)
+        for parameter, part in zip(parameters, parts, strict=True):
+            total, before = part.total.to(torch.int64).view_as(parameter), parameter.summed_grad
             parameter.summed_grad = total if before is None else before + total
             _mark_as_processed(parameter.grad_sample)
 
@@ -197,8 +196,9 @@ class ExactDraws(OpacusDraws):
             _check_processed_flag(total)
             _mark_as_processed(total)
             if sigma:
-                noise = rounded_gaussian((sigma * self._grid) ** 2, total.numel(), self._bits)
-                total = total + torch.from_numpy(noise).view_as(total).to(total.device)
+                noise = torch.empty_like(total).view(-1)
+                rounded_gaussian((sigma * self._grid) ** 2, len(noise), out=noise)
+                total = total + noise.view_as(total)
             parameter.grad = (total.double() * self._unit).to(parameter.dtype)
 
     def use(self, optimizer: Any) -> None:
@@ -262,3 +262,8 @@ def _flat(gradients: torch.Tensor) -> torch.Tensor:
     """Return flat rows, in float32 or float64."""
     rows = gradients.detach().flatten(1) if gradients.ndim > 1 else gradients.detach()[:, None]
     return rows if rows.dtype == torch.float64 else rows.float()
+
+
+def _zeros(gradients: torch.Tensor) -> torch.Tensor:
+    size = gradients.shape[1:].numel()
+    return torch.zeros(size, dtype=torch.float64, device=gradients.device)
