@@ -1,9 +1,18 @@
 """Audit Opacus by one run with 10,000 canaries: the certified curve above, and the evidence below.
 
-Needs `pip install 'neyman[opacus]'` and scikit-learn. It takes half a minute on one core.
+It takes 12 seconds of one core, and needs the extra neyman[opacus] and scikit-learn. The argument
+is the folder for the figure.
 """
 
 import sys
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+if not find_spec("opacus"):
+    print("pip install 'neyman[opacus]'")
+    sys.exit()
+warnings.simplefilter("ignore")  # of Opacus, about hooks
 
 import torch
 from opacus import PrivacyEngine
@@ -79,4 +88,4 @@ if __name__ == "__main__":
     print(accountant)
     print(f"accuracy {accuracy:.2f}; {shown}")
     figure = shown.figure(accountant.tradeoff()).figure
-    figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "opacus-canaries.svg")
+    figure.savefig(Path(*sys.argv[1:]) / "opacus-canaries.svg")
