@@ -152,6 +152,20 @@ def test_a_sample_comes_in_batches_of_one_size_and_has_one_step_with_noise():
         assert private.accountant.get_epsilon(1e-5) < math.inf
 
 
+def test_a_pass_that_ends_within_a_sample_leaves_no_sum_behind():
+    private = Private(size=30, noise_multiplier=1.0)
+    for x, y in private.loader:  # 30 of 40 rows
+        private.backward(x, y)
+        private.optimizer.step()
+        break
+    assert all(p.summed_grad.any() for p in private.optimizer.params)
+    private.train()
+    assert private.accountant.history == [(1.0, 1.0, 1)]
+    total = torch.cat([p.summed_grad.ravel() for p in private.optimizer.params])
+    assert total.double().norm() <= ROWS * GRID
+    assert private.accountant.get_epsilon(1e-5) < math.inf
+
+
 def test_a_batch_that_is_not_used_or_is_split_gets_no_step():
     for workers in (0, 2):
         private = Private(batch=10, size=4, noise_multiplier=1.0)
@@ -169,7 +183,9 @@ def test_a_batch_that_is_not_used_or_is_split_gets_no_step():
         BatchMemoryManager(
             data_loader=private.loader, max_physical_batch_size=3, optimizer=private.optimizer
         ) as batches,
-        pytest.raises(ValueError, match=r"a batch has 2 rows.* 4\. Leave BatchMemoryManager"),
+        pytest.raises(
+            ValueError, match=r"gradients of \[2\] rows do not fit the 4 .* Leave BatchMem"
+        ),
     ):
         private.train(batches)
 

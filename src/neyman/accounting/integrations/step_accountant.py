@@ -42,8 +42,8 @@ CONDITIONS = (
     "Nobody sees the batches, the sums without noise, or the times of the steps.",
 )
 FLOATS = (
-    "{count} steps drew batches or noise, or added up gradients, in floating point. It is assumed "
-    "that their error reveals nothing: they act as real numbers and independent draws do."
+    "{count} steps drew batches or noise, or added up gradients, in floating point, or had batches "
+    "of unlike sizes. It is assumed that this reveals no more than real numbers do."
 )
 
 
@@ -222,12 +222,9 @@ assumed exact>
         for key, points in own["guarantee"].items():
             for point, other in zip(points, receipt["guarantee"][key], strict=True):
                 # Another version may enclose the same number in another interval.
-                ends = [
-                    math.inf if end is None else end for end in (other["upper"], point["lower"])
-                ]
-                if ends[0] < ends[1] or any(
-                    point[k] != other[k] for k in ("delta", "level") if k in point
-                ):
+                least, most = point["lower"], other["upper"]
+                short = most is not None and (least is None or most < least)
+                if short or point | {"lower": other["lower"], "upper": most} != other:
                     wrong.append(f"{key}: {dict(other)}")
         return wrong
 

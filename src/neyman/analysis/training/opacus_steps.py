@@ -76,9 +76,8 @@ def make_exact(
         TypeError, ValueError: a setting is not accepted. The message names it.
     """
     units = check.integer("grid", grid, 1)
-    size = physical_batch_size
-    if size is not None:
-        check.integer("physical_batch_size", size, 1)
+    if physical_batch_size is not None:
+        check.integer("physical_batch_size", physical_batch_size, 1)
     parameters = getattr(optimizer, "params", ())
     least = 4 * math.isqrt(sum(parameter.numel() for parameter in parameters)) + 8
     if not least <= units <= MOST_GRID:
@@ -93,7 +92,9 @@ def make_exact(
         )
     rate = getattr(getattr(optimizer, "step_hook", None), "sample_rate", math.nan)
     draws = accept(data_loader, optimizer, rate, module, ExactDraws)
-    draws.take_over(units, size or _usual_size(data_loader.batch_sampler))
+    expected = draws.rate * (rows := data_loader.batch_sampler.num_samples)
+    usual = min(rows, math.ceil(expected + DEVIATIONS * math.sqrt(expected)))
+    draws.take_over(units, usual if physical_batch_size is None else physical_batch_size)
     return optimizer.step_hook.accountant
 
 
@@ -115,7 +116,6 @@ class ExactDraws(OpacusDraws):
         self._more = False
         self._refusal = ""
         self._grid, self._size = grid, size
-        self._bits = SecureBits()
         self._optimizer: Any = self.parts[1]
         self._optimizer.add_noise = self.add_noise
         self._optimizer._check_skip_next_step = self.skip
@@ -130,6 +130,10 @@ class ExactDraws(OpacusDraws):
         super().start()
         self._parts.clear()
         self._used, self.requests = 0, 1
+        if self._more:  # the last pass ended within a sample, whose sum nobody sees
+            self._more = self._optimizer._is_last_step_skipped = False
+            self.pieces.clear()
+            self._optimizer.zero_grad()
 
     def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
         """Return batches of one size for a pass: a coin for each row, and nothing of Opacus."""
@@ -137,9 +141,10 @@ class ExactDraws(OpacusDraws):
 
     def _batches(self, sampler: Any) -> Iterator[list[int]]:
         self.start()
-        rows, size = sampler.num_samples, self._size
+        rows, size, bits = sampler.num_samples, self._size, SecureBits()
+        rate = check.exact("sample_rate", sampler.sample_rate)
         for _ in range(len(sampler)):
-            sample: list[int] = coins(Fraction(sampler.sample_rate), rows, self._bits).tolist()
+            sample: list[int] = coins(rate, rows, bits).tolist()
             self.sizes.append(len(sample))
             for start in range(0, max(len(sample), 1), size):
                 part = sample[start : start + size]
@@ -156,10 +161,9 @@ class ExactDraws(OpacusDraws):
         self._used += 1
         count, self._more = self._parts.popleft() if self._parts else (0, False)
         if rows != {self._size}:
-            count = 0
             self._refusal = (
-                f"a batch has {max(rows)} rows, and make_exact drew {self._size}. Leave "
-                "BatchMemoryManager out, and give its number to make_exact as "
+                f"gradients of {sorted(rows)} rows do not fit the {self._size} records of a batch. "
+                "Leave BatchMemoryManager out, and give its number to make_exact as "
                 "physical_batch_size"
             )
         elif self._used != self.requests - self.ahead:
@@ -168,10 +172,10 @@ class ExactDraws(OpacusDraws):
                 "BatchMemoryManager out: make_exact splits samples itself"
             )
         self.pieces.append(({count}, clipping_norms(optimizer)))
-        parts = [Part(_flat(gradient), _zeros(gradient)) for gradient in gradients]
+        parts = [_part(gradient) for gradient in gradients]
         weights = torch.zeros(self._size, dtype=torch.float64, device=parameters[0].device)
         weights[:count] = 1.0  # the rest fills the batch up
-        for group, units in self._groups() if rows == {self._size} else ():
+        for group, units in () if self._refusal else self._groups():
             scale = self._grid / float(optimizer.max_grad_norm)
             add_clipped([parts[i] for i in group], weights, scale, units)
         for parameter, part in zip(parameters, parts, strict=True):
@@ -190,7 +194,7 @@ class ExactDraws(OpacusDraws):
         It is a function of noisy whole numbers: for a whole x, round(x + Z) = x + round(Z).
         """
         optimizer = self._optimizer
-        sigma = Fraction(check.non_negative("noise_multiplier", optimizer.noise_multiplier))
+        sigma = check.exact("noise_multiplier", optimizer.noise_multiplier)
         for parameter in optimizer.params:
             total = parameter.summed_grad
             _check_processed_flag(total)
@@ -233,7 +237,7 @@ class ExactDraws(OpacusDraws):
         return [([i], math.isqrt(math.floor(self._grid**2 * each[i] / most))) for i in filled]
 
 
-class _Requests:
+class _Requests(Iterator[list[int]]):
     """The batches of a pass. Each request for one is counted, also those after the last one.
 
     A loader asks for as many as its workers draw ahead, and then once for each that it returns. So
@@ -241,29 +245,15 @@ class _Requests:
     """
 
     def __init__(self, draws: ExactDraws, batches: Iterator[list[int]]) -> None:
-        self._draws = draws
-        self._batches = batches
-
-    def __iter__(self) -> _Requests:
-        return self
+        self._draws, self._batches = draws, batches
 
     def __next__(self) -> list[int]:
         self._draws.requests += 1
         return next(self._batches)
 
 
-def _usual_size(sampler: Any) -> int:
-    """Return a number of rows that nearly all samples do not exceed."""
-    expected = sampler.sample_rate * sampler.num_samples
-    return min(sampler.num_samples, math.ceil(expected + DEVIATIONS * math.sqrt(expected)))
-
-
-def _flat(gradients: torch.Tensor) -> torch.Tensor:
-    """Return flat rows, in float32 or float64."""
+def _part(gradients: torch.Tensor) -> Part:
+    """Return flat rows in float32 or float64, and a total of zeros."""
     rows = gradients.detach().flatten(1) if gradients.ndim > 1 else gradients.detach()[:, None]
-    return rows if rows.dtype == torch.float64 else rows.float()
-
-
-def _zeros(gradients: torch.Tensor) -> torch.Tensor:
-    size = gradients.shape[1:].numel()
-    return torch.zeros(size, dtype=torch.float64, device=gradients.device)
+    kind = torch.promote_types(rows.dtype, torch.float32)
+    return Part(rows.to(kind), rows.new_zeros(rows.shape[1], dtype=torch.float64))
