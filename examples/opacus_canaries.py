@@ -1,6 +1,6 @@
 """Audit Opacus by one run with 10,000 canaries: the certified curve above, and the evidence below.
 
-It takes 12 seconds of one core, and needs the extra neyman[opacus] and scikit-learn. The argument
+It takes 12 seconds of one core, and needs neyman[opacus,release] and scikit-learn. The argument
 is the folder for the figure.
 """
 
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 if not find_spec("opacus"):
-    print("pip install 'neyman[opacus]'")
+    print("pip install 'neyman[opacus,release]'")
     sys.exit()
 warnings.simplefilter("ignore")  # of Opacus, about hooks
 
