@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
+from neyman.noise.lane_arithmetic import chances, exponents, series
 from neyman.noise.rejection import one_sided
 from neyman.noise.weights import exponential
 from neyman.numerics.roots import bisect_integers
@@ -278,35 +279,6 @@ class Strips:
             value, length = value << 64 | int(bits.words(1)[0]), length + 64
             if self.rounded:
                 x, point = x << 64 | int(bits.words(1)[0]), point + 64
-
-
-# The next three have operators alone and literal constants, so that arrays, tensors, and the lanes
-# of a kernel [NT-8] are decided by the same lines.
-
-
-def exponents(strip: Lanes, near: Lanes, far: Lanes, factor: int) -> tuple[Lanes, Lanes]:
-    """Return 2^30 d, rounded down and up, for s from ``near`` to ``far`` in units of 2^-20."""
-    twice = strip << 21
-    # s (2 h + s) < 2^11, in units of 2^-30.
-    d_low = ((near * (twice + near)) >> 10) * factor >> 34
-    d_high = ((((far * (twice + far)) >> 10) + 1) * (factor + 1) >> 34) + 1
-    return d_low, d_high
-
-
-def series(d: Lanes) -> Lanes:
-    """Return 2^30 e^-d within 64 units, for d below 1/8 in units of 2^-30."""
-    total = (1 << 30) - d // 5
-    total = (1 << 30) - (total * d >> 30) // 4
-    total = (1 << 30) - (total * d >> 30) // 3
-    total = (1 << 30) - (total * d >> 30) // 2
-    return (1 << 30) - (total * d >> 30)
-
-
-def chances(start: Lanes, large: Lanes, small: Lanes) -> tuple[Lanes, Lanes]:
-    """Return bounds of 2^30 C w(x) / n, from the series at the least d and at the greatest."""
-    least = (start * (small - 64)) >> 30
-    most = ((start + 2) * (large + 64) >> 30) + 1
-    return least, most
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ import os
 
 import torch
 
-Lane = torch.Tensor
+from neyman.noise.lane_arithmetic import quarter
 
 CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 DOUBLE_ROUNDS = 10
@@ -23,23 +23,6 @@ DOUBLE_ROUNDS = 10
 def new_key(device: torch.device) -> torch.Tensor:
     """Return a 256-bit key from the operating system: eight words, for one launch alone."""
     return torch.frombuffer(bytearray(os.urandom(32)), dtype=torch.int32).to(device)
-
-
-def quarter(a: Lane, b: Lane, c: Lane, d: Lane) -> tuple[Lane, Lane, Lane, Lane]:
-    """Return a quarter round of 32-bit lanes. Operators alone, so that a kernel can be made of it."""
-    a = a + b
-    d = d ^ a
-    d = (d << 16) | ((d >> 16) & 0xFFFF)
-    c = c + d
-    b = b ^ c
-    b = (b << 12) | ((b >> 20) & 0xFFF)
-    a = a + b
-    d = d ^ a
-    d = (d << 8) | ((d >> 24) & 0xFF)
-    c = c + d
-    b = b ^ c
-    b = (b << 7) | ((b >> 25) & 0x7F)
-    return a, b, c, d
 
 
 def keystream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
@@ -59,7 +42,7 @@ def keystream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
     a, b, c, d = start
     for _ in range(DOUBLE_ROUNDS):
         a, b, c, d = quarter(a, b, c, d)
-        b, c, d = (x.roll(-k, 0) for k, x in ((1, b), (2, c), (3, d)))
+        b, c, d = (torch.roll(x, -k, 0) for k, x in ((1, b), (2, c), (3, d)))
         a, b, c, d = quarter(a, b, c, d)
-        b, c, d = (x.roll(k, 0) for k, x in ((1, b), (2, c), (3, d)))
+        b, c, d = (torch.roll(x, k, 0) for k, x in ((1, b), (2, c), (3, d)))
     return torch.cat([x + y for x, y in zip((a, b, c, d), start, strict=True)])

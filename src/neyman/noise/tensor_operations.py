@@ -1,6 +1,7 @@
-"""Exact noise by operations on tensors: what `neyman.noise.triton_kernel` does, where it is missing.
+"""Exact noise by operations on tensors, where Triton is missing.
 
-Both have the same functions, and from the same key and counters they make the same draws [NT-8].
+`neyman.noise.triton_kernel` has the same functions, and from the same key and counters it makes the
+same draws [NT-8].
 """
 
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -11,37 +12,31 @@ from __future__ import annotations
 
 import torch
 
-from neyman.noise.strips import chances, exponents, series
+from neyman.noise.lane_arithmetic import chances, exponents, series
 from neyman.noise.tensor_cipher import keystream
 from neyman.noise.tensor_laws import GROUP, OPEN, ROUNDS, WORDS, StripTensors, TableTensors
 
-PART = 1 << 22  # draws of one key
+PART: int = 1 << 22  # draws of one key
 LOWER = 0xFFFFFFFF
 
 
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-    """Write draws to ``out``, or the word of a draw that is open, added to ``OPEN``."""
-    word = words_of(key, out.numel(), 1)[0]
-    out.copy_(table_draws(word, law))
+    """See `Engine.draw_table`."""
+    out.copy_(table_draws(words_of(key, out.numel(), 1)[0], law))
 
 
 def table_draws(word: torch.Tensor, law: TableTensors) -> torch.Tensor:
     """Return the draw of each word."""
     value = word & 0x7FFFFFFF
-    k, low = torch.zeros_like(word), torch.full_like(word, -2)
-    for step in reversed(range(law.steps)):
-        entry = law.entries[k + (1 << step)]
-        above = entry <= value
-        k = torch.where(above, k + (1 << step), k)
-        low = torch.where(above, entry, low)
+    k = torch.searchsorted(law.entries, value, right=True, out_int32=True) - 1
+    low = law.entries[k]
     signed = torch.where(word < 0, -k, k).to(torch.int64)
     return torch.where(low < value - 1, signed, _unsigned(word) + OPEN)
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN``."""
-    words = words_of(key, out.numel(), law.words)
-    out.copy_(strip_draws(words, law))
+    """See `Engine.draw_strips`."""
+    out.copy_(strip_draws(words_of(key, out.numel(), law.words), law))
 
 
 def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
@@ -60,7 +55,7 @@ def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Decide open draws by further words; see `decisions`."""
+    """See `Engine.decide_strips`."""
     words = keystream(key, torch.arange(places.numel(), device=out.device))
     out[places], seen = decisions(out[places].to(torch.int32), words, law)
     return seen
@@ -69,17 +64,7 @@ def decide_strips(
 def decisions(
     word: torch.Tensor, words: torch.Tensor, law: StripTensors
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Decide open draws, and draw refused ones again, ``ROUNDS`` times.
-
-    Args:
-        word: the first word of each.
-        words: sixteen further ones for each.
-        law: the strips.
-
-    Returns:
-        The draws, or ``OPEN`` where the words leave one open and ``OPEN + 1`` where it was refused
-        in the last round; and the four words of which an open one consists.
-    """
+    """Return draws that begin with these words and have sixteen more, and what leaves them open."""
     result = torch.full(word.shape, OPEN + 1, dtype=torch.int64, device=word.device)
     seen = torch.zeros((WORDS, *word.shape), dtype=torch.int32, device=word.device)
     active = torch.ones_like(word, dtype=torch.bool)
@@ -95,7 +80,7 @@ def decisions(
         least, most = chances(law.starts[strip], series(d_low), series(d_high))
         tail = strip == law.number
         least = torch.where(tail, 0, least)
-        most = torch.where(tail, law.tail_most, most)
+        most = torch.where(tail, law.most, most)
         value = (first.to(torch.int64) << 14) | (_unsigned(more) >> 18)
         sure = first < (entry & 0xFFFF)
         signed = _signed(strip, low, minus, law)
