@@ -155,14 +155,16 @@ prints epsilon, the mu that is safe at every level from 0.0001 to 0.5, and the p
 
 No check sees the following, so it is assumed. The number of rows is public, because Opacus takes
 the rate and the divisor from it ([an audit shows it](howto/audit.md)): neighbors have equally many
-rows, and the gradient of one is 0. The dataset, the model, and the loss treat each row by itself.
-Opacus adds up gradients and noise in floating point, and `accountant.receipt()` says so.
+rows, and the gradient of one is 0. The dataset, the model, and the loss treat each row by itself. A
+mean loss with class weights or `ignore_index` does not: it divides by what is in the batch. Use
+"sum" for the loss and for `make_private(loss_reduction=)`. Opacus adds up gradients and noise in
+floating point, and `accountant.receipt()` says so.
 
-**Opacus with exact noise.** `make_exact(model, optimizer, loader)` of `neyman.opacus` takes the place
-of `check_batches`. It draws the samples and the noise exactly, and clips and adds up in whole
+**Opacus with exact noise.** `make_exact(model, optimizer, loader)` of `neyman.opacus` takes the
+place of `check_batches`. It draws the samples and the noise exactly, and clips and adds up in whole
 numbers. Opacus computes the gradients of rows, and its optimizer steps. All batches of the loader
-have one size. Rows that fill a batch up are not added, because the size of a batch changes the last
-bits of each gradient ([certificate](certificates/opacus.md)). `physical_batch_size=` replaces
+have one size, because the size of a batch changes the last bits of each gradient. Rows that fill a
+batch up are not added ([certificate](certificates/opacus.md)). `physical_batch_size=` replaces
 `BatchMemoryManager`. The ghost modes are refused: they have no gradients of single rows.
 `accountant.tradeoff()` is the curve, and the accountant prints epsilon, and whether the noise is
 exact. Its receipt is JSON with the steps, what they reveal, and the conditions. It is unsigned, and

@@ -215,12 +215,7 @@ class OpacusDraws:
         return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
 
     def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
-        """Return the batches of a pass over the loader.
-
-        Args:
-            sampler: Opacus's sampler.
-            samples: its own, which it draws one by one.
-        """
+        """Return the batches of a pass over the loader, given those that Opacus would draw."""
         self.start()
         for rows in samples:
             self.sizes.append(len(rows))
@@ -319,7 +314,8 @@ def check_batches(
     These conditions are not checked. Opacus takes the sampling rate and the divisor from the
     number of rows, so this number is public: neighbors have equally many rows, and the gradient
     of one is 0. The dataset, the module, and the loss treat each row by itself, and the loss
-    reduces as ``loss_reduction`` says. Opacus computes in floating point with torch's generator.
+    reduces as ``loss_reduction`` says. Opacus computes in floating point with torch's generator,
+    and ``neyman.opacus.make_exact`` in whole numbers with the operating system's.
 
     Args:
         loader: what ``make_private`` returned.

@@ -33,8 +33,8 @@ CONDITIONS = (
     "The number of rows is public: neighboring datasets have equally many rows, and in one of them "
     "the gradient of one row is 0.",
     "Each person has at most one row.",
-    "The dataset, the model, and the loss treat each row by itself. They and the settings were "
-    "chosen without the data.",
+    "The dataset, the model, and the loss treat each row by itself: a mean with class weights or "
+    "ignored classes does not. They and the settings were chosen without the data.",
     "In a batch of one size, the gradient that is computed for a row does not depend on the values "
     "or the order of the other rows.",
     "Random numbers of the library, such as those of dropout, are independent draws that nobody "
@@ -149,7 +149,7 @@ assumed exact>
         return perfect() if not len(self) else self.privacy().tradeoff()
 
     def get_epsilon(self, delta: float, **unused: Any) -> float:
-        """Return a certified upper bound on the smallest epsilon at delta.
+        """Return an upper bound on the smallest epsilon at delta, under the receipt's conditions.
 
         Args:
             delta: in (0, 1).

@@ -1,8 +1,6 @@
 """Opacus with exact steps: batches, clipped sums, and noise of whole numbers [OS-1].
 
-`make_exact` takes over what Opacus does with random numbers and with sums: which rows are in a
-batch, the clipping, the sum, and the noise. Opacus still computes the gradients of single rows, and
-its optimizer still steps.
+Opacus still computes the gradients of single rows, and its optimizer still steps.
 """
 
 # Opacus and torch are no dependencies, so their types are unknown where they are not installed.
@@ -69,8 +67,7 @@ def make_exact(
         grid: number of units in the clipping norm.
 
     Returns:
-        The accountant of the engine, with ``.get_epsilon(delta)``, ``.tradeoff()``, and
-        ``.receipt()``.
+        The accountant of the engine, with ``.tradeoff()`` and ``.receipt()``.
 
     Raises:
         TypeError, ValueError: a setting is not accepted. The message names it.
@@ -104,12 +101,7 @@ class ExactDraws(OpacusDraws):
     exact = True
 
     def take_over(self, grid: int, size: int) -> None:
-        """Replace the noise of the optimizer, and what tells it that more of a sample comes.
-
-        Args:
-            grid: number of units in the clipping norm.
-            size: number of rows in a batch.
-        """
+        """Replace the noise of the optimizer, given the grid and the number of rows in a batch."""
         self.requests = 0  # for batches of this pass
         self._used = 0  # batches of this pass
         self._parts: deque[tuple[int, bool]] = deque()  # rows to add up, and whether more come
@@ -189,10 +181,7 @@ class ExactDraws(OpacusDraws):
         return self._more
 
     def add_noise(self) -> None:
-        """Write the sums with their noise to ``grad``.
-
-        It is a function of noisy whole numbers: for a whole x, round(x + Z) = x + round(Z).
-        """
+        """Write the sums with their noise to ``grad``: a function of noisy whole numbers."""
         optimizer = self._optimizer
         sigma = check.exact("noise_multiplier", optimizer.noise_multiplier)
         for parameter in optimizer.params:
@@ -206,11 +195,7 @@ class ExactDraws(OpacusDraws):
             parameter.grad = (total.double() * self._unit).to(parameter.dtype)
 
     def use(self, optimizer: Any) -> None:
-        """Use up one sample for a step, as for Opacus's own samples.
-
-        Raises:
-            ValueError: the step is refused.
-        """
+        """Use up one sample for a step, or refuse the step, as for Opacus's own samples."""
         refusal, self._refusal = self._refusal, ""
         if refusal:
             self.pieces = []
