@@ -323,4 +323,7 @@ def test_the_repr_of_evidence_is_its_numbers_and_of_an_accountant_its_steps():
     accountant = StepAccountant()
     for _ in range(1200):
         accountant.step(noise_multiplier=1.0, sample_rate=0.01)
-    assert repr(accountant) == "<StepAccountant of 1,200 steps>"
+    assert repr(accountant) == (
+        "<StepAccountant of 1,200 steps (sigma 1, rate 0.01): epsilon 1.999 at delta 1e-05, noise "
+        "assumed exact>"
+    )

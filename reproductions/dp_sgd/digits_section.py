@@ -145,7 +145,8 @@ are proven, and refuses every other argument, class, attribute, and value by its
 | modes "ghost", "ew", and "no_op" | refused |
 | own gradients of layers, own collate functions, own optimizers | refused |
 | a generator with a seed, and `torch.manual_seed` | refused |
-| `secure_mode=True` (not tested), and parameters or gradients of 16 bits (autocast) | refused |
+| `secure_mode=True` (not tested), and parameters of 16 bits | refused |
+| gradients of 16 bits (autocast) | refused, but by `make_exact` |
 | embeddings with `max_norm`, and buffers that change, which keep data without noise | refused |
 | gradients of a row that are not finite | accepted, as 0 |
 
@@ -159,8 +160,20 @@ prints epsilon, the mu that is safe at every level from 0.0001 to 0.5, and the p
 
 No check sees the following, so it is assumed. The number of rows is public, because Opacus takes
 the rate and the divisor from it ([an audit shows it](howto/audit.md)): neighbors have equally many
-rows, and the gradient of one is 0. The dataset, the model, and the loss treat each row by itself.
-Opacus adds noise in floating point.
+rows, and the gradient of one is 0. The dataset, the model, and the loss treat each row by itself. A
+mean loss with class weights or `ignore_index` does not: it divides by what is in the batch. Use
+"sum" for the loss and for `make_private(loss_reduction=)`. Opacus adds up gradients and noise in
+floating point, and `accountant.receipt()` says so.
+
+**Opacus with exact noise.** `make_exact(model, optimizer, loader)` of `neyman.opacus` takes the
+place of `check_batches`. It draws the samples and the noise exactly, and clips and adds up in whole
+numbers. Opacus computes the gradients of rows, and its optimizer steps. All batches of the loader
+have one size, because the size of a batch changes the last bits of each gradient. Rows that fill a
+batch up are not added ([certificate](certificates/opacus.md)). `physical_batch_size=` replaces
+`BatchMemoryManager`. The ghost modes are refused: they have no gradients of single rows.
+`accountant.tradeoff()` is the curve, and the accountant prints epsilon, and whether the noise is
+exact. Its receipt is JSON with the steps, what they reveal, and the conditions. It is unsigned, and
+no ledger is charged.
 
 Libraries that accept the interface of dp_accounting, such as jax_privacy, take
 `NeymanAccountant` ([example](../examples/jax_privacy_accounting.py))."""

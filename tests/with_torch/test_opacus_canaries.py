@@ -1,5 +1,10 @@
 """Canaries in Opacus, on digits: four broken loops are refuted, and a right one is not accused."""
 
+import dataclasses
+import runpy
+from fractions import Fraction
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -139,3 +144,21 @@ def test_one_run_with_many_canaries():
     for fault, guesses in [(no_noise, 120), (no_clipping, 120), (half_the_noise, None)]:
         shown = canaries.one_run(trained(canaries, fault), guesses=guesses)
         assert shown.refutes(CLAIM) == bool(guesses), shown
+
+
+def test_one_run_of_exact_steps_with_a_thousand_canaries_is_between_its_two_curves(tmp_path):
+    """The example: the claim of fewer and quieter steps is refuted, and its own is not."""
+    example = Path(__file__).parents[2] / "examples/opacus_canaries.py"
+    accountant, shown, accuracy = runpy.run_path(example)["audit"](
+        1000, sigma=1.0, batches=2, epochs=5
+    )
+    assert accuracy > 0.3
+    assert accountant.exact
+    assert len(accountant) == 10
+    at_most = accountant.tradeoff()
+    evidence = dataclasses.replace(shown, confidence=Fraction(9999999, 10**7))
+    assert not evidence.refutes(at_most)
+    assert evidence.refutes(ny.Gaussian(20).subsample(rate=0.5) * 10)
+    shown.figure(at_most).figure.savefig(tmp_path / "audit.svg")
+    for level in (0.01, 0.1, 0.5):
+        assert level < shown.power_at_least(level) < at_most.power(level).lower
