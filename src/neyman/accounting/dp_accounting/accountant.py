@@ -60,7 +60,7 @@ class NeymanAccountant(PLDAccountant):
         self._mechanism = Mechanism.nothing()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse what only the constructor of `PLDAccountant` makes, such as ``_pld``."""
+        """Refuse what only the constructor of `PLDAccountant` makes, such as its distribution."""
         raise AttributeError(
             f"NeymanAccountant has no {name}: it composes no distributions of dp_accounting; "
             "tradeoff() has the curve, and neyman.accounting.dp_accounting.privacy_loss.to_pld "

@@ -1,7 +1,7 @@
 """jax_privacy with certified numbers, and with exact noise in place of JAX's generator.
 
 `NeymanAccountantConfig` goes wherever jax_privacy takes a ``PldAccountantConfig``.
-`exact_gaussian_privatizer` goes where its ``gaussian_privatizer`` does.
+`exact_gaussian_privatizer` goes where its Gaussian privatizer does.
 """
 
 # jax_privacy and optax are no dependencies, so their types are unknown where they are missing.
@@ -78,13 +78,13 @@ def exact_gaussian_privatizer(
     takes gradients of JAX too.
 
     The callback is an ordered effect. JAX never caches it, leaves it out, or runs it twice. JAX
-    refuses it in `vmap`, under differentiation, and on several devices. It has no seed: the same
+    refuses it in a vectorized function, under differentiation, and on several devices. It has no seed: the same
     compiled step draws new noise each time.
 
     Args:
         noise_multiplier: as the accountant is told, above 0.
         sensitivity: the most by which neighbors move the sum, above 0: what
-            ``clipped_grad(...).sensitivity(relation)`` returns. It must not be infinite.
+            the method ``sensitivity`` of its clipped gradient returns. It must not be infinite.
         grid: the least number of units in the sensitivity, at most 2^30.
 
     Raises:
