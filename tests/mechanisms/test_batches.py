@@ -17,7 +17,7 @@ from neyman.noise import Bits, row_draws
 from seeded import Seeded
 
 pytestmark = pytest.mark.needs("release")
-SAMPLINGS = ["poisson", "allocated", "k-of-t", "fixed", "shuffled"]
+SAMPLINGS = ["poisson", "allocated", "k-of-t", "fixed", "shuffled", "cyclic"]
 
 
 class Words(Bits):
@@ -113,6 +113,8 @@ def pair_law(sampling):
     if sampling == "poisson":
         law = {x: math.prod(1 / 3 if y else 2 / 3 for y in x) for x in one}
         return {(x, y): law[x] * law[y] for x in one for y in one}
+    if sampling == "cyclic":  # row 0 is in the first of three batches, and row 5 in the last
+        return {((True, False), (False, False)): 1}
     if sampling == "fixed":
         law = Counter()
         for s in combinations(range(6), 2):
@@ -137,7 +139,7 @@ def pair_law(sampling):
     return dict(law)
 
 
-@pytest.mark.parametrize("sampling", ["allocated", "k-of-t", "shuffled"])
+@pytest.mark.parametrize("sampling", ["allocated", "k-of-t", "shuffled", "cyclic"])
 def test_each_record_takes_part_as_often_as_there_are_epochs(sampling):
     batches = list(run(sampling))
     assert np.bincount(np.concatenate(batches)).tolist() == [3] * 40
@@ -157,7 +159,7 @@ def test_there_is_one_sorted_batch_of_distinct_rows_for_each_accounted_step(samp
         assert rows.dtype == np.int64
         assert np.all(np.diff(rows) > 0)
         assert rows.size == 0 or (rows[0] >= 0 and rows[-1] < 40)
-        if sampling in ("fixed", "shuffled"):
+        if sampling in ("fixed", "shuffled", "cyclic"):
             assert 0 < rows.size <= batch
         if sampling == "fixed":
             assert rows.size == batch
@@ -173,7 +175,7 @@ def test_the_number_of_rows_may_differ_from_n_and_the_number_of_steps_does_not(s
     assert rows > 1 or any(b.size == 0 for b in batches)
 
 
-@pytest.mark.parametrize("sampling", ["fixed", "shuffled"])
+@pytest.mark.parametrize("sampling", ["fixed", "shuffled", "cyclic"])
 def test_another_number_of_rows_is_refused_where_the_number_is_public(sampling):
     with pytest.raises(ValueError, match="rows = 39 must be n = 40"):
         run(sampling, rows=39)
@@ -207,7 +209,13 @@ def test_batches_are_not_copied():
 
 def test_a_run_goes_on_only_between_draws():
     """The rest of a shuffled pass cannot be drawn again: it would be another pass."""
-    for sampling, allowed in (("poisson", 5), ("fixed", 5), ("allocated", 8), ("shuffled", 4)):
+    for sampling, allowed in (
+        ("poisson", 5),
+        ("fixed", 5),
+        ("allocated", 8),
+        ("shuffled", 4),
+        ("cyclic", 5),
+    ):
         mechanism = ny.DPSGD(40, 10, 2, 3, sampling)
         batches = draws(mechanism, 40, Seeded(1), allowed)
         assert len(list(batches)) == len(batches) == 12 - allowed

@@ -12,6 +12,8 @@ from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.batches import Batches, draws
 from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
+from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
+from neyman.mechanisms.matrix_mechanism.strategy import Strategy
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -23,9 +25,10 @@ RELATION: dict[str, Neighboring] = {
     "k-of-t": "add-remove",
     "fixed": "replace-one",
     "shuffled": "replace-one",
+    "cyclic": "replace-one",
 }
 SAMPLINGS = tuple(RELATION)
-UNBROKEN = ("allocated", "k-of-t", "shuffled")  # passes that are not broken off
+UNBROKEN = ("allocated", "k-of-t", "shuffled", "cyclic")  # passes that are not broken off
 CLIPPED = {"examples": "one record", "users": "one user's sum"}
 """What is clipped, and is the unit of sigma, by what a batch is drawn from."""
 
@@ -95,6 +98,13 @@ class DPSGD(StandIn):
       ``Gaussian(sigma).shuffled_batches(n / batch) * epochs``. Nothing is claimed for the order
       being secret. It is what most loops do; "allocated" is as easy to run.
 
+    - "cyclic": record i is in each batch t for which t - i is a multiple of n / batch, under
+      replace-one. With independent noise it is what "shuffled" is. With a ``strategy`` the noise of
+      a step cancels a part of the noise before it:
+      ``MatrixMechanism(strategy, sigma, participations=epochs, separation=n / batch)``. Nothing is
+      claimed for sampling beside a strategy, because steps whose noise is correlated are not
+      amplified apart.
+
     Where n / batch is not whole it is rounded up.
 
     A user may have several records. Then neighbors differ in all records of one user, which are in
@@ -115,12 +125,15 @@ class DPSGD(StandIn):
             under replace-one, where one gradient is exchanged for another: see `noise`. With
             several records per user R is the clip of one record, or of one user's sum.
         epochs: passes over the data, above 0; need not be whole for "poisson" and "fixed".
-        sampling: "poisson", "allocated", "k-of-t", "fixed" or "shuffled".
+        sampling: "poisson", "allocated", "k-of-t", "fixed", "shuffled" or "cyclic".
         records_per_user: the most records that a user has; or how many users have each number of
             records, such as ``{1: 500, 8: 20}``. The curve is that of the largest number, and
             `user_guarantees` lists the others. Such a histogram is public: one that is computed
             from the data needs protection itself.
         user_sampling: "examples" or "users".
+        strategy: for "cyclic", what is measured of the sums of all steps, such as
+            ``square_root(steps, band)``: one row for each step. Its weights are at least 0, or its
+            band is at most n / batch.
 
     Raises:
         ValueError: an argument is out of range, a user has more records than the data, the
@@ -155,6 +168,7 @@ class DPSGD(StandIn):
     user_sampling: str = field(
         default="examples", metadata=form(shown=lambda run: run.user_sampling != "examples")
     )
+    strategy: Strategy | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,7 +185,26 @@ class DPSGD(StandIn):
                 "that is broken off has seen some records as often as a whole one"
             )
         self._check_users()
+        if self.strategy is not None:
+            self._check_strategy(self.strategy)
         self.made_of()
+
+    def _check_strategy(self, strategy: Strategy) -> None:
+        if self.sampling != "cyclic":
+            raise ValueError(
+                f"sampling = {self.sampling!r}: a strategy goes with sampling='cyclic'. No "
+                "amplification by sampling is proven here for correlated noise"
+            )
+        if strategy.steps != self.steps:
+            raise ValueError(
+                f"strategy = {strategy!r} has {strategy.steps} steps, and the run has {self.steps}"
+            )
+        if not strategy.covers_restarts(self.rounds):
+            raise ValueError(
+                f"strategy = {strategy!r} must release one row for each step, and have weights of "
+                f"at least 0 or a band of at most {self.rounds}, the batches of a pass: for others "
+                "nothing is proven of a run that is killed and goes on"
+            )
 
     def _check_users(self) -> None:
         if self.user_sampling not in CLIPPED:
@@ -253,6 +286,8 @@ class DPSGD(StandIn):
     def __repr__(self) -> str:
         names = ("n", "batch", "sigma", "epochs", "sampling")
         shown = {name: repr(getattr(self, name)) for name in names}
+        if self.strategy is not None:
+            shown["strategy"] = repr(self.strategy)
         if self.records_per_user != 1 or self.user_sampling != "examples":
             shown["sigma"] += f" (noise / clip of {CLIPPED[self.user_sampling]})"
             shown["records_per_user"] = repr(self._declaration)
@@ -272,19 +307,24 @@ class DPSGD(StandIn):
         """
         epochs = rational(self.epochs)
         if self.sampling in UNBROKEN:
-            return -(-self.n // self.batch) * int(epochs)
+            return self.rounds * int(epochs)
         return math.ceil(epochs * self.n / self.batch)
+
+    @property
+    def rounds(self) -> int:
+        """Return the number of batches of a pass: n / batch, rounded up."""
+        return -(-self.n // self.batch)
 
     @property
     def pass_steps(self) -> int:
         """Return the number of steps whose batches are drawn together; the others need no draw.
 
-        It is 1 for "poisson" and "fixed", ceil(n / batch) for "allocated" and "shuffled", and all
-        steps for "k-of-t".
+        It is 1 for "poisson", "fixed", and "cyclic", ceil(n / batch) for "allocated" and
+        "shuffled", and all steps for "k-of-t".
         """
         if self.sampling == "k-of-t":
             return self.steps
-        return -(-self.n // self.batch) if self.sampling in UNBROKEN else 1
+        return self.rounds if self.sampling in ("allocated", "shuffled") else 1
 
     def batches(self, rows: int, *, after: int = 0) -> Batches:
         """Draw the batches of this run: one array of row numbers per step, exact, once.
@@ -341,9 +381,10 @@ class DPSGD(StandIn):
             return sample.user(records) * self.steps
         if self.sampling == "fixed":
             return step.subsample(size=self.batch, population=self.n) * self.steps
-        batches = -(-self.n // self.batch)
+        if self.strategy is not None:
+            return MatrixMechanism(self.strategy, self.sigma, int(self.epochs), self.rounds)
         if self.sampling == "k-of-t":
             return step.random_allocation(self.steps, times=int(self.epochs))
         if self.sampling == "allocated":
-            return step.random_allocation(batches) * int(self.epochs)
-        return step.shuffled_batches(batches) * int(self.epochs)
+            return step.random_allocation(self.rounds) * int(self.epochs)
+        return step.shuffled_batches(self.rounds) * int(self.epochs)

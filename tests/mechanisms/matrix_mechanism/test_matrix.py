@@ -158,6 +158,25 @@ def test_no_pattern_moves_blocks_further(fine):
         assert scalar == absolute <= Binned(9, fine).largest(k, b)
 
 
+@given(st.data())
+@settings(max_examples=60)
+def test_a_stream_that_forgets_moves_no_further_than_one_that_remembers(data):
+    """All patterns and signs, for rows that leave out what came before the last of some steps."""
+    n = data.draw(st.integers(1, 7))
+    weights = data.draw(st.lists(st.integers(-9, 9), min_size=1, max_size=n))
+    strategy = Toeplitz(n, (1 + abs(weights[0]), *weights[1:]))
+    k, b = data.draw(st.integers(1, n)), data.draw(st.integers(1, n))
+    if not strategy.covers_restarts(b):
+        assert min(weights) < 0
+        assert len(weights) > b
+        return
+    starts = data.draw(st.sets(st.integers(0, n)))
+    matrix = strategy.matrix()
+    for t in range(n):
+        matrix[t, : max((start for start in starts if start <= t), default=0)] = 0
+    assert moved(matrix, k, b)[0] <= strategy.largest(k, b)
+
+
 @pytest.mark.parametrize(
     "strategy",
     [

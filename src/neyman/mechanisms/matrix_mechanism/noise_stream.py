@@ -16,10 +16,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.noise import discrete_gaussian
+from neyman.noise import discrete_gaussian, rounded_gaussian
 from neyman.noise.bits import Bits
 from neyman.numerics.arrays import Array
 
+WIDE = 64  # numbers of a step from which NumPy's product of whole numbers is slower than a loop
 Integers = NDArray[np.int64]
 Real = NDArray[np.float64]
 
@@ -60,7 +61,13 @@ class Window(Memory):
         """See `Memory`."""
         weights = np.asarray(self._row(self._t), self._held.dtype)[:-1]
         places = (self._t - len(weights) + np.arange(len(weights))) % len(self._held)
-        return weights @ self._held[places]
+        if self._held.shape[1] < WIDE or self._held.dtype.kind == "f":
+            return weights @ self._held[places]
+        total = np.zeros_like(self._held[0])
+        one = np.empty_like(total)
+        for weight, place in zip(weights, places, strict=True):
+            total += np.multiply(self._held[place], weight, out=one)
+        return total
 
     def own(self) -> int:
         """See `Memory`."""
@@ -195,6 +202,43 @@ class RowDecoder(Decoder):
             self.memory.push(step)
             self.sum = self.sum + step
         return self.sum
+
+
+class CorrelatedNoise:
+    """Noise on the sums of a training loop, each correlated with that of earlier steps.
+
+    It is a row encoder and its reader in one, and it remembers one vector for each step of the
+    band: the sum of that step less its estimate. The row W x + Z of a step, less what the estimates
+    of earlier steps account for, is the weight of the step times its sum, plus the weighted vectors
+    that are remembered, plus Z. Divided by the weight and rounded, it is the estimate of the sum.
+    So all estimates follow from the rows, and the vectors are as secret as the sums [MM-8].
+    Everything is computed modulo 2^64, and wraps around where noise should ever be so large.
+
+    Args:
+        memory: the strategy's rows, in whole numbers.
+        sigma_squared: of the normal noise on each number of W x, before it is rounded.
+        after: the number of steps that are over. What was remembered of them is not there any more:
+            the noise of later steps no longer cancels theirs [MM-9].
+    """
+
+    def __init__(
+        self, memory: Memory, sigma_squared: Fraction, width: int, bits: Bits, after: int = 0
+    ) -> None:
+        self.memory, self._noise = memory, (sigma_squared, width, bits)
+        nothing = np.zeros(width, np.int64)
+        for _ in range(after):
+            memory.push(nothing)
+
+    def add(self, total: Integers) -> None:
+        """Put the estimate of the next step's sum in the place of the sum."""
+        weight = self.memory.own()
+        row = total * weight
+        row += self.memory.weighted()
+        row += rounded_gaussian(*self._noise)
+        row += weight // 2
+        row //= weight
+        self.memory.push(total - row)
+        total[:] = row
 
 
 class TreeEncoder(Encoder):
