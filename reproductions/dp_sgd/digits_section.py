@@ -73,7 +73,12 @@ one goes on, because the ledger counts the steps that have begun. `piece=512` co
 gradients per call, and the receipt then states the assumption that rows do not depend on each
 other. With `piece=1` it is not needed. Certificate [TR](certificates/training.md) has the proof.
 Exact noise for 10⁶ parameters takes 14 to 52 ms on one core under light load, by sigma, and
-floating-point noise 11 to 19 ms."""
+floating-point noise 11 to 19 ms.
+
+[`ny.torch.train`](api/training.md) trains a network of PyTorch in the same way, with any optimizer
+and schedule (`pip install 'neyman[torch]'`). It computes one gradient per row with the model and
+the loss that you have. Its checkpoints have the model, the optimizer, and the schedule.
+`ny.torch.NoisyGradient` is for a loop of your own."""
 
 
 def _curve() -> str:

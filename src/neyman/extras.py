@@ -26,6 +26,7 @@ EXTRAS = {
     "pyspark": "spark",
     "sklearn": "sklearn",
     "tomlkit": "release",
+    "torch": "torch",
 }
 """The extra of each package, by the name that is imported."""
 

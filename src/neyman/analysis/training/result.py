@@ -6,8 +6,8 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from neyman.accounting.charge import charge
 from neyman.accounting.semantics import digits
 from neyman.analysis.training.checkpoint import CheckpointError
-from neyman.analysis.training.terms import Terms, key_of, noise_variance, price
+from neyman.analysis.training.terms import RunTerms, key_of, noise_variance, price
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
@@ -29,7 +29,7 @@ from neyman.publishing.release.field_comparison import Differs, intervals
 from neyman.publishing.release.receipt import versions
 from neyman.storage.reading import read_file
 
-REPORT, PARAMETERS = "report.md", "parameters.npy"
+REPORT, PARAMETERS, NETWORK = "report.md", "parameters.npy", "parameters.npz"
 _MOST = 1 << 40
 
 CONDITIONS = (
@@ -48,15 +48,33 @@ TOGETHER = (
 )
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What a receipt says beside the terms, which is no part of their hash.
+
+    Args:
+        conditions: those beyond the conditions of every run.
+        environments: where each process of the run computed.
+        path: the file of the parameters.
+    """
+
+    conditions: tuple[str, ...] = ()
+    environments: tuple[receipt_format.EnvironmentPart, ...] = ()
+    path: str = PARAMETERS
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A trained model with the receipt of its guarantee.
 
     Args:
-        parameters: the last parameters.
+        parameters: the last parameters; of a network, all that were trained, in one array, in the
+            order of their names.
         receipt: what ``receipt.json`` says.
         report: what ``report.md`` says.
         folder: where the files are.
+        state: each array of a network by its name, as ``load_state_dict`` takes them. A bfloat16
+            stands as float32. It is empty after `ny.train`.
 
     Examples:
         >>> import neyman as ny
@@ -81,6 +99,7 @@ class Trained:
     receipt: Mapping[str, Any]
     report: str
     folder: Path
+    state: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
 
     @classmethod
     def load(cls, folder: str | Path) -> Trained:
@@ -93,18 +112,21 @@ class Trained:
         try:
             receipt = json.loads(read_file(folder / receipt_format.RECEIPT))
             text = read_file(folder / REPORT).decode()
-            content = read_file(folder / PARAMETERS, _MOST)
-            listed = receipt_format.TrainingReceipt.read(receipt).parameters.sha256
-            parameters = np.load(io.BytesIO(content), allow_pickle=False)
+            read = receipt_format.TrainingReceipt.read(receipt)
+            path = NETWORK if read.parameters.path == NETWORK else PARAMETERS
+            content = read_file(folder / path, _MOST)
+            arrays = np.load(io.BytesIO(content), allow_pickle=False)
+            state = {} if path == PARAMETERS else dict(arrays)
+            parameters = joined(state, read.terms["shapes"]) if state else arrays
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"folder = {str(folder)!r} holds no finished run that can be read ({error})"
             ) from None
-        if hashlib.sha256(content).hexdigest() != listed:
+        if hashlib.sha256(content).hexdigest() != read.parameters.sha256:
             raise CheckpointError(
-                f"folder = {str(folder)!r}: {PARAMETERS} has another hash than its receipt states"
+                f"folder = {str(folder)!r}: {path} has another hash than its receipt states"
             )
-        return cls(parameters, receipt, text, folder)
+        return cls(parameters, receipt, text, folder, state)
 
     @property
     def mechanism(self) -> DPSGD:
@@ -152,8 +174,18 @@ class Trained:
         return wrong
 
 
+def joined(state: Mapping[str, NDArray[Any]], names: Iterable[str]) -> NDArray[Any]:
+    """Return the named arrays of a state dict in one array, in the order of the names."""
+    return np.concatenate([state[name].ravel() for name in sorted(names)])
+
+
 def draft(
-    terms: Terms, lost: int, protects: str, ledger: receipt_format.LedgerPart, content: bytes
+    terms: RunTerms,
+    lost: int,
+    protects: str,
+    ledger: receipt_format.LedgerPart,
+    content: bytes,
+    setting: Setting,
 ) -> receipt_format.TrainingReceipt:
     """Return the receipt of a run.
 
@@ -161,7 +193,7 @@ def draft(
         lost: number of steps that were charged and have no result.
         protects: what one record is about.
     """
-    together = (TOGETHER.format(piece=terms.piece),) if terms.piece > 1 else ()
+    where = {"environments": setting.environments} if setting.environments else {}
     return receipt_format.TrainingReceipt(
         schema=receipt_format.TrainingReceipt.SCHEMA,
         terms=json.loads(terms.to_json()),
@@ -170,14 +202,15 @@ def draft(
         neighboring=terms.mechanism.neighboring,
         guarantee=call_guarantee(terms.mechanism),
         proof="TR-1 to TR-4 of docs/certificates/training.md",
-        conditions=(*CONDITIONS, *together),
+        conditions=(*CONDITIONS, *setting.conditions),
         steps=receipt_format.StepsPart(run=terms.mechanism.steps - lost, lost=lost),
         ledger=ledger,
         parameters=receipt_format.ParametersPart(
-            path=PARAMETERS, sha256=hashlib.sha256(content).hexdigest(), shape=terms.start.shape
+            path=setting.path, sha256=hashlib.sha256(content).hexdigest(), shape=terms.shape
         ),
         seeds=None,
         versions=versions(),
+        **where,
     )
 
 
@@ -236,6 +269,7 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
         f"- Sums were divided by {terms['divisor']}, the declared batch size.",
         f"- Ledger entry {ledger.entry}: {digits.number(Fraction(ledger.charged))} in "
         f"{ledger.currency}, delta {ledger.charged_delta}.",
+        *(f"- Computed on {place.device} by {place.framework}." for place in receipt.environments),
         "",
         "## Conditions",
         "",
