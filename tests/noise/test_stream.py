@@ -113,7 +113,7 @@ def test_correlated_noise_gives_what_follows_from_the_rows_of_the_matrix(strateg
     Rows after a restart leave out the steps before it.
     """
     matrix = strategy.matrix().astype(object)
-    noise = strategy.noise(SIGMA, width, Seeded(7), after)
+    noise = strategy.noise(SIGMA, width, Seeded(7))
     bits, data = Seeded(7), np.random.default_rng(1).integers(-999, 999, (24, width))
     estimates = np.zeros((24, width), object)
     for t in range(after, 24):
@@ -122,7 +122,7 @@ def test_correlated_noise_gives_what_follows_from_the_rows_of_the_matrix(strateg
         rest = row - matrix[t, after:t] @ estimates[after:t]
         estimates[t] = [(2 * x + matrix[t, t]) // (2 * matrix[t, t]) for x in rest]
         total = data[t].copy()
-        noise.add(total)
+        noise.add(t, total)
         assert total.tolist() == estimates[t].tolist()
 
 
@@ -131,9 +131,9 @@ def test_correlated_noise_cancels_as_the_strategy_says():
     strategy, sigma, size = square_root(32, band=8), 1 << 20, 4000
     noise = strategy.noise(Fraction((sigma * SCALE) ** 2), size, SecureBits())
     errors = np.zeros(size)
-    for spread in strategy.spread():
+    for step, spread in enumerate(strategy.spread()):
         total = np.full(size, 12345)
-        noise.add(total)
+        noise.add(step, total)
         errors += total - 12345
         square = float(np.sum((errors / (spread * sigma)) ** 2))
         assert 2e-9 < chi2.sf(square, size) < 1 - 2e-9
@@ -142,8 +142,8 @@ def test_correlated_noise_cancels_as_the_strategy_says():
 def test_correlated_noise_wraps_around_and_raises_nothing():
     """A strategy whose inverse grows without end loses its use, and no step is refused."""
     noise = Toeplitz(200, (1, 50)).noise(SIGMA, 2, SecureBits())
-    for _ in range(200):
-        noise.add(np.array([1, 2]))
+    for step in range(200):
+        noise.add(step, np.array([1, 2]))
 
 
 def test_trust_in_a_blocks_own_number_is_its_best_weight():

@@ -217,28 +217,33 @@ class CorrelatedNoise:
     Args:
         memory: the strategy's rows, in whole numbers.
         sigma_squared: of the normal noise on each number of W x, before it is rounded.
-        after: the number of steps that are over. What was remembered of them is not there any more:
-            the noise of later steps no longer cancels theirs [MM-9].
+        width: how many numbers a sum has.
     """
 
-    def __init__(
-        self, memory: Memory, sigma_squared: Fraction, width: int, bits: Bits, after: int = 0
-    ) -> None:
-        self.memory, self._noise = memory, (sigma_squared, width, bits)
-        nothing = np.zeros(width, np.int64)
-        for _ in range(after):
-            memory.push(nothing)
+    def __init__(self, memory: Memory, sigma_squared: Fraction, width: int, bits: Bits) -> None:
+        self.memory, self._noise, self._step = memory, (sigma_squared, width, bits), 0
 
-    def add(self, total: Integers) -> None:
-        """Put the estimate of the next step's sum in the place of the sum."""
+    def add(self, step: int, total: Array) -> None:
+        """Put the estimate of a step's sum in the place of the sum.
+
+        Args:
+            step: its number. Steps before it that were not taken here were taken by an earlier
+                process. What was remembered of them is not there any more, so that the noise from
+                here on cancels none of theirs [MM-9].
+            total: whole numbers of 64 bits: an array, or a torch tensor on any device.
+        """
+        shared = total if isinstance(total, np.ndarray) else total.cpu().numpy()
+        for _ in range(self._step, step):
+            self.memory.push(np.zeros_like(shared))
         weight = self.memory.own()
-        row = total * weight
+        row = shared * weight
         row += self.memory.weighted()
         row += rounded_gaussian(*self._noise)
         row += weight // 2
         row //= weight
-        self.memory.push(total - row)
-        total[:] = row
+        self.memory.push(shared - row)
+        self._step = step + 1
+        total[:] = row if total is shared else total.new_tensor(row)
 
 
 class TreeEncoder(Encoder):

@@ -107,12 +107,10 @@ class Strategy(Description):
         """What a stream by rows remembers, of ``width`` numbers of this type a step."""
         raise NotImplementedError
 
-    def noise(
-        self, sigma_squared: Fraction, width: int, bits: Bits, after: int = 0
-    ) -> stream.CorrelatedNoise:
+    def noise(self, sigma_squared: Fraction, width: int, bits: Bits) -> stream.CorrelatedNoise:
         """Return the noise of a training loop; ``sigma_squared`` is that of the noise on W x."""
         memory = self.memory(width, np.int64)
-        return stream.CorrelatedNoise(memory, sigma_squared, width, bits, after)
+        return stream.CorrelatedNoise(memory, sigma_squared, width, bits)
 
     def covers_restarts(self, separation: int) -> bool:
         """Tell whether `largest` also bounds streams that forget what came before a step [MM-9].
