@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,6 +205,26 @@ class RowDecoder(Decoder):
         return self.sum
 
 
+class IntegerTensor(Protocol):
+    """What is used of a torch tensor of int64."""
+
+    def cpu(self) -> Self:
+        """Return it on the processor: itself where it is there."""
+        ...
+
+    def numpy(self) -> Integers:
+        """Return its numbers, in its memory."""
+        ...
+
+    def new_tensor(self, data: Integers) -> Self:
+        """Return numbers on its device."""
+        ...
+
+    def copy_(self, src: Self) -> Self:
+        """Take over numbers."""
+        ...
+
+
 class CorrelatedNoise:
     """Noise on the sums of a training loop, each correlated with that of earlier steps.
 
@@ -223,14 +244,15 @@ class CorrelatedNoise:
     def __init__(self, memory: Memory, sigma_squared: Fraction, width: int, bits: Bits) -> None:
         self.memory, self._noise, self._step = memory, (sigma_squared, width, bits), 0
 
-    def add(self, step: int, total: Array) -> None:
+    def add(self, step: int, total: Integers | IntegerTensor) -> None:
         """Put the estimate of a step's sum in the place of the sum.
 
         Args:
             step: its number. Steps before it that were not taken here were taken by an earlier
                 process. What was remembered of them is not there any more, so that the noise from
                 here on cancels none of theirs [MM-9].
-            total: whole numbers of 64 bits: an array, or a torch tensor on any device.
+            total: whole numbers of 64 bits: an array, or a torch tensor. That of a GPU is copied:
+                the memory and the noise are the processor's.
         """
         shared = total if isinstance(total, np.ndarray) else total.cpu().numpy()
         for _ in range(self._step, step):
@@ -243,7 +265,9 @@ class CorrelatedNoise:
         row //= weight
         self.memory.push(shared - row)
         self._step = step + 1
-        total[:] = row if total is shared else total.new_tensor(row)
+        shared[:] = row
+        if not isinstance(total, np.ndarray):
+            total.copy_(total.new_tensor(shared))
 
 
 class TreeEncoder(Encoder):
