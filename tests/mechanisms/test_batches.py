@@ -13,6 +13,7 @@ import pytest
 import neyman as ny
 from exact_draws import ALARM, assert_shares
 from neyman.mechanisms.batches import draws
+from neyman.mechanisms.matrix_mechanism.strategy import square_root
 from neyman.noise import Bits, row_draws
 from seeded import Seeded
 
@@ -105,6 +106,24 @@ def test_each_row_and_each_pair_of_rows_is_in_a_step_as_often_as_described(sampl
     truth = pair_law(sampling)
     assert set(counts) <= set(truth)
     assert_shares([counts[k] for k in truth], list(truth.values()))
+
+
+def test_rows_of_a_group_take_part_in_every_step_of_their_group_alone():
+    """Two rows over three steps of two groups, each coin 2/3, by enumeration; alarm below 1e-6."""
+    run = ny.DPSGD(6, 2, 2, 1, strategy=square_root(3, band=2))
+    counts, bits = Counter(), Seeded(4)
+    for _ in range(6000):
+        counts[tuple((0 in s, 5 in s) for s in draws(run, 6, bits))] += 1
+    alone = Counter()
+    for coins in [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]:
+        p = math.prod(2 / 3 if coin else 1 / 3 for coin in coins)
+        for group in (0, 1):
+            alone[tuple(bool(x) and t % 2 == group for t, x in enumerate(coins))] += p / 2
+    truth = {
+        tuple(zip(a, b, strict=True)): p * q for a, p in alone.items() for b, q in alone.items()
+    }
+    assert set(counts) <= set(truth)
+    assert_shares([counts[key] for key in truth], list(truth.values()))
 
 
 def pair_law(sampling):
@@ -219,6 +238,10 @@ def test_a_run_goes_on_only_between_draws():
         mechanism = ny.DPSGD(40, 10, 2, 3, sampling)
         batches = draws(mechanism, 40, Seeded(1), allowed)
         assert len(list(batches)) == len(batches) == 12 - allowed
+    grouped = ny.DPSGD(40, 10, 2, 3, strategy=square_root(12, band=3))
+    assert len(list(draws(grouped, 40, Seeded(1), 6))) == 6
+    with pytest.raises(ValueError, match="multiple of 3"):
+        draws(grouped, 40, Seeded(1), 4)
     for sampling in ("allocated", "shuffled", "k-of-t"):
         with pytest.raises(ValueError, match="cannot be drawn again"):
             draws(ny.DPSGD(40, 10, 2, 3, sampling), 40, Seeded(1), 5)

@@ -88,7 +88,10 @@ def test_a_description_of_an_unknown_loop_is_refused_by_name():
         ),
         ({"sampling": "shuffled", "epochs": 1.5}, "epochs = 1.5 must be whole"),
         ({"sampling": "allocated", "epochs": 0.5}, "epochs = 0.5 must be whole"),
-        ({"strategy": square_root(2 * ROUNDS)}, "a strategy goes with sampling='cyclic'"),
+        ({"sampling": "fixed", "strategy": square_root(32)}, "goes with 'poisson' or 'cyclic'"),
+        ({"strategy": square_root(32, 16)}, "a band of at most n / batch = 15.625"),
+        ({"strategy": Binned(32)}, "a band of at most n / batch"),
+        ({"strategy": square_root(32, 2), "records_per_user": 2}, "user_sampling='users'"),
         ({"sampling": "cyclic", "strategy": square_root(9)}, "has 9 steps, and the run has 32"),
         ({"sampling": "cyclic", "strategy": Tree(2 * ROUNDS)}, "one row for each step"),
         (
@@ -155,3 +158,50 @@ def test_a_strategy_is_a_matrix_mechanism_in_which_a_record_comes_once_a_pass(st
     if strategy == square_root(32):  # where falling weights make the bound exact
         assert mu.upper == pytest.approx(moved / SIGMA, rel=1e-8)
     assert f"strategy={strategy!r}" in repr(run)
+
+
+@pytest.mark.parametrize("band", [1, 4, 10])
+def test_poisson_batches_of_groups_are_samples_of_whole_columns(band):
+    """The composition of Choquette-Choo and others: a sampled Gaussian for each block of a band."""
+    strategy = square_root(40, band)
+    run = DPSGD(100, 10, 3, 4, strategy=strategy)
+    column = math.sqrt(sum((math.comb(2 * m, m) / 4**m) ** 2 for m in range(band)))
+    peer = ny.Gaussian(3 / column).subsample(rate=Fraction(band, 10)) * (40 // band)
+    epsilon = run.tradeoff().epsilon(1e-5)
+    assert epsilon.upper == pytest.approx(peer.tradeoff().epsilon(1e-5).upper, rel=1e-4)
+    assert run.neighboring == "add-remove"
+    assert ny.Mechanism.from_json(run.to_json()) == run
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_no_mixture_over_groups_and_coins_tells_more_than_the_blocks(fixed):
+    """Likelihood ratios of 300,000 runs of 4 steps in 2 groups, in both directions, by their sums.
+
+    With a fixed group it is all that the blocks tell, to 5 standard errors.
+    """
+    steps, groups, rate, runs = 4, 2, 0.6, 300_000
+    strategy = square_root(steps, groups)
+    curve = DPSGD(10, 3, 1, Fraction(6, 5), strategy=strategy).tradeoff()
+    matrix = strategy.matrix() / 65536
+    generator = np.random.default_rng(5)
+
+    def ratios(released):
+        products = []
+        for group in range(1 if fixed else groups):
+            columns = [matrix[:, t] for t in range(group, steps, groups)]
+            shifts = [np.exp(released @ c - c @ c / 2) for c in columns]
+            products.append(math.prod(1 - rate + rate * shift for shift in shifts))
+        return np.mean(products, axis=0)
+
+    group = np.zeros(runs) if fixed else generator.integers(0, groups, runs)
+    takes = (np.arange(steps) % groups == group[:, None]) & (generator.random((runs, steps)) < rate)
+    noise = generator.normal(size=(runs, steps))
+    present, absent = ratios(takes @ matrix.T + noise), ratios(noise)
+    for epsilon in (0.2, 0.5, 1.0, 2.0):
+        larger = [np.maximum(0, 1 - math.exp(epsilon) / present)]
+        larger += [np.maximum(0, 1 - math.exp(epsilon) * absent)]
+        means = np.array([part.mean() for part in larger])
+        errors = np.array([part.std() for part in larger]) / math.sqrt(runs)
+        delta = curve.delta(epsilon)
+        assert (means - 5 * errors).max() <= delta.upper
+        assert not fixed or (means + 5 * errors).max() >= delta.lower

@@ -46,6 +46,11 @@ class Sampled(Protocol):
         ...
 
     @property
+    def groups(self) -> int:
+        """The number of groups of records that take part in turn."""
+        ...
+
+    @property
     def epochs(self) -> float | Fraction:
         """How often each record takes part, on average or exactly."""
         ...
@@ -141,9 +146,15 @@ def draws(mechanism: Sampled, rows: int, bits: Bits, after: int = 0) -> Batches:
 
 
 def _poisson(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
-    rate = Fraction(mechanism.batch, mechanism.n)
-    for _ in range(after, mechanism.steps):
-        yield coins(rate, rows, bits)
+    many = mechanism.groups
+    rate = Fraction(mechanism.batch * many, mechanism.n)
+    groups = uniform(many, rows, bits) if many > 1 else None
+    for step in range(after, mechanism.steps):
+        if groups is None:
+            yield coins(rate, rows, bits)
+        else:
+            members = np.flatnonzero(groups == step % many)
+            yield members[coins(rate, members.size, bits)]
 
 
 def _fixed(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import cast
 
+from neyman.curves.losses.discrete_gaussian import root_above
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.batches import Batches, draws
 from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
 from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
-from neyman.mechanisms.matrix_mechanism.strategy import Strategy
+from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Strategy, Toeplitz, Triangular
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -99,11 +100,16 @@ class DPSGD(StandIn):
       being secret. It is what most loops do; "allocated" is as easy to run.
 
     - "cyclic": record i is in each batch t for which t - i is a multiple of n / batch, under
-      replace-one. With independent noise it is what "shuffled" is. With a ``strategy`` the noise of
-      a step cancels a part of the noise before it:
-      ``MatrixMechanism(strategy, sigma, participations=epochs, separation=n / batch)``. Nothing is
-      claimed for sampling beside a strategy, because steps whose noise is correlated are not
-      amplified apart.
+      replace-one. With independent noise it is what "shuffled" is.
+
+    With a ``strategy`` the noise of a step cancels a part of the noise before it. Sigma is that of
+    the noise on each row of the strategy.
+
+    - "cyclic": ``MatrixMechanism(strategy, sigma, participations=epochs, separation=n / batch)``.
+    - "poisson", for a band of b rows: each record is put into one of b groups, drawn at random, and
+      enters the batch of each step t that is its group's, modulo b, with probability b batch / n.
+      With c the largest norm of a column of C, under add-remove, it is
+      ``Gaussian(sigma / c).subsample(rate=b * batch / n) * (steps / b)`` [MM-10].
 
     Where n / batch is not whole it is rounded up.
 
@@ -131,9 +137,9 @@ class DPSGD(StandIn):
             `user_guarantees` lists the others. Such a histogram is public: one that is computed
             from the data needs protection itself.
         user_sampling: "examples" or "users".
-        strategy: for "cyclic", what is measured of the sums of all steps, such as
-            ``square_root(steps, band)``: one row for each step. Its weights are at least 0, or its
-            band is at most n / batch.
+        strategy: what is measured of the sums of all steps, such as ``square_root(steps, band)``:
+            one row for each step. Its band is at most n / batch; with "cyclic" it may be wider
+            where no weight is below 0.
 
     Raises:
         ValueError: an argument is out of range, a user has more records than the data, the
@@ -190,20 +196,31 @@ class DPSGD(StandIn):
         self.made_of()
 
     def _check_strategy(self, strategy: Strategy) -> None:
-        if self.sampling != "cyclic":
+        if self.sampling not in ("poisson", "cyclic"):
             raise ValueError(
-                f"sampling = {self.sampling!r}: a strategy goes with sampling='cyclic'. No "
-                "amplification by sampling is proven here for correlated noise"
+                f"sampling = {self.sampling!r}: nothing is proven here for correlated noise on "
+                "such batches; a strategy goes with 'poisson' or 'cyclic'"
             )
         if strategy.steps != self.steps:
             raise ValueError(
                 f"strategy = {strategy!r} has {strategy.steps} steps, and the run has {self.steps}"
             )
-        if not strategy.covers_restarts(self.rounds):
+        if self.sampling == "cyclic" and not strategy.covers_restarts(self.rounds):
             raise ValueError(
                 f"strategy = {strategy!r} must release one row for each step, and have weights of "
                 f"at least 0 or a band of at most {self.rounds}, the batches of a pass: for others "
                 "nothing is proven of a run that is killed and goes on"
+            )
+        if self.sampling == "poisson" and not 1 <= self.groups <= self.n / self.batch:
+            raise ValueError(
+                f"strategy = {strategy!r} must have a band of at most n / batch = "
+                f"{self.n / self.batch:g} with sampling='poisson': the records of a step are in a "
+                "group of their own in each step of a band"
+            )
+        if self.sampling == "poisson" and self.most_records > 1 and self.user_sampling != "users":
+            raise ValueError(
+                f"records_per_user = {self._declaration!r} with a strategy: the records of a user "
+                "would be in several groups; use user_sampling='users'"
             )
 
     def _check_users(self) -> None:
@@ -316,15 +333,23 @@ class DPSGD(StandIn):
         return -(-self.n // self.batch)
 
     @property
+    def groups(self) -> int:
+        """Return in how many groups records are that take part in turn: 1 but for a strategy."""
+        if self.sampling != "poisson" or self.strategy is None:
+            return 1
+        return self.strategy.band if isinstance(self.strategy, (Toeplitz, Triangular)) else 0
+
+    @property
     def pass_steps(self) -> int:
         """Return the number of steps whose batches are drawn together; the others need no draw.
 
         It is 1 for "poisson", "fixed", and "cyclic", ceil(n / batch) for "allocated" and
-        "shuffled", and all steps for "k-of-t".
+        "shuffled", and all steps for "k-of-t". For "poisson" with a strategy it is the band: a run
+        that goes on draws groups anew, and its noise cancels none of the noise before.
         """
         if self.sampling == "k-of-t":
             return self.steps
-        return self.rounds if self.sampling in ("allocated", "shuffled") else 1
+        return self.rounds if self.sampling in ("allocated", "shuffled") else self.groups
 
     def batches(self, rows: int, *, after: int = 0) -> Batches:
         """Draw the batches of this run: one array of row numbers per step, exact, once.
@@ -339,7 +364,8 @@ class DPSGD(StandIn):
         Args:
             rows: the actual number of rows, from which 0, ..., rows - 1 are drawn. Under add-remove
                 it need not be n: the rate comes from the declared n. Under replace-one it is n.
-            after: the number of steps that are over, a multiple of `pass_steps`.
+            after: the number of steps that are over, a multiple of `pass_steps`. With a strategy
+                the noise then begins anew too.
 
         Returns:
             An iterator of one array per step, in rising order; some may be empty, and are steps all
@@ -375,14 +401,19 @@ class DPSGD(StandIn):
     def made_of(self) -> Mechanism:
         """Return the composition that this mechanism stands for."""
         step = Gaussian(self.sigma)
+        if self.strategy is not None and self.sampling == "cyclic":
+            return MatrixMechanism(self.strategy, self.sigma, int(self.epochs), self.rounds)
+        if self.strategy is not None:
+            column = Fraction(root_above(Fraction(self.strategy.largest()))) / SCALE
+            sample = Gaussian(rational(self.sigma) / column)
+            sample = sample.subsample(rate=Fraction(self.batch * self.groups, self.n))
+            return sample * -(-self.steps // self.groups)
         if self.sampling == "poisson":
             records = self.most_records if self.user_sampling == "examples" else 1
             sample = step.subsample(rate=Fraction(self.batch, self.n))
             return sample.user(records) * self.steps
         if self.sampling == "fixed":
             return step.subsample(size=self.batch, population=self.n) * self.steps
-        if self.strategy is not None:
-            return MatrixMechanism(self.strategy, self.sigma, int(self.epochs), self.rounds)
         if self.sampling == "k-of-t":
             return step.random_allocation(self.steps, times=int(self.epochs))
         if self.sampling == "allocated":

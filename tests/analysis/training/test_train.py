@@ -26,7 +26,7 @@ from neyman.analysis.training.result import Trained, report
 from neyman.analysis.training.terms import price
 from neyman.analysis.training.train import MixedRows
 from neyman.ledger.records import LedgerError
-from neyman.mechanisms.dp_sgd import SAMPLINGS
+from neyman.mechanisms.dp_sgd import RELATION, SAMPLINGS
 from neyman.mechanisms.matrix_mechanism.strategy import square_root
 from neyman.publishing.release.receipt_format import TrainingReceipt
 from random_laws import examples
@@ -148,9 +148,9 @@ STRATEGY = square_root(12, band=4)
 SPREAD = 2 * math.sqrt(15 / 20_000) + 2 * 15 / 20_000  # of a chi-square, as above
 
 
-def correlated(tmp_path, ledger, function):
+def correlated(tmp_path, ledger, function, sampling="cyclic"):
     """A run of 12 steps whose parameters are sums of noise alone, and their spread over sigma."""
-    mechanism = ny.DPSGD(40, 10, 3, 3, "cyclic", strategy=STRATEGY)
+    mechanism = ny.DPSGD(40, 10, 3, 3, sampling, strategy=STRATEGY)
     change = {"start": np.zeros(20_000), "rows": 40, "clip": 2, "step_size": 10, "grid": 1 << 12}
     trained = call(tmp_path, ledger, mechanism=mechanism, function=function, **change)
     return trained, np.mean(trained.parameters**2) / mechanism.noise(2) ** 2
@@ -160,19 +160,42 @@ def zero(parameters, rows):
     return np.zeros((rows.size, parameters.size))
 
 
-def test_correlated_noise_is_that_of_the_strategy(tmp_path):
+@pytest.mark.parametrize("sampling", ["cyclic", "poisson"])
+def test_correlated_noise_is_that_of_the_strategy(tmp_path, sampling):
     """The spread of 20,000 sums of 12 steps, by dense algebra; alarm below 1e-6."""
-    trained, share = correlated(tmp_path, books(tmp_path, "replace-one"), zero)
+    relation = RELATION[sampling]
+    trained, share = correlated(tmp_path, books(tmp_path, relation), zero, sampling)
     row = np.linalg.solve(STRATEGY.matrix().T / 65536, np.ones(12))
     assert abs(share / (row @ row) - 1) < SPREAD
     assert trained.problems() == []
     receipt = trained.receipt
-    assert receipt["neighboring"] == "replace-one"
-    assert receipt["terms"]["noise"]["sigma_squared"] == str((2 * 3 * (1 << 12) * 65536) ** 2)
+    assert receipt["neighboring"] == relation
+    sigma = {"cyclic": 2, "poisson": 1}[sampling] * 3 * (1 << 12) * 65536
+    assert receipt["terms"]["noise"]["sigma_squared"] == str(sigma**2)
     assert trained.mechanism.strategy == STRATEGY
-    assert "MM-1 to MM-9" in receipt["proof"]
-    assert any("keeps its place" in condition for condition in receipt["conditions"])
+    assert "MM-1 to MM-10" in receipt["proof"]
+    places = any("keeps its place" in condition for condition in receipt["conditions"])
+    assert places == (sampling == "cyclic")
     assert "cancels a part of the noise" in trained.report
+
+
+def test_a_killed_run_of_groups_goes_on_with_the_next_band(tmp_path):
+    """New groups begin where every record has had as many steps."""
+    calls = []
+
+    def failing(parameters, rows):
+        calls.append(rows)
+        if len(calls) > 30:
+            raise Stop
+        return zero(parameters, rows)
+
+    ledger = books(tmp_path)
+    with pytest.raises(Stop):
+        correlated(tmp_path, ledger, failing, "poisson")
+    begun = load(tmp_path / "out")[0].begun
+    with pytest.warns(UserWarning, match=f"goes on with step {-(-begun // 4) * 4}"):
+        trained, _ = correlated(tmp_path, ledger, zero, "poisson")
+    assert trained.problems() == []
 
 
 def test_a_killed_run_with_correlated_noise_goes_on_with_an_empty_memory(tmp_path):

@@ -205,7 +205,7 @@ def draft(
     places = (PLACES,) if terms.mechanism.sampling == "cyclic" else ()
     proof = "TR-1 to TR-4 of docs/certificates/training.md"
     if terms.mechanism.strategy is not None:
-        proof += ", MM-1 to MM-9 of docs/certificates/matrix-mechanism.md"
+        proof += ", MM-1 to MM-10 of docs/certificates/matrix-mechanism.md"
     return receipt_format.TrainingReceipt(
         schema=receipt_format.TrainingReceipt.SCHEMA,
         terms=json.loads(terms.to_json()),
