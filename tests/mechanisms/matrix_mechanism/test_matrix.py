@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from fractions import Fraction
 from itertools import combinations, pairwise, product
 
@@ -265,6 +267,15 @@ def test_curve_lies_below_that_of_the_integers():
     for epsilon in (0.0, 1.0, 5.0):
         claimed, true = coarse.tradeoff().delta(epsilon=epsilon), exact.delta(epsilon=epsilon)
         assert true.lower <= claimed.upper <= 1.05 * true.upper
+
+
+def test_strategies_of_blocks_are_read_before_they_are_imported():
+    """In a new process, as a receipt or a ledger names them."""
+    mechanisms = [MatrixMechanism(kind(8), 2).to_json() for kind in (Binned, Tree)]
+    code = "import sys, neyman as ny; print(*map(ny.Mechanism.from_json, sys.argv[1:]))"
+    run = subprocess.run([sys.executable, "-c", code, *mechanisms], check=True, capture_output=True)
+    assert b"Binned(steps=8" in run.stdout
+    assert b"Tree(steps=8" in run.stdout
 
 
 def test_it_is_a_mechanism_of_the_house():

@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, cast
 
 import numpy as np
@@ -31,6 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from neyman.mechanisms.description import Description, form
 from neyman.mechanisms.matrix_mechanism import noise_stream as stream
 from neyman.mechanisms.matrix_mechanism.participation import ROOM, pattern, pattern_bound
+from neyman.mechanisms.registry import load_strategy
 from neyman.noise.bits import Bits
 from neyman.numerics import check
 from neyman.numerics.array_cache import array_cache
@@ -160,8 +160,7 @@ class Strategy(Description):
             raise ValueError(f"strategy = {description!r} must be an object with a 'kind'")
         arguments = dict(cast(Mapping[str, Any], description))
         kind = arguments.pop("kind", None)
-        if kind in ("Tree", "Binned"):
-            import_module("neyman.mechanisms.matrix_mechanism.blocks")
+        load_strategy(kind)
         if not isinstance(kind, str) or kind not in Strategy._kinds:
             known = ", ".join(sorted(Strategy._kinds))
             raise ValueError(f"strategy: kind = {kind!r} must be one of {known}")
