@@ -208,6 +208,7 @@ class NetworkRun:
             )
         rows = without_content(partial(self._taken, batch), "the dataset")
         without_content(partial(self._gradient.add, *rows), "the model or the loss")
+        self._gradient.steps = step  # where an earlier process took the steps before it
         self._gradient.set()
         self._move()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NoReturn
 
-from neyman.analysis.training.terms import noise_variance
+from neyman.analysis.training.terms import correlated_noise, noise_variance
 from neyman.extras import require
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import rounded_gaussian
@@ -99,6 +99,7 @@ class NoisyGradient:
         self.mechanism = mechanism
         self.steps = 0
         self._variance = noise_variance(mechanism, grid)
+        self._correlated = correlated_noise(mechanism, grid, self.gradients.size)
         self._scale = self.gradients.clip / grid / mechanism.batch
         self._total: Tensor | None = None
         hooks = [
@@ -141,10 +142,11 @@ class NoisyGradient:
                 f"mechanism has {self.steps} steps, and all of them are over: describe more epochs"
             )
         total, self._total = self._total, None
+        if self._correlated is not None:
+            self._correlated.add(self.steps, total)
+        else:  # Exact: for a whole x, round(x + Z) = x + round(Z) [TR-2].
+            total += rounded_gaussian(self._variance, len(total), out=total.new_empty(len(total)))
         self.steps += 1
-        noise = rounded_gaussian(self._variance, len(total), out=total.new_empty(len(total)))
-        # Exact: for a whole x, round(x + Z) = x + round(Z) [TR-2].
-        total += noise
         start = 0
         for parameter in self.gradients.parameters.values():
             part = total[start : start + parameter.numel()]

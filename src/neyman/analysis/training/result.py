@@ -41,6 +41,14 @@ CONDITIONS = (
     "Nobody restores an older copy of the ledger, which counts the steps that have begun.",
     "Nobody sees the batches, the exact sums, or the times of the steps.",
 )
+CORRELATED = (
+    "- The noise is that of each row of the strategy: a step's noise cancels a part of the noise "
+    "before it."
+)
+PLACES = (
+    "A record that is replaced by another keeps its place: the order of the rows is that of no "
+    "private value."
+)
 TOGETHER = (
     "One call computed the gradients of up to {piece} rows. That a row's gradient does not depend "
     "on the other rows of a call, in any bit that changes its rounded value, is assumed. With "
@@ -157,7 +165,7 @@ class Trained:
             wrong.append(f"guarantee: {error}")
         variance = noise_variance(mechanism, terms["grid"])
         if Fraction(terms["noise"]["sigma_squared"]) != variance:
-            wrong.append("noise: its variance is not (sigma grid)^2, or (2 sigma grid)^2")
+            wrong.append(f"noise: its variance is not {variance}")
         if terms["divisor"] != mechanism.batch:
             wrong.append("divisor: it is not the declared batch size")
         delta = Fraction(ledger.charged_delta)
@@ -194,6 +202,10 @@ def draft(
         protects: what one record is about.
     """
     where = {"environments": setting.environments} if setting.environments else {}
+    places = (PLACES,) if terms.mechanism.sampling == "cyclic" else ()
+    proof = "TR-1 to TR-4 of docs/certificates/training.md"
+    if terms.mechanism.strategy is not None:
+        proof += ", MM-1 to MM-10 of docs/certificates/matrix-mechanism.md"
     return receipt_format.TrainingReceipt(
         schema=receipt_format.TrainingReceipt.SCHEMA,
         terms=json.loads(terms.to_json()),
@@ -201,8 +213,8 @@ def draft(
         unit=receipt_format.UnitPart(protects=protects, rows=1),
         neighboring=terms.mechanism.neighboring,
         guarantee=call_guarantee(terms.mechanism),
-        proof="TR-1 to TR-4 of docs/certificates/training.md",
-        conditions=(*CONDITIONS, *setting.conditions),
+        proof=proof,
+        conditions=(*CONDITIONS, *places, *setting.conditions),
         steps=receipt_format.StepsPart(run=terms.mechanism.steps - lost, lost=lost),
         ledger=ledger,
         parameters=receipt_format.ParametersPart(
@@ -268,6 +280,7 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
         f"- Gradients were clipped to norm {norm} and rounded to 1/{terms['grid']} of it.",
         "- Rounded Gaussian noise with sigma "
         f"{mechanism['sigma']} times the largest change of a sum, drawn exactly.",
+        *([CORRELATED] if "strategy" in mechanism else []),
         f"- Sums were divided by {terms['divisor']}, the declared batch size.",
         f"- Ledger entry {ledger.entry}: {digits.number(Fraction(ledger.charged))} in "
         f"{ledger.currency}, delta {ledger.charged_delta}.",

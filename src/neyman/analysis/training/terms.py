@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from neyman.accounting.charge import charge
 from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
 from neyman.mechanisms.dp_sgd import DPSGD
+from neyman.mechanisms.matrix_mechanism.noise_stream import CorrelatedNoise
+from neyman.mechanisms.matrix_mechanism.strategy import SCALE
+from neyman.noise import SecureBits
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES
 from neyman.numerics.rounding import below
@@ -180,12 +183,26 @@ class Terms(RunTerms):
 def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
     """Return (sigma grid)^2 under add-remove, and (2 sigma grid)^2 under replace-one, exact.
 
+    With a strategy it is that of the noise on its rows in whole numbers: 65536^2 times as much.
+
     Args:
         mechanism: the run; its sigma is over the largest change of a sum.
         grid: number of units in the clipping norm.
     """
     sigma = check.exact("sigma", mechanism.sigma)
-    return (MOVES[mechanism.neighboring] * sigma * grid) ** 2
+    scale = 1 if mechanism.strategy is None else SCALE
+    return (MOVES[mechanism.neighboring] * sigma * grid * scale) ** 2
+
+
+def correlated_noise(mechanism: DPSGD, grid: int, size: int) -> CorrelatedNoise | None:
+    """Return the noise that a mechanism's strategy correlates; None where it has no strategy.
+
+    Args:
+        size: the number of parameters.
+    """
+    if mechanism.strategy is None:
+        return None
+    return mechanism.strategy.noise(noise_variance(mechanism, grid), size, SecureBits())
 
 
 def key_of(terms: Mapping[str, Any]) -> str:
@@ -221,7 +238,7 @@ def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, F
                 "or more noise"
             )
         return Fraction(epsilon), delta
-    if currency == "zcdp" and mechanism.sampling != "shuffled":
+    if currency == "zcdp" and mechanism.sampling not in ("shuffled", "cyclic"):
         warnings.warn(
             "the account is in zCDP, which has no amplification by sampling: the charge is that of "
             "a run whose batches everyone sees, often 30 times what is needed. Register the "

@@ -16,7 +16,7 @@ from neyman.analysis.training.checkpoint import State, load, save
 from neyman.analysis.training.clipping import clipped_sum
 from neyman.analysis.training.result import TOGETHER, Setting, Trained
 from neyman.analysis.training.steps import Request, other_terms, run, without_content
-from neyman.analysis.training.terms import Terms
+from neyman.analysis.training.terms import Terms, correlated_noise
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError
 from neyman.mechanisms.batches import pieces
@@ -84,7 +84,9 @@ def train(
         piece: number of rows that one call of ``gradient`` gets. 1 makes rows independent of each
             other; more is faster, and adds an assumption to the receipt.
         save_every: number of steps between durable checkpoints: what a crash loses at most, with
-            "poisson" and "fixed" batches. It loses the rest of a pass with the others.
+            "poisson", "fixed", and "cyclic" batches. It loses the rest of a pass with the others.
+            Correlated noise is not saved, because it would reveal the data: after a crash it no
+            longer cancels the noise from before.
         account: the allocation of the dataset's account that pays.
         charge_again: charge these terms once more, although an earlier run did not finish.
         sign: the path of an Ed25519 private key in PEM, for ``receipt.sig``.
@@ -136,6 +138,10 @@ class _Descent:
     parameters: Floats
     bits: SecureBits = field(default_factory=SecureBits)
 
+    def __post_init__(self) -> None:
+        terms = self.terms
+        self._correlated = correlated_noise(terms.mechanism, terms.grid, self.parameters.size)
+
     def check(self) -> None:
         rounded_gaussian(self.terms.sigma_squared, 1, self.bits)
 
@@ -164,8 +170,10 @@ class _Descent:
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
         terms, parameters = self.terms, self.parameters
         total = self._sum(parameters, batch)
-        # Exact: for a whole x, round(x + Z) = x + round(Z) [TR-2].
-        total += rounded_gaussian(terms.sigma_squared, total.size, self.bits)
+        if self._correlated is not None:
+            self._correlated.add(step, total)
+        else:  # Exact: for a whole x, round(x + Z) = x + round(Z) [TR-2].
+            total += rounded_gaussian(terms.sigma_squared, total.size, self.bits)
         mean = total.astype(np.float64) * (terms.unit / terms.mechanism.batch)
         self.parameters = parameters - terms.at(step) * mean.reshape(parameters.shape)
 
