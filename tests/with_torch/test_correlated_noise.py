@@ -71,7 +71,7 @@ def test_a_killed_network_goes_on_with_an_empty_memory(tmp_path):
 
     def failing(output, target):
         calls.append(1)
-        if len(calls) == 1 + 5 + 1:  # the dry run, five steps, and the sixth
+        if len(calls) == 2 + 5 + 1:  # two dry runs, five steps, and the sixth
             raise Stop
         return nothing(output, target)
 
