@@ -114,12 +114,12 @@ class ModuleGradients:
         if reduction not in ("mean", "sum"):
             raise ValueError(
                 f"loss has reduction={reduction!r}; it must return one number for one example: use "
-                "reduction='mean' or 'sum', which are the same for one example"
+                "reduction='mean' or 'sum'"
             )
         if reduction == "mean" and getattr(loss, "weight", None) is not None:
             raise ValueError(
-                "loss has weight= and reduction='mean', which divides by the weight of the one "
-                "example, so weights have no effect: use reduction='sum'"
+                "loss has weight= and reduction='mean', which divides by the weights of one "
+                "example, so they have no effect: use reduction='sum'"
             )
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"dtype = {dtype} must be torch.bfloat16, torch.float16, or None")
@@ -346,8 +346,7 @@ class ModuleGradients:
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise ValueError(
                 f"loss returned {getattr(value, 'shape', type(value).__name__)} for one example; "
-                "it must return one number: use reduction='mean' or 'sum', which are the same "
-                "for one example"
+                "it must return one number: use reduction='mean' or 'sum'"
             )
         return value.reshape(()), taps.inputs
 
