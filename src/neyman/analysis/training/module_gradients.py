@@ -38,6 +38,11 @@ from neyman.analysis.training.device_products import (
 )
 from neyman.numerics import check
 
+WRAPPERS = {
+    "OptimizedModule": "model._orig_mod",
+    "DataParallel": "model.module",
+    "DistributedDataParallel": "model.module",
+}
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 # What torch says, and what it means.
 REASONS = {
@@ -55,11 +60,13 @@ def check_module(model: Module) -> None:
 
     Raises:
         TypeError: ``model`` is no ``torch.nn.Module``.
-        ValueError: it has a layer that mixes examples or keeps data without noise, or it has no
-            parameter to train.
+        ValueError: it has a layer that mixes examples or keeps data without noise, it has no
+            parameter to train, or it is on several devices or wrapped.
     """
     if not isinstance(model, Module):
         raise TypeError(f"model = {model!r} must be a torch.nn.Module")
+    if (kind := type(model).__name__) in WRAPPERS:
+        raise ValueError(f"model is wrapped in {kind}; give the model itself: {WRAPPERS[kind]}")
     check_model(model)
     for name, layer in model.named_modules():
         if getattr(layer, "scale_grad_by_freq", False):
