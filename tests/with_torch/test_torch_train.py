@@ -110,6 +110,7 @@ def test_without_noise_to_speak_of_it_is_gradient_descent(tmp_path, microbatch, 
         trained.parameters, np.r_[trained.state["bias"], *trained.state["weight"]]
     )
     assert trained.problems() == []
+    assert trained.receipt["proof"] == "TR-1 to TR-9 of docs/certificates/training.md"
     assumed = [text for text in trained.receipt["conditions"] if "microbatch of" in text]
     assert len(assumed) == (microbatch > 1) == trained.receipt["terms"]["fast"] or fast is False
 

@@ -193,6 +193,7 @@ def draft(
         lost: number of steps that were charged and have no result.
         protects: what one record is about.
     """
+    last = 9 if setting.path == NETWORK else 4
     where = {"environments": setting.environments} if setting.environments else {}
     return receipt_format.TrainingReceipt(
         schema=receipt_format.TrainingReceipt.SCHEMA,
@@ -201,7 +202,7 @@ def draft(
         unit=receipt_format.UnitPart(protects=protects, rows=1),
         neighboring=terms.mechanism.neighboring,
         guarantee=call_guarantee(terms.mechanism),
-        proof="TR-1 to TR-4 of docs/certificates/training.md",
+        proof=f"TR-1 to TR-{last} of docs/certificates/training.md",
         conditions=(*CONDITIONS, *setting.conditions),
         steps=receipt_format.StepsPart(run=terms.mechanism.steps - lost, lost=lost),
         ledger=ledger,
