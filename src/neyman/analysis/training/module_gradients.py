@@ -38,6 +38,7 @@ from neyman.analysis.training.device_products import (
 )
 from neyman.numerics import check
 
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 # What torch says, and what it means.
 REASONS = {
     ".item()": "it reads a number of a tensor, as .item() and float() do",
@@ -200,8 +201,8 @@ class ModuleGradients:
         finally:
             for hook in hooks:
                 hook.remove()
-        if self._rows == 1:
-            return f"model fails {place}, on a row of zeros: {text}"
+        if self._rows == 1 or "deterministic" in text:
+            return f"model fails {place}, on a row of zeros, so replace it: {text}"
         reason = next((words for sign, words in REASONS.items() if sign in text), text)
         return (
             f"model fails {place}, in a microbatch of {self._rows} examples on rows of zeros: "
@@ -224,7 +225,11 @@ class ModuleGradients:
             raise ValueError(f"rows has {count} rows; a sum has at most {most}")
         products = self._products(rows)
         totals = {
-            name: torch.zeros_like(p, dtype=torch.int64 if name in products else torch.float64)
+            name: torch.zeros(
+                p.shape,
+                dtype=torch.int64 if name in products else torch.float64,
+                device=self.device,
+            )
             for name, p in self.parameters.items()
         }
         with fixed_kernels(self.device), fresh_randomness(self.device):
@@ -248,9 +253,7 @@ class ModuleGradients:
                 _part(found[k], totals[k], self._layers.get(k)) for k in known if k not in products
             ]
             others = [
-                Product(*_joined(found[k], self._layers[k])[::-1], totals[k].flatten(1))
-                for k in known
-                if k in products
+                _product(found[k], totals[k], self._layers[k]) for k in known if k in products
             ]
             if others:
                 add_products(parts, others, weights, scale, most, self._bits)
@@ -388,15 +391,19 @@ def fixed_kernels(device: torch.device) -> Generator[None]:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    if device.type == "cuda":  # cuBLAS is deterministic with a workspace of fixed size only
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # cuBLAS is deterministic with a workspace of fixed size only.
+    absent = device.type == "cuda" and WORKSPACE not in os.environ
     try:
+        if absent:
+            os.environ[WORKSPACE] = ":4096:8"
         for owner, name, value in settings:
             setattr(owner, name, value)
         torch.use_deterministic_algorithms(True)
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
+        if absent:
+            os.environ.pop(WORKSPACE, None)
         torch.use_deterministic_algorithms(strict, warn_only=warn)
         for (owner, name, _), value in zip(settings, former, strict=True):
             setattr(owner, name, value)
@@ -460,17 +467,22 @@ class _Taps:
         """Add zeros within the context; those of a transformed function are other tensors."""
         self.inputs, self.names = [], []
 
-        def tapped(layer: Module, given: tuple[Tensor], output: Tensor) -> Tensor:
+        def tapped(
+            layer: Module, given: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor
+        ) -> Tensor:
             if not self._fixed:
                 self.zeros.append(torch.zeros_like(output).requires_grad_())
             tap = (zeros if self._fixed else self.zeros)[len(self.inputs)]
-            self.inputs.append(given[0])
+            self.inputs.append(given[0] if given else named["input"])
             self.names.append(self._layers[layer])
             if isinstance(layer, Embedding) and layer.padding_idx is not None:
-                tap = tap * (given[0] != layer.padding_idx)[..., None]
+                tap = tap * (self.inputs[-1] != layer.padding_idx)[..., None]
             return (output.detach() if self._detached else output) + tap
 
-        handles = [layer.register_forward_hook(tapped) for layer in self._layers]
+        handles = [
+            layer.register_forward_hook(tapped, prepend=True, with_kwargs=True)
+            for layer in self._layers
+        ]
         try:
             yield
         finally:
@@ -503,6 +515,11 @@ def _part(found: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
     lines, tokens = _joined(found, layer)
     rows, places = merged(lines.double(), tokens[:, :, 0])
     return Part(rows, total, places)
+
+
+def _product(found: Sequence[Tensor], total: Tensor, layer: Module) -> Product:
+    outputs, inputs = _joined(found, layer)
+    return Product(inputs, outputs, total.flatten(1))
 
 
 def _joined(found: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
