@@ -16,6 +16,7 @@ from neyman.analysis.training.terms import noise_variance
 from neyman.extras import require
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import rounded_gaussian
+from neyman.numerics import check
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +85,8 @@ class NoisyGradient:
 
         if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"mechanism = {mechanism!r} must be a ny.DPSGD, which draws batches")
-        self.fast = microbatch > 1 if fast is None else fast
+        many = check.integer("microbatch", microbatch, 1) > 1
+        self.fast = many if fast is None else fast
         self.gradients = ModuleGradients(
             model,
             loss,
