@@ -118,6 +118,14 @@ def test_long_rows_lose_little():
     assert all(0.998 < norm <= 1 for norm in norms)
 
 
+@pytest.mark.parametrize("most", [*range(40, 60), 1 << 20, 1 << 24])
+def test_no_row_is_lost_where_rounding_lengthens_all_entries(most):
+    rows = torch.full((2, 30), 9.0, dtype=torch.float64)
+    rows[1] = 1 + 0.49 * 2**-17  # the rough norm is too short
+    for value in each(rows, most=most).tolist():
+        assert (most - 10 - most * 1e-4) ** 2 <= sum(x * x for x in value) <= most**2
+
+
 def test_a_row_that_comes_out_too_long_counts_as_zero(monkeypatch):
     """A wrong factor of 1 stands for any fault of floating point."""
     wrong = torch.ones(3, dtype=torch.float64)

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from neyman.analysis.training import device_products
 from neyman.analysis.training.device_clipping import Part
 from neyman.analysis.training.device_products import Product, add_products, fine_bits
 
@@ -18,7 +19,7 @@ def hard_products(seed=0):
     torch.manual_seed(seed)
     inputs = torch.randn(ROWS, PLACES, COLUMNS, dtype=torch.float64)
     outputs = torch.randn(ROWS, PLACES, LINES, dtype=torch.float64)
-    inputs[1], outputs[1] = 1.0, 1.0  # all places agree
+    inputs[1], outputs[1] = 1.0, 1.0 + 0.49 * 2**-17  # places agree, and rounding shortens
     inputs[2] = 1.0
     outputs[2] = torch.tensor([1.0, -1.0, 1.0, -1.0, 0.0])[:, None]  # they cancel
     outputs[3] = torch.where(outputs[3] == outputs[3].max(), outputs[3], 1e-9)
@@ -37,13 +38,13 @@ def hard_products(seed=0):
     return inputs, outputs
 
 
-def total(inputs, outputs, weights, *, dense=None, scale=float(GRID), most=GRID):
-    """Return the sums, in units of 2^-BITS, and those of a part beside the product."""
+def total(inputs, outputs, weights, *, dense=None, scale=GRID, most=GRID, bits=BITS):
+    """Return the sums, in units of 2^-bits, and those of a part beside the product."""
     sums = torch.zeros(outputs.shape[2], inputs.shape[2], dtype=torch.int64)
     parts = []
     if dense is not None:
         parts = [Part(dense, torch.zeros(dense.shape[1], dtype=torch.float64))]
-    add_products(parts, [Product(inputs, outputs, sums)], weights, scale, most, BITS)
+    add_products(parts, [Product(inputs, outputs, sums)], weights, scale, most, bits)
     return sums, parts[0].total.to(torch.int64) if parts else torch.zeros(0, dtype=torch.int64)
 
 
@@ -51,19 +52,34 @@ def one(number):
     return torch.eye(ROWS, dtype=torch.float64)[number]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("most", [1 << 12, GRID, 1 << 24])
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32])
-def test_norms_in_whole_numbers_leave_room_for_the_last_rounding(seed, kind):
-    inputs, outputs = (x.to(kind) for x in hard_products(seed))
+def test_norms_in_whole_numbers_leave_room_for_the_last_rounding(most, kind):
+    inputs, outputs = (x.to(kind) for x in hard_products())
     dense = torch.randn(ROWS, 9)
-    limit = (GRID - (LINES * COLUMNS) ** 0.5) * 2**BITS
+    bits = fine_bits(most, ROWS)
+    limit = (most - (LINES * COLUMNS) ** 0.5) * 2**bits
     for number in range(ROWS):
-        sums, part = total(inputs, outputs, one(number), dense=dense)
-        squares = sum(x * x for x in sums.flatten().tolist())
-        squares += sum((x << BITS) ** 2 for x in part.tolist())
-        assert squares <= limit**2
-        if number in (0, 1):
-            assert squares >= (0.999 * limit) ** 2
+        for beside in (None, dense):
+            sums, part = total(
+                inputs, outputs, one(number), dense=beside, scale=most, most=most, bits=bits
+            )
+            squares = sum(x * x for x in sums.flatten().tolist())
+            squares += sum((x << bits) ** 2 for x in part.tolist())
+            assert squares <= limit**2
+            if number in (0, 1):
+                assert squares >= (0.99 * limit) ** 2
+
+
+def test_partial_sums_stay_below_the_precision_of_float64():
+    inputs, outputs = hard_products()
+    found = device_products._measured(
+        Product(inputs, outputs, torch.zeros(LINES, COLUMNS, dtype=torch.int64)), BITS
+    )
+    for number in (0, 1, 2, 3, 11):
+        factor = found.most[number] * 2.0**BITS / found.shift[number]
+        size = torch.round(outputs[number] * factor).norm() * found.inputs[number].double().norm()
+        assert 0 < size * ROWS <= 2**53
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 11])
@@ -106,6 +122,19 @@ def test_partial_sums_stay_exact_where_places_cancel():
     single, _ = total(inputs, outputs, one(0))
     assert torch.equal(sums, ROWS * single)
     assert math.sqrt(sum(x * x for x in single.flatten().tolist())) <= GRID * 2**BITS
+
+
+@pytest.mark.parametrize(
+    ("large", "small"), [(1e300, 0.0), (0.0, 1e300), (1e-320, 1e300), (1e300, 1e-320)]
+)
+def test_factors_at_the_ends_of_float64_leave_other_rows_alone(large, small):
+    inputs, outputs = hard_products()
+    weights = one(0) + one(11)
+    want, _ = total(inputs, outputs, weights, scale=GRID * 1e9)
+    inputs[4], outputs[4] = large, small
+    with_row, _ = total(inputs, outputs, weights + one(4), scale=GRID * 1e9)
+    row, _ = total(inputs, outputs, one(4), scale=GRID * 1e9)
+    assert torch.equal(with_row - want, row)
 
 
 def test_too_many_rows_for_a_fine_grid_are_refused():

@@ -139,11 +139,6 @@ def kept(rows: Tensor, keep: Tensor) -> Tensor:
     return torch.where(keep.reshape(-1, *[1] * (rows.ndim - 1)), rows, 0.0)
 
 
-def column_sums(values: Tensor) -> Tensor:
-    """Return the exact int64 sums over up to `MOST_ROWS` rows of whole numbers up to 2^24."""
-    return values.sum(0, dtype=torch.float64).to(torch.int64)
-
-
 def row_factors(
     rows: Sequence[Tensor], scale: float, most: int, *, compiled: bool = False
 ) -> Tensor:

@@ -123,8 +123,8 @@ def add_products(
         for part, values in zip(parts, rows, strict=True):
             part.add(values)
     for x in measured:
-        outputs = torch.round(x.outputs * (factor * 2.0**bits / x.shift)[:, None, None])
-        sums = outputs.flatten(0, 1).T @ x.inputs.flatten(0, 1)
+        outputs = x.outputs.double() * (factor * 2.0**bits / x.shift)[:, None, None]
+        sums = outputs.round_().flatten(0, 1).T @ x.inputs.double().flatten(0, 1)
         x.total.add_(sums.to(torch.int64))
 
 
@@ -132,7 +132,7 @@ def _measured(product: Product, bits: int) -> _Measured:
     """Return whole inputs, and an upper bound of the norm of the gradient with them."""
     inputs, shift, finite = _whole(product.inputs, INPUT_BITS)
     rough, other, known = _whole(product.outputs, OUTPUT_BITS)
-    outputs = kept(product.outputs, known).double()
+    outputs = kept(product.outputs, known)
     count, places, lines = outputs.shape
     first, second = inputs @ inputs.mT, rough @ rough.mT
     inner, one, _ = _whole(first, gram := 31 - (places - 1).bit_length())
@@ -144,9 +144,11 @@ def _measured(product: Product, bits: int) -> _Measured:
     length = _root_trace(first)
     size = (_root_trace(second) + edge) / other
     exact = (2.0**53 / count / length - edge) * shift / (2.0**bits * size)
+    exact = torch.minimum(exact, 2.0**900 * shift)  # the outputs' factor is finite
     bound = (norm + edge * length) / other / shift
+    small = inputs.float()  # whole numbers up to 2^14 stay exact
     return _Measured(
-        inputs, outputs, product.total, shift, bound, edge * length, exact, finite & known
+        small, outputs, product.total, shift, bound, edge * length, exact, finite & known
     )
 
 

@@ -38,6 +38,11 @@ from neyman.analysis.training.device_products import (
 )
 from neyman.numerics import check
 
+WRAPPERS = {
+    "OptimizedModule": "model._orig_mod",
+    "DataParallel": "model.module",
+    "DistributedDataParallel": "model.module",
+}
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 # What torch says, and what it means.
 REASONS = {
@@ -55,11 +60,13 @@ def check_module(model: Module) -> None:
 
     Raises:
         TypeError: ``model`` is no ``torch.nn.Module``.
-        ValueError: it has a layer that mixes examples or keeps data without noise, or it has no
-            parameter to train.
+        ValueError: it has a layer that mixes examples or keeps data without noise, it has no
+            parameter to train, or it is on several devices or wrapped.
     """
     if not isinstance(model, Module):
         raise TypeError(f"model = {model!r} must be a torch.nn.Module")
+    if (kind := type(model).__name__) in WRAPPERS:
+        raise ValueError(f"model is wrapped in {kind}; give the model itself: {WRAPPERS[kind]}")
     check_model(model)
     for name, layer in model.named_modules():
         if getattr(layer, "scale_grad_by_freq", False):
@@ -114,12 +121,12 @@ class ModuleGradients:
         if reduction not in ("mean", "sum"):
             raise ValueError(
                 f"loss has reduction={reduction!r}; it must return one number for one example: use "
-                "reduction='mean' or 'sum', which are the same for one example"
+                "reduction='mean' or 'sum'"
             )
         if reduction == "mean" and getattr(loss, "weight", None) is not None:
             raise ValueError(
-                "loss has weight= and reduction='mean', which divides by the weight of the one "
-                "example, so weights have no effect: use reduction='sum'"
+                "loss has weight= and reduction='mean', which divides by the weights of one "
+                "example, so they have no effect: use reduction='sum'"
             )
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"dtype = {dtype} must be torch.bfloat16, torch.float16, or None")
@@ -346,8 +353,7 @@ class ModuleGradients:
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise ValueError(
                 f"loss returned {getattr(value, 'shape', type(value).__name__)} for one example; "
-                "it must return one number: use reduction='mean' or 'sum', which are the same "
-                "for one example"
+                "it must return one number: use reduction='mean' or 'sum'"
             )
         return value.reshape(()), taps.inputs
 
