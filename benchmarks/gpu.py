@@ -100,9 +100,9 @@ def noise_rates(setting: Setting) -> Numbers:
     results: Numbers = {"float normals": setting.size / seconds(setting, floats.normal_)}
     for law, parameter in LAWS:
         sampler = getattr(noise, law)
-        whole = seconds(setting, lambda s=sampler, p=parameter: s(p, setting.size, out=out))
+        duration = seconds(setting, lambda s=sampler, p=parameter: s(p, setting.size, out=out))
         tensors, engine = tensor_noise.law_and_engine(law, parameter, setting.device)
-        key = tensor_noise.new_key(setting.device)
+        key = tensor_laws.new_key(setting.device)
         is_table = isinstance(tensors, tensor_laws.TableTensors)
         kernel = engine.draw_table if is_table else engine.draw_strips
         part = out[: engine.PART]
@@ -110,12 +110,12 @@ def noise_rates(setting: Setting) -> Numbers:
         kernel(part, key, tensors)
         goal = GOALS["up to 100" if is_table else "any"]
         results[label(law, parameter)] = {
-            "draws_per_second": setting.size / whole,
+            "draws_per_second": setting.size / duration,
             "kernel_draws_per_second": part.numel() / alone,
             "open_share": tensor_laws.open_places(part).numel() / part.numel(),
             "engine": engine.__name__,
             "goal": goal,
-            "met": setting.size / whole >= goal,
+            "met": setting.size / duration >= goal,
         }
     return results
 

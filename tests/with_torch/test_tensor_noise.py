@@ -16,7 +16,7 @@ import torch
 from scipy.stats import chi2, norm
 
 from neyman import noise
-from neyman.noise import tensor_cipher, tensor_laws, tensor_noise, tensor_operations
+from neyman.noise import tensor_laws, tensor_noise, tensor_operations
 from neyman.noise.lookup_table import rounded_table, weights_table
 from neyman.noise.strips import CELLS, Strips
 from neyman.noise.tensor_laws import GROUP, OPEN, REACH, StripTensors, TableTensors, open_places
@@ -83,8 +83,8 @@ def test_the_cipher_has_the_keystream_of_rfc_8439(key, counter, first):
     words = np.frombuffer(bytes.fromhex(key), np.uint32)
     stream = np.array(block(words.tolist(), counter), np.uint32).tobytes()
     assert stream.hex().startswith(first)
-    made = tensor_cipher.keystream(signed(words), torch.tensor([counter, counter + 1]))
-    assert made[:, 0].numpy().tobytes() == stream
+    stream_words = tensor_operations.keystream(signed(words), torch.tensor([counter, counter + 1]))
+    assert stream_words[:, 0].numpy().tobytes() == stream
 
 
 def test_operations_and_the_cipher_of_secure_bits_agree():
@@ -93,11 +93,11 @@ def test_operations_and_the_cipher_of_secure_bits_agree():
 
     key = os.urandom(32)
     counters = torch.tensor([0, 1, 2**31 - 1, 2**31, 2**32 - 1])
-    made = tensor_cipher.keystream(signed(np.frombuffer(key, np.uint32)), counters)
+    stream_words = tensor_operations.keystream(signed(np.frombuffer(key, np.uint32)), counters)
     for i, counter in enumerate(counters.tolist()):
         nonce = counter.to_bytes(4, "little") + bytes(12)
         encryptor = Cipher(algorithms.ChaCha20(key, nonce), mode=None).encryptor()
-        assert made[:, i].numpy().tobytes() == encryptor.update(bytes(64))
+        assert stream_words[:, i].numpy().tobytes() == encryptor.update(bytes(64))
 
 
 def reference_words(key, size, count):
@@ -186,22 +186,22 @@ def test_each_word_that_decides_has_one_answer_for_all_that_follows(kernel, law)
     values = torch.cat([entries + e for e in (-1, 0, 1, 2, 3)] + [torch.tensor([0, 2**31 - 1])])
     values = values[(values >= 0) & (values < 2**31)].unique()
     words = signed(torch.cat([values, values + 2**31]).numpy())
-    made = tensor_operations.table_draws(words, tensors)
+    draws = tensor_operations.table_draws(words, tensors)
     taken, n = padded(words)
     out = torch.zeros(n, dtype=torch.int64)
     word_kernels.table[(1,)](out, taken, tensors.entries, tensors.steps, N=n)
-    assert torch.equal(out[: words.numel()], made)
+    assert torch.equal(out[: words.numel()], draws)
     with mpmath.workprec(100):
         below = cumulative(law, int(parameter), 200)
         opens = 0
-        for word, drawn in zip(words.tolist(), made.tolist(), strict=True):
+        for word, draw in zip(words.tolist(), draws.tolist(), strict=True):
             value = word % 2**31
-            if drawn == OPEN + word % 2**32:
+            if draw == OPEN + word % 2**32:
                 opens += 1
                 continue
-            k = abs(drawn)
-            assert word < 0 or drawn >= 0
-            assert (drawn <= 0) == (word < 0) or k == 0
+            k = abs(draw)
+            assert word < 0 or draw >= 0
+            assert (draw <= 0) == (word < 0) or k == 0
             assert below[k] <= mpmath.mpf(value) / 2**31
             assert mpmath.mpf(value + 1) / 2**31 <= below[k + 1]
     undecided = {t + e for t in entries.tolist() for e in (0, 1)} - {2**31}
@@ -296,28 +296,28 @@ def test_words_beside_an_acceptance_are_decided_as_exact_arithmetic_does(
         # A refused proposal is followed by the beginning of strip 4, with V = 0.
         words = torch.stack([signed([cells[4]] * n), *columns[1:], *[signed([0] * n)] * 12])
         mark = 4 << strips.width
-        made, seen = tensor_operations.decisions(columns[0], words, law)
+        draws, state = tensor_operations.decisions(columns[0], words, law)
         (first, n2), (block, _) = padded(columns[0]), padded(words)
         out, states = torch.zeros(n2, dtype=torch.int64), torch.zeros((4, n2), dtype=torch.int32)
         tables = law.guide, law.starts, law.settings
-        word_kernels.decisions[(1,)](out, states, first, block, *tables, law.whole, N=n2)
-        assert torch.equal(out[:n], made)
+        word_kernels.decisions[(1,)](out, states, first, block, *tables, law.is_discrete, N=n2)
+        assert torch.equal(out[:n], draws)
         opens = 0
         for i, (_, strip, x, v, minus, (most, least)) in enumerate(cases):
-            drawn, size = int(made[i]), math.floor(x + F(1, 2))
-            if drawn == OPEN:
+            draw, size = int(draws[i]), math.floor(x + F(1, 2))
+            if draw == OPEN:
                 opens += 1
-                assert seen[:, i].tolist() == [int(c[i]) for c in columns]
-                assert seen[:, i].tolist() == states[:, i].tolist()
+                assert state[:, i].tolist() == [int(c[i]) for c in columns]
+                assert state[:, i].tolist() == states[:, i].tolist()
                 assert v < law.most if strip == strips.number else abs(v - most) < 2000
-            elif drawn == mark:
+            elif draw == mark:
                 zero = not rounded and x == 0 and minus
                 assert v >= (law.most if strip == strips.number else most) or zero
             else:
-                assert drawn == (-size if minus else size)
+                assert draw == (-size if minus else size)
                 assert strip < strips.number
                 assert v + 1 <= least
-                assert drawn or not minus or rounded
+                assert draw or not minus or rounded
         assert 0 < opens < n
         ratio = mpmath.exp(-mpmath.mpf(strips.number << strips.width) * 1 / square_of(strips))
         top = acceptance(strips, strips.number, F(strips.number << strips.width))
@@ -342,12 +342,12 @@ def test_the_first_words_of_strips_at_their_ends(kernel, sigma_squared, rounded)
             word = first << 16 | cell
             rows += [(w, 0xFFFF0000, 0x80000000, 1) for w in (word, word | 1 << 15)]
     words = torch.stack([signed([row[i] for row in rows]) for i in range(law.words)])
-    made = tensor_operations.strip_draws(words, law)
-    assert made.tolist() == [reference_strip(row[: law.words], law) for row in rows]
+    draws = tensor_operations.strip_draws(words, law)
+    assert draws.tolist() == [reference_strip(row[: law.words], law) for row in rows]
     taken, n = padded(words)
     out = torch.zeros(n, dtype=torch.int64)
-    word_kernels.strips[(1,)](out, taken, law.guide, law.settings, law.words, law.whole, N=n)
-    assert torch.equal(out[: len(rows)], made)
+    word_kernels.strips[(1,)](out, taken, law.guide, law.settings, law.words, law.is_discrete, N=n)
+    assert torch.equal(out[: len(rows)], draws)
 
 
 class Undecided:
@@ -362,10 +362,10 @@ class Undecided:
 
     @staticmethod
     def decide_strips(out, places, key, law):
-        seen = tensor_operations.words_of(key, places.numel(), 4)
-        seen[0] = out[places].to(torch.int32)
+        state = tensor_operations.words_of(key, places.numel(), 4)
+        state[0] = out[places].to(torch.int32)
         out[places] = OPEN
-        return seen
+        return state
 
 
 @pytest.mark.parametrize(("sigma_squared", "rounded"), STRIPS)
@@ -464,13 +464,13 @@ def test_no_two_launches_share_a_key_nor_do_two_processes(monkeypatch):
 
 
 def test_a_key_is_wiped_after_its_launch(monkeypatch):
-    made = []
+    keys = []
     monkeypatch.setattr(
-        tensor_laws, "new_key", lambda device: made.append(signed([7] * 8)) or made[-1]
+        tensor_laws, "new_key", lambda device: keys.append(signed([7] * 8)) or keys[-1]
     )
     strips_of(F(10**6), rounded=True).fill(torch.empty(2000, dtype=torch.int64), tensor_operations)
-    assert len(made) == 2
-    assert not any(key.any() for key in made)
+    assert len(keys) == 2
+    assert not any(key.any() for key in keys)
 
 
 @pytest.mark.parametrize("law", ["discrete_gaussian", "discrete_laplace", "rounded_gaussian"])
@@ -549,8 +549,8 @@ from neyman.noise import triton_kernel as kernels
 wide = "out places starts settings".split()
 for kernel, constants in (
     (kernels._table_kernel, {}),
-    (kernels._strip_kernel, {"N": 2, "WHOLE": False}),
-    (kernels._decision_kernel, {"WHOLE": True}),
+    (kernels._strip_kernel, {"N": 2, "IS_DISCRETE": False}),
+    (kernels._decision_kernel, {"IS_DISCRETE": True}),
 ):
     constants["BLOCKS"] = 128
     names = [n for n in kernel.arg_names if n not in constants]

@@ -19,17 +19,19 @@ def table(out, words, entries, steps, N: tl.constexpr):
 
 
 @triton.jit
-def strips(out, words, guide, settings, ROWS: tl.constexpr, WHOLE: tl.constexpr, N: tl.constexpr):
+def strips(
+    out, words, guide, settings, ROWS: tl.constexpr, IS_DISCRETE: tl.constexpr, N: tl.constexpr
+):
     lane = tl.arange(0, N)
     word, high = tl.load(words + lane), tl.load(words + (ROWS // 2) * N + lane)
     rest = tl.load(words + (ROWS - 1) * N + lane)
     length, half, fine = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
-    tl.store(out + lane, _strip_draw(word, high, rest, guide, length, half, fine, WHOLE))
+    tl.store(out + lane, _strip_draw(word, high, rest, guide, length, half, fine, IS_DISCRETE))
 
 
 @triton.jit
 def decisions(
-    out, seen, word, words, guide, starts, settings, WHOLE: tl.constexpr, N: tl.constexpr
+    out, state, word, words, guide, starts, settings, IS_DISCRETE: tl.constexpr, N: tl.constexpr
 ):
     lane = tl.arange(0, N)
     block = (
@@ -42,9 +44,11 @@ def decisions(
         tl.load(words + 12 * N + lane), tl.load(words + 13 * N + lane),
         tl.load(words + 14 * N + lane), tl.load(words + 15 * N + lane),
     )  # fmt: skip
-    result, s0, s1, s2, s3 = _decisions(tl.load(word + lane), block, guide, starts, settings, WHOLE)
+    result, s0, s1, s2, s3 = _decisions(
+        tl.load(word + lane), block, guide, starts, settings, IS_DISCRETE
+    )
     tl.store(out + lane, result)
-    tl.store(seen + lane, s0)
-    tl.store(seen + N + lane, s1)
-    tl.store(seen + 2 * N + lane, s2)
-    tl.store(seen + 3 * N + lane, s3)
+    tl.store(state + lane, s0)
+    tl.store(state + N + lane, s1)
+    tl.store(state + 2 * N + lane, s2)
+    tl.store(state + 3 * N + lane, s3)

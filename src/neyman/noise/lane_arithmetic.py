@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 Lanes = NDArray[np.int64]
 
+CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # of ChaCha20
+DOUBLE_ROUNDS = 10
+
 
 def quarter(a: "Lanes", b: "Lanes", c: "Lanes", d: "Lanes") -> "tuple[Lanes, Lanes, Lanes, Lanes]":
     """Return a quarter round of ChaCha20, of signed 32-bit lanes that wrap around.

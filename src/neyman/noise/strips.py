@@ -47,21 +47,6 @@ Lanes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Proposals:
-    """Fair bits of proposals.
-
-    Args:
-        words: the last 16 bits of each pick a sign and a cell; the 16 before are the first of V.
-        low: the bits of a place within its strip.
-        more: the next 48 bits of V.
-    """
-
-    words: Words
-    low: Lanes
-    more: Lanes
-
-
-@dataclass(frozen=True, eq=False)
 class Strips:
     """Symmetric integer noise of a large scale, ready to be drawn.
 
@@ -173,23 +158,31 @@ class Strips:
             words = np.concatenate([a for _, a, _ in left])
             low = np.concatenate([a for _, _, a in left]).view(np.int64)
             more = (bits.words(lanes.size) >> np.uint64(LEAD)).view(np.int64)
-            self._finish(out, lanes, Proposals(words, low, more), bits)
+            self._finish(out, lanes, words, low, more, bits)
 
-    def settle(self, drawn: Proposals, bits: Bits) -> Lanes:
-        """Return what becomes of proposals, or new draws in the place of refused ones."""
-        cells = (drawn.words & np.uint64(0xFFFF)).view(np.int64)
+    def settle(self, words: Words, low: Lanes, more: Lanes, bits: Bits) -> Lanes:
+        """Return what becomes of proposals, or new draws in the place of refused ones.
+
+        Args:
+            words: the last 16 bits of each pick a sign and a cell, and the 16 before begin V.
+            low: the bits of a place within its strip.
+            more: the next 48 bits of V.
+            bits: for what these leave open.
+        """
+        cells = (words & np.uint64(0xFFFF)).view(np.int64)
         place = (np.take(self.guide, cells) >> np.uint32(LEAD)).astype(np.int64)
-        place <<= self.width + self.fine
-        out = self._signed(place | drawn.low, cells >> LEAD - 1)
-        self._finish(out, np.arange(out.size), drawn, bits)
+        out = self._signed(place << self.width + self.fine | low, cells >> LEAD - 1)
+        self._finish(out, np.arange(out.size), words, low, more, bits)
         return out
 
-    def _finish(self, out: Lanes, lanes: Lanes, drawn: Proposals, bits: Bits) -> None:
-        again = lanes[~self._decide(out, lanes, drawn, bits)]
-        more = np.empty(again.size, np.int64)
+    def _finish(
+        self, out: Lanes, lanes: Lanes, words: Words, low: Lanes, more: Lanes, bits: Bits
+    ) -> None:
+        again = lanes[~self._decide(out, lanes, words, low, more, bits)]
+        new = np.empty(again.size, np.int64)
         if again.size:
-            self._block(more, bits)
-        out[again] = more
+            self._block(new, bits)
+        out[again] = new
 
     def _low(self, words: Words, bits: Bits) -> Words:
         """Fair bits of each place within its strip, of the first word where it has room."""
@@ -206,9 +199,10 @@ class Strips:
         place += minus
         return place
 
-    def _decide(self, out: Lanes, lanes: Lanes, drawn: Proposals, bits: Bits) -> NDArray[np.bool_]:
+    def _decide(
+        self, out: Lanes, lanes: Lanes, words: Words, low: Lanes, more: Lanes, bits: Bits
+    ) -> NDArray[np.bool_]:
         """Which of these draws are accepted; a draw from the tail is written to ``out``."""
-        words, low, more = drawn.words, drawn.low, drawn.more
         cells = (words & np.uint64(0xFFFF)).view(np.int64)
         strip = (np.take(self.guide, cells) >> np.uint32(LEAD)).astype(np.int64)
         first = (words >> np.uint64(LEAD) & np.uint64(0xFFFF)).astype(np.int64)

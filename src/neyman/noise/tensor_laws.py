@@ -11,8 +11,9 @@ further ones [NT-8].
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
-from typing import Protocol
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -20,8 +21,7 @@ from numpy.typing import NDArray
 
 from neyman.noise.bits import SecureBits
 from neyman.noise.lookup_table import Table
-from neyman.noise.strips import CELLS, SHORT, TERM, Lanes, Proposals, Strips, Words
-from neyman.noise.tensor_cipher import new_key
+from neyman.noise.strips import CELLS, SHORT, TERM, Lanes, Strips, Words
 
 OPEN = -(1 << 62)  # an open draw is this and its first word; no other draw is as far out
 BEYOND = -(1 << 61)
@@ -31,27 +31,13 @@ WORDS = 4  # of each
 REACH = Fraction(6)  # sigma from which on the tail is: 2e-9, and it is finished on the host
 
 
-class Engine(Protocol):
-    """Kernels, or operations on tensors, that make the same draws from the same key."""
+Engine = ModuleType
+"""`neyman.noise.triton_kernel` or `neyman.noise.tensor_operations`."""
 
-    PART: int  # draws under one key
 
-    def draw_table(self, out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-        """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN``."""
-
-    def draw_strips(self, out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-        """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN``."""
-
-    def decide_strips(
-        self, out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
-    ) -> torch.Tensor:
-        """Decide open draws, and draw refused ones again, ``ROUNDS`` times.
-
-        Returns:
-            An int32 tensor of shape (WORDS, places): of each draw for which ``OPEN`` is written,
-            the words that leave it open. ``OPEN + 1`` is one that was refused in the last round.
-        """
-        ...
+def new_key(device: torch.device) -> torch.Tensor:
+    """Return a 256-bit key from the operating system: eight words, for one launch alone."""
+    return torch.frombuffer(bytearray(os.urandom(32)), dtype=torch.int32).to(device)
 
 
 class TableTensors:
@@ -64,15 +50,15 @@ class TableTensors:
 
     def __init__(self, table: Table, device: torch.device) -> None:
         self.table, self.device = table, device
-        leading = (table.thresholds >> np.uint64(33)).astype(np.int32)
-        kept = leading[leading < 2**31 - 1]
-        if kept.size == leading.size or table.slack > 1 << 33:
+        thresholds = (table.thresholds >> np.uint64(33)).astype(np.int32)
+        number = int(np.count_nonzero(thresholds < 2**31 - 1))
+        if number == thresholds.size or table.slack > 1 << 33:
             raise ArithmeticError("the thresholds do not decide 31 bits")
         # In front stands an entry below all words, and behind are some that only one word reaches.
-        self.steps = (kept.size + 1).bit_length()  # of a bisection
+        self.steps = (number + 1).bit_length()  # of a bisection
         entries = np.full(1 << self.steps, 2**31 - 1, np.int32)
         entries[0] = -2
-        entries[1 : kept.size + 1] = kept
+        entries[1 : number + 1] = thresholds[:number]
         self.entries = torch.from_numpy(entries).to(device)
 
     def fill(self, out: torch.Tensor, engine: Engine) -> None:
@@ -99,7 +85,7 @@ class StripTensors:
 
     def __init__(self, strips: Strips, device: torch.device) -> None:
         self.strips, self.device = strips, device
-        self.whole = not strips.rounded  # the discrete Gaussian, which refuses minus zero
+        self.is_discrete = not strips.rounded  # the discrete Gaussian, which refuses minus zero
         self.fine, self.half = strips.fine, 1 << strips.fine >> 1
         self.length = strips.width + strips.fine  # bits of a place within its strip
         self.words = 2 if self.length <= SHORT else 4  # of a draw
@@ -122,12 +108,12 @@ class StripTensors:
         if not places.numel():
             return
         key = new_key(self.device)
-        seen = engine.decide_strips(out, places, key, self)
+        state = engine.decide_strips(out, places, key, self)
         key.zero_()
         left = open_places(out[places])
         if left.numel():
             refused = (out[places[left]] != OPEN).cpu().numpy()
-            words = seen[:, left].cpu().numpy().view(np.uint32).astype(np.uint64)
+            words = state[:, left].cpu().numpy().view(np.uint32).astype(np.uint64)
             _write(out, places[left], self._finish(words, refused))
 
     def _finish(self, words: Words, refused: NDArray[np.bool_]) -> Lanes:
@@ -140,8 +126,8 @@ class StripTensors:
         first, more, high, rest = words[:, ~refused]
         low = (high << np.uint64(32) | rest) >> np.uint64(64 - self.length)
         more = more << np.uint64(16) | bits.words(more.size) >> np.uint64(48)
-        drawn = Proposals(first, low.view(np.int64), more.view(np.int64))
-        result[~refused] = self.strips.settle(drawn, bits)
+        places = self.strips.settle(first, low.view(np.int64), more.view(np.int64), bits)
+        result[~refused] = places
         return result
 
 
@@ -150,5 +136,5 @@ def open_places(out: torch.Tensor) -> torch.Tensor:
     return (out < BEYOND).nonzero().flatten()
 
 
-def _write(out: torch.Tensor, places: torch.Tensor, drawn: Lanes) -> None:
-    out[places] = torch.from_numpy(drawn).to(out.device)
+def _write(out: torch.Tensor, places: torch.Tensor, values: Lanes) -> None:
+    out[places] = torch.from_numpy(values).to(out.device)

@@ -26,8 +26,7 @@ from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.lookup_table import rounded_table, weights_table
 from neyman.noise.parameters import Tensor
 from neyman.noise.strips import LEAST_SIGMA_SQUARED, MOST_TABLES, Strips
-from neyman.noise.tensor_cipher import new_key
-from neyman.noise.tensor_laws import REACH, Engine, StripTensors, TableTensors, open_places
+from neyman.noise.tensor_laws import REACH, Engine, StripTensors, TableTensors, new_key, open_places
 from neyman.numerics import check
 
 try:
@@ -37,12 +36,6 @@ except ImportError:  # Triton is missing
 
 MOST_LAPLACE = 128  # the scale of the largest table there
 TRIAL = 3000  # draws by which two engines are compared
-
-SAMPLERS = {
-    "discrete_gaussian": noise.discrete_gaussian,
-    "discrete_laplace": noise.discrete_laplace,
-    "rounded_gaussian": noise.rounded_gaussian,
-}
 
 
 def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) -> None:
@@ -72,7 +65,7 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
         return
     shared = tensor.device.type == "cpu"
     array = tensor.numpy() if shared else np.empty(size, np.int64)
-    SAMPLERS[name](exact, size, SecureBits() if bits is None else bits, out=array)
+    getattr(noise, name)(exact, size, SecureBits() if bits is None else bits, out=array)
     if not shared:
         tensor.copy_(torch.from_numpy(array))
 

@@ -12,16 +12,45 @@ from __future__ import annotations
 
 import torch
 
-from neyman.noise.lane_arithmetic import chances, exponents, series
-from neyman.noise.tensor_cipher import keystream
+from neyman.noise.lane_arithmetic import (
+    CONSTANTS,
+    DOUBLE_ROUNDS,
+    chances,
+    exponents,
+    quarter,
+    series,
+)
 from neyman.noise.tensor_laws import GROUP, OPEN, ROUNDS, WORDS, StripTensors, TableTensors
 
 PART: int = 1 << 22  # draws of one key
 LOWER = 0xFFFFFFFF
 
 
+def keystream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
+    """Return the words of these blocks, with nonce 0: an int32 tensor of shape (16, blocks).
+
+    Args:
+        key: eight int32 words.
+        counters: int64, from 0 to 2^32 - 1.
+
+    Source: RFC 8439, section 2.3.
+    """
+    n = counters.numel()
+    first = torch.tensor(CONSTANTS, dtype=torch.int32, device=key.device)
+    last = torch.zeros((4, n), dtype=torch.int32, device=key.device)
+    last[0] = counters.to(torch.int32)
+    start = [x.reshape(4, 1).expand(4, n) for x in (first, key[:4], key[4:])] + [last]
+    a, b, c, d = start
+    for _ in range(DOUBLE_ROUNDS):
+        a, b, c, d = quarter(a, b, c, d)
+        b, c, d = (torch.roll(x, -k, 0) for k, x in ((1, b), (2, c), (3, d)))
+        a, b, c, d = quarter(a, b, c, d)
+        b, c, d = (torch.roll(x, k, 0) for k, x in ((1, b), (2, c), (3, d)))
+    return torch.cat([x + y for x, y in zip((a, b, c, d), start, strict=True)])
+
+
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-    """See `Engine.draw_table`."""
+    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN``."""
     out.copy_(table_draws(words_of(key, out.numel(), 1)[0], law))
 
 
@@ -35,7 +64,7 @@ def table_draws(word: torch.Tensor, law: TableTensors) -> torch.Tensor:
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-    """See `Engine.draw_strips`."""
+    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN``."""
     out.copy_(strip_draws(words_of(key, out.numel(), law.words), law))
 
 
@@ -45,7 +74,7 @@ def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
     strip, first = entry >> 16, (words[0] >> 16) & 0xFFFF
     minus = (words[0] & 0x8000) != 0
     still = first >= (entry & 0xFFFF)
-    if law.whole:
+    if law.is_discrete:
         still |= minus & (strip == 0)
     low = _low(words[law.words // 2], words[-1], law.length)
     signed = _signed(strip, low, minus, law)
@@ -55,10 +84,15 @@ def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """See `Engine.decide_strips`."""
+    """Decide open draws, and draw refused ones again, ``ROUNDS`` times.
+
+    Returns:
+        An int32 tensor of shape (WORDS, places): of each draw for which ``OPEN`` is written, the
+        words that leave it open. ``OPEN + 1`` is one that was refused in the last round.
+    """
     words = keystream(key, torch.arange(places.numel(), device=out.device))
-    out[places], seen = decisions(out[places].to(torch.int32), words, law)
-    return seen
+    out[places], state = decisions(out[places].to(torch.int32), words, law)
+    return state
 
 
 def decisions(
@@ -66,7 +100,7 @@ def decisions(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return draws that begin with these words and have sixteen more, and what leaves them open."""
     result = torch.full(word.shape, OPEN + 1, dtype=torch.int64, device=word.device)
-    seen = torch.zeros((WORDS, *word.shape), dtype=torch.int32, device=word.device)
+    state = torch.zeros((WORDS, *word.shape), dtype=torch.int32, device=word.device)
     active = torch.ones_like(word, dtype=torch.bool)
     for turn in range(ROUNDS):
         following, more, high, rest = words[WORDS * turn : WORDS * (turn + 1)]
@@ -86,17 +120,16 @@ def decisions(
         signed = _signed(strip, low, minus, law)
         accepted = sure | (value < least)
         refused = ~accepted & (value >= most)
-        if law.whole:
+        if law.is_discrete:
             refused |= accepted & minus & (signed == 0)
             accepted &= ~refused
         result = torch.where(active & accepted, signed, result)
         still = active & ~accepted & ~refused
         result = torch.where(still, OPEN, result)
-        state = torch.stack([word, more, high, rest])
-        seen = torch.where(still, state, seen)
+        state = torch.where(still, torch.stack([word, more, high, rest]), state)
         active = active & refused
         word = torch.where(active, following, word)
-    return result, seen
+    return result, state
 
 
 def words_of(key: torch.Tensor, size: int, count: int) -> torch.Tensor:

@@ -15,8 +15,14 @@ import torch
 import triton
 import triton.language as tl
 
-from neyman.noise.lane_arithmetic import chances, exponents, quarter, series
-from neyman.noise.tensor_cipher import CONSTANTS, DOUBLE_ROUNDS
+from neyman.noise.lane_arithmetic import (
+    CONSTANTS,
+    DOUBLE_ROUNDS,
+    chances,
+    exponents,
+    quarter,
+    series,
+)
 from neyman.noise.tensor_laws import GROUP, OPEN, ROUNDS, WORDS, StripTensors, TableTensors
 
 PART: int = 1 << 28  # draws of one key
@@ -100,19 +106,19 @@ def _table_draw(word, entries, steps):
 
 
 @triton.jit
-def _strip_draw(word, high, rest, guide, length, half, fine, WHOLE: tl.constexpr):
+def _strip_draw(word, high, rest, guide, length, half, fine, IS_DISCRETE: tl.constexpr):
     entry = tl.load(guide + (word & 0x7FFF))
     strip = entry >> 16
     minus = (word & 0x8000) != 0
     still = ((word >> 16) & 0xFFFF) >= (entry & 0xFFFF)
-    if WHOLE:
+    if IS_DISCRETE:
         still = still | (minus & (strip == 0))
     signed = _signed(strip, _low(high, rest, length), minus, length, half, fine)
     return tl.where(still, _unsigned(word) + _OPEN, signed)
 
 
 @triton.jit
-def _decisions(word, words, guide, starts, settings, WHOLE: tl.constexpr):
+def _decisions(word, words, guide, starts, settings, IS_DISCRETE: tl.constexpr):
     """See `tensor_operations.decisions`."""
     length, half, fine = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
     right, left, step = tl.load(settings + 3), tl.load(settings + 4), tl.load(settings + 5)
@@ -136,7 +142,7 @@ def _decisions(word, words, guide, starts, settings, WHOLE: tl.constexpr):
         signed = _signed(strip, low, minus, length, half, fine)
         accepted = (first < (entry & 0xFFFF)) | (value < least)
         refused = (value >= greatest) & (accepted == 0)
-        if WHOLE:
+        if IS_DISCRETE:
             refused = refused | (accepted & minus & (signed == 0))
             accepted = accepted & (refused == 0)
         still = active & (accepted == 0) & (refused == 0)
@@ -161,7 +167,14 @@ def _table_kernel(out, key, entries, size, steps, BLOCKS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["size"])
 def _strip_kernel(
-    out, key, guide, settings, size, N: tl.constexpr, WHOLE: tl.constexpr, BLOCKS: tl.constexpr
+    out,
+    key,
+    guide,
+    settings,
+    size,
+    N: tl.constexpr,
+    IS_DISCRETE: tl.constexpr,
+    BLOCKS: tl.constexpr,
 ):
     tile = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCKS)
@@ -170,48 +183,48 @@ def _strip_kernel(
     for j in tl.static_range(16 // N):
         high, rest = words[N * j + N // 2], words[N * j + N - 1]
         place = (tile * (16 // N) + j) * BLOCKS + lane
-        drawn = _strip_draw(words[N * j], high, rest, guide, length, half, fine, WHOLE)
-        tl.store(out + place, drawn, mask=place < size)
+        draw = _strip_draw(words[N * j], high, rest, guide, length, half, fine, IS_DISCRETE)
+        tl.store(out + place, draw, mask=place < size)
 
 
 @triton.jit(do_not_specialize=["size"])
 def _decision_kernel(
-    out, places, seen, key, guide, starts, settings, size,
-    WHOLE: tl.constexpr, BLOCKS: tl.constexpr,
+    out, places, state, key, guide, starts, settings, size,
+    IS_DISCRETE: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     lane = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
     inside = lane < size
     place = tl.load(places + lane, mask=inside, other=0)
     word = tl.load(out + place, mask=inside, other=0).to(tl.int32)
     words = _block(key, lane.to(tl.int32))
-    result, s0, s1, s2, s3 = _decisions(word, words, guide, starts, settings, WHOLE)
+    result, s0, s1, s2, s3 = _decisions(word, words, guide, starts, settings, IS_DISCRETE)
     tl.store(out + place, result, mask=inside)
-    tl.store(seen + lane, s0, mask=inside)
-    tl.store(seen + size + lane, s1, mask=inside)
-    tl.store(seen + 2 * size.to(tl.int64) + lane, s2, mask=inside)
-    tl.store(seen + 3 * size.to(tl.int64) + lane, s3, mask=inside)
+    tl.store(state + lane, s0, mask=inside)
+    tl.store(state + size + lane, s1, mask=inside)
+    tl.store(state + 2 * size.to(tl.int64) + lane, s2, mask=inside)
+    tl.store(state + 3 * size.to(tl.int64) + lane, s3, mask=inside)
 
 
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-    """See `Engine.draw_table`."""
+    """See `tensor_operations.draw_table`."""
     grid = (triton.cdiv(out.numel(), 16 * GROUP),)
     _table_kernel[grid](out, key, law.entries, out.numel(), law.steps, BLOCKS=GROUP)
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-    """See `Engine.draw_strips`."""
+    """See `tensor_operations.draw_strips`."""
     grid = (triton.cdiv(out.numel() * law.words, 16 * GROUP),)
     kernel = _strip_kernel[grid]
-    kernel(out, key, law.guide, law.settings, out.numel(), law.words, law.whole, BLOCKS=GROUP)
+    kernel(out, key, law.guide, law.settings, out.numel(), law.words, law.is_discrete, BLOCKS=GROUP)
 
 
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """See `Engine.decide_strips`."""
+    """See `tensor_operations.decide_strips`."""
     n = places.numel()
-    seen = torch.empty((WORDS, n), dtype=torch.int32, device=out.device)
+    state = torch.empty((WORDS, n), dtype=torch.int32, device=out.device)
     tables = law.guide, law.starts, law.settings
     kernel = _decision_kernel[(triton.cdiv(n, GROUP),)]
-    kernel(out, places, seen, key, *tables, n, law.whole, BLOCKS=GROUP)
-    return seen
+    kernel(out, places, state, key, *tables, n, law.is_discrete, BLOCKS=GROUP)
+    return state
