@@ -72,7 +72,7 @@ def train(
     groups: Groups | str | None = None,
     autocast: torch.dtype | None = None,
     compiled: bool = False,
-    fast: bool = False,
+    fast: bool | None = None,
     name: str = "training",
     delta: float | Fraction | str = 0,
     grid: int = 1 << 20,
@@ -120,7 +120,8 @@ def train(
         autocast: ``torch.bfloat16`` or ``torch.float16`` for the forward pass in mixed precision.
         compiled: clip by kernels of ``torch.compile``, which needs a compiler; faster on CUDA.
         fast: write out no gradient of a linear layer or a convolution for each row, which takes
-            less time on a CPU, and less memory. Sums are as exact as without it [TR-9].
+            less time and memory. Sums are exact with it, too, where a product of matrices adds up
+            products [TR-9]. If it is not given, it is on where ``microbatch`` is above 1.
         save_every: number of steps between durable checkpoints; see `ny.train`.
 
     Returns:

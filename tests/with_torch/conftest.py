@@ -8,8 +8,8 @@ collect_ignore_glob = [] if find_spec("opacus") and find_spec("torch") else ["te
 
 
 @pytest.fixture(autouse=True)
-def a_secret_seed():
-    """The seed of torch that one test sets is not that of the next, which Opacus would refuse."""
+def secret_seed():
+    """Opacus is refused with a seed that another test has set."""
     import torch
 
     torch.seed()

@@ -16,6 +16,7 @@ from neyman.analysis.training.terms import correlated_noise, noise_variance
 from neyman.extras import require
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import rounded_gaussian
+from neyman.numerics import check
 
 if TYPE_CHECKING:
     import torch
@@ -77,13 +78,15 @@ class NoisyGradient:
         groups: Groups | str | None = None,
         autocast: torch.dtype | None = None,
         compiled: bool = False,
-        fast: bool = False,
+        fast: bool | None = None,
     ) -> None:
         require("gradients of networks", "torch")
         from neyman.analysis.training.module_gradients import ModuleGradients
 
         if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"mechanism = {mechanism!r} must be a ny.DPSGD, which draws batches")
+        many = check.integer("microbatch", microbatch, 1) > 1
+        self.fast = many if fast is None else fast
         self.gradients = ModuleGradients(
             model,
             loss,
@@ -93,9 +96,8 @@ class NoisyGradient:
             groups=groups,
             dtype=autocast,
             compiled=compiled,
-            fast=fast,
+            fast=self.fast,
         )
-        self.fast = fast
         self.mechanism = mechanism
         self.steps = 0
         self._variance = noise_variance(mechanism, grid)
@@ -113,7 +115,7 @@ class NoisyGradient:
         self._hooks()
 
     def add(self, *rows: Tensor) -> None:
-        """Add the clipped gradients of rows to the sum; several calls make one batch.
+        """Add the clipped gradients of rows to the sum; with ``fast=False`` in several calls.
 
         A row whose gradient is not finite counts as 0.
 
@@ -125,7 +127,10 @@ class NoisyGradient:
             RuntimeError: the second call of a step with ``fast``, which rounds each sum once.
         """
         if self.fast and self._total is not None:
-            raise RuntimeError("with fast=True one call adds all rows of a step, and set() ends it")
+            raise RuntimeError(
+                "with fast=True, as for each microbatch above 1, one call adds all rows of a step; "
+                "fast=False takes them in parts"
+            )
         total = self.gradients.sum(rows)
         self._total = total if self._total is None else self._total.add_(total)
 

@@ -201,9 +201,10 @@ def draft(
         lost: number of steps that were charged and have no result.
         protects: what one record is about.
     """
+    last = 9 if setting.path == NETWORK else 4
     where = {"environments": setting.environments} if setting.environments else {}
     places = (PLACES,) if terms.mechanism.sampling == "cyclic" else ()
-    proof = "TR-1 to TR-4 of docs/certificates/training.md"
+    proof = f"TR-1 to TR-{last} of docs/certificates/training.md"
     if terms.mechanism.strategy is not None:
         proof += ", MM-1 to MM-10 of docs/certificates/matrix-mechanism.md"
     return receipt_format.TrainingReceipt(
