@@ -80,6 +80,13 @@ def test_a_description_is_read_where_no_mechanism_was_imported():
         assert fresh(code) == f"{mechanism}\n"
 
 
+@pytest.mark.needs("release")
+def test_without_torch_an_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'neyman\[torch\]'"):
+        ny.torch.NoisyGradient(None, None, mechanism=None, clip=1)
+
+
 CURVE, NOISE = ny.gdp(1), ny.Gaussian(1)
 NUMBERS = [None, "x", "", b"1", NAN, INF, -INF, -1, 1j, object(), [], [1], {}, {2: None}, int]
 NUMBERS += [np.bool_(True), True, np.array([0.5]), Decimal("NaN"), Decimal("sNaN"), "1/0", 10**400]

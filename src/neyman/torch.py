@@ -71,6 +71,8 @@ def train(
     microbatch: int = 64,
     groups: Groups | str | None = None,
     autocast: torch.dtype | None = None,
+    compiled: bool = False,
+    fast: bool | None = None,
     name: str = "training",
     delta: float | Fraction | str = 0,
     grid: int = 1 << 20,
@@ -102,7 +104,8 @@ def train(
             ``__getitem__`` and ``__len__`` that returns tuples. The target is last. Items of a
             dataset are moved to the model's device.
         mechanism: what is accounted, and draws the batches.
-        clip: the largest l2 norm of a row's gradient, above 0; one for each group with ``groups``.
+        clip: the largest l2 norm of a row's gradient, above 0. With ``groups`` they share it, or
+            each has its own.
         optimizer: a function that makes an optimizer of a list of parameters, or an optimizer over
             ``model.parameters()``.
         ledger, dataset, out, name, delta, grid, account, charge_again, sign: as in `ny.train`.
@@ -112,9 +115,13 @@ def train(
             of tensors, by which mistakes show before the charge.
         microbatch: number of rows that go through the model together. More than 1 adds an
             assumption to the receipt; 1 makes rows independent of each other, and is slower.
-        groups: names of parameters or modules by group, each group with a clip of its own;
+        groups: names of parameters or modules by group, each of which is clipped by itself;
             "layers" makes each module a group.
         autocast: ``torch.bfloat16`` or ``torch.float16`` for the forward pass in mixed precision.
+        compiled: clip by kernels of ``torch.compile``, which needs a compiler; faster on CUDA.
+        fast: write out no gradient of a linear layer or a convolution for each row, which takes
+            less time and memory. Sums are exact with it, too, where a product of matrices adds up
+            products [TR-9]. If it is not given, it is on where ``microbatch`` is above 1.
         save_every: number of steps between durable checkpoints; see `ny.train`.
 
     Returns:
@@ -126,21 +133,12 @@ def train(
         LedgerError, BudgetRefused: as in `ny.train`. In all of these cases nothing is charged.
         ChargedError: the run failed after its charge, which stands.
 
-    Source: [TR-1], [TR-2], [TR-3], [TR-4], [TR-5].
+    Source: [TR-1], [TR-2], [TR-3], [TR-4].
     """
-    require("private training of networks", "torch")
+    require("private training runs of networks", "torch")
     from neyman.analysis.training.network import train_network
 
-    request = Request(
-        ledger=ledger,
-        dataset=dataset,
-        out=out,
-        delta=delta,
-        save_every=save_every,
-        account=account,
-        charge_again=charge_again,
-        sign=sign,
-    )
+    request = Request(ledger, dataset, out, delta, save_every, account, charge_again, sign)
     gradient = NoisyGradient(
         model,
         loss,
@@ -150,6 +148,8 @@ def train(
         microbatch=microbatch,
         groups=groups,
         autocast=autocast,
+        compiled=compiled,
+        fast=fast,
     )
     try:
         return train_network(

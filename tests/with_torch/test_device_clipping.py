@@ -146,8 +146,25 @@ def test_lines_of_a_table_are_added_where_their_tokens_are():
     assert torch.equal(table.to(torch.int64), want)
 
 
+def test_kernels_for_a_compiler_give_the_same_bits(monkeypatch):
+    monkeypatch.setattr(device_clipping, "_compiled", lambda kernel: kernel)
+    rows = torch.cat([hard_rows("float32"), torch.randn(3, 37)])
+    for cuts in ((), (20,)):
+        assert torch.equal(total(rows, cuts=cuts, compiled=True), total(rows))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch about itself
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler")
 def test_compiled_kernels_give_the_same_bits():
-    rows = torch.cat([hard_rows("float32"), torch.randn(3, 37)])
-    assert torch.equal(total(rows, cuts=(20,), compiled=True), total(rows))
+    def kernels(rows, factors, short):
+        return (
+            device_clipping._peak(rows),
+            device_clipping._rough_squares(rows, factors, torch.float64),
+            device_clipping._squares(rows, factors),
+            device_clipping._kept_sum(rows, factors, short),
+        )
+
+    rows, factors = torch.randn(5, 37), torch.rand(5, dtype=torch.float64) * GRID
+    given = rows, factors, torch.tensor([True, False, True, True, False])
+    for ours, theirs in zip(torch.compile(kernels)(*given), kernels(*given), strict=True):
+        assert torch.equal(ours, theirs)

@@ -48,7 +48,9 @@ class State:
     lost: int
 
 
-def write(folder: Path, state: State, schema: str, content: bytes, **more: Any) -> None:
+def write(
+    folder: Path, state: State, schema: str, content: bytes | memoryview, **more: Any
+) -> None:
     """Write a checkpoint in place of the last one, durably.
 
     Args:

@@ -25,8 +25,9 @@ from torch import Tensor
 ROUGH_BITS = 18  # of the largest entry, in the rough norm
 FLOAT_SIZE = 1 << 17  # squares up to 2^36 that add up to at most 2^53
 EXPONENTS = {torch.float32: 120, torch.float64: 1010}  # of factors, as powers of two
+SLACK = 2.0**-20  # of a length, for floating point
 MOST_ROWS = 1 << 28  # whose entries up to 2^24 add up to less than 2^53
-CACHE = 1 << 18  # entries that a CPU works on at a time
+CACHE = 1 << 17  # entries that a CPU works on at a time
 BLOCK = 1 << 26  # entries that another device works on at a time
 
 Kernel = Callable[..., Tensor]
@@ -46,6 +47,14 @@ class Part:
     rows: Tensor
     total: Tensor
     tokens: Tensor | None = None
+
+    def add(self, values: Tensor) -> None:
+        """Add whole numbers in the place of the rows."""
+        if self.tokens is None:
+            self.total.add_(values.sum(0))
+        else:
+            lines = values.reshape(-1, self.total.shape[1])
+            self.total.index_add_(0, self.tokens.reshape(-1), lines)
 
     def at(self, cut: slice) -> Part:
         """Return the part of some rows."""
@@ -95,29 +104,44 @@ def _add_small(parts: Sequence[Part], weights: Tensor, scale: float, most: int, 
 
 
 def _add(parts: Sequence[Part], weights: Tensor, scale: float, most: int, compiled: bool) -> None:
-    """Add rows whose squared norm is at most ``most`` squared, and no others.
-
-    This holds whatever floating point did before: a float64 sum of squared whole numbers is exact
-    below 2^53, and does not come out below 2^53 where it is above. NaN is not at most anything.
-    """
+    rows = [part.rows for part in parts]
+    factors = row_factors(rows, scale, most, compiled=compiled) * weights
+    if len(parts) == 1 and not compiled:
+        parts[0].add(rounded(rows, factors, most)[0])
+        return
     run = _compiled if compiled else _eager
-    factors = row_factors([part.rows for part in parts], scale, most, compiled=compiled) * weights
-    alone = len(parts) == 1 and not compiled  # its whole numbers are few enough to keep
-    values = _whole(parts[0].rows, factors) if alone else None
-    squares = torch.stack(
-        [run(_squares)(part.rows, factors) for part in parts]
-        if values is None
-        else [(values * values).sum(1)]
-    ).sum(0)
+    squares = torch.stack([run(_squares)(part, factors) for part in rows]).sum(0)
     short = squares <= float(most * most)
     for part in parts:
-        if part.tokens is not None:
-            lines = run(_kept)(part.rows, factors, short).reshape(-1, part.total.shape[1])
-            part.total.index_add_(0, part.tokens.reshape(-1), lines)
-        elif values is not None and values.is_cpu and bool(short.all()):
-            part.total.add_(values.sum(0))
-        else:
+        if part.tokens is None:
             part.total.add_(run(_kept_sum)(part.rows, factors, short))
+        else:
+            part.add(run(_kept)(part.rows, factors, short))
+
+
+def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
+    """Return the parts of rows times their factors as whole float64 numbers.
+
+    A row whose squared norm is above ``most`` squared becomes 0, whatever floating point did: a
+    float64 sum of squared whole numbers is exact below 2^53, and does not come out below 2^53 where
+    it is above. NaN is not at most anything.
+    """
+    values = [_whole(part, factors) for part in rows]
+    squares = torch.stack([(part * part).sum(1) for part in values]).sum(0)
+    short = squares <= float(most * most)
+    return [kept(part, short) for part in values]
+
+
+def kept(rows: Tensor, keep: Tensor) -> Tensor:
+    """Return the rows to keep, and zeros in the place of the others."""
+    if keep.is_cpu and bool(keep.all()):
+        return rows
+    return torch.where(keep.reshape(-1, *[1] * (rows.ndim - 1)), rows, 0.0)
+
+
+def column_sums(values: Tensor) -> Tensor:
+    """Return the exact int64 sums over up to `MOST_ROWS` rows of whole numbers up to 2^24."""
+    return values.sum(0, dtype=torch.float64).to(torch.int64)
 
 
 def row_factors(
@@ -133,24 +157,66 @@ def row_factors(
         most: the largest norm of a row in units.
         compiled: use `torch.compile`.
     """
-    run = _compiled if compiled else _eager
-    peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)
-    finite = peak < torch.inf  # false for NaN
+    norm, finite = norm_bounds(rows, compiled=compiled)
     size = sum(part.shape[1] for part in rows)
+    length = max(most * (1 - SLACK) - 0.5 * size**0.5 - 1, 0.0)
     largest = min(EXPONENTS[part.dtype] for part in rows)
-    # The rough norm: entries up to 2^18, by a power of two, which is exact. It comes from bits,
-    # because a library's power may not be. The sum of squares is exact in any order.
-    exact = torch.float64 if size <= FLOAT_SIZE else torch.int64
-    bits = min(ROUGH_BITS, (62 - (size - 1).bit_length()) // 2)
-    exponent = torch.frexp(torch.where(finite, peak, 1.0))[1].to(torch.int64)
-    power = (bits - exponent).clamp(-largest, largest)
-    shift = ((power + 1023) << 52).view(torch.float64)
-    squares = torch.stack([run(_rough_squares)(part, shift, exact) for part in rows]).sum(0)
-    # An upper bound of the norm. Rounding moved it by half a unit per entry.
-    norm = (torch.sqrt(squares.double()) + (0.5 * size**0.5 + 1)) / shift
-    length = max(most * (1 - 2.0**-20) - 0.5 * size**0.5 - 1, 0.0)
     factor = (length / norm).clamp(max=min(scale, 2.0**largest))
     return torch.where(finite, factor, 0.0)
+
+
+def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tensor, Tensor]:
+    """Return an upper bound of the norm of each row above 0, and True where the row is finite.
+
+    The rough norm has entries up to 2^18, by a power of two, which is exact, and so is the sum of
+    their squares in any order. The bound is larger by what rounding moved: half a unit per entry.
+    """
+    run = _compiled if compiled else _eager
+    peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)
+    size = sum(part.shape[1] for part in rows)
+    exact = torch.float64 if size <= FLOAT_SIZE else torch.int64
+    bits = min(ROUGH_BITS, (62 - (size - 1).bit_length()) // 2)
+    shift, finite = power_of_two(peak, bits, min(EXPONENTS[part.dtype] for part in rows))
+    squares = torch.stack([run(_rough_squares)(part, shift, exact) for part in rows]).sum(0)
+    return (torch.sqrt(squares.double()) + (0.5 * size**0.5 + 1)) / shift, finite
+
+
+def power_of_two(peak: Tensor, bits: int, largest: int = 1010) -> tuple[Tensor, Tensor]:
+    """Return a power of two that brings a peak to at most 2^bits, and True where it is finite.
+
+    It is put together from bits, because a library's power may not be exact.
+    """
+    finite = peak < torch.inf  # false for NaN
+    exponent = torch.frexp(torch.where(finite, peak, 1.0))[1].to(torch.int64)
+    power = (bits - exponent).clamp(-largest, largest)
+    return ((power + 1023) << 52).view(torch.float64), finite
+
+
+def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows in which each token has one line, the sum of its lines, and the tokens.
+
+    The sums are exact in any order: lines are rounded to 2^-24 of the largest entry of their row.
+
+    Args:
+        lines: float64, of shape (rows, tokens, width).
+        tokens: whole numbers of shape (rows, tokens).
+    """
+    count, many, width = lines.shape
+    peak = lines.abs().amax((1, 2))
+    shift, finite = power_of_two(peak, 24)
+    whole = torch.round(lines * shift[:, None, None])
+    ordered, order = tokens.sort(1)
+    first = torch.ones_like(ordered)
+    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    place = first.cumsum(1) - 1
+    places = torch.zeros_like(tokens).scatter_(1, place, ordered)
+    place = torch.zeros_like(tokens).scatter_(1, order, place)
+    place += many * torch.arange(count, device=tokens.device)[:, None]
+    sums = torch.zeros(count * many, width, dtype=torch.float64, device=lines.device)
+    sums.index_add_(0, place.reshape(-1), whole.reshape(-1, width))
+    # A row that is not finite stays so.
+    scale = torch.where(finite, 1 / shift, torch.nan)
+    return sums.reshape(count, -1) * scale[:, None], places
 
 
 def _peak(part: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fractions import Fraction
@@ -21,14 +22,23 @@ from math import isqrt, sqrt
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
-from torch.nn import Module
+from torch.nn import Conv2d, Embedding, Linear, Module
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import unfold
 
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
-from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped
+from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped, merged
+from neyman.analysis.training.device_products import (
+    MOST_SUMMED,
+    Product,
+    add_products,
+    fine_bits,
+    fits,
+)
 from neyman.numerics import check
 
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 # What torch says, and what it means.
 REASONS = {
     ".item()": "it reads a number of a tensor, as .item() and float() do",
@@ -81,6 +91,8 @@ class ModuleGradients:
             by itself. "layers" makes each module with parameters of its own a group.
         dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
         compiled: clip by kernels of `torch.compile`, which needs a compiler.
+        fast: write out no gradient of a linear layer or a convolution for each example. Sums stay
+            exact. A logical batch must then be one call of `sum`, which rounds its result once.
     """
 
     def __init__(
@@ -94,6 +106,7 @@ class ModuleGradients:
         groups: Groups | str | None = None,
         dtype: torch.dtype | None = None,
         compiled: bool = False,
+        fast: bool = False,
     ) -> None:
         check_module(model)
         self._model, self._loss = model, loss
@@ -102,6 +115,11 @@ class ModuleGradients:
             raise ValueError(
                 f"loss has reduction={reduction!r}; it must return one number for one example: use "
                 "reduction='mean' or 'sum', which are the same for one example"
+            )
+        if reduction == "mean" and getattr(loss, "weight", None) is not None:
+            raise ValueError(
+                "loss has weight= and reduction='mean', which divides by the weight of the one "
+                "example, so weights have no effect: use reduction='sum'"
             )
         if dtype not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"dtype = {dtype} must be torch.bfloat16, torch.float16, or None")
@@ -117,9 +135,18 @@ class ModuleGradients:
         self._groups = _group_names(model, self.parameters, groups)
         self.grid = check.integer("grid", grid, 1)
         exact = _clips(clips, list(self._groups))
-        self.clip = sqrt(sum(x * x for x in exact))
+        total = exact[0] ** 2 if not isinstance(clips, Mapping) else sum(x * x for x in exact)
+        self.clip = sqrt(total)
         self._most = self._group_grids(exact)
-        self._batched = vmap(grad(self._one_loss), in_dims=(None, None, 0), randomness="different")
+        self._batched = vmap(
+            grad(self._one_loss, argnums=(0, 1), has_aux=True),
+            in_dims=(None, None, None, 0, None),
+            randomness="different",
+        )
+        kinds = (Embedding, Linear, Conv2d) if fast else (Embedding,)
+        self._layers = _tap_layers(model, self.parameters, kinds)
+        self._bits = fine_bits(self.grid, self._rows) if fast else 0
+        self._taps: dict[tuple[torch.Size, ...], list[tuple[str, Tensor]]] = {}
 
     @property
     def assumption(self) -> str | None:
@@ -153,7 +180,7 @@ class ModuleGradients:
                     f"x.to({str(self.device)!r})"
                 )
         dummy = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
-        with fixed_kernels(self.device), torch.random.fork_rng(_cuda(self.device)):
+        with fixed_kernels(self.device), fresh_randomness(self.device):
             if failure := self._failure(dummy):
                 raise ValueError(failure)
 
@@ -174,8 +201,8 @@ class ModuleGradients:
         finally:
             for hook in hooks:
                 hook.remove()
-        if self._rows == 1:
-            return f"model fails {place}, on a row of zeros: {text}"
+        if self._rows == 1 or "deterministic" in text:
+            return f"model fails {place}, on a row of zeros, so replace it: {text}"
         reason = next((words for sign, words in REASONS.items() if sign in text), text)
         return (
             f"model fails {place}, in a microbatch of {self._rows} examples on rows of zeros: "
@@ -193,36 +220,109 @@ class ModuleGradients:
             rows: the inputs of the model, and the target last; examples are dimension 0.
         """
         count = len(rows[0])
-        if count > MOST_ROWS:
-            raise ValueError(f"rows has {count} rows; a sum has at most {MOST_ROWS}")
+        most = MOST_SUMMED if self._bits else MOST_ROWS
+        if count > most:
+            raise ValueError(f"rows has {count} rows; a sum has at most {most}")
+        products = self._products(rows)
         totals = {
-            name: torch.zeros(p.numel(), dtype=torch.float64, device=self.device)
+            name: torch.zeros(
+                p.shape,
+                dtype=torch.int64 if name in products else torch.float64,
+                device=self.device,
+            )
             for name, p in self.parameters.items()
         }
         with fixed_kernels(self.device), fresh_randomness(self.device):
             for start in range(0, count, self._rows):
                 self._add(totals, tuple(x[start : start + self._rows] for x in rows))
-        return torch.cat(list(totals.values())).to(torch.int64)
+        for name in products:  # to whole units, once
+            totals[name] = (totals[name] + (1 << self._bits >> 1)) >> self._bits
+        return torch.cat([x.reshape(-1).to(torch.int64) for x in totals.values()])
+
+    def _products(self, rows: tuple[Tensor, ...]) -> set[str]:
+        """Return the names of the weights whose gradients are never written out."""
+        return {k for k, _ in self._dry_taps(rows) if not isinstance(self._layers[k], Embedding)}
 
     def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
-        gradients = self._gradients(_filled(rows, self._rows))
+        found = self._gradients(_filled(rows, self._rows))
         weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
+        scale, products = self.grid / self.clip, self._products(rows)
         for names, most in zip(self._groups.values(), self._most, strict=True):
-            parts = [Part(_flat(gradients[name]), totals[name]) for name in names]
-            add_clipped(parts, weights, self.grid / self.clip, most, compiled=self._compiled)
+            known = [k for k in names if k in found]  # a layer may have no call, alone
+            parts = [
+                _part(found[k], totals[k], self._layers.get(k)) for k in known if k not in products
+            ]
+            others = [
+                _product(found[k], totals[k], self._layers[k]) for k in known if k in products
+            ]
+            if others:
+                add_products(parts, others, weights, scale, most, self._bits)
+            elif parts:
+                add_clipped(parts, weights, scale, most, compiled=self._compiled)
 
-    def _gradients(self, rows: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        """Return one gradient per example for each parameter."""
-        state = {k: p.detach() for k, p in self.parameters.items()}
+    def _gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
+        """Return the gradients of each example by parameter.
+
+        For a layer with taps these are the gradient of what it returns and its input, by call.
+        """
+        calls = self._dry_taps(rows)
+        names = {name for name, _ in calls}
+        state = {k: p.detach() for k, p in self.parameters.items() if k not in names}
+        others = self._others() | {k: self.parameters[k].detach() for k in names}
         if self._rows > 1:
-            return self._batched(state, self._others(), rows)
-        state = {k: p.requires_grad_() for k, p in state.items()}
-        value = self._one_loss(state, self._others(), tuple(x[0] for x in rows))
-        found = torch.autograd.grad(value, list(state.values()), allow_unused=True)
-        return {
-            k: (torch.zeros_like(p) if g is None else g)[None]
-            for (k, p), g in zip(state.items(), found, strict=True)
-        }
+            taps = _Taps({self._layers[k]: k for k in names}, [tap for _, tap in calls])
+            (found, outputs), inputs = self._batched(state, taps.zeros, others, rows, taps)
+        else:
+            taps = _Taps({self._layers[k]: k for k in names})
+            found, outputs = self._alone(state, others, tuple(x[0] for x in rows), taps)
+            inputs = [x[None] for x in taps.inputs]
+        result = {name: [rows] for name, rows in found.items()}
+        for name, *pair in zip(taps.names, outputs, inputs, strict=True):
+            result.setdefault(name, []).extend(pair)
+        return result
+
+    def _alone(
+        self,
+        state: dict[str, Tensor],
+        others: dict[str, Tensor],
+        row: tuple[Tensor, ...],
+        taps: _Taps,
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Return the gradients of one example, without vmap."""
+        given = {k: p.requires_grad_() for k, p in state.items()}
+        value, _ = self._one_loss(given, [], others, row, taps)
+        inputs = [*given.values(), *taps.zeros]
+        found = _gradient(value, inputs)
+        full = [
+            (torch.zeros_like(x) if y is None else y)[None]
+            for x, y in zip(inputs, found, strict=True)
+        ]
+        return dict(zip(given, full, strict=False)), full[len(given) :]
+
+    def _dry_taps(self, rows: tuple[Tensor, ...]) -> list[tuple[str, Tensor]]:
+        """Return each call of a layer with a tap, and zeros of its shape, from a row of zeros.
+
+        A layer whose weight is used elsewhere too, as by a tied output layer, has none.
+        """
+        key = tuple(x.shape[1:] for x in rows)
+        if not self._layers or key in self._taps:
+            return self._taps.get(key, [])
+        weights = {k: self.parameters[k].detach().requires_grad_() for k in self._layers}
+        state = {k: p.detach() for k, p in self.parameters.items()} | weights
+        taps = _Taps({layer: k for k, layer in self._layers.items()}, detached=True)
+        row = tuple(x.new_zeros(x.shape[1:]) for x in rows)
+        value, _ = self._one_loss(state, [], self._others(), row, taps)
+        used = _gradient(value, list(weights.values()))
+        dense = {k for k, g in zip(weights, used, strict=True) if g is not None}
+        pairs = [(k, x.detach()) for k, x in zip(taps.names, taps.zeros, strict=True)]
+        for name, layer in self._layers.items():
+            if not isinstance(layer, Embedding):
+                lines, columns = layer.weight.flatten(1).shape
+                places = sum(tap.numel() // lines for k, tap in pairs if k == name)
+                if not fits(places, lines, columns):
+                    dense.add(name)
+        self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
+        return self._taps[key]
 
     def _others(self) -> dict[str, Tensor]:
         """Return frozen parameters, and copies of buffers."""
@@ -230,11 +330,17 @@ class ModuleGradients:
         return frozen | {k: b.clone() for k, b in self._model.named_buffers()}
 
     def _one_loss(
-        self, state: dict[str, Tensor], others: dict[str, Tensor], row: tuple[Tensor, ...]
-    ) -> Tensor:
+        self,
+        state: dict[str, Tensor],
+        zeros: list[Tensor],
+        others: dict[str, Tensor],
+        row: tuple[Tensor, ...],
+        taps: _Taps,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss of one example, and the inputs of layers with taps."""
         given = tuple(x[None] for x in row)
         mixed = torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
-        with mixed:
+        with mixed, taps.placed(zeros):
             output = functional_call(self._model, (state, others), given[:-1])
             value = self._loss(output, given[-1])
         if not isinstance(value, Tensor) or value.numel() != 1:
@@ -243,7 +349,7 @@ class ModuleGradients:
                 "it must return one number: use reduction='mean' or 'sum', which are the same "
                 "for one example"
             )
-        return value.reshape(())
+        return value.reshape(()), taps.inputs
 
     def _group_grids(self, clips: Sequence[Fraction]) -> list[int]:
         """Return whole units per group whose squares add up to at most the squared grid [TR-7]."""
@@ -278,21 +384,26 @@ def fixed_kernels(device: torch.device) -> Generator[None]:
         (backends.mkldnn, "deterministic", True),
         (backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
         (backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+        (torch.utils.deterministic, "fill_uninitialized_memory", False),
     ]
     former = [getattr(owner, name) for owner, name, _ in settings]
     strict, warn = (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    if device.type == "cuda":  # cuBLAS is deterministic with a workspace of fixed size only
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # cuBLAS is deterministic with a workspace of fixed size only.
+    absent = device.type == "cuda" and WORKSPACE not in os.environ
     try:
+        if absent:
+            os.environ[WORKSPACE] = ":4096:8"
         for owner, name, value in settings:
             setattr(owner, name, value)
         torch.use_deterministic_algorithms(True)
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
+        if absent:
+            os.environ.pop(WORKSPACE, None)
         torch.use_deterministic_algorithms(strict, warn_only=warn)
         for (owner, name, _), value in zip(settings, former, strict=True):
             setattr(owner, name, value)
@@ -304,13 +415,17 @@ def fresh_randomness(device: torch.device) -> Generator[None]:
 
     The masks of other rows shift if a row comes or goes. Nobody may know them [TR-8].
     """
-    with torch.random.fork_rng(_cuda(device)):
-        torch.manual_seed(secrets.randbits(63))
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index])
+    former = [(generator, generator.get_state()) for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(secrets.randbits(63))
         yield
-
-
-def _cuda(device: torch.device) -> list[torch.device]:
-    return [device] if device.type == "cuda" else []
+    finally:
+        for generator, state in former:
+            generator.set_state(state)
 
 
 def _filled(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
@@ -320,10 +435,109 @@ def _filled(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
     return tuple(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) for x in rows)
 
 
-def _flat(gradient: Tensor) -> Tensor:
-    """Return one row per example, in float32, or in float64 if the gradient is."""
-    rows = gradient.reshape(len(gradient), -1)
-    return rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
+def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
+    if not value.requires_grad:
+        return [None] * len(inputs)
+    return torch.autograd.grad(value, inputs, allow_unused=True)
+
+
+class _Taps:
+    """Zeros that are added to what layers return, and so have its gradient.
+
+    Args:
+        names: the name of the weight of each layer.
+        zeros: one for each call of a layer, in order; or None, and each call makes its own.
+        detached: hide the weights themselves from the gradient.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[Module, str],
+        zeros: list[Tensor] | None = None,
+        *,
+        detached: bool = False,
+    ) -> None:
+        self._layers, self._detached, self._fixed = names, detached, zeros is not None
+        self.zeros = zeros or []
+        self.inputs: list[Tensor] = []
+        self.names: list[str] = []
+
+    @contextmanager
+    def placed(self, zeros: list[Tensor]) -> Generator[None]:
+        """Add zeros within the context; those of a transformed function are other tensors."""
+        self.inputs, self.names = [], []
+
+        def tapped(
+            layer: Module, given: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor
+        ) -> Tensor:
+            if not self._fixed:
+                self.zeros.append(torch.zeros_like(output).requires_grad_())
+            tap = (zeros if self._fixed else self.zeros)[len(self.inputs)]
+            self.inputs.append(given[0] if given else named["input"])
+            self.names.append(self._layers[layer])
+            if isinstance(layer, Embedding) and layer.padding_idx is not None:
+                tap = tap * (self.inputs[-1] != layer.padding_idx)[..., None]
+            return (output.detach() if self._detached else output) + tap
+
+        handles = [
+            layer.register_forward_hook(tapped, prepend=True, with_kwargs=True)
+            for layer in self._layers
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _tap_layers(
+    model: Module, parameters: Mapping[str, Tensor], kinds: Sequence[type[Module]]
+) -> dict[str, Module]:
+    """Return the layers of these kinds by the name of their weight, where no layer shares it."""
+    uses = Counter(id(p) for x in model.modules() for p in x.parameters(recurse=False))
+    layers = {f"{name}.weight".lstrip("."): layer for name, layer in model.named_modules()}
+    return {
+        name: layer
+        for name, layer in layers.items()
+        if type(layer) in kinds and name in parameters and uses[id(layer.weight)] == 1
+        # Other convolutions have their gradients written out.
+        if not isinstance(layer, Conv2d)
+        or (layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same")
+    }
+
+
+def _part(found: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
+    """Return the gradients of one parameter, one row per example."""
+    if layer is None or len(found) == 1:
+        rows = found[0].flatten(1)
+        known = rows.dtype in (torch.float32, torch.float64)
+        return Part(rows if known else rows.float(), total.view(-1))
+    lines, tokens = _joined(found, layer)
+    rows, places = merged(lines.double(), tokens[:, :, 0])
+    return Part(rows, total, places)
+
+
+def _product(found: Sequence[Tensor], total: Tensor, layer: Module) -> Product:
+    outputs, inputs = _joined(found, layer)
+    return Product(inputs, outputs, total.flatten(1))
+
+
+def _joined(found: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
+    """Return the gradients of what a layer returned and its inputs, one line for each place."""
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for outputs, inputs in zip(found[::2], found[1::2], strict=True):
+        if isinstance(layer, Conv2d):
+            padding = 0 if layer.padding == "valid" else layer.padding
+            kernel, dilation, stride = layer.kernel_size, layer.dilation, layer.stride
+            places = unfold(inputs.flatten(0, -4), kernel, dilation, padding, stride).mT
+            shape = (len(outputs), -1)
+            one = outputs.flatten(-2).mT.reshape(*shape, layer.out_channels)
+            pairs.append((one, places.reshape(*shape, places.shape[-1])))
+        else:
+            one = outputs.reshape(len(outputs), -1, outputs.shape[-1])
+            pairs.append((one, inputs.reshape(*one.shape[:2], -1)))
+    outputs, inputs = zip(*pairs, strict=True)
+    return torch.cat(outputs, 1), torch.cat(inputs, 1)
 
 
 def _clips(

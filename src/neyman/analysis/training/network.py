@@ -38,7 +38,6 @@ from neyman.analysis.training.steps import Request, run, without_content
 from neyman.analysis.training.terms import RunTerms, common_terms
 from neyman.ledger.records import ChargedError
 from neyman.numerics import check
-from neyman.publishing.release.receipt_format import EnvironmentPart
 
 SCHEMA = "neyman-network-checkpoint/1"
 RANDOMNESS = (
@@ -90,35 +89,34 @@ class RowSource:
     """
 
     def __init__(self, data: object, example: object, device: torch.device) -> None:
-        if isinstance(data, DataLoader):
+        if isinstance(data, (DataLoader, IterableDataset, Tensor)) or not hasattr(
+            data, "__getitem__"
+        ):
+            others = "a tuple of tensors (x, y), a TensorDataset, or a dataset with __getitem__"
+            advice = "its dataset, loader.dataset" if isinstance(data, DataLoader) else others
             raise TypeError(
-                "data is a DataLoader, which draws batches of its own; give its dataset: "
-                "data=loader.dataset. The mechanism draws the batches that are accounted"
-            )
-        if isinstance(data, IterableDataset):
-            raise TypeError(
-                "data is an IterableDataset, whose rows have no numbers to draw; give a dataset "
-                "with __getitem__ and __len__"
+                f"data is a {type(data).__name__}; give {advice}. The mechanism draws the batches "
+                "that are accounted, by the numbers of their rows"
             )
         self._data: Any = data
-        given = self._data.tensors if type(data) is TensorDataset else data
-        self._tensors: tuple[Tensor, ...] | None = None
         self.device = device
+        self._tensors: tuple[Tensor, ...] | None = None
+        given = self._data.tensors if type(data) is TensorDataset else data
         if isinstance(given, (tuple, list)):
             if not all(isinstance(x, Tensor) and x.dim() for x in given):
                 raise TypeError(
                     "data must be a tuple of tensors whose dimension 0 is the row, such as (x, y); "
                     "torch.from_numpy makes a tensor of an array"
                 )
-            self._tensors = tuple(x.detach() for x in given)
-            self.first = self._tensors
-        elif isinstance(given, Tensor) or not hasattr(given, "__getitem__"):
+            self.first = self._tensors = tuple(x.detach() for x in given)
+        elif not isinstance(example, (tuple, list)):
             raise TypeError(
-                f"data is a {type(data).__name__}; give a tuple of tensors such as (x, y), a "
-                "TensorDataset, or a dataset with __getitem__ and __len__"
+                f"example is a {type(example).__name__}. The rows of a dataset cannot be looked at "
+                "before the charge: give a made-up row of the same shapes and types, such as "
+                "example=(torch.zeros(1, 28, 28), 0)"
             )
         else:
-            self.first = tuple(x[None] for x in _example(example, device))
+            self.first = tuple(torch.as_tensor(x, device=device)[None] for x in example)
         self.count = len(self)
 
     def __len__(self) -> int:
@@ -147,23 +145,8 @@ class RowSource:
         return item
 
 
-def _example(example: object, device: torch.device) -> tuple[Tensor, ...]:
-    if example is None:
-        raise TypeError(
-            "data is a dataset whose rows cannot be looked at before the charge: give a made-up "
-            "row of the same shapes and types, such as example=(torch.zeros(1, 28, 28), 0)"
-        )
-    if not isinstance(example, (tuple, list)):
-        raise TypeError(f"example is a {type(example).__name__}; it must be a row, as (x, y)")
-    return tuple(torch.as_tensor(value, device=device) for value in example)
-
-
 class NetworkRun:
-    """A model, its optimizer, and its schedule, which move by noisy gradients.
-
-    Args:
-        here: where this process computes.
-    """
+    """A model, its optimizer, and its schedule, which move by noisy gradients."""
 
     def __init__(
         self,
@@ -173,7 +156,7 @@ class NetworkRun:
         optimizer: Optimizer,
         scheduler: LRScheduler | None,
         rows: RowSource,
-        here: EnvironmentPart,
+        here: dict[str, Any],
     ) -> None:
         self.terms = terms
         self.model, self._gradient = model, gradient
@@ -202,26 +185,19 @@ class NetworkRun:
 
     def load(self, folder: Path) -> State | None:
         """Take over a checkpoint of these terms, and return its state."""
-        earlier: list[dict[str, Any]] = []
-
-        def decode(content: bytes, head: dict[str, Any]) -> bytes:
-            earlier.extend(head.pop("environments"))
-            return content
-
-        saved = read(folder, SCHEMA, decode)
+        saved = read(folder, SCHEMA, lambda content, head: (content, head.pop("environments")))
         if saved is None:
             return None
-        state, content = saved
+        state, (content, earlier) = saved
         if state.key == self.terms.key:
             self._unpack(content)
-            places = [EnvironmentPart(**place) for place in earlier]
-            self._environments = tuple(dict.fromkeys([*places, *self._environments]))
+            here = self._environments[-1]
+            self._environments = (*(place for place in earlier if place != here), here)
         return state
 
     def save(self, folder: Path, state: State) -> None:
         """Write a checkpoint, durably."""
-        places = [place.to_dict() for place in self._environments]
-        write(folder, state, SCHEMA, self._packed(), environments=places)
+        write(folder, state, SCHEMA, self._packed(), environments=self._environments)
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
         """Add up clipped gradients, add noise, and move."""
@@ -265,7 +241,7 @@ class NetworkRun:
     def _tensors(self) -> dict[str, Tensor]:
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
-    def _packed(self) -> bytes:
+    def _packed(self) -> memoryview:
         """Return the parameters, buffers, optimizer, and schedule; no state of randomness."""
         buffer = io.BytesIO()
         schedule = self._scheduler.state_dict() if self._scheduler is not None else None
@@ -275,9 +251,9 @@ class NetworkRun:
             "scheduler": schedule,
         }
         torch.save(parts, buffer)
-        return buffer.getvalue()
+        return buffer.getbuffer()
 
-    def _unpack(self, content: bytes) -> None:
+    def _unpack(self, content: bytes | memoryview) -> None:
         parts = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         with torch.no_grad():
             for name, x in self._tensors().items():
@@ -318,6 +294,7 @@ def train_network(
         "loss": _text(loss),
         "mode": "train" if model.training else "eval",
         "autocast": _short(gradients.dtype),
+        "fast": gradient.fast,
         "optimizer": _text(mover),
     }
     schedule = _scheduler(mover, scheduler)
@@ -325,29 +302,20 @@ def train_network(
         words["scheduler"] = _text(schedule)
     if groups is not None:
         words["groups"] = groups if isinstance(groups, str) else {k: [*groups[k]] for k in groups}
-        words["clips"] = {k: str(clip[k]) for k in clip} if isinstance(clip, Mapping) else str(clip)
-    total = check.exact("clip", clip) if groups is None else Fraction(gradients.clip)
+    if isinstance(clip, Mapping):
+        words["clips"] = {group: str(each) for group, each in clip.items()}
+        total = Fraction(gradients.clip)
+    else:
+        total = check.exact("clip", clip)
     shapes = {name: tuple(x.shape) for name, x in gradients.parameters.items()}
-    terms = NetworkTerms(
-        *common_terms(
-            name,
-            request.dataset,
-            gradient.mechanism,
-            total,
-            gradients.grid,
-            microbatch,
-            size=gradients.size,
-        ),
-        shapes,
-        words,
-    )
+    run_with = (name, request.dataset, gradient.mechanism, total, gradients.grid, microbatch)
+    terms = NetworkTerms(*common_terms(*run_with, size=gradients.size), shapes, words)
     for parameter in model.parameters():
         parameter.grad = None  # an earlier one has no noise
     with fixed_kernels(gradients.device):
         here = _environment(gradients)
-        trained = run(
-            NetworkRun(terms, model, gradient, mover, schedule, rows, here), rows.count, request
-        )
+        job = NetworkRun(terms, model, gradient, mover, schedule, rows, here)
+        trained = run(job, rows.count, request)
     state = {name: torch.from_numpy(x) for name, x in trained.state.items()}
     model.load_state_dict(state, strict=False)  # of a run that was finished before
     return trained
@@ -413,18 +381,17 @@ def _scheduler(
     return schedule
 
 
-def _environment(gradients: ModuleGradients) -> EnvironmentPart:
+def _environment(gradients: ModuleGradients) -> dict[str, Any]:
     """Return where this process computes, and the settings that it computes with."""
     device = gradients.device
     card = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
-    first = next(iter(gradients.parameters.values()))
     products = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
-    return EnvironmentPart(
-        framework=f"torch {torch.__version__}",
-        device=f"{device}{card}",
-        dtype=str(_short(first.dtype)),
-        autocast=_short(gradients.dtype),
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-        tf32="tf32" in products,
-        benchmark=torch.backends.cudnn.benchmark,
-    )
+    return {
+        "framework": f"torch {torch.__version__}",
+        "device": f"{device}{card}",
+        "dtype": _short(next(iter(gradients.parameters.values())).dtype),
+        "autocast": _short(gradients.dtype),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "tf32": "tf32" in products,
+        "benchmark": torch.backends.cudnn.benchmark,
+    }

@@ -38,7 +38,8 @@ class NoisyGradient:
     `ny.torch.train` hold. No ledger is charged, and nothing is saved: see there.
 
     Args:
-        model, loss, clip, grid, microbatch, groups, autocast: as in `ny.torch.train`.
+        model, loss, clip, grid, microbatch, groups, autocast, compiled, fast: as in
+            `ny.torch.train`.
         mechanism: what is accounted; its sigma is that of the noise.
 
     Raises:
@@ -75,14 +76,25 @@ class NoisyGradient:
         microbatch: int = 64,
         groups: Groups | str | None = None,
         autocast: torch.dtype | None = None,
+        compiled: bool = False,
+        fast: bool | None = None,
     ) -> None:
         require("gradients of networks", "torch")
         from neyman.analysis.training.module_gradients import ModuleGradients
 
         if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"mechanism = {mechanism!r} must be a ny.DPSGD, which draws batches")
+        self.fast = microbatch > 1 if fast is None else fast
         self.gradients = ModuleGradients(
-            model, loss, clips=clip, grid=grid, microbatch=microbatch, groups=groups, dtype=autocast
+            model,
+            loss,
+            clips=clip,
+            grid=grid,
+            microbatch=microbatch,
+            groups=groups,
+            dtype=autocast,
+            compiled=compiled,
+            fast=self.fast,
         )
         self.mechanism = mechanism
         self.steps = 0
@@ -101,14 +113,22 @@ class NoisyGradient:
         self._hooks()
 
     def add(self, *rows: Tensor) -> None:
-        """Add the clipped gradients of rows to the sum; several calls make one batch.
+        """Add the clipped gradients of rows to the sum; with ``fast=False`` in several calls.
 
         A row whose gradient is not finite counts as 0.
 
         Args:
             rows: the inputs of the model, and the target last; dimension 0 is the row, and may be
                 empty.
+
+        Raises:
+            RuntimeError: the second call of a step with ``fast``, which rounds each sum once.
         """
+        if self.fast and self._total is not None:
+            raise RuntimeError(
+                "with fast=True, as for each microbatch above 1, one call adds all rows of a step; "
+                "fast=False takes them in parts"
+            )
         total = self.gradients.sum(rows)
         self._total = total if self._total is None else self._total.add_(total)
 

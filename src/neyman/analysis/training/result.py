@@ -62,12 +62,12 @@ class Setting:
 
     Args:
         conditions: those beyond the conditions of every run.
-        environments: where each process of the run computed.
+        environments: where each process of the run computed, and its settings.
         path: the file of the parameters.
     """
 
     conditions: tuple[str, ...] = ()
-    environments: tuple[receipt_format.EnvironmentPart, ...] = ()
+    environments: tuple[dict[str, Any], ...] = ()
     path: str = PARAMETERS
 
 
@@ -201,9 +201,10 @@ def draft(
         lost: number of steps that were charged and have no result.
         protects: what one record is about.
     """
+    last = 9 if setting.path == NETWORK else 4
     where = {"environments": setting.environments} if setting.environments else {}
     places = (PLACES,) if terms.mechanism.sampling == "cyclic" else ()
-    proof = "TR-1 to TR-4 of docs/certificates/training.md"
+    proof = f"TR-1 to TR-{last} of docs/certificates/training.md"
     if terms.mechanism.strategy is not None:
         proof += ", MM-1 to MM-10 of docs/certificates/matrix-mechanism.md"
     return receipt_format.TrainingReceipt(
@@ -245,6 +246,8 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
             "the time. Guessing would confirm it 5% of the time."
         )
     steps, ledger = receipt.steps, receipt.ledger
+    clip = Fraction(terms["clip"])  # of groups the root of a sum of squares
+    norm = terms["clip"] if clip.denominator < 1 << 20 else digits.number(clip)
     lines = [
         f"# Training run {terms['name']}",
         "",
@@ -275,14 +278,14 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
         f"- {steps.run} steps with {mechanism['sampling']} batches of {mechanism['batch']} "
         f"records in expectation, of {mechanism['n']} declared records.",
         f"- {steps.lost} more steps were charged, and a stopped process lost their results.",
-        f"- Gradients were clipped to norm {terms['clip']} and rounded to 1/{terms['grid']} of it.",
+        f"- Gradients were clipped to norm {norm} and rounded to 1/{terms['grid']} of it.",
         "- Rounded Gaussian noise with sigma "
         f"{mechanism['sigma']} times the largest change of a sum, drawn exactly.",
         *([CORRELATED] if "strategy" in mechanism else []),
         f"- Sums were divided by {terms['divisor']}, the declared batch size.",
         f"- Ledger entry {ledger.entry}: {digits.number(Fraction(ledger.charged))} in "
         f"{ledger.currency}, delta {ledger.charged_delta}.",
-        *(f"- Computed on {place.device} by {place.framework}." for place in receipt.environments),
+        *(f"- Computed on {at['device']} by {at['framework']}." for at in receipt.environments),
         "",
         "## Conditions",
         "",

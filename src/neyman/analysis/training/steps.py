@@ -50,22 +50,18 @@ class Job(Protocol):
 
     def check(self) -> None:
         """Refuse what can fail without data; the ledger is charged after it."""
-        ...
 
     def load(self, folder: Path) -> State | None:
         """Take over a checkpoint of these terms, and return its state; None without a checkpoint.
 
         One of other terms is left alone.
         """
-        ...
 
     def save(self, folder: Path, state: State) -> None:
         """Write a checkpoint, durably."""
-        ...
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
         """Draw the noise of a step, and move."""
-        ...
 
     def setting(self) -> Setting:
         """Return what the receipt says beside the terms."""
@@ -76,7 +72,7 @@ class Job(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Request:
     """Who pays for a run, and where its result goes: public arguments of a training function."""
 
@@ -186,7 +182,7 @@ def _moved(job: Job, state: State, rows: int, folder: Path, every: int, book: Le
             f"an earlier process was stopped: {first - state.done} of {steps} steps are charged"
             " and have no result, because their randomness may be known; the run goes on "
             f"with step {first}",
-            stacklevel=5,
+            stacklevel=4,
         )
     state = replace(state, done=first, begun=first, lost=state.lost + first - state.done)
     batches = mechanism.batches(rows, after=first)

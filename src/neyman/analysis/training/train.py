@@ -120,16 +120,7 @@ def train(
     Source: Abadi et al. 2016; [TR-1], [TR-2], [TR-3], [TR-4].
     """
     terms = Terms.of(name, dataset, mechanism, clip, grid, step_size, start, piece)
-    request = Request(
-        ledger=ledger,
-        dataset=dataset,
-        out=out,
-        delta=delta,
-        save_every=save_every,
-        account=account,
-        charge_again=charge_again,
-        sign=sign,
-    )
+    request = Request(ledger, dataset, out, delta, save_every, account, charge_again, sign)
     return run(_Descent(terms, gradient, terms.start), rows, request)
 
 

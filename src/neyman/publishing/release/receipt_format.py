@@ -450,34 +450,13 @@ class ParametersPart(Part):
     shape: Several[int]
 
 
-class EnvironmentPart(Part):
-    """Where a process trained a network, and the settings of its arithmetic.
-
-    Args:
-        framework: its name and version.
-        dtype: of the parameters.
-        autocast: the type of numbers in the forward pass, where it is another.
-        deterministic: if True, the framework was told to take deterministic algorithms.
-        tf32: if True, products could be rounded to TensorFloat-32.
-        benchmark: if True, cuDNN chose its algorithms by their speed.
-    """
-
-    framework: str
-    device: str
-    dtype: str
-    autocast: str | None
-    deterministic: bool
-    tf32: bool
-    benchmark: bool
-
-
 class TrainingReceipt(CallReceipt):
     """The receipt of a training run.
 
     Args:
         terms: all that the run depends on but its data.
         key: the hash of the terms.
-        environments: where each process of the run computed; of a network alone.
+        environments: where each process of the run computed, and its settings; of a network alone.
     """
 
     SCHEMA = "neyman-training-receipt/1"
@@ -487,4 +466,4 @@ class TrainingReceipt(CallReceipt):
     unit: UnitPart
     steps: StepsPart
     parameters: ParametersPart
-    environments: Several[EnvironmentPart] = ()
+    environments: Several[dict[str, Any]] = ()
