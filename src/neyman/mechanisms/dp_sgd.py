@@ -394,7 +394,7 @@ class DPSGD(StandIn):
 
         Returns:
             sigma R under add-remove, 2 sigma R under replace-one; divide by the batch size for
-            their mean.
+            their mean. With a strategy it is that of the noise on each of its rows.
         """
         return MOVES[self.neighboring] * float(self.sigma) * check.positive("clip", clip)
 

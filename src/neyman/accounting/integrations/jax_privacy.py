@@ -78,8 +78,8 @@ def exact_gaussian_privatizer(
     takes gradients of JAX too.
 
     The callback is an ordered effect. JAX never caches it, leaves it out, or runs it twice. JAX
-    refuses it in a vectorized function, under differentiation, and on several devices. It has no seed: the same
-    compiled step draws new noise each time.
+    refuses it in a vectorized function, under differentiation, and on several devices. It has no
+    seed: the same compiled step draws new noise each time.
 
     Args:
         noise_multiplier: as the accountant is told, above 0.

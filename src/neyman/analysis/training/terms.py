@@ -21,6 +21,7 @@ from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.mechanisms.matrix_mechanism.noise_stream import CorrelatedNoise
 from neyman.mechanisms.matrix_mechanism.strategy import SCALE
 from neyman.noise import SecureBits
+from neyman.noise.rejection import LARGEST_SIGMA_SQUARED
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES
 from neyman.numerics.rounding import below
@@ -123,6 +124,11 @@ def common_terms(
         raise ValueError(
             f"grid = {units} must be between {least} and {MOST_GRID}: with {size} "
             "parameters a coarser grid loses the gradient to rounding"
+        )
+    if noise_variance(mechanism, units) > LARGEST_SIGMA_SQUARED:
+        raise ValueError(
+            f"grid = {units} with {mechanism!r}: sigma_squared of the noise is above (2^53 - 1)^2 "
+            "units; take a coarser grid"
         )
     return name, dataset, mechanism, exact, units, check.integer("piece", piece, 1)
 
