@@ -221,7 +221,7 @@ def test_dropout_differs_between_examples_and_leaves_the_generator_of_torch():
     x, y = torch.ones(4, 400), torch.zeros(4, dtype=torch.long)
     for microbatch in (1, 4):
         gradients = ModuleGradients(
-            model, F.cross_entropy, clips=9, grid=GRID, microbatch=microbatch
+            model, F.cross_entropy, clips=9, grid=GRID, microbatch=microbatch, fast=True
         )
         state = torch.get_rng_state()
         total = gradients.sum((x, y))[:400].double()
@@ -300,8 +300,9 @@ def test_the_fast_mode_clips_groups_in_any_order_and_drops_rows_that_are_not_fin
 
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("microbatch", [1, 4])
-def test_the_forward_pass_takes_mixed_precision(microbatch, fast):
-    model, rows = network(), images(5)
+@pytest.mark.parametrize(("make", "data"), [(network, images), (Tokens, sentences)])
+def test_the_forward_pass_takes_mixed_precision(make, data, microbatch, fast):
+    model, rows = make(), data(5)
     gradients = ModuleGradients(
         model,
         F.cross_entropy,

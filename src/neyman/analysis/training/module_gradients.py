@@ -15,14 +15,14 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from fractions import Fraction
 from math import isqrt, sqrt
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
-from torch.nn import Conv2d, Embedding, Linear, Module
+from torch.nn import Conv2d, Embedding, LayerNorm, Linear, Module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import unfold
 
@@ -200,7 +200,8 @@ class ModuleGradients:
             hooks.append(layer.register_forward_pre_hook(lambda *_, w=words: inside.append(w)))
             hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
         try:
-            self._gradients(rows)
+            with self._precision():
+                self._gradients(rows)
         except Exception as error:
             text, place = str(error), inside[-1] if inside else "in the loss"
         else:
@@ -230,16 +231,13 @@ class ModuleGradients:
         most = MOST_SUMMED if self._bits else MOST_ROWS
         if count > most:
             raise ValueError(f"rows has {count} rows; a sum has at most {most}")
-        products = self._products(rows)
-        totals = {
-            name: torch.zeros(
-                p.shape,
-                dtype=torch.int64 if name in products else torch.float64,
-                device=self.device,
-            )
-            for name, p in self.parameters.items()
-        }
         with fixed_kernels(self.device), fresh_randomness(self.device):
+            products = self._products(rows)
+            kinds = {k: torch.int64 if k in products else torch.float64 for k in self.parameters}
+            totals = {
+                name: torch.zeros(p.shape, dtype=kinds[name], device=self.device)
+                for name, p in self.parameters.items()
+            }
             for start in range(0, count, self._rows):
                 self._add(totals, tuple(x[start : start + self._rows] for x in rows))
         for name in products:  # to whole units, once
@@ -251,7 +249,8 @@ class ModuleGradients:
         return {k for k, _ in self._dry_taps(rows) if not isinstance(self._layers[k], Embedding)}
 
     def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
-        found = self._gradients(_filled(rows, self._rows))
+        with self._precision():
+            found = self._gradients(_filled(rows, self._rows))
         weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
         scale, products = self.grid / self.clip, self._products(rows)
         for names, most in zip(self._groups.values(), self._most, strict=True):
@@ -318,8 +317,9 @@ class ModuleGradients:
         state = {k: p.detach() for k, p in self.parameters.items()} | weights
         taps = _Taps({layer: k for k, layer in self._layers.items()}, detached=True)
         row = tuple(x.new_zeros(x.shape[1:]) for x in rows)
-        value, _ = self._one_loss(state, [], self._others(), row, taps)
-        used = _gradient(value, list(weights.values()))
+        with self._precision():
+            value, _ = self._one_loss(state, [], self._others(), row, taps)
+            used = _gradient(value, list(weights.values()))
         dense = {k for k, g in zip(weights, used, strict=True) if g is not None}
         pairs = [(k, x.detach()) for k, x in zip(taps.names, taps.zeros, strict=True)]
         for name, layer in self._layers.items():
@@ -330,6 +330,27 @@ class ModuleGradients:
                     dense.add(name)
         self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
         return self._taps[key]
+
+    @contextmanager
+    def _precision(self) -> Generator[None]:
+        """Run forward and backward passes in mixed precision, if it is wanted.
+
+        Under vmap on a CPU, a layer norm has no gradient by 16 bits, so it gets 32.
+        """
+        if self.dtype is None:
+            yield
+            return
+        handles = [
+            layer.register_forward_pre_hook(lambda _, given: tuple(x.float() for x in given))
+            for layer in self._model.modules()
+            if isinstance(layer, LayerNorm)
+        ]
+        try:
+            with torch.autocast(self.device.type, self.dtype):
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _others(self) -> dict[str, Tensor]:
         """Return frozen parameters, and copies of buffers."""
@@ -346,8 +367,7 @@ class ModuleGradients:
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the loss of one example, and the inputs of layers with taps."""
         given = tuple(x[None] for x in row)
-        mixed = torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
-        with mixed, taps.placed(zeros):
+        with taps.placed(zeros):
             output = functional_call(self._model, (state, others), given[:-1])
             value = self._loss(output, given[-1])
         if not isinstance(value, Tensor) or value.numel() != 1:
