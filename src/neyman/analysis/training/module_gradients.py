@@ -200,8 +200,7 @@ class ModuleGradients:
             hooks.append(layer.register_forward_pre_hook(lambda *_, w=words: inside.append(w)))
             hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
         try:
-            with self._precision():
-                self._gradients(rows)
+            self._add(self._zeros(rows), rows)
         except Exception as error:
             text, place = str(error), inside[-1] if inside else "in the loss"
         else:
@@ -232,17 +231,20 @@ class ModuleGradients:
         if count > most:
             raise ValueError(f"rows has {count} rows; a sum has at most {most}")
         with fixed_kernels(self.device), fresh_randomness(self.device):
-            products = self._products(rows)
-            kinds = {k: torch.int64 if k in products else torch.float64 for k in self.parameters}
-            totals = {
-                name: torch.zeros(p.shape, dtype=kinds[name], device=self.device)
-                for name, p in self.parameters.items()
-            }
+            totals = self._zeros(rows)
             for start in range(0, count, self._rows):
                 self._add(totals, tuple(x[start : start + self._rows] for x in rows))
-        for name in products:  # to whole units, once
+        for name in self._products(rows):  # to whole units, once
             totals[name] = (totals[name] + (1 << self._bits >> 1)) >> self._bits
         return torch.cat([x.reshape(-1).to(torch.int64) for x in totals.values()])
+
+    def _zeros(self, rows: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        products = self._products(rows)
+        kinds = {k: torch.int64 if k in products else torch.float64 for k in self.parameters}
+        return {
+            name: torch.zeros(p.shape, dtype=kinds[name], device=self.device)
+            for name, p in self.parameters.items()
+        }
 
     def _products(self, rows: tuple[Tensor, ...]) -> set[str]:
         """Return the names of the weights whose gradients are never written out."""
@@ -300,7 +302,7 @@ class ModuleGradients:
         inputs = [*given.values(), *taps.zeros]
         found = _gradient(value, inputs)
         full = [
-            (torch.zeros_like(x) if y is None else y)[None]
+            (torch.zeros_like(x) if y is None else y.to_dense())[None]
             for x, y in zip(inputs, found, strict=True)
         ]
         return dict(zip(given, full, strict=False)), full[len(given) :]
