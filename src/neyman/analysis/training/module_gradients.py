@@ -97,7 +97,7 @@ class ModuleGradients:
         groups: names of parameters, or of modules that have them, by group. Each group is clipped
             by itself. "layers" makes each module with parameters of its own a group.
         dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
-        compiled: clip by kernels of `torch.compile`, which needs a compiler.
+        compiled: clip by kernels of `torch.compile`, which needs a compiler; not in the fast mode.
         fast: write out no gradient of a linear layer or a convolution for each example. Sums stay
             exact. A logical batch must then be one call of `sum`, which rounds its result once.
     """
