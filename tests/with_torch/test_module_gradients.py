@@ -27,8 +27,8 @@ class Tokens(nn.Module):
             self.out.weight = self.words.weight
 
     def forward(self, x):
-        seen = self.words(x) + self.words(x.flip(1)) + self.places(torch.arange(LENGTH))
-        return self.out(self.layer(seen)).transpose(1, 2)
+        features = self.words(x) + self.words(x.flip(1)) + self.places(torch.arange(LENGTH))
+        return self.out(self.layer(features)).transpose(1, 2)
 
 
 class Adapter(nn.Module):
@@ -85,8 +85,8 @@ def loop(model, rows, clips, loss=F.cross_entropy):
     total = {k: torch.zeros_like(p) for k, p in named.items()}
     for x, y in zip(*rows, strict=True):
         given = x.double() if x.is_floating_point() else x
-        found = torch.autograd.grad(loss(model(given[None]), y[None]), list(named.values()))
-        one = dict(zip(named, found, strict=True))
+        gradients = torch.autograd.grad(loss(model(given[None]), y[None]), list(named.values()))
+        one = dict(zip(named, gradients, strict=True))
         for names, clip in clips.items():
             norm = math.sqrt(sum(float(one[k].square().sum()) for k in names))
             for k in names:
@@ -243,8 +243,8 @@ class Several(nn.Module):
         self.out = nn.Linear(32, 10)
 
     def forward(self, x):
-        seen = self.grouped(self.second(self.first(x).relu()).relu()).flatten(1)
-        return self.out(input=self.twice(self.twice(seen).relu()).relu())
+        features = self.grouped(self.second(self.first(x).relu()).relu()).flatten(1)
+        return self.out(input=self.twice(self.twice(features).relu()).relu())
 
 
 @pytest.mark.parametrize("clip", [0.1, 100.0])

@@ -252,16 +252,18 @@ class ModuleGradients:
 
     def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
         with self._precision():
-            found = self._gradients(_filled(rows, self._rows))
+            gradients = self._gradients(_filled(rows, self._rows))
         weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
         scale, products = self.grid / self.clip, self._products(rows)
         for names, most in zip(self._groups.values(), self._most, strict=True):
-            known = [k for k in names if k in found]  # a layer may have no call, alone
+            known = [k for k in names if k in gradients]  # a layer may have no call, alone
             parts = [
-                _part(found[k], totals[k], self._layers.get(k)) for k in known if k not in products
+                _part(gradients[k], totals[k], self._layers.get(k))
+                for k in known
+                if k not in products
             ]
             others = [
-                _product(found[k], totals[k], self._layers[k]) for k in known if k in products
+                _product(gradients[k], totals[k], self._layers[k]) for k in known if k in products
             ]
             if others:
                 add_products(parts, others, weights, scale, most, self._bits)
@@ -279,12 +281,12 @@ class ModuleGradients:
         others = self._others() | {k: self.parameters[k].detach() for k in names}
         if self._rows > 1:
             taps = _Taps({self._layers[k]: k for k in names}, [tap for _, tap in calls])
-            (found, outputs), inputs = self._batched(state, taps.zeros, others, rows, taps)
+            (gradients, outputs), inputs = self._batched(state, taps.zeros, others, rows, taps)
         else:
             taps = _Taps({self._layers[k]: k for k in names})
-            found, outputs = self._alone(state, others, tuple(x[0] for x in rows), taps)
+            gradients, outputs = self._alone(state, others, tuple(x[0] for x in rows), taps)
             inputs = [x[None] for x in taps.inputs]
-        result = {name: [rows] for name, rows in found.items()}
+        result = {name: [rows] for name, rows in gradients.items()}
         for name, *pair in zip(taps.names, outputs, inputs, strict=True):
             result.setdefault(name, []).extend(pair)
         return result
@@ -300,10 +302,10 @@ class ModuleGradients:
         given = {k: p.requires_grad_() for k, p in state.items()}
         value, _ = self._one_loss(given, [], others, row, taps)
         inputs = [*given.values(), *taps.zeros]
-        found = _gradient(value, inputs)
+        gradients = _gradient(value, inputs)
         full = [
             (torch.zeros_like(x) if y is None else y.to_dense())[None]
-            for x, y in zip(inputs, found, strict=True)
+            for x, y in zip(inputs, gradients, strict=True)
         ]
         return dict(zip(given, full, strict=False)), full[len(given) :]
 
@@ -382,7 +384,7 @@ class ModuleGradients:
     def _group_grids(self, clips: Sequence[Fraction]) -> list[int]:
         """Return whole units per group whose squares add up to at most the squared grid [TR-7]."""
         total = sum(x * x for x in clips)
-        found: list[int] = []
+        grids: list[int] = []
         for (group, names), clip in zip(self._groups.items(), clips, strict=True):
             units = isqrt(self.grid**2 * clip**2 // total)
             size = sum(self.parameters[name].numel() for name in names)
@@ -392,8 +394,8 @@ class ModuleGradients:
                     f"group {group!r}; it must leave {4 * isqrt(size) + 8} to {MOST_GRID}: a "
                     "coarser grid loses the gradient to rounding"
                 )
-            found.append(units)
-        return found
+            grids.append(units)
+        return grids
 
 
 @contextmanager
@@ -534,26 +536,26 @@ def _tap_layers(
     }
 
 
-def _part(found: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
+def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
     """Return the gradients of one parameter, one row per example."""
-    if layer is None or len(found) == 1:
-        rows = found[0].flatten(1)
+    if layer is None or len(gradients) == 1:
+        rows = gradients[0].flatten(1)
         known = rows.dtype in (torch.float32, torch.float64)
         return Part(rows if known else rows.float(), total.view(-1))
-    lines, tokens = _joined(found, layer)
+    lines, tokens = _joined(gradients, layer)
     rows, places = merged(lines.double(), tokens[:, :, 0])
     return Part(rows, total, places)
 
 
-def _product(found: Sequence[Tensor], total: Tensor, layer: Module) -> Product:
-    outputs, inputs = _joined(found, layer)
+def _product(gradients: Sequence[Tensor], total: Tensor, layer: Module) -> Product:
+    outputs, inputs = _joined(gradients, layer)
     return Product(inputs, outputs, total.flatten(1))
 
 
-def _joined(found: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
+def _joined(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
     """Return the gradients of what a layer returned and its inputs, one line for each place."""
     pairs: list[tuple[Tensor, Tensor]] = []
-    for outputs, inputs in zip(found[::2], found[1::2], strict=True):
+    for outputs, inputs in zip(gradients[::2], gradients[1::2], strict=True):
         if isinstance(layer, Conv2d):
             padding = 0 if layer.padding == "valid" else layer.padding
             kernel, dilation, stride = layer.kernel_size, layer.dilation, layer.stride
@@ -591,10 +593,10 @@ def _group_names(
     if groups is None:
         return {"all": list(parameters)}
     if groups == "layers":
-        found: dict[str, list[str]] = {}
+        layers: dict[str, list[str]] = {}
         for name in parameters:
-            found.setdefault(name.rpartition(".")[0] or "model", []).append(name)
-        return found
+            layers.setdefault(name.rpartition(".")[0] or "model", []).append(name)
+        return layers
     if isinstance(groups, str):
         raise ValueError(f"groups = {groups!r} must be 'layers', or names by group")
     result = {
