@@ -169,7 +169,7 @@ def test_compiled_kernels_give_the_same_bits():
             device_clipping._peak(rows),
             device_clipping._rough_squares(rows, factors, torch.float64),
             device_clipping._squares(rows, factors),
-            device_clipping._kept_sum(rows, factors, short),
+            device_clipping._selection_sum(rows, factors, short),
         )
 
     rows, factors = torch.randn(5, 37), torch.rand(5, dtype=torch.float64) * GRID

@@ -73,12 +73,14 @@ def test_norms_in_whole_numbers_leave_room_for_the_last_rounding(most, kind):
 
 def test_partial_sums_stay_below_the_precision_of_float64():
     inputs, outputs = hard_products()
-    found = device_products._measured(
+    measured = device_products._measured(
         Product(inputs, outputs, torch.zeros(LINES, COLUMNS, dtype=torch.int64)), BITS
     )
     for number in (0, 1, 2, 3, 11):
-        factor = found.most[number] * 2.0**BITS / found.shift[number]
-        size = torch.round(outputs[number] * factor).norm() * found.inputs[number].double().norm()
+        factor = measured.most[number] * 2.0**BITS / measured.shift[number]
+        size = (
+            torch.round(outputs[number] * factor).norm() * measured.inputs[number].double().norm()
+        )
         assert 0 < size * ROWS <= 2**53
 
 

@@ -114,9 +114,9 @@ def _add(parts: Sequence[Part], weights: Tensor, scale: float, most: int, compil
     short = squares <= float(most * most)
     for part in parts:
         if part.tokens is None:
-            part.total.add_(run(_kept_sum)(part.rows, factors, short))
+            part.total.add_(run(_selection_sum)(part.rows, factors, short))
         else:
-            part.add(run(_kept)(part.rows, factors, short))
+            part.add(run(_selection)(part.rows, factors, short))
 
 
 def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
@@ -126,13 +126,13 @@ def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
     float64 sum of squared whole numbers is exact below 2^53, and does not come out below 2^53 where
     it is above. NaN is not at most anything.
     """
-    values = [_whole(part, factors) for part in rows]
+    values = [_integers(part, factors) for part in rows]
     squares = torch.stack([(part * part).sum(1) for part in values]).sum(0)
     short = squares <= float(most * most)
-    return [kept(part, short) for part in values]
+    return [selection(part, short) for part in values]
 
 
-def kept(rows: Tensor, keep: Tensor) -> Tensor:
+def selection(rows: Tensor, keep: Tensor) -> Tensor:
     """Return the rows to keep, and zeros in the place of the others."""
     if keep.is_cpu and bool(keep.all()):
         return rows
@@ -199,7 +199,7 @@ def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     count, many, width = lines.shape
     peak = lines.abs().amax((1, 2))
     shift, finite = power_of_two(peak, 24)
-    whole = torch.round(lines * shift[:, None, None])
+    integers = torch.round(lines * shift[:, None, None])
     ordered, order = tokens.sort(1)
     first = torch.ones_like(ordered)
     first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -208,7 +208,7 @@ def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     place = torch.zeros_like(tokens).scatter_(1, order, place)
     place += many * torch.arange(count, device=tokens.device)[:, None]
     sums = torch.zeros(count * many, width, dtype=torch.float64, device=lines.device)
-    sums.index_add_(0, place.reshape(-1), whole.reshape(-1, width))
+    sums.index_add_(0, place.reshape(-1), integers.reshape(-1, width))
     # A row that is not finite stays so.
     scale = torch.where(finite, 1 / shift, torch.nan)
     return sums.reshape(count, -1) * scale[:, None], places
@@ -218,24 +218,24 @@ def _peak(part: Tensor) -> Tensor:
     return part.abs().amax(1).double()
 
 
-def _whole(part: Tensor, factors: Tensor) -> Tensor:
+def _integers(part: Tensor, factors: Tensor) -> Tensor:
     return (part * factors.to(part.dtype)[:, None]).round_().double()
 
 
 def _squares(part: Tensor, factors: Tensor) -> Tensor:
-    return _whole(part, factors).square_().sum(1)
+    return _integers(part, factors).square_().sum(1)
 
 
-def _kept(part: Tensor, factors: Tensor, short: Tensor) -> Tensor:
-    return torch.where(short[:, None], _whole(part, factors), 0.0)
+def _selection(part: Tensor, factors: Tensor, short: Tensor) -> Tensor:
+    return torch.where(short[:, None], _integers(part, factors), 0.0)
 
 
-def _kept_sum(part: Tensor, factors: Tensor, short: Tensor) -> Tensor:
-    return _kept(part, factors, short).sum(0)
+def _selection_sum(part: Tensor, factors: Tensor, short: Tensor) -> Tensor:
+    return _selection(part, factors, short).sum(0)
 
 
 def _rough_squares(part: Tensor, shift: Tensor, exact: torch.dtype) -> Tensor:
-    return _whole(part, shift).square_().sum(1, dtype=exact)
+    return _integers(part, shift).square_().sum(1, dtype=exact)
 
 
 def _eager(kernel: Kernel) -> Kernel:

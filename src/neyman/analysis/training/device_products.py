@@ -22,10 +22,10 @@ from torch import Tensor
 from neyman.analysis.training.device_clipping import (
     SLACK,
     Part,
-    kept,
     norm_bounds,
     power_of_two,
     rounded,
+    selection,
 )
 
 INPUT_BITS, OUTPUT_BITS = 14, 18  # of the largest entry of a row
@@ -130,13 +130,13 @@ def add_products(
 
 def _measured(product: Product, bits: int) -> _Measured:
     """Return whole inputs, and an upper bound of the norm of the gradient with them."""
-    inputs, shift, finite = _whole(product.inputs, INPUT_BITS)
-    rough, other, known = _whole(product.outputs, OUTPUT_BITS)
-    outputs = kept(product.outputs, known)
+    inputs, shift, finite = _integers(product.inputs, INPUT_BITS)
+    rough, other, known = _integers(product.outputs, OUTPUT_BITS)
+    outputs = selection(product.outputs, known)
     count, places, lines = outputs.shape
     first, second = inputs @ inputs.mT, rough @ rough.mT
-    inner, one, _ = _whole(first, gram := 31 - (places - 1).bit_length())
-    outer, two, _ = _whole(second, gram)
+    inner, one, _ = _integers(first, gram := 31 - (places - 1).bit_length())
+    outer, two, _ = _integers(second, gram)
     total = (inner.to(torch.int64) * outer.to(torch.int64)).sum((1, 2))
     total += places**2 * ((1 << gram) + 1)  # rounding the inner products
     norm = torch.sqrt(total.double() / one / two)
@@ -152,11 +152,11 @@ def _measured(product: Product, bits: int) -> _Measured:
     )
 
 
-def _whole(values: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+def _integers(values: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return whole numbers up to 2^bits per row, the power of two, and whether a row is finite."""
     shift, finite = power_of_two(values.abs().amax((1, 2)).double(), bits)
-    whole = kept(values, finite).double().mul(shift[:, None, None]).round_()
-    return whole, shift, finite
+    integers = selection(values, finite).double().mul(shift[:, None, None]).round_()
+    return integers, shift, finite
 
 
 def _root_trace(inner: Tensor) -> Tensor:

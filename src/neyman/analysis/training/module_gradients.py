@@ -15,14 +15,14 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from fractions import Fraction
 from math import isqrt, sqrt
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
-from torch.nn import Conv2d, Embedding, Linear, Module
+from torch.nn import Conv2d, Embedding, LayerNorm, Linear, Module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import unfold
 
@@ -97,7 +97,7 @@ class ModuleGradients:
         groups: names of parameters, or of modules that have them, by group. Each group is clipped
             by itself. "layers" makes each module with parameters of its own a group.
         dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
-        compiled: clip by kernels of `torch.compile`, which needs a compiler.
+        compiled: clip by kernels of `torch.compile`, which needs a compiler; not in the fast mode.
         fast: write out no gradient of a linear layer or a convolution for each example. Sums stay
             exact. A logical batch must then be one call of `sum`, which rounds its result once.
     """
@@ -200,7 +200,7 @@ class ModuleGradients:
             hooks.append(layer.register_forward_pre_hook(lambda *_, w=words: inside.append(w)))
             hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
         try:
-            self._gradients(rows)
+            self._add(self._zeros(rows), rows)
         except Exception as error:
             text, place = str(error), inside[-1] if inside else "in the loss"
         else:
@@ -230,37 +230,40 @@ class ModuleGradients:
         most = MOST_SUMMED if self._bits else MOST_ROWS
         if count > most:
             raise ValueError(f"rows has {count} rows; a sum has at most {most}")
-        products = self._products(rows)
-        totals = {
-            name: torch.zeros(
-                p.shape,
-                dtype=torch.int64 if name in products else torch.float64,
-                device=self.device,
-            )
-            for name, p in self.parameters.items()
-        }
         with fixed_kernels(self.device), fresh_randomness(self.device):
+            totals = self._zeros(rows)
             for start in range(0, count, self._rows):
                 self._add(totals, tuple(x[start : start + self._rows] for x in rows))
-        for name in products:  # to whole units, once
+        for name in self._products(rows):  # to whole units, once
             totals[name] = (totals[name] + (1 << self._bits >> 1)) >> self._bits
         return torch.cat([x.reshape(-1).to(torch.int64) for x in totals.values()])
+
+    def _zeros(self, rows: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        products = self._products(rows)
+        kinds = {k: torch.int64 if k in products else torch.float64 for k in self.parameters}
+        return {
+            name: torch.zeros(p.shape, dtype=kinds[name], device=self.device)
+            for name, p in self.parameters.items()
+        }
 
     def _products(self, rows: tuple[Tensor, ...]) -> set[str]:
         """Return the names of the weights whose gradients are never written out."""
         return {k for k, _ in self._dry_taps(rows) if not isinstance(self._layers[k], Embedding)}
 
     def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
-        found = self._gradients(_filled(rows, self._rows))
+        with self._precision():
+            gradients = self._gradients(_filled(rows, self._rows))
         weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
         scale, products = self.grid / self.clip, self._products(rows)
         for names, most in zip(self._groups.values(), self._most, strict=True):
-            known = [k for k in names if k in found]  # a layer may have no call, alone
+            known = [k for k in names if k in gradients]  # a layer may have no call, alone
             parts = [
-                _part(found[k], totals[k], self._layers.get(k)) for k in known if k not in products
+                _part(gradients[k], totals[k], self._layers.get(k))
+                for k in known
+                if k not in products
             ]
             others = [
-                _product(found[k], totals[k], self._layers[k]) for k in known if k in products
+                _product(gradients[k], totals[k], self._layers[k]) for k in known if k in products
             ]
             if others:
                 add_products(parts, others, weights, scale, most, self._bits)
@@ -278,12 +281,12 @@ class ModuleGradients:
         others = self._others() | {k: self.parameters[k].detach() for k in names}
         if self._rows > 1:
             taps = _Taps({self._layers[k]: k for k in names}, [tap for _, tap in calls])
-            (found, outputs), inputs = self._batched(state, taps.zeros, others, rows, taps)
+            (gradients, outputs), inputs = self._batched(state, taps.zeros, others, rows, taps)
         else:
             taps = _Taps({self._layers[k]: k for k in names})
-            found, outputs = self._alone(state, others, tuple(x[0] for x in rows), taps)
+            gradients, outputs = self._alone(state, others, tuple(x[0] for x in rows), taps)
             inputs = [x[None] for x in taps.inputs]
-        result = {name: [rows] for name, rows in found.items()}
+        result = {name: [rows] for name, rows in gradients.items()}
         for name, *pair in zip(taps.names, outputs, inputs, strict=True):
             result.setdefault(name, []).extend(pair)
         return result
@@ -299,10 +302,10 @@ class ModuleGradients:
         given = {k: p.requires_grad_() for k, p in state.items()}
         value, _ = self._one_loss(given, [], others, row, taps)
         inputs = [*given.values(), *taps.zeros]
-        found = _gradient(value, inputs)
+        gradients = _gradient(value, inputs)
         full = [
-            (torch.zeros_like(x) if y is None else y)[None]
-            for x, y in zip(inputs, found, strict=True)
+            (torch.zeros_like(x) if y is None else y.to_dense())[None]
+            for x, y in zip(inputs, gradients, strict=True)
         ]
         return dict(zip(given, full, strict=False)), full[len(given) :]
 
@@ -318,8 +321,9 @@ class ModuleGradients:
         state = {k: p.detach() for k, p in self.parameters.items()} | weights
         taps = _Taps({layer: k for k, layer in self._layers.items()}, detached=True)
         row = tuple(x.new_zeros(x.shape[1:]) for x in rows)
-        value, _ = self._one_loss(state, [], self._others(), row, taps)
-        used = _gradient(value, list(weights.values()))
+        with self._precision():
+            value, _ = self._one_loss(state, [], self._others(), row, taps)
+            used = _gradient(value, list(weights.values()))
         dense = {k for k, g in zip(weights, used, strict=True) if g is not None}
         pairs = [(k, x.detach()) for k, x in zip(taps.names, taps.zeros, strict=True)]
         for name, layer in self._layers.items():
@@ -330,6 +334,27 @@ class ModuleGradients:
                     dense.add(name)
         self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
         return self._taps[key]
+
+    @contextmanager
+    def _precision(self) -> Generator[None]:
+        """Run forward and backward passes in mixed precision, if it is wanted.
+
+        Under vmap on a CPU, a layer norm has no gradient by 16 bits, so it gets 32.
+        """
+        if self.dtype is None:
+            yield
+            return
+        handles = [
+            layer.register_forward_pre_hook(lambda _, given: tuple(x.float() for x in given))
+            for layer in self._model.modules()
+            if isinstance(layer, LayerNorm)
+        ]
+        try:
+            with torch.autocast(self.device.type, self.dtype):
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _others(self) -> dict[str, Tensor]:
         """Return frozen parameters, and copies of buffers."""
@@ -346,8 +371,7 @@ class ModuleGradients:
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the loss of one example, and the inputs of layers with taps."""
         given = tuple(x[None] for x in row)
-        mixed = torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
-        with mixed, taps.placed(zeros):
+        with taps.placed(zeros):
             output = functional_call(self._model, (state, others), given[:-1])
             value = self._loss(output, given[-1])
         if not isinstance(value, Tensor) or value.numel() != 1:
@@ -360,7 +384,7 @@ class ModuleGradients:
     def _group_grids(self, clips: Sequence[Fraction]) -> list[int]:
         """Return whole units per group whose squares add up to at most the squared grid [TR-7]."""
         total = sum(x * x for x in clips)
-        found: list[int] = []
+        grids: list[int] = []
         for (group, names), clip in zip(self._groups.items(), clips, strict=True):
             units = isqrt(self.grid**2 * clip**2 // total)
             size = sum(self.parameters[name].numel() for name in names)
@@ -370,8 +394,8 @@ class ModuleGradients:
                     f"group {group!r}; it must leave {4 * isqrt(size) + 8} to {MOST_GRID}: a "
                     "coarser grid loses the gradient to rounding"
                 )
-            found.append(units)
-        return found
+            grids.append(units)
+        return grids
 
 
 @contextmanager
@@ -512,26 +536,26 @@ def _tap_layers(
     }
 
 
-def _part(found: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
+def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
     """Return the gradients of one parameter, one row per example."""
-    if layer is None or len(found) == 1:
-        rows = found[0].flatten(1)
+    if layer is None or len(gradients) == 1:
+        rows = gradients[0].flatten(1)
         known = rows.dtype in (torch.float32, torch.float64)
         return Part(rows if known else rows.float(), total.view(-1))
-    lines, tokens = _joined(found, layer)
+    lines, tokens = _joined(gradients, layer)
     rows, places = merged(lines.double(), tokens[:, :, 0])
     return Part(rows, total, places)
 
 
-def _product(found: Sequence[Tensor], total: Tensor, layer: Module) -> Product:
-    outputs, inputs = _joined(found, layer)
+def _product(gradients: Sequence[Tensor], total: Tensor, layer: Module) -> Product:
+    outputs, inputs = _joined(gradients, layer)
     return Product(inputs, outputs, total.flatten(1))
 
 
-def _joined(found: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
+def _joined(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
     """Return the gradients of what a layer returned and its inputs, one line for each place."""
     pairs: list[tuple[Tensor, Tensor]] = []
-    for outputs, inputs in zip(found[::2], found[1::2], strict=True):
+    for outputs, inputs in zip(gradients[::2], gradients[1::2], strict=True):
         if isinstance(layer, Conv2d):
             padding = 0 if layer.padding == "valid" else layer.padding
             kernel, dilation, stride = layer.kernel_size, layer.dilation, layer.stride
@@ -569,10 +593,10 @@ def _group_names(
     if groups is None:
         return {"all": list(parameters)}
     if groups == "layers":
-        found: dict[str, list[str]] = {}
+        layers: dict[str, list[str]] = {}
         for name in parameters:
-            found.setdefault(name.rpartition(".")[0] or "model", []).append(name)
-        return found
+            layers.setdefault(name.rpartition(".")[0] or "model", []).append(name)
+        return layers
     if isinstance(groups, str):
         raise ValueError(f"groups = {groups!r} must be 'layers', or names by group")
     result = {
