@@ -189,7 +189,7 @@ def test_each_word_that_decides_has_one_answer_for_all_that_follows(kernel, law)
     draws = tensor_operations.table_draws(words, tensors)
     taken, n = padded(words)
     out = torch.zeros(n, dtype=torch.int64)
-    word_kernels.table[(1,)](out, taken, tensors.entries, tensors.steps, N=n)
+    word_kernels.table[(1,)](out, taken, tensors.entries, tensors.entries.numel() // 2, N=n)
     assert torch.equal(out[: words.numel()], draws)
     with mpmath.workprec(100):
         below = cumulative(law, int(parameter), 200)
@@ -586,7 +586,7 @@ for kernel, constants in (
 ):
     constants["BLOCKS"] = 128
     names = [n for n in kernel.arg_names if n not in constants]
-    types = {n: "i32" if n in ("size", "steps") else "*i64" if n in wide else "*i32" for n in names}
+    types = {n: "i32" if n in ("size", "step") else "*i64" if n in wide else "*i32" for n in names}
     source = ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constants)
     code = compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
     body = code[code.index("{"):]
