@@ -189,7 +189,7 @@ def test_each_word_that_decides_has_one_answer_for_all_that_follows(kernel, law)
     draws = tensor_operations.table_draws(words, tensors)
     taken, n = padded(words)
     out = torch.zeros(n, dtype=torch.int64)
-    word_kernels.table[(1,)](out, taken, tensors.entries, tensors.steps, N=n)
+    word_kernels.table[(1,)](out, taken, tensors.entries, tensors.entries.numel() // 2, N=n)
     assert torch.equal(out[: words.numel()], draws)
     with mpmath.workprec(100):
         below = cumulative(law, int(parameter), 200)
@@ -284,13 +284,22 @@ def test_words_beside_an_acceptance_are_decided_as_exact_arithmetic_does(
                 x = F((strip << length) + low, 1 << strips.fine)
                 ends = x, x + (F(1, 1 << strips.fine) if rounded else 0)
                 chances = [acceptance(strips, strip, e) for e in ends]
+                least, most = (
+                    int(x[0]) for x in strips._bounds(np.array([strip]), np.array([low]))
+                )
+                if strip == strips.number:
+                    most = law.most
                 near = {int(chances[0]) + e for e in (-2000, -1, 0, 1, 2000)}
+                near |= {least - 1, least, most - 1, most}
                 for v in sorted({0, 2**30 - 1, *(min(max(n, 0), 2**30 - 1) for n in near)}):
                     for minus in (0, 1):
                         word = (v >> 14) << 16 | minus << 15 | cells[strip]
                         stream = low << 64 - length
                         row = word, v % 2**14 << 18, stream >> 32, stream % 2**32
-                        cases.append((row, strip, x, v, minus, chances))
+                        is_open = (
+                            max(least, (int(law.guide[cells[strip]]) & 0xFFFF) << 14) <= v < most
+                        )
+                        cases.append((row, strip, x, v, minus, chances, is_open))
         n = len(cases)
         columns = [signed([row[i] for row, *_ in cases]) for i in range(4)]
         # A refused proposal is followed by the beginning of strip 4, with V = 0.
@@ -303,8 +312,9 @@ def test_words_beside_an_acceptance_are_decided_as_exact_arithmetic_does(
         word_kernels.decisions[(1,)](out, states, first, block, *tables, law.is_discrete, N=n2)
         assert torch.equal(out[:n], draws)
         opens = 0
-        for i, (_, strip, x, v, minus, (most, least)) in enumerate(cases):
+        for i, (_, strip, x, v, minus, (most, least), is_open) in enumerate(cases):
             draw, size = int(draws[i]), math.floor(x + F(1, 2))
+            assert (draw == OPEN) == is_open
             if draw == OPEN:
                 opens += 1
                 assert state[:, i].tolist() == [int(c[i]) for c in columns]
@@ -322,6 +332,28 @@ def test_words_beside_an_acceptance_are_decided_as_exact_arithmetic_does(
         ratio = mpmath.exp(-mpmath.mpf(strips.number << strips.width) * 1 / square_of(strips))
         top = acceptance(strips, strips.number, F(strips.number << strips.width))
         assert top / ((1 << strips.width) * (1 - ratio)) <= law.most < 2**30 / 1000
+
+
+@pytest.mark.parametrize(("sigma_squared", "rounded"), STRIPS)
+def test_the_host_goes_on_with_all_bits_of_an_open_proposal(sigma_squared, rounded):
+    """V of 48 bits just below the acceptance is accepted, and just above it is drawn anew."""
+    law = strips_of(sigma_squared, rounded)
+    strips = law.strips
+    strip = strips.number // 3
+    low = (1 << law.length) // 3
+    x = F((strip << law.length) + low, 1 << strips.fine)
+    cell = sum(strips.counts[:strip])
+    with mpmath.workprec(160):
+        truth = int(acceptance(strips, strip, x) * 2**18)
+    stream = low << 64 - law.length
+    rows = []
+    for v in (truth - 2**26, truth + 2**26):
+        rows += [(v >> 32 << 16 | cell, v % 2**32, stream >> 32, stream % 2**32)] * 20
+    words = np.array(rows, np.uint64).T
+    draws = law._finish(words, np.zeros(40, bool)).tolist()
+    size = math.floor(x + F(1, 2))
+    assert draws[:20] == [size] * 20
+    assert draws[20:].count(size) < 5
 
 
 def square_of(law):
@@ -554,7 +586,7 @@ for kernel, constants in (
 ):
     constants["BLOCKS"] = 128
     names = [n for n in kernel.arg_names if n not in constants]
-    types = {n: "i32" if n in ("size", "steps") else "*i64" if n in wide else "*i32" for n in names}
+    types = {n: "i32" if n in ("size", "step") else "*i64" if n in wide else "*i32" for n in names}
     source = ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constants)
     code = compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
     body = code[code.index("{"):]

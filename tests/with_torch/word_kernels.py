@@ -13,9 +13,9 @@ _decisions = triton_kernel._decisions
 
 
 @triton.jit
-def table(out, words, entries, steps, N: tl.constexpr):
+def table(out, words, entries, step, N: tl.constexpr):
     lane = tl.arange(0, N)
-    tl.store(out + lane, _table_draw(tl.load(words + lane), entries, steps))
+    tl.store(out + lane, _table_draw(tl.load(words + lane), entries, step))
 
 
 @triton.jit

@@ -5,7 +5,8 @@
 with exactly the stated probabilities: by table look-up for common scales
 (`neyman.noise.lookup_table`), by strips for larger ones (`neyman.noise.strips`), and by rejection
 for few draws and large Laplace scales (`neyman.noise.rejection`). Real noise is drawn bit by bit
-and rounded to a grid (`neyman.noise.real_noise`). For more cells than fit in memory, draw them in
+and rounded to a grid (`neyman.noise.real_noise`). A tensor of torch is filled on its own device
+(`neyman.noise.tensor_noise`). For more cells than fit in memory, draw them in
 parts: the table of a scale is kept, and a part needs little memory beyond its own array.
 
 **Time is not hidden.** Look-ups depend on the noise: a table is read at places that follow from the

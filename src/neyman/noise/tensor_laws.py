@@ -55,8 +55,8 @@ class TableTensors:
         if number == thresholds.size or table.slack > 1 << 33:
             raise ArithmeticError("the thresholds do not decide 31 bits")
         # In front stands an entry below all words, and behind are some that only one word reaches.
-        self.steps = (number + 1).bit_length()  # of a bisection
-        entries = np.full(1 << self.steps, 2**31 - 1, np.int32)
+        # Their number is a power of two, for a bisection without branches.
+        entries = np.full(1 << (number + 1).bit_length(), 2**31 - 1, np.int32)
         entries[0] = -2
         entries[1 : number + 1] = thresholds[:number]
         self.entries = torch.from_numpy(entries).to(device)

@@ -90,10 +90,10 @@ def law_and_engine(
         return law, tensor_operations
     try:
         same = agree(triton_kernel, tensor_operations, law)
-    except Exception as error:  # of a compiler that is missing or too old
+    except Exception as error:  # of a compiler that is missing or too old, for example
         warnings.warn(
-            "Triton does not compile the noise of neyman, so that operations of torch draw it, "
-            f"which are slower: {error!r}",
+            f"kernels of Triton fail on {device}, so operations of torch draw noise there, which "
+            f"are slower: {error!r}",
             RuntimeWarning,
             stacklevel=5,
         )

@@ -95,12 +95,13 @@ def _signed(strip, low, minus, length, half, fine):
 
 
 @triton.jit
-def _table_draw(word, entries, steps):
+def _table_draw(word, entries, step):
     value = word & 0x7FFFFFFF
     k = word ^ word
-    for turn in range(steps):
-        above = k + (1 << (steps - 1 - turn))
+    while step > 0:
+        above = k + step
         k = tl.where(tl.load(entries + above) <= value, above, k)
+        step = step >> 1
     signed = tl.where(word < 0, -k, k).to(tl.int64)
     return tl.where(tl.load(entries + k) < value - 1, signed, _unsigned(word) + _OPEN)
 
@@ -155,14 +156,14 @@ def _decisions(word, words, guide, starts, settings, IS_DISCRETE: tl.constexpr):
     return result, s0, s1, s2, s3
 
 
-@triton.jit(do_not_specialize=["size", "steps"])
-def _table_kernel(out, key, entries, size, steps, BLOCKS: tl.constexpr):
+@triton.jit(do_not_specialize=["size", "step"])
+def _table_kernel(out, key, entries, size, step, BLOCKS: tl.constexpr):
     tile = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCKS)
     words = _block(key, (tile * BLOCKS + lane).to(tl.int32))
     for j in tl.static_range(16):
         place = (tile * 16 + j) * BLOCKS + lane
-        tl.store(out + place, _table_draw(words[j], entries, steps), mask=place < size)
+        tl.store(out + place, _table_draw(words[j], entries, step), mask=place < size)
 
 
 @triton.jit(do_not_specialize=["size"])
@@ -208,7 +209,7 @@ def _decision_kernel(
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
     """See `tensor_operations.draw_table`."""
     grid = (triton.cdiv(out.numel(), 16 * GROUP),)
-    _table_kernel[grid](out, key, law.entries, out.numel(), law.steps, BLOCKS=GROUP)
+    _table_kernel[grid](out, key, law.entries, out.numel(), law.entries.numel() // 2, BLOCKS=GROUP)
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
