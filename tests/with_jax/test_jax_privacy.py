@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import math
+import os
 import re
 import subprocess
 import sys
@@ -256,6 +257,17 @@ def test_arguments_out_of_range_are_named(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         privatized(jnp.zeros(2), **wrong)
+
+
+def test_several_devices_are_refused():
+    """There a callback runs on one device, and copies of its result elsewhere are wrong."""
+    module = "neyman.accounting.integrations.jax_privacy"
+    code = f"import {module} as m; m.exact_gaussian_privatizer(noise_multiplier=1, sensitivity=1)"
+    several = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=several, check=False, capture_output=True, text=True
+    )
+    assert "JAX sees 2 devices" in run.stderr
 
 
 def test_the_example_trains_with_jax_privacy_and_prints_our_epsilon():

@@ -77,9 +77,10 @@ def exact_gaussian_privatizer(
     them up, differ by at most ``sensitivity`` in l2 norm. `ny.train` needs no such statement. It
     takes gradients of JAX too.
 
-    The callback is an ordered effect. JAX never caches it, leaves it out, or runs it twice. JAX
-    refuses it in a vectorized function, under differentiation, and on several devices. It has no
-    seed: the same compiled step draws new noise each time.
+    The callback is an ordered effect. JAX never caches it, leaves it out, or runs it twice, and
+    refuses it in a vectorized function and under differentiation. It has no seed: the same
+    compiled step draws new noise each time. JAX runs it on one device alone, and the copies of the
+    sum on others come out wrong, so that several devices are refused.
 
     Args:
         noise_multiplier: as the accountant is told, above 0.
@@ -88,8 +89,13 @@ def exact_gaussian_privatizer(
         grid: the least number of units in the sensitivity, at most 2^30.
 
     Raises:
-        TypeError, ValueError: an argument is out of range.
+        TypeError, ValueError: an argument is out of range, or JAX sees several devices.
     """
+    if (devices := jax.device_count()) > 1:
+        raise ValueError(
+            f"JAX sees {devices} devices, and the callback adds noise on one of them: make one "
+            "visible, as with CUDA_VISIBLE_DEVICES=0"
+        )
     multiplier = Fraction(check.positive("noise_multiplier", noise_multiplier))
     moved = Fraction(check.positive("sensitivity", sensitivity))
     least = check.integer("grid", grid, 1)
