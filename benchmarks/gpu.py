@@ -224,8 +224,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         parts = self.mixed(self.first(x)).chunk(3, dim=-1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        found = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(found.transpose(1, 2).flatten(2))
+        mixture = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixture.transpose(1, 2).flatten(2))
         return x + self.narrow(functional.gelu(self.wide(self.second(x))))
 
 
@@ -292,7 +292,7 @@ def exact_step(**options: object) -> Callable[..., object]:
     """Return what yields a step of `ny.torch.NoisyGradient`."""
 
     @contextmanager
-    def made(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Iterator[Step]:
+    def exact(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Iterator[Step]:
         mechanism = ny.DPSGD(n=1000 * len(x), batch=len(x), sigma=1, epochs=1)
         given = {"microbatch": len(x), **options}
         gradient = ny.torch.NoisyGradient(model, loss, mechanism=mechanism, clip=1, **given)
@@ -306,7 +306,7 @@ def exact_step(**options: object) -> Callable[..., object]:
         yield step
         gradient.close()
 
-    return made
+    return exact
 
 
 TRANSFORMER_STEPS = {
@@ -330,14 +330,14 @@ def transformer_step(setting: Setting, sizes: Sizes | None = None) -> Numbers:
     shape = (sizes.rows, sizes.tokens)
     x, y = (torch.randint(sizes.vocabulary, shape, device=setting.device) for _ in range(2))
     results: Numbers = {}
-    for name, made in TRANSFORMER_STEPS.items():
-        if made is opacus_step and not find_spec("opacus"):
+    for name, recipe in TRANSFORMER_STEPS.items():
+        if recipe is opacus_step and not find_spec("opacus"):
             results[name] = f"{NOT_MEASURED}: Opacus is missing"
             continue
         model = Transformer(sizes).to(setting.device)
         results["parameters"] = sum(p.numel() for p in model.parameters())
         try:
-            with quiet(), made(model, token_loss, x, y) as step:
+            with quiet(), recipe(model, token_loss, x, y) as step:
                 taken = seconds(setting, step)
                 results[name] = {"seconds": taken, "bytes": memory(setting, step)}
         except Exception as error:  # a compiler may be missing
@@ -396,8 +396,8 @@ def convolution_step(setting: Setting, rows: int = 256, runs: int = 15) -> Numbe
     steps: dict[str, tuple[object, Step]] = {}
     results: Numbers = {"rows": rows, "threads": torch.get_num_threads()}
     with quiet():
-        for name, made in CONVOLUTION_STEPS.items():
-            if made is opacus_step and not find_spec("opacus"):
+        for name, recipe in CONVOLUTION_STEPS.items():
+            if recipe is opacus_step and not find_spec("opacus"):
                 results[name] = f"{NOT_MEASURED}: Opacus is missing"
                 continue
             model = nn.Sequential(
@@ -405,7 +405,7 @@ def convolution_step(setting: Setting, rows: int = 256, runs: int = 15) -> Numbe
                 nn.Conv2d(16, 32, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2),
                 nn.Flatten(), nn.Linear(128, 10),
             )  # fmt: skip
-            context = made(model, functional.cross_entropy, x, y)
+            context = recipe(model, functional.cross_entropy, x, y)
             steps[name], times[name] = (context, context.__enter__()), []
         for run in range(runs + 2):
             for name, (_, step) in steps.items():
