@@ -51,6 +51,8 @@ REASONS = {
     "Batching rule not implemented": "torch.func.vmap does not know it",
 }
 
+MOST_INPUTS = 1 << 14  # entries of an example whose gradient is a product that is written out
+
 Loss = Callable[..., Tensor]
 Groups = Mapping[str, Sequence[str]]
 
@@ -248,7 +250,16 @@ class ModuleGradients:
 
     def _products(self, rows: tuple[Tensor, ...]) -> set[str]:
         """Return the names of the weights whose gradients are never written out."""
-        return {k for k, _ in self._dry_taps(rows) if not isinstance(self._layers[k], Embedding)}
+        places = self._places(self._dry_taps(rows))
+        return {k for k, number in places.items() if fits(number, *_shape(self._layers[k]))}
+
+    def _places(self, calls: Sequence[tuple[str, Tensor]]) -> Counter[str]:
+        """Return the number of places of an example in each layer that is no embedding."""
+        places: Counter[str] = Counter()
+        for name, tap in calls:
+            if not isinstance(layer := self._layers[name], Embedding):
+                places[name] += tap.numel() // len(layer.weight)
+        return places
 
     def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
         with self._precision():
@@ -281,7 +292,9 @@ class ModuleGradients:
         others = self._others() | {k: self.parameters[k].detach() for k in names}
         if self._rows > 1:
             taps = _Taps({self._layers[k]: k for k in names}, [tap for _, tap in calls])
-            (gradients, outputs), inputs = self._batched(state, taps.zeros, others, rows, taps)
+            small = all(p.ndim < 2 for p in state.values())
+            run = self._by_copies if small else self._batched
+            (gradients, outputs), inputs = run(state, taps.zeros, others, rows, taps)
         else:
             taps = _Taps({self._layers[k]: k for k in names})
             gradients, outputs = self._alone(state, others, tuple(x[0] for x in rows), taps)
@@ -290,6 +303,32 @@ class ModuleGradients:
         for name, *pair in zip(taps.names, outputs, inputs, strict=True):
             result.setdefault(name, []).extend(pair)
         return result
+
+    def _by_copies(
+        self,
+        state: dict[str, Tensor],
+        zeros: list[Tensor],
+        others: dict[str, Tensor],
+        rows: tuple[Tensor, ...],
+        taps: _Taps,
+    ) -> tuple[tuple[dict[str, Tensor], list[Tensor]], list[Tensor]]:
+        """Return what ``_batched`` does, by one copy of the parameters for each example.
+
+        Then only the forward pass goes through vmap, which costs less for small parameters.
+        """
+        copies = {k: p.expand(self._rows, *p.shape).requires_grad_() for k, p in state.items()}
+        own = [x.expand(self._rows, *x.shape).requires_grad_() for x in zeros]
+        values, inputs = vmap(
+            lambda copy, tap, row: self._one_loss(copy, tap, others, row, taps),
+            randomness="different",
+        )(copies, own, rows)
+        wanted = [*copies.values(), *own]
+        gradients = [
+            torch.zeros_like(x) if y is None else y
+            for x, y in zip(wanted, _gradient(values.sum(), wanted), strict=True)
+        ]
+        by_name = dict(zip(copies, gradients, strict=False))
+        return (by_name, gradients[len(copies) :]), [x.detach() for x in inputs]
 
     def _alone(
         self,
@@ -326,12 +365,10 @@ class ModuleGradients:
             used = _gradient(value, list(weights.values()))
         dense = {k for k, g in zip(weights, used, strict=True) if g is not None}
         pairs = [(k, x.detach()) for k, x in zip(taps.names, taps.zeros, strict=True)]
-        for name, layer in self._layers.items():
-            if not isinstance(layer, Embedding):
-                lines, columns = layer.weight.flatten(1).shape
-                places = sum(tap.numel() // lines for k, tap in pairs if k == name)
-                if not fits(places, lines, columns):
-                    dense.add(name)
+        for name, places in self._places(pairs).items():
+            lines, columns = _shape(self._layers[name])
+            if not fits(places, lines, columns) and places * columns > MOST_INPUTS:
+                dense.add(name)
         self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
         return self._taps[key]
 
@@ -543,6 +580,9 @@ def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> P
         known = rows.dtype in (torch.float32, torch.float64)
         return Part(rows if known else rows.float(), total.view(-1))
     lines, tokens = _joined(gradients, layer)
+    if not isinstance(layer, Embedding):
+        kind = torch.float64 if lines.dtype == torch.float64 else torch.float32
+        return Part((lines.mT.to(kind) @ tokens.to(kind)).flatten(1), total.view(-1))
     rows, places = merged(lines.double(), tokens[:, :, 0])
     return Part(rows, total, places)
 
@@ -550,6 +590,12 @@ def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> P
 def _product(gradients: Sequence[Tensor], total: Tensor, layer: Module) -> Product:
     outputs, inputs = _joined(gradients, layer)
     return Product(inputs, outputs, total.flatten(1))
+
+
+def _shape(layer: Module) -> tuple[int, int]:
+    """Return the lines and columns of the weight of a layer."""
+    lines, columns = layer.weight.flatten(1).shape
+    return lines, columns
 
 
 def _joined(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
