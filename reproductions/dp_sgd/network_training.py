@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-__all__ = ["ARMS", "RESULTS", "mechanism", "network_figure", "network_table", "results", "train_once"]
+__all__ = ["ARMS", "mechanism", "network_figure", "network_table", "results", "train_once"]
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "reproductions" / "data" / "network_training.json"
