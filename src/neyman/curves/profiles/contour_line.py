@@ -52,7 +52,7 @@ class Limits:
     largest_tilt: float = 1e9  # of c
     first_octaves: int = 5  # of tilts in the first array, two an octave
     further_octaves: int = 3  # in each further array
-    start_octaves: tuple[float, ...] = (-2, 0, 2, 4)  # where the first array may begin
+    start_octaves: tuple[int, ...] = (-2, 0, 2, 4)  # where the first array may begin
     saddle_efolds: float = math.log(2.2)  # of log c, beyond a saddle, in which K is of use
     rise_share: float = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
     flat_efolds: float = 0.3  # e-folds of delta on a rise that is not refined
