@@ -149,7 +149,8 @@ def plan_check(
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.plan.public_keys import key_lists, key_warnings
     from neyman.publishing.planning.accuracy import errors
-    from neyman.publishing.planning.allocation import MOMENT, best_split
+    from neyman.publishing.planning.allocation import LIMITS as ALLOCATION_LIMITS
+    from neyman.publishing.planning.allocation import best_split
     from neyman.publishing.release.receipt import mechanism_list, scenario
 
     with failing(as_json):
@@ -166,7 +167,7 @@ def plan_check(
             asked = split = None
             if any(query.weight for query in read.queries):
                 tell("comparing shares", 0.7)
-                split = best_split(read, work=MOMENT)
+                split = best_split(read, work=ALLOCATION_LIMITS.quick_operations)
             if concerning:
                 tell("finding what the attributes can move", 0.8)
                 part = read.concerning(*concerning, within=within)

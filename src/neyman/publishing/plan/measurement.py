@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import isqrt
 from typing import TypeAlias
 
-from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES
+from neyman.curves.tradeoff.tradeoff import LIMITS as TRADEOFF_LIMITS
 from neyman.mechanisms.additive import DiscreteGaussian, Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.full_disclosure import NonPrivate
@@ -139,7 +139,7 @@ def listed(entries: Iterable[Entry]) -> bool:
     entries = list(entries)
     if all(entry.delta is None for entry in entries):
         return True
-    return math.prod(max(1, len(entry.shifts)) for entry in entries) <= MOST_ALTERNATIVES
+    return math.prod(max(1, len(entry.shifts)) for entry in entries) <= TRADEOFF_LIMITS.alternatives
 
 
 def together(parts: Calibrated) -> Mechanism:
