@@ -1,0 +1,488 @@
+"""SQL as queries of a plan: a SELECT is parsed and translated, and never executed.
+
+Its queries and derived columns are those that a plan's author could have written, so every check of
+a plan holds. What cannot be translated is refused with its place and the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, cast
+
+import sqlglot
+import sqlglot.expressions as exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokens import TokenType
+
+from neyman.accounting.semantics.digits import exact_text, many
+from neyman.publishing.plan.derived import Derived, column_types
+from neyman.publishing.plan.document import KeyRangePart, PlanDocument, PlanError, suggest
+from neyman.publishing.plan.published_rows import Selection, selection
+from neyman.publishing.plan.query import ALL
+from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
+from neyman.publishing.plan.row_expression import COLUMN_LIMIT, Type
+from neyman.publishing.plan.sections import Section, listed
+from neyman.publishing.plan.sql_expression import (
+    Piece,
+    RowReader,
+    SqlText,
+    reason_against,
+    whole_number,
+)
+
+MOST_SQL = 20_000  # the most characters of a statement
+
+_CLAUSES = ("expressions", "from", "from_", "where", "group", "having", "order", "limit", "offset")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]{0,63}")
+# fmt: off
+_MEASURES: Mapping[type[exp.Expression], str] = {
+    exp.Count: "count", exp.CountIf: "count", exp.Sum: "sum", exp.Avg: "mean",
+    exp.VariancePop: "variance", exp.StddevPop: "standard_deviation",
+    exp.Median: "median", exp.Min: "min", exp.Max: "max",
+    exp.PercentileCont: "quantiles", exp.Quantile: "quantiles", exp.WithinGroup: "quantiles",
+}
+# fmt: on
+_RANKED = ("median", "min", "max", "quantiles")
+_NOTES = {
+    "sum": "SUM over no rows is 0 with noise, and NULL in SQL.",
+    "min": "MIN publishes the 1% quantile: an exact minimum depends on one row alone.",
+    "max": "MAX publishes the 99% quantile: an exact maximum depends on one row alone.",
+}
+_SAMPLE = "divides by n - 1, and a plan by n; write VAR_POP or STDDEV_POP"
+_PRIVATE = "is not grouped, and the rows themselves are private; group by it, or aggregate it"
+_NO_MEASURE = (
+    "is no measure of a plan; it has COUNT, COUNT_IF, SUM, AVG, VAR_POP, STDDEV_POP, MEDIAN, "
+    "QUANTILE_CONT, MIN, and MAX. Compute with published numbers afterward"
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A SELECT as queries of a plan.
+
+    Args:
+        queries: the sections of its queries, without shares.
+        derive: the sections of the columns that it derives.
+        selection: what it makes of the published tables.
+        notes: what differs from SQL, in sentences.
+        places: where the text has each query and each derived column, by name.
+    """
+
+    queries: tuple[Section, ...]
+    derive: Mapping[str, Section]
+    selection: Selection
+    notes: tuple[str, ...]
+    places: Mapping[str, str]
+
+    def placed(self, error: PlanError) -> PlanError:
+        """Return an error of the plan with the places in the SQL that it is about."""
+        problems: list[str] = []
+        for problem in error.problems:
+            query = re.match(r"query\[(\d+)\]", problem)
+            other = re.match(r"derive\.(\w+)", problem)
+            name = self.queries[int(query[1])]["name"] if query else other[1] if other else ""
+            problems.append(f"{self.places[name]}: {problem}" if name in self.places else problem)
+        return PlanError(problems)
+
+
+def translate(
+    text: str,
+    document: PlanDocument,
+    *,
+    folder: Path | None = None,
+    clips: Mapping[str, Any] | None = None,
+    edges: Mapping[str, Sequence[Any]] | None = None,
+    delta: object = None,
+) -> Statement:
+    """Translate a SELECT statement to queries of a plan.
+
+    Args:
+        text: the statement.
+        document: the plan that declares the columns. The clips of its queries are used, too.
+        folder: what the path of a key file is relative to.
+        clips, edges: by column or alias; edges are for quantiles.
+        delta: of each query whose keys are discovered.
+
+    Raises:
+        PlanError: with the place and the reason of what cannot be translated.
+    """
+    try:
+        source = SqlText(text)
+        tree = _parsed(source)
+        bounds = {name: ("edges", ends) for name, ends in (edges or {}).items()}
+        bounds |= {name: ("clip", ends) for name, ends in (clips or {}).items()}
+        return _Translator(source, tree, document, folder, bounds, delta).statement()
+    except RecursionError:
+        raise PlanError("the SQL is nested too deep; derive a part in the plan") from None
+
+
+def _parsed(source: SqlText) -> exp.Select:
+    """The one statement of a text."""
+    text = source.text
+    if len(text) > MOST_SQL:
+        raise PlanError(f"the SQL has {len(text)} characters; the most is {MOST_SQL}")
+    try:
+        text.encode()
+        for token in sqlglot.tokenize(text, read="duckdb")[:1]:
+            if token.token_type != TokenType.SELECT:
+                place = source.at(token.start, token.end + 1)
+                raise PlanError(f"{place}: only a SELECT statement is translated, without WITH")
+        trees = [tree for tree in sqlglot.parse(text, read="duckdb") if tree is not None]
+    except UnicodeEncodeError:
+        raise PlanError("the SQL has half of a surrogate pair, which is no text") from None
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        reason = re.sub(r" (but got|for|missing) .*", "", str(first.get("description")))
+        shown = str(first.get("highlight"))[:60]
+        column = max(1, int(first.get("col") or 1) - len(shown) + 1)
+        place = f"line {first.get('line') or 1}, column {column}, {shown!r}"
+        raise PlanError(f"{place}: is no SQL ({reason})") from None
+    except SqlglotError:
+        raise PlanError("the SQL has a quote or a comment that does not end") from None
+    for tree in trees[1:]:
+        raise source.refuse(tree, "is a second statement; give one SELECT")
+    if trees and isinstance(trees[0], exp.Select):
+        return trees[0]
+    raise source.refuse(trees[0].args["expression"]) if trees else PlanError("the SQL is blank")
+
+
+class _Translator:
+    """The translation of one SELECT."""
+
+    def __init__(
+        self,
+        source: SqlText,
+        tree: exp.Select,
+        document: PlanDocument,
+        folder: Path | None,
+        bounds: Mapping[str, tuple[str, Any]],
+        delta: object,
+    ) -> None:
+        self.source, self.tree, self.document = source, tree, document
+        self.bounds, self.delta, self.used = bounds, delta, set[str]()
+        source.check_arguments(tree, _CLAUSES)
+        types = column_types(document, folder)
+        self.table, alias = self._from()
+        part = document.tables.get(self.table)
+        self.id = (part.id if part is not None else None) or document.unit.id
+        self.rows = RowReader(source, types, alias)
+        self.names = {name.casefold() for name in (*types, *VALUE_COLUMNS, self.id or "")}
+        self.derive: dict[str, Section] = {}
+        self.queries: dict[exp.Expression, Section] = {}
+        self.places: dict[str, str] = {}
+        self.notes: dict[str, None] = {}
+        self.kinds: dict[str, Type] = {}
+        self.levels = [level for part in document.hierarchy.values() for level in part.levels]
+        self.items = [(item.unalias().unnest(), item.alias) for item in tree.expressions]
+
+    def statement(self) -> Statement:
+        """Translate each clause."""
+        where = self._clause("where")
+        condition = None if where is None else self.rows.condition(where.this)
+        keys = self._keys()
+        shared = {"table": self.table, **self._groups(list(keys.values()))}
+        columns: list[tuple[str, str, Type | None]] = []
+        for tree, alias in self.items:
+            key = keys.get(self.rows.read(tree).text) if _is_row(tree) else None
+            name = self._query(tree, alias, condition, shared) if key is None else key
+            columns.append((alias or name, name, None if key is None else self.kinds[key]))
+        if not self.queries:
+            raise self.source.refuse(self.tree, "publishes no number; add COUNT(*)")
+        for name in self.bounds.keys() - self.used:
+            raise PlanError(f"clips and edges: no aggregate is of {name!r}; leave it out")
+        names = {tree: section["name"] for tree, section in self.queries.items()}
+        level = next(iter(shared["at"]), ALL)
+        selected = selection(self.rows, self.tree, columns, names, level)
+        if not selected.is_plain:
+            self.notes["HAVING, ORDER BY, LIMIT, and OFFSET act on published numbers alone."] = None
+        sections = tuple(self.queries.values())
+        return Statement(sections, self.derive, selected, tuple(self.notes), self.places)
+
+    def _clause(self, name: str) -> exp.Expression | None:
+        clause = self.tree.args.get(name)
+        if clause is not None:
+            self.source.check_arguments(clause, ("this", "expressions"))
+        return clause
+
+    def _from(self) -> tuple[str, str]:
+        """The table that is read, and its name in columns."""
+        clause = self.tree.args.get("from_") or self.tree.args.get("from")
+        table = None if clause is None else clause.this
+        known = [self.document.table, *self.document.tables]
+        if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+            reason = reason_against(table) if isinstance(table, exp.Query) else ""
+            raise self.source.refuse(
+                table or self.tree, reason or f"needs FROM with a table; {suggest('', known)}"
+            )
+        self.source.check_arguments(table, ("this", "alias", "db", "catalog"))
+        if table.args.get("alias") is not None:
+            self.source.check_arguments(table.args["alias"], ("this",))
+        name = ".".join(part.name for part in table.parts)
+        if name not in known:
+            raise self.source.refuse(table, f"is no table of the plan; {suggest(name, known)}")
+        return name, table.alias_or_name
+
+    # Groups
+
+    def _keys(self) -> dict[str, str]:
+        """The column of keys of each row expression in GROUP BY."""
+        group, keys = self._clause("group"), dict[str, str]()
+        for spot in [] if group is None else group.expressions:
+            tree, alias = self._item(spot.unnest())
+            if not _is_row(tree):
+                raise self.source.refuse(spot, reason_against(tree))
+            piece = self.rows.read(tree)
+            if piece.text in keys:
+                raise self.source.refuse(spot, "is twice in GROUP BY")
+            name = keys[piece.text] = self._key(tree, piece, alias)
+            kind = piece.node.type
+            self.kinds[name] = "text" if kind == "date" or name in self.levels else kind
+        return keys
+
+    def _item(self, tree: exp.Expression) -> tuple[exp.Expression, str]:
+        """The form that a group is: a column of SELECT by its number or alias, or the form."""
+        number = whole_number(tree)
+        if number is not None and not 1 <= number <= len(self.items):
+            raise self.source.refuse(tree, "is no number of a column of SELECT")
+        if number is not None:
+            return self.items[number - 1]
+        named = isinstance(tree, exp.Column) and tree.name not in self.rows.types
+        for item in self.items:
+            if item[0] == tree or (named and tree.name == item[1]):
+                return item
+        return tree, ""
+
+    def _key(self, tree: exp.Expression, piece: Piece, alias: str) -> str:
+        if name := _name(piece):
+            part = self.document.columns.get(name)
+            if part is None or part.keys is not None or part.discover:
+                return name
+            reason = f"give columns.{name} keys = [...] or discover = true"
+            raise self.source.refuse(tree, f"has no public keys, and the data give none; {reason}")
+        column = Derived("", "expression", piece.text, piece.node).column(None)
+        if column is None:
+            reason = "derive the column in the plan, and list its keys"
+            raise self.source.refuse(tree, f"has no public keys of its own; {reason}")
+        return self._derived(tree, alias, {"expression": piece.text})
+
+    def _groups(self, names: Sequence[str]) -> Section:
+        """The fields of a query that say how it is grouped."""
+        levels = self.levels
+        at, by = [n for n in levels if n in names], [n for n in names if n not in levels]
+        if at != levels[: len(at)]:
+            reason = f"a level of the hierarchy needs those above it: {', '.join(levels)}"
+            raise self.source.refuse(self.tree.args["group"], reason)
+        discover = [
+            n for n in by if n in self.document.columns and self.document.columns[n].discover
+        ]
+        for name in names:
+            text = "discovered, and a key of few units is left out"
+            text = text if name in discover else "the plan's keys, each with rows or without"
+            rule = (
+                "takes no part" if self._unknown(name) is None else f"is in {self._unknown(name)!r}"
+            )
+            self.notes[
+                f"GROUP BY {name}: the groups are {text}. A row without such a key {rule}. "
+                "SQL has a group for NULL, and none for a key without rows."
+            ] = None
+        return {"by": by, "at": at[-1:], "delta": self.delta if discover else None}
+
+    def _unknown(self, name: str) -> object:
+        """The key that rows without a listed key go to, if there is one."""
+        document = self.document
+        parts = [document.columns.get(name), document.derive.get(name), document.lookup.get(name)]
+        parts += [part for part in document.hierarchy.values() if name in part.levels]
+        keys = [part.unknown for part in parts if part is not None]
+        return next((key for key in keys if key not in (None, "drop")), None)
+
+    def _derived(self, tree: exp.Expression, alias: str, section: Section) -> str:
+        """The name of a derived column; the same section is derived once."""
+        for name, known in self.derive.items():
+            if known == section:
+                return name
+        name = self._fresh(tree, alias, self.names)
+        self.derive[name] = section
+        return name
+
+    def _fresh(self, tree: exp.Expression, alias: str, taken: set[str]) -> str:
+        """A name for a form that no other has, up to case."""
+        text = alias or tree.sql("duckdb").replace("*", "")
+        if not _NAME.fullmatch(text) or not alias:
+            text = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:40] or "column"
+        name, number = text, 1
+        while name.casefold() in taken:
+            name, number = f"{text}_{number + 1}", number + 1
+        taken.add(name.casefold())
+        self.places[name] = self.source.place(tree)
+        return name
+
+    # Aggregates
+
+    def _query(self, tree: exp.Expression, alias: str, where: Piece | None, shared: Section) -> str:
+        """The name of the query of an aggregate; the same aggregate is one query."""
+        if tree in self.queries:
+            return self.queries[tree]["name"]
+        conditions = [] if where is None else [where]
+        inner = tree
+        if isinstance(tree, exp.Filter):
+            conditions.append(self.rows.condition(tree.expression.this))
+            inner = tree.this
+        fields = self._aggregate(inner, alias, conditions)
+        if len(conditions) > 1:
+            fields["where"] = " and ".join(condition.part for condition in conditions)
+        elif conditions:
+            fields["where"] = conditions[0].text
+        taken = {section["name"].casefold() for section in self.queries.values()}
+        name = self._fresh(tree, alias, taken)
+        section = {"name": name, **fields, **shared}
+        if self.table == self.document.table:
+            del section["table"]
+        self.queries[tree] = {field: value for field, value in section.items() if value}
+        return name
+
+    def _aggregate(self, tree: exp.Expression, alias: str, where: list[Piece]) -> Section:
+        """The fields of the query of an aggregate; its own conditions come to ``where``."""
+        if isinstance(tree, exp.Anonymous) and tree.name.lower() == "mean" and tree.expressions:
+            tree = exp.Avg(this=tree.expressions[0])
+        measure = _MEASURES.get(type(tree))
+        if measure is None:
+            raise self.source.refuse(tree, _no_measure(tree))
+        self.source.check_arguments(tree, ("this", "expression", "quantile", "big_int"))
+        if measure == "count":
+            return self._count(tree, where)
+        if measure in _NOTES:
+            self.notes[_NOTES[measure]] = None
+        if measure != "quantiles":
+            return {"measure": measure, **self._bounded(tree.this, alias, measure in _RANKED)}
+        value, level = tree.this, tree.args.get("quantile") or tree.expression
+        if isinstance(tree, exp.WithinGroup):
+            value, level = tree.expression.expressions[0], tree.this.this
+            self.source.check_arguments(value, ("this", "nulls_first"))
+            value = value.this
+        if not isinstance(level, exp.Literal) or level.is_string:
+            raise self.source.refuse(tree, "takes one quantile, a number such as 0.25")
+        return {"measure": measure, "quantiles": [level.this], **self._bounded(value, alias, True)}
+
+    def _count(self, tree: exp.Expression, where: list[Piece]) -> Section:
+        part, one = tree.this, tree.this
+        if isinstance(part, exp.Distinct):
+            self.source.check_arguments(part, ("expressions",))
+            one = part.expressions[0]
+            if len(part.expressions) > 1 or not isinstance(one, exp.Column):
+                raise self.source.refuse(part, "COUNT(DISTINCT) takes one column")
+        is_id = isinstance(one, exp.Column) and one.name == self.id
+        if one is not part:
+            return {"measure": "units"} if is_id else self._distinct(one)
+        unit, most = self.document.unit, many(self._most_rows(), "row")
+        bound = "assumes" if self.id is None else "takes"
+        bound = f"and the plan {bound} at most {most} per {unit.protects}"
+        if unit.search is not None:
+            bound = f"as many per {unit.protects} as a noisy histogram allows"
+        self.notes[f"COUNT counts rows, {bound}."] = None
+        if isinstance(tree, exp.CountIf):
+            where.append(self.rows.condition(part))
+        elif not isinstance(part, exp.Star) and not is_id:
+            piece = self.rows.read(part)
+            if piece.node.op != "literal":
+                where.append(replace(piece, text=f"{piece.part} is not None", atom=False))
+        return {"measure": "count"}
+
+    def _most_rows(self) -> int:
+        part = self.document.tables.get(self.table)
+        return self.document.unit.rows if part is None else part.rows
+
+    def _distinct(self, tree: exp.Expression) -> Section:
+        name = _name(self.rows.read(tree))
+        part = self.document.columns.get(name)
+        if part is not None and part.keys is None and not part.discover:
+            reason = f"has no keys to count; give columns.{name} keys or discover = true"
+            raise self.source.refuse(tree, reason)
+        return {"measure": "distinct", "column": name}
+
+    def _bounded(self, tree: exp.Expression, alias: str, ranked: bool) -> Section:
+        """The column to sum of a form, and its clip, or the edges of its bins."""
+        piece = self.rows.read(tree)
+        if piece.node.type != "number":
+            raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
+        field, ends = self._ends(tree, piece, alias)
+        column = self._summed(tree, piece, alias, ends)
+        if field == "edges" and not ranked:
+            raise self.source.refuse(tree, "takes a clip, and edges are for quantiles")
+        method = {"method": "inverse-sensitivity"} if ranked and field == "clip" else {}
+        return {"column": column, field: ends, **method}
+
+    def _summed(self, tree: exp.Expression, piece: Piece, alias: str, ends: Any) -> str:
+        """The column to sum: one of the plan, or one that is derived from the form."""
+        name = _name(piece)
+        column, derived = self.document.columns.get(name), self.document.derive.get(name)
+        if column is not None and (column.integer or column.decimals is not None):
+            return name
+        if derived is not None and derived.range is not None:
+            return name
+        whole = isinstance(ends, list) and all(isinstance(end, int) for end in ends)
+        if piece.node.scale or not whole:
+            reason = "is no column to sum, and a derived one takes whole numbers"
+            raise self.source.refuse(tree, f"{reason}; give a clip of them, without decimals")
+        return self._derived(tree, alias, {"expression": piece.text, "range": [ends[0], ends[-1]]})
+
+    def _ends(self, tree: exp.Expression, piece: Piece, alias: str) -> tuple[str, Any]:
+        """The clip or the edges: given, the plan's, or those that the form cannot leave."""
+        name = _name(piece)
+        for label in (alias, name):
+            if label in self.bounds:
+                self.used.add(label)
+                field, ends = self.bounds[label]
+                return field, listed(ends)
+        derived, column = self.document.derive.get(name), self.document.columns.get(name)
+        if derived is not None and derived.range is not None:
+            return "clip", list(derived.range)
+        for query in self.document.query:
+            if query.column == name and query.clip is not None:
+                ends = query.ends
+                return "clip", query.clip if ends is None else [_exact(end) for end in ends]
+        keys = _whole_keys(None if column is None else column.keys)
+        low, high = (min(keys), max(keys)) if keys else (piece.node.low, piece.node.high)
+        if -COLUMN_LIMIT < low < high < COLUMN_LIMIT and not piece.node.scale:
+            return "clip", [low, high]
+        label = name or alias or "ALIAS"
+        raise self.source.refuse(
+            tree, f"needs a clip: clips={{{label!r}: (low, high)}}, or --clip {label}=LOW,HIGH"
+        )
+
+
+def _is_row(tree: exp.Expression) -> bool:
+    """Whether a form is about one row."""
+    kinds = (exp.AggFunc, exp.Filter, exp.WithinGroup, exp.Window, exp.Star, exp.Anonymous)
+    return tree.find(*kinds, exp.Query) is None
+
+
+def _no_measure(tree: exp.Expression) -> str:
+    """Why a column of SELECT is no aggregate of a plan."""
+    if isinstance(tree, (exp.Variance, exp.Stddev, exp.StddevSamp)):
+        return _SAMPLE
+    if _is_row(tree):
+        return _PRIVATE
+    measured = isinstance(tree, (exp.AggFunc, exp.Binary, exp.Func))
+    reason = reason_against(tree)
+    return _NO_MEASURE if measured and not isinstance(tree, exp.Anonymous) else reason
+
+
+def _name(piece: Piece) -> str:
+    """The column that an expression is; blank if it is none."""
+    return piece.node.value if piece.node.op == "column" else ""
+
+
+def _whole_keys(keys: object) -> list[int]:
+    """The whole numbers that keys are; none if they are something else."""
+    ends = [keys.from_, keys.to] if isinstance(keys, KeyRangePart) else keys
+    values = cast("Sequence[object]", ends) if isinstance(ends, (list, tuple)) else ()
+    numbers = [key for key in values if type(key) is int]
+    return numbers if len(numbers) == len(values) else []
+
+
+def _exact(number: Fraction) -> int | str:
+    return int(number) if number.denominator == 1 else exact_text(number)
