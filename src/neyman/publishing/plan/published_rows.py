@@ -1,14 +1,10 @@
-"""What a SELECT makes of published tables: columns, HAVING, ORDER BY, LIMIT, and OFFSET.
-
-All of it acts on published numbers, so it reveals nothing more.
-"""
+"""What a SELECT makes of published numbers, which reveals nothing more: HAVING, ORDER BY, LIMIT."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 import sqlglot.expressions as exp
@@ -66,7 +62,7 @@ def _value(node: Node, row: Row) -> Any:
         return node.value
     if node.op == "column":
         value = row[node.value]
-        return Fraction(value) * 10**node.scale if value is not None and node.scale else value
+        return value * 10**node.scale if node.scale and value is not None else value
     values = [_value(part, row) for part in node.parts]
     if node.op in ("and", "or"):
         decisive = node.op == "or"
@@ -89,18 +85,7 @@ def selection(
     queries: Mapping[exp.Expression, str],
     level: str,
 ) -> Selection:
-    """Read the clauses that act on published rows.
-
-    Args:
-        reader: of the statement.
-        tree: the statement.
-        columns: as of a `Selection`.
-        queries: the name of the query of each aggregate.
-        level: the level of the tables.
-
-    Raises:
-        PlanError: with the place of what is refused.
-    """
+    """Read the clauses that act on published rows; ``queries`` names those of the aggregates."""
     source, labels = reader.source, {name: label for label, name, _ in reversed(columns)}
     types: dict[str, ColumnType] = {}
     for number, (label, _, kind) in enumerate(columns):
@@ -136,8 +121,11 @@ def selection(
         return name or (node.value if node else ""), falls, nulls_first
 
     def size(clause: exp.Expression | None) -> int | None:
-        number = None if clause is None else whole_number(clause.expression)
-        if clause is not None and number is None:
+        if clause is None:
+            return None
+        source.check_arguments(clause, ("expression",))
+        number = whole_number(clause.expression)
+        if number is None:
             raise source.refuse(clause, "takes a whole number")
         return number
 

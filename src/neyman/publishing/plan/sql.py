@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import sqlglot
 import sqlglot.expressions as exp
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import TokenType
 
-from neyman.accounting.semantics.digits import exact_text, many
+from neyman.accounting.semantics.digits import many
 from neyman.publishing.plan.derived import Derived, column_types
-from neyman.publishing.plan.document import KeyRangePart, PlanDocument, PlanError, suggest
+from neyman.publishing.plan.document import PlanDocument, PlanError, suggest
 from neyman.publishing.plan.published_rows import Selection, selection
 from neyman.publishing.plan.query import ALL
 from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
@@ -83,7 +82,7 @@ class Statement:
         problems: list[str] = []
         for problem in error.problems:
             query = re.match(r"query\[(\d+)\]", problem)
-            other = re.match(r"derive\.(\w+)", problem)
+            other = re.match(r"derive\.([\w -]+)", problem)
             name = self.queries[int(query[1])]["name"] if query else other[1] if other else ""
             problems.append(f"{self.places[name]}: {problem}" if name in self.places else problem)
         return PlanError(problems)
@@ -102,7 +101,7 @@ def translate(
 
     Args:
         text: the statement.
-        document: the plan that declares the columns. The clips of its queries are used, too.
+        document: the plan that declares the columns.
         folder: what the path of a key file is relative to.
         clips, edges: by column or alias; edges are for quantiles.
         delta: of each query whose keys are discovered.
@@ -112,10 +111,8 @@ def translate(
     """
     try:
         source = SqlText(text)
-        tree = _parsed(source)
-        bounds = {name: ("edges", ends) for name, ends in (edges or {}).items()}
-        bounds |= {name: ("clip", ends) for name, ends in (clips or {}).items()}
-        return _Translator(source, tree, document, folder, bounds, delta).statement()
+        bounds = {"clip": clips or {}, "edges": edges or {}}
+        return _Translator(source, document, folder, bounds, delta).statement()
     except RecursionError:
         raise PlanError("the SQL is nested too deep; derive a part in the plan") from None
 
@@ -145,9 +142,11 @@ def _parsed(source: SqlText) -> exp.Select:
         raise PlanError("the SQL has a quote or a comment that does not end") from None
     for tree in trees[1:]:
         raise source.refuse(tree, "is a second statement; give one SELECT")
-    if trees and isinstance(trees[0], exp.Select):
-        return trees[0]
-    raise source.refuse(trees[0].args["expression"]) if trees else PlanError("the SQL is blank")
+    if not trees:
+        raise PlanError("the SQL has no statement")
+    if not isinstance(trees[0], exp.Select):
+        raise source.refuse(trees[0])
+    return trees[0]
 
 
 class _Translator:
@@ -156,14 +155,14 @@ class _Translator:
     def __init__(
         self,
         source: SqlText,
-        tree: exp.Select,
         document: PlanDocument,
         folder: Path | None,
-        bounds: Mapping[str, tuple[str, Any]],
+        bounds: Mapping[str, Mapping[str, Any]],
         delta: object,
     ) -> None:
-        self.source, self.tree, self.document = source, tree, document
-        self.bounds, self.delta, self.used = bounds, delta, set[str]()
+        self.source, self.document, self.bounds, self.delta = source, document, bounds, delta
+        self.tree = tree = _parsed(source)
+        self.used = set[str]()
         source.check_arguments(tree, _CLAUSES)
         types = column_types(document, folder)
         self.table, alias = self._from()
@@ -192,7 +191,7 @@ class _Translator:
             columns.append((alias or name, name, None if key is None else self.kinds[key]))
         if not self.queries:
             raise self.source.refuse(self.tree, "publishes no number; add COUNT(*)")
-        for name in self.bounds.keys() - self.used:
+        for name in {*self.bounds["clip"], *self.bounds["edges"]} - self.used:
             raise PlanError(f"clips and edges: no aggregate is of {name!r}; leave it out")
         names = {tree: section["name"] for tree, section in self.queries.items()}
         level = next(iter(shared["at"]), ALL)
@@ -233,8 +232,6 @@ class _Translator:
         group, keys = self._clause("group"), dict[str, str]()
         for spot in [] if group is None else group.expressions:
             tree, alias = self._item(spot.unnest())
-            if not _is_row(tree):
-                raise self.source.refuse(spot, reason_against(tree))
             piece = self.rows.read(tree)
             if piece.text in keys:
                 raise self.source.refuse(spot, "is twice in GROUP BY")
@@ -276,28 +273,16 @@ class _Translator:
         if at != levels[: len(at)]:
             reason = f"a level of the hierarchy needs those above it: {', '.join(levels)}"
             raise self.source.refuse(self.tree.args["group"], reason)
-        discover = [
-            n for n in by if n in self.document.columns and self.document.columns[n].discover
-        ]
+        found = [n for n in by if (c := self.document.columns.get(n)) is not None and c.discover]
         for name in names:
-            text = "discovered, and a key of few units is left out"
-            text = text if name in discover else "the plan's keys, each with rows or without"
-            rule = (
-                "takes no part" if self._unknown(name) is None else f"is in {self._unknown(name)!r}"
-            )
+            groups = "the plan's keys, each with rows or without"
+            groups = "discovered: a key of few units is left out" if name in found else groups
             self.notes[
-                f"GROUP BY {name}: the groups are {text}. A row without such a key {rule}. "
-                "SQL has a group for NULL, and none for a key without rows."
+                f"GROUP BY {name}: the groups are {groups}. A row whose key is NULL or not listed "
+                "takes no part, or goes to the plan's unknown. SQL has a group for NULL, and none "
+                "for a key without rows."
             ] = None
-        return {"by": by, "at": at[-1:], "delta": self.delta if discover else None}
-
-    def _unknown(self, name: str) -> object:
-        """The key that rows without a listed key go to, if there is one."""
-        document = self.document
-        parts = [document.columns.get(name), document.derive.get(name), document.lookup.get(name)]
-        parts += [part for part in document.hierarchy.values() if name in part.levels]
-        keys = [part.unknown for part in parts if part is not None]
-        return next((key for key in keys if key not in (None, "drop")), None)
+        return {"by": by, "at": at[-1:], "delta": self.delta if found else None}
 
     def _derived(self, tree: exp.Expression, alias: str, section: Section) -> str:
         """The name of a derived column; the same section is derived once."""
@@ -346,8 +331,6 @@ class _Translator:
 
     def _aggregate(self, tree: exp.Expression, alias: str, where: list[Piece]) -> Section:
         """The fields of the query of an aggregate; its own conditions come to ``where``."""
-        if isinstance(tree, exp.Anonymous) and tree.name.lower() == "mean" and tree.expressions:
-            tree = exp.Avg(this=tree.expressions[0])
         measure = _MEASURES.get(type(tree))
         if measure is None:
             raise self.source.refuse(tree, _no_measure(tree))
@@ -360,9 +343,11 @@ class _Translator:
             return {"measure": measure, **self._bounded(tree.this, alias, measure in _RANKED)}
         value, level = tree.this, tree.args.get("quantile") or tree.expression
         if isinstance(tree, exp.WithinGroup):
-            value, level = tree.expression.expressions[0], tree.this.this
-            self.source.check_arguments(value, ("this", "nulls_first"))
-            value = value.this
+            level, ordered = tree.this.this, tree.expression.expressions
+            self.source.check_arguments(ordered[0], ("this", "nulls_first"))
+            if not isinstance(tree.this, exp.PercentileCont) or len(ordered) > 1:
+                raise self.source.refuse(tree, _NO_MEASURE)
+            value = ordered[0].this
         if not isinstance(level, exp.Literal) or level.is_string:
             raise self.source.refuse(tree, "takes one quantile, a number such as 0.25")
         return {"measure": measure, "quantiles": [level.this], **self._bounded(value, alias, True)}
@@ -374,12 +359,13 @@ class _Translator:
             one = part.expressions[0]
             if len(part.expressions) > 1 or not isinstance(one, exp.Column):
                 raise self.source.refuse(part, "COUNT(DISTINCT) takes one column")
-        is_id = isinstance(one, exp.Column) and one.name == self.id
+        parts = [name.name for name in one.parts] if isinstance(one, exp.Column) else []
+        is_id = parts in ([self.id], [self.rows.table, self.id])
         if one is not part:
             return {"measure": "units"} if is_id else self._distinct(one)
-        unit, most = self.document.unit, many(self._most_rows(), "row")
-        bound = "assumes" if self.id is None else "takes"
-        bound = f"and the plan {bound} at most {most} per {unit.protects}"
+        unit, part_of = self.document.unit, self.document.tables.get(self.table)
+        most = many(unit.rows if part_of is None else part_of.rows, "row")
+        bound = f"at most {most} per {unit.protects}, as the plan says"
         if unit.search is not None:
             bound = f"as many per {unit.protects} as a noisy histogram allows"
         self.notes[f"COUNT counts rows, {bound}."] = None
@@ -390,10 +376,6 @@ class _Translator:
             if piece.node.op != "literal":
                 where.append(replace(piece, text=f"{piece.part} is not None", atom=False))
         return {"measure": "count"}
-
-    def _most_rows(self) -> int:
-        part = self.document.tables.get(self.table)
-        return self.document.unit.rows if part is None else part.rows
 
     def _distinct(self, tree: exp.Expression) -> Section:
         name = _name(self.rows.read(tree))
@@ -408,50 +390,32 @@ class _Translator:
         piece = self.rows.read(tree)
         if piece.node.type != "number":
             raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
-        field, ends = self._ends(tree, piece, alias)
-        column = self._summed(tree, piece, alias, ends)
-        if field == "edges" and not ranked:
-            raise self.source.refuse(tree, "takes a clip, and edges are for quantiles")
-        method = {"method": "inverse-sensitivity"} if ranked and field == "clip" else {}
-        return {"column": column, field: ends, **method}
-
-    def _summed(self, tree: exp.Expression, piece: Piece, alias: str, ends: Any) -> str:
-        """The column to sum: one of the plan, or one that is derived from the form."""
-        name = _name(piece)
+        name, field, ends = _name(piece), "clip", None
         column, derived = self.document.columns.get(name), self.document.derive.get(name)
-        if column is not None and (column.integer or column.decimals is not None):
-            return name
+        summed = column is not None and (column.integer or column.decimals is not None)
+        for kind in ("clip", "edges") if ranked else ("clip",):
+            for label in (name, alias):
+                if label in self.bounds[kind]:
+                    self.used.add(label)
+                    field, ends = kind, listed(self.bounds[kind][label])
         if derived is not None and derived.range is not None:
-            return name
-        whole = isinstance(ends, list) and all(isinstance(end, int) for end in ends)
-        if piece.node.scale or not whole:
-            reason = "is no column to sum, and a derived one takes whole numbers"
-            raise self.source.refuse(tree, f"{reason}; give a clip of them, without decimals")
-        return self._derived(tree, alias, {"expression": piece.text, "range": [ends[0], ends[-1]]})
-
-    def _ends(self, tree: exp.Expression, piece: Piece, alias: str) -> tuple[str, Any]:
-        """The clip or the edges: given, the plan's, or those that the form cannot leave."""
-        name = _name(piece)
-        for label in (alias, name):
-            if label in self.bounds:
-                self.used.add(label)
-                field, ends = self.bounds[label]
-                return field, listed(ends)
-        derived, column = self.document.derive.get(name), self.document.columns.get(name)
-        if derived is not None and derived.range is not None:
-            return "clip", list(derived.range)
-        for query in self.document.query:
-            if query.column == name and query.clip is not None:
-                ends = query.ends
-                return "clip", query.clip if ends is None else [_exact(end) for end in ends]
-        keys = _whole_keys(None if column is None else column.keys)
-        low, high = (min(keys), max(keys)) if keys else (piece.node.low, piece.node.high)
-        if -COLUMN_LIMIT < low < high < COLUMN_LIMIT and not piece.node.scale:
-            return "clip", [low, high]
-        label = name or alias or "ALIAS"
-        raise self.source.refuse(
-            tree, f"needs a clip: clips={{{label!r}: (low, high)}}, or --clip {label}=LOW,HIGH"
-        )
+            ends, summed = ends or list(derived.range), True
+        low, high = piece.node.low, piece.node.high
+        if ends is None and not piece.node.scale and -COLUMN_LIMIT < low < high < COLUMN_LIMIT:
+            ends = [low, high]
+        if ends is None:
+            label = name or alias or "ALIAS"
+            how = f"clips={{{label!r}: (low, high)}}, or --clip {label}=LOW,HIGH"
+            raise self.source.refuse(tree, f"needs a clip, which bounds what a row adds: {how}")
+        whole = isinstance(ends, list) and len(ends) > 1
+        if not summed and (piece.node.scale or not whole):
+            reason = "is no column to sum, and a derived one has whole numbers and a clip of them"
+            raise self.source.refuse(tree, f"{reason}; declare a column to sum")
+        if not summed:
+            section = {"expression": piece.text, "range": [ends[0], ends[-1]]}
+            name = self._derived(tree, alias, section)
+        method = {"method": "inverse-sensitivity"} if ranked and field == "clip" else {}
+        return {"column": name, field: ends, **method}
 
 
 def _is_row(tree: exp.Expression) -> bool:
@@ -466,23 +430,10 @@ def _no_measure(tree: exp.Expression) -> str:
         return _SAMPLE
     if _is_row(tree):
         return _PRIVATE
-    measured = isinstance(tree, (exp.AggFunc, exp.Binary, exp.Func))
-    reason = reason_against(tree)
-    return _NO_MEASURE if measured and not isinstance(tree, exp.Anonymous) else reason
+    unknown = isinstance(tree, exp.Anonymous) or not isinstance(tree, (exp.Binary, exp.Func))
+    return reason_against(tree) if unknown else _NO_MEASURE
 
 
 def _name(piece: Piece) -> str:
     """The column that an expression is; blank if it is none."""
     return piece.node.value if piece.node.op == "column" else ""
-
-
-def _whole_keys(keys: object) -> list[int]:
-    """The whole numbers that keys are; none if they are something else."""
-    ends = [keys.from_, keys.to] if isinstance(keys, KeyRangePart) else keys
-    values = cast("Sequence[object]", ends) if isinstance(ends, (list, tuple)) else ()
-    numbers = [key for key in values if type(key) is int]
-    return numbers if len(numbers) == len(values) else []
-
-
-def _exact(number: Fraction) -> int | str:
-    return int(number) if number.denominator == 1 else exact_text(number)

@@ -17,44 +17,26 @@ from neyman.publishing.plan.row_expression import ColumnTypes, ExpressionError, 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _MOST_SHOWN = 60  # characters of the statement in an error
 
+# fmt: off
 _TEMPLATES: Mapping[type[exp.Expression], str] = {
-    exp.EQ: "{} == {}",
-    exp.NEQ: "{} != {}",
-    exp.LT: "{} < {}",
-    exp.LTE: "{} <= {}",
-    exp.GT: "{} > {}",
-    exp.GTE: "{} >= {}",
-    exp.Between: "{1} <= {0} <= {2}",
-    exp.Not: "not {}",
-    exp.Add: "{} + {}",
-    exp.Sub: "{} - {}",
-    exp.Mul: "{} * {}",
-    exp.Neg: "-{}",
-    exp.Abs: "{0} if {0} >= 0 else -{0}",
-    exp.Nullif: "None if {0} == {1} else {0}",
-    exp.StartsWith: "starts({}, {})",
-    exp.Lower: "lower({})",
-    exp.Upper: "upper({})",
-    exp.Year: "year({})",
-    exp.Quarter: "quarter({})",
-    exp.Month: "month({})",
-    exp.Day: "day({})",
-    exp.DayOfMonth: "day({})",
-    exp.DayOfWeekIso: "weekday({})",
+    exp.EQ: "{} == {}", exp.NEQ: "{} != {}", exp.LT: "{} < {}", exp.LTE: "{} <= {}",
+    exp.GT: "{} > {}", exp.GTE: "{} >= {}", exp.Between: "{1} <= {0} <= {2}", exp.Not: "not {}",
+    exp.Add: "{} + {}", exp.Sub: "{} - {}", exp.Mul: "{} * {}", exp.Neg: "-{}",
+    exp.Abs: "{0} if {0} >= 0 else -{0}", exp.Nullif: "None if {0} == {1} else {0}",
+    exp.StartsWith: "starts({}, {})", exp.Lower: "lower({})", exp.Upper: "upper({})",
+    exp.Year: "year({})", exp.Quarter: "quarter({})", exp.Month: "month({})",
+    exp.Day: "day({})", exp.DayOfMonth: "day({})", exp.DayOfWeekIso: "weekday({})",
     exp.Hour: "hour({})",
 }
 """Forms of SQL whose row expression has their operands in it."""
 
 _ARGUMENTS: Mapping[type[exp.Expression], tuple[str, ...]] = {
-    exp.Between: ("this", "low", "high"),
-    exp.Column: ("this", "table"),
-    exp.Literal: ("this", "is_string"),
-    exp.Cast: ("this", "to"),
-    exp.In: ("this", "expressions"),
-    exp.Case: ("this", "ifs", "default"),
-    exp.If: ("this", "true", "false"),
+    exp.Between: ("this", "low", "high"), exp.Column: ("this", "table"), exp.Cast: ("this", "to"),
+    exp.Literal: ("this", "is_string"), exp.In: ("this", "expressions"),
+    exp.Case: ("ifs", "default"), exp.If: ("this", "true", "false"),
     exp.Coalesce: ("this", "expressions", "is_nvl", "is_null"),
 }
+# fmt: on
 """What a form may have beside two operands. Any other argument is refused."""
 
 _PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day"}
@@ -161,23 +143,13 @@ class Piece:
 
 
 class RowReader:
-    """Writes forms of SQL as row expressions.
-
-    Args:
-        source: the text of the statement.
-        types: how expressions read each column.
-        table: the name that a column may have before its dot.
-    """
+    """Writes forms of SQL as row expressions; ``table`` may stand before the dot of a column."""
 
     def __init__(self, source: SqlText, types: ColumnTypes, table: str) -> None:
         self.source, self.types, self.table = source, types, table
 
     def read(self, tree: exp.Expression) -> Piece:
-        """Return a form as a row expression.
-
-        Raises:
-            PlanError: with the place and the reason.
-        """
+        """Return a form as a row expression, or refuse it."""
         form, template = self.forms.get(type(tree)), _TEMPLATES.get(type(tree))
         names = _ARGUMENTS.get(type(tree), ("this", "expression"))
         if form is None and template is None:
@@ -254,7 +226,7 @@ class RowReader:
         return self._made(tree, f"date({self._quoted(tree, tree.this)})", atom=True)
 
     def _cast(self, tree: exp.Expression) -> Piece:
-        if tree.args["to"].is_type("date") and tree.this.is_string:
+        if tree.args["to"].sql() == "DATE" and tree.this.is_string:
             return self._date(tree.this)
         raise self.source.refuse(tree)
 
@@ -281,17 +253,11 @@ class RowReader:
         return self._made(tree, divided + other)
 
     def _cases(self, tree: exp.Expression) -> Piece:
-        one = isinstance(tree, exp.If)
-        default = tree.args.get("false" if one else "default")
+        default = tree.args.get("default") or tree.args.get("false")
         text = "None" if default is None else self.read(default).part
-        for branch in [tree] if one else reversed(tree.args["ifs"]):
-            test = branch.this
-            if not one and tree.this is not None:
-                a, b = self._operands(tree.this, test)
-                when = f"{a.part} == {b.part}"
-            else:
-                when = self.read(test).part
-            text = f"{self.read(branch.args['true']).part} if {when} else {text}"
+        for branch in [tree] if isinstance(tree, exp.If) else reversed(tree.args["ifs"]):
+            value, test = self.read(branch.args["true"]), self.read(branch.this)
+            text = f"{value.part} if {test.part} else {text}"
         return self._made(tree, text)
 
     def _coalesce(self, tree: exp.Expression) -> Piece:
@@ -307,21 +273,12 @@ class RowReader:
             raise self.source.refuse(tree, f"EXTRACT takes one of {', '.join(_PARTS)}")
         return self._made(tree, f"{name}({self.read(tree.expression).text})", atom=True)
 
+    # fmt: off
     forms: Mapping[type[exp.Expression], Callable[[Any, Any], Piece]] = {
+        exp.Column: _column, exp.Literal: _literal, exp.Boolean: _word, exp.Null: _word,
+        exp.Cast: _cast, exp.In: _in, exp.Is: _is, exp.And: _connected, exp.Or: _connected,
+        exp.IntDiv: _divide, exp.Mod: _divide, exp.Case: _cases, exp.If: _cases,
+        exp.Coalesce: _coalesce, exp.Extract: _extract,
         exp.Paren: lambda self, tree: self.read(tree.this),
-        exp.Column: _column,
-        exp.Literal: _literal,
-        exp.Boolean: _word,
-        exp.Null: _word,
-        exp.Cast: _cast,
-        exp.In: _in,
-        exp.Is: _is,
-        exp.And: _connected,
-        exp.Or: _connected,
-        exp.IntDiv: _divide,
-        exp.Mod: _divide,
-        exp.Case: _cases,
-        exp.If: _cases,
-        exp.Coalesce: _coalesce,
-        exp.Extract: _extract,
     }
+    # fmt: on
