@@ -64,6 +64,11 @@ _REASONS: tuple[tuple[tuple[type[exp.Expression], ...], str], ...] = (
     ((exp.Query, exp.Exists, exp.Any, exp.All), f"a subquery on private rows {_TWICE}"),
     ((exp.Distinct,), "DISTINCT lists values of private rows; only COUNT(DISTINCT x) is published"),
     ((exp.Star,), "the rows themselves are private; name a column, or write COUNT(*)"),
+    ((exp.Placeholder, exp.Parameter), "is a parameter; write the value itself"),
+    (
+        (exp.Rollup, exp.Cube, exp.GroupingSets),
+        "is several groupings; write one statement for each",
+    ),
     ((exp.AggFunc, exp.Filter), "is about many rows; write it alone as a column of SELECT"),
 )
 
@@ -122,10 +127,9 @@ class SqlText:
                 continue
             first = value[0] if isinstance(value, list) else value
             word = name.strip("_").replace("_", " ").upper()
-            if not isinstance(first, exp.Expression):
-                raise self.refuse(tree, f"{word} is not in the language of a plan")
-            reason = reason_against(first)
-            raise self.refuse(first, f"{word} {_VALID}" if reason is _VALID else reason)
+            spot = first if isinstance(first, exp.Expression) else tree
+            known = next((reason for kinds, reason in _REASONS if isinstance(first, kinds)), None)
+            raise self.refuse(spot, known or f"{word} is not in the language of a plan")
 
 
 @dataclass(frozen=True)
