@@ -309,7 +309,7 @@ def plan_from_sql(
     """Replace a plan's queries by those of a SELECT statement.
 
     The statement is translated and never executed. Each aggregate is a query, and all have the same
-    share of the budget. HAVING, ORDER BY, and LIMIT are for the published tables: the plan has none.
+    share of the budget. HAVING, ORDER BY, and LIMIT are about published tables: the plan has none.
     """
     from neyman.publishing.plan.document import PlanError, parse
     from neyman.publishing.plan.plan import Plan

@@ -237,7 +237,7 @@ REFUSED = [
     ("SELECT COUNT(*) FROM people WHERE name = 'a\\b'", 42, "backslash"),
     ("SELECT COUNT(*) FROM people WHERE name = 'a\"''b'", 42, "both kinds of quotes"),
     ("SELECT COUNT(*) FROM people WHERE age = ?", 35, "is a parameter"),
-    ("", None, "no statement"),
+    ("", None, "only a SELECT"),
 ]
 """A statement, the column of its first line that the error names, and the reason."""
 
@@ -282,6 +282,8 @@ HOSTILE = [
     "SELECT ﬁ FROM people",
     "x" * (MOST_SQL + 1),
     "{{ people }}",
+    "SELECT COUNT(*) FROM people $1 AT ROLLUP",
+    "SELECT COUNT(*) FROM people WHERE @",
     "SELECT COUNT(*) FROM people WHERE ${x}",
     "PRAGMA foreign_keys",
     "\x00",

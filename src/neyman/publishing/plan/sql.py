@@ -124,11 +124,9 @@ def _parsed(source: SqlText) -> exp.Select:
         raise PlanError(f"the SQL has {len(text)} characters; the most is {MOST_SQL}")
     try:
         text.encode()
-        for token in sqlglot.tokenize(text, read="duckdb")[:1]:
-            if token.token_type != TokenType.SELECT:
-                place = source.at(token.start, token.end + 1)
-                raise PlanError(f"{place}: only a SELECT statement is translated, without WITH")
-        trees = [tree for tree in sqlglot.parse(text, read="duckdb") if tree is not None]
+        tokens = sqlglot.tokenize(text, read="duckdb")
+        is_select = tokens[:1] and tokens[0].token_type == TokenType.SELECT
+        trees = sqlglot.parse(text, read="duckdb") if is_select else []
     except UnicodeEncodeError:
         raise PlanError("the SQL has half of a surrogate pair, which is no text") from None
     except ParseError as error:
@@ -140,10 +138,13 @@ def _parsed(source: SqlText) -> exp.Select:
         raise PlanError(f"{place}: is no SQL ({reason})") from None
     except SqlglotError:
         raise PlanError("the SQL has a quote or a comment that does not end") from None
-    for tree in trees[1:]:
+    except (ValueError, TypeError, AttributeError, LookupError):
+        raise PlanError("the SQL cannot be parsed") from None
+    if not is_select:
+        place = source.at(tokens[0].start, tokens[0].end + 1) if tokens else "the SQL is blank"
+        raise PlanError(f"{place}: only a SELECT statement is translated, without WITH")
+    for tree in filter(None, trees[1:]):
         raise source.refuse(tree, "is a second statement; give one SELECT")
-    if not trees:
-        raise PlanError("the SQL has no statement")
     if not isinstance(trees[0], exp.Select):
         raise source.refuse(trees[0])
     return trees[0]

@@ -162,8 +162,11 @@ class RowReader:
         if form is not None:
             return form(self, tree)
         trees = [tree.args[name] for name in names if tree.args.get(name) is not None]
-        text = (template or "").format(*(piece.part for piece in self._operands(*trees)))
-        return self._made(tree, text, atom=text.endswith(")") and (template or "").endswith(")"))
+        try:
+            text = (template or "").format(*(piece.part for piece in self._operands(*trees)))
+        except IndexError:
+            raise self.source.refuse(tree, "lacks an operand") from None
+        return self._made(tree, text, atom=(template or "").endswith(")"))
 
     def condition(self, tree: exp.Expression) -> Piece:
         """Return a form whose value is true or false."""
