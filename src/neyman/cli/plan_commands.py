@@ -323,13 +323,13 @@ def plan_from_sql(
             raise ValueError(f"--out {str(into)!r} must be in the folder of the plan")
         text = Path(sql).read_text(encoding="utf-8-sig") if sql.endswith(".sql") else sql
         sections = read_sections(plan) | {"query": [{"measure": "count", "share": 1}]}
-        given = {"clips": dict(map(_bounds, clip)), "edges": dict(map(_bounds, edges))}
-        statement = translate(text, parse(sections), folder=plan.parent, delta=delta, **given)
-        share = {"share": f"1/{len(statement.queries)}"}
+        bounds, folder = [dict(map(_bounds, texts)) for texts in (clip, edges)], plan.parent
+        statement = translate(text, parse(sections), *bounds, delta=delta, folder=folder)
+        share = {"share": str(Fraction(1, len(statement.queries)))}
         queries = [{**query, **share} for query in statement.queries]
         derive = {**sections.get("derive", {}), **statement.derive}
         try:
-            Plan.from_dict({**sections, "derive": derive, "query": queries}, folder=plan.parent)
+            Plan.from_dict({**sections, "derive": derive, "query": queries}, folder=folder)
         except PlanError as error:
             raise statement.placed(error) from None
         before = plan.read_text(encoding="utf-8-sig")

@@ -16,8 +16,12 @@ DECIMALS = 3  # the most decimals of a number that HAVING compares with
 Row: TypeAlias = Mapping[str, Any]
 """A published row: a key or a number by the name of its column."""
 
-_SIGNS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le}
-_SIGNS |= {">": operator.gt, ">=": operator.ge}
+# fmt: off
+_SIGNS = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}
+# fmt: on
 _OPERATIONS = {"literal", "column", "compare", "member", "missing", "and", "or", "not"}
 
 
@@ -82,7 +86,7 @@ def selection(
     reader: RowReader,
     tree: exp.Select,
     columns: Sequence[tuple[str, str, Type | None]],
-    queries: Mapping[exp.Expression, str],
+    queries: Mapping[exp.Expr, str],
     level: str,
 ) -> Selection:
     """Read the clauses that act on published rows; ``queries`` names those of the aggregates."""
@@ -94,23 +98,24 @@ def selection(
         numeric = kind in ("number", None)
         types[label] = ColumnType(kind or "number", DECIMALS if numeric else 0)
 
-    def published(part: exp.Expression) -> exp.Expression:
+    def published(part: exp.Expr) -> exp.Expr:
         """An aggregate or a key as the column of SELECT that shows it."""
         key = part.name if isinstance(part, exp.Column) and part.name not in types else None
         name = queries.get(part, key)
         if name not in labels:
             return part
         column = exp.column(labels[name], quoted=True)
-        column.this.meta.update(next((one.meta for one in part.walk() if one.meta), {}))
+        for one in part.walk():
+            column.this.meta.update(one.meta)  # the place
         return column
 
-    def read(part: exp.Expression) -> Node:
+    def read(part: exp.Expr) -> Node:
         node = RowReader(source, types, reader.table).read(part.transform(published)).node
         if not operations(node) <= _OPERATIONS:
             raise source.refuse(part, f"is no comparison with a value of {DECIMALS} decimals")
         return node
 
-    def ordered(part: exp.Expression) -> tuple[str, bool, bool]:
+    def ordered(part: exp.Expr) -> tuple[str, bool, bool]:
         source.check_arguments(part, ("this", "desc", "nulls_first"))
         number = whole_number(part.this) or 0
         name = columns[number - 1][0] if 0 < number <= len(columns) else None
@@ -120,7 +125,7 @@ def selection(
         falls, nulls_first = bool(part.args.get("desc")), bool(part.args.get("nulls_first"))
         return name or (node.value if node else ""), falls, nulls_first
 
-    def size(clause: exp.Expression | None) -> int | None:
+    def size(clause: exp.Expr | None) -> int | None:
         if clause is None:
             return None
         source.check_arguments(clause, ("expression",))
@@ -132,7 +137,7 @@ def selection(
     having, order = tree.args.get("having"), tree.args.get("order")
     condition = None if having is None else read(having.this)
     if condition is not None and condition.type != "boolean":
-        raise source.refuse(having, "is no condition, such as COUNT(*) > 100")
+        raise source.refuse(tree.args["having"], "is no condition, such as COUNT(*) > 100")
     return Selection(
         tuple(columns),
         level,

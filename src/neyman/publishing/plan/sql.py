@@ -10,12 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sqlglot
 import sqlglot.expressions as exp
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import TokenType
 
 from neyman.accounting.semantics.digits import many
 from neyman.publishing.plan.derived import Derived, column_types
@@ -38,7 +37,7 @@ MOST_SQL = 20_000  # the most characters of a statement
 _CLAUSES = ("expressions", "from", "from_", "where", "group", "having", "order", "limit", "offset")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]{0,63}")
 # fmt: off
-_MEASURES: Mapping[type[exp.Expression], str] = {
+_MEASURES: Mapping[type[exp.Expr], str] = {
     exp.Count: "count", exp.CountIf: "count", exp.Sum: "sum", exp.Avg: "mean",
     exp.VariancePop: "variance", exp.StddevPop: "standard_deviation",
     exp.Median: "median", exp.Min: "min", exp.Max: "max",
@@ -91,20 +90,20 @@ class Statement:
 def translate(
     text: str,
     document: PlanDocument,
+    clips: Mapping[str, object] | None = None,
+    edges: Mapping[str, object] | None = None,
     *,
-    folder: Path | None = None,
-    clips: Mapping[str, Any] | None = None,
-    edges: Mapping[str, Sequence[Any]] | None = None,
     delta: object = None,
+    folder: Path | None = None,
 ) -> Statement:
     """Translate a SELECT statement to queries of a plan.
 
     Args:
         text: the statement.
         document: the plan that declares the columns.
-        folder: what the path of a key file is relative to.
         clips, edges: by column or alias; edges are for quantiles.
         delta: of each query whose keys are discovered.
+        folder: what the path of a key file is relative to.
 
     Raises:
         PlanError: with the place and the reason of what cannot be translated.
@@ -125,7 +124,7 @@ def _parsed(source: SqlText) -> exp.Select:
     try:
         text.encode()
         tokens = sqlglot.tokenize(text, read="duckdb")
-        is_select = tokens[:1] and tokens[0].token_type == TokenType.SELECT
+        is_select = tokens[:1] and tokens[0].text.upper() == "SELECT"
         trees = sqlglot.parse(text, read="duckdb") if is_select else []
     except UnicodeEncodeError:
         raise PlanError("the SQL has half of a surrogate pair, which is no text") from None
@@ -143,11 +142,12 @@ def _parsed(source: SqlText) -> exp.Select:
     if not is_select:
         place = source.at(tokens[0].start, tokens[0].end + 1) if tokens else "the SQL is blank"
         raise PlanError(f"{place}: only a SELECT statement is translated, without WITH")
-    for tree in filter(None, trees[1:]):
-        raise source.refuse(tree, "is a second statement; give one SELECT")
-    if not isinstance(trees[0], exp.Select):
-        raise source.refuse(trees[0])
-    return trees[0]
+    for other in filter(None, trees[1:]):
+        raise source.refuse(other, "is a second statement; give one SELECT")
+    tree = trees[0]
+    if tree is None or not isinstance(tree, exp.Select):
+        raise source.refuse(tree or exp.Null())
+    return tree
 
 
 class _Translator:
@@ -172,7 +172,7 @@ class _Translator:
         self.rows = RowReader(source, types, alias)
         self.names = {name.casefold() for name in (*types, *VALUE_COLUMNS, self.id or "")}
         self.derive: dict[str, Section] = {}
-        self.queries: dict[exp.Expression, Section] = {}
+        self.queries: dict[exp.Expr, Section] = {}
         self.places: dict[str, str] = {}
         self.notes: dict[str, None] = {}
         self.kinds: dict[str, Type] = {}
@@ -202,7 +202,7 @@ class _Translator:
         sections = tuple(self.queries.values())
         return Statement(sections, self.derive, selected, tuple(self.notes), self.places)
 
-    def _clause(self, name: str) -> exp.Expression | None:
+    def _clause(self, name: str) -> exp.Expr | None:
         clause = self.tree.args.get(name)
         if clause is not None:
             self.source.check_arguments(clause, ("this", "expressions"))
@@ -211,13 +211,13 @@ class _Translator:
     def _from(self) -> tuple[str, str]:
         """The table that is read, and its name in columns."""
         clause = self.tree.args.get("from_") or self.tree.args.get("from")
-        table = None if clause is None else clause.this
+        table: exp.Expr | None = None if clause is None else clause.this
         known = [self.document.table, *self.document.tables]
+        if isinstance(table, exp.Query):
+            raise self.source.refuse(table)
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-            reason = reason_against(table) if isinstance(table, exp.Query) else ""
-            raise self.source.refuse(
-                table or self.tree, reason or f"needs FROM with a table; {suggest('', known)}"
-            )
+            problem = f"needs FROM with a table; {suggest('', known)}"
+            raise self.source.refuse(table or self.tree, problem)
         self.source.check_arguments(table, ("this", "alias", "db", "catalog"))
         if table.args.get("alias") is not None:
             self.source.check_arguments(table.args["alias"], ("this",))
@@ -241,7 +241,7 @@ class _Translator:
             self.kinds[name] = "text" if kind == "date" or name in self.levels else kind
         return keys
 
-    def _item(self, tree: exp.Expression) -> tuple[exp.Expression, str]:
+    def _item(self, tree: exp.Expr) -> tuple[exp.Expr, str]:
         """The form that a group is: a column of SELECT by its number or alias, or the form."""
         number = whole_number(tree)
         if number is not None and not 1 <= number <= len(self.items):
@@ -254,7 +254,7 @@ class _Translator:
                 return item
         return tree, ""
 
-    def _key(self, tree: exp.Expression, piece: Piece, alias: str) -> str:
+    def _key(self, tree: exp.Expr, piece: Piece, alias: str) -> str:
         if name := _name(piece):
             part = self.document.columns.get(name)
             if part is None or part.keys is not None or part.discover:
@@ -275,17 +275,17 @@ class _Translator:
             reason = f"a level of the hierarchy needs those above it: {', '.join(levels)}"
             raise self.source.refuse(self.tree.args["group"], reason)
         found = [n for n in by if (c := self.document.columns.get(n)) is not None and c.discover]
-        for name in names:
-            groups = "the plan's keys, each with rows or without"
-            groups = "discovered: a key of few units is left out" if name in found else groups
+        if names:
+            text = "the groups are the plan's keys, each with rows or without"
+            text = "the groups are discovered: a key of few units is left out" if found else text
             self.notes[
-                f"GROUP BY {name}: the groups are {groups}. A row whose key is NULL or not listed "
-                "takes no part, or goes to the plan's unknown. SQL has a group for NULL, and none "
-                "for a key without rows."
+                f"GROUP BY {', '.join(names)}: {text}. A row whose key is NULL or not listed takes "
+                "no part, or goes to the plan's unknown. SQL has a group for NULL, and none for a "
+                "key without rows."
             ] = None
         return {"by": by, "at": at[-1:], "delta": self.delta if found else None}
 
-    def _derived(self, tree: exp.Expression, alias: str, section: Section) -> str:
+    def _derived(self, tree: exp.Expr, alias: str, section: Section) -> str:
         """The name of a derived column; the same section is derived once."""
         for name, known in self.derive.items():
             if known == section:
@@ -294,7 +294,7 @@ class _Translator:
         self.derive[name] = section
         return name
 
-    def _fresh(self, tree: exp.Expression, alias: str, taken: set[str]) -> str:
+    def _fresh(self, tree: exp.Expr, alias: str, taken: set[str]) -> str:
         """A name for a form that no other has, up to case."""
         text = alias or tree.sql("duckdb").replace("*", "")
         if not _NAME.fullmatch(text) or not alias:
@@ -308,7 +308,7 @@ class _Translator:
 
     # Aggregates
 
-    def _query(self, tree: exp.Expression, alias: str, where: Piece | None, shared: Section) -> str:
+    def _query(self, tree: exp.Expr, alias: str, where: Piece | None, shared: Section) -> str:
         """The name of the query of an aggregate; the same aggregate is one query."""
         if tree in self.queries:
             return self.queries[tree]["name"]
@@ -319,7 +319,8 @@ class _Translator:
             inner = tree.this
         fields = self._aggregate(inner, alias, conditions)
         if len(conditions) > 1:
-            fields["where"] = " and ".join(condition.part for condition in conditions)
+            text = " and ".join(condition.part for condition in conditions)
+            fields["where"] = self.rows.made(tree, text).text
         elif conditions:
             fields["where"] = conditions[0].text
         taken = {section["name"].casefold() for section in self.queries.values()}
@@ -330,7 +331,7 @@ class _Translator:
         self.queries[tree] = {field: value for field, value in section.items() if value}
         return name
 
-    def _aggregate(self, tree: exp.Expression, alias: str, where: list[Piece]) -> Section:
+    def _aggregate(self, tree: exp.Expr, alias: str, where: list[Piece]) -> Section:
         """The fields of the query of an aggregate; its own conditions come to ``where``."""
         measure = _MEASURES.get(type(tree))
         if measure is None:
@@ -353,7 +354,7 @@ class _Translator:
             raise self.source.refuse(tree, "takes one quantile, a number such as 0.25")
         return {"measure": measure, "quantiles": [level.this], **self._bounded(value, alias, True)}
 
-    def _count(self, tree: exp.Expression, where: list[Piece]) -> Section:
+    def _count(self, tree: exp.Expr, where: list[Piece]) -> Section:
         part, one = tree.this, tree.this
         if isinstance(part, exp.Distinct):
             self.source.check_arguments(part, ("expressions",))
@@ -378,7 +379,7 @@ class _Translator:
                 where.append(replace(piece, text=f"{piece.part} is not None", atom=False))
         return {"measure": "count"}
 
-    def _distinct(self, tree: exp.Expression) -> Section:
+    def _distinct(self, tree: exp.Expr) -> Section:
         name = _name(self.rows.read(tree))
         part = self.document.columns.get(name)
         if part is not None and part.keys is None and not part.discover:
@@ -386,12 +387,12 @@ class _Translator:
             raise self.source.refuse(tree, reason)
         return {"measure": "distinct", "column": name}
 
-    def _bounded(self, tree: exp.Expression, alias: str, ranked: bool) -> Section:
+    def _bounded(self, tree: exp.Expr, alias: str, ranked: bool) -> Section:
         """The column to sum of a form, and its clip, or the edges of its bins."""
         piece = self.rows.read(tree)
         if piece.node.type != "number":
             raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
-        name, field, ends = _name(piece), "clip", None
+        name, field, ends = _name(piece), "clip", cast("object", [])
         column, derived = self.document.columns.get(name), self.document.derive.get(name)
         summed = column is not None and (column.integer or column.decimals is not None)
         for kind in ("clip", "edges") if ranked else ("clip",):
@@ -402,30 +403,30 @@ class _Translator:
         if derived is not None and derived.range is not None:
             ends, summed = ends or list(derived.range), True
         low, high = piece.node.low, piece.node.high
-        if ends is None and not piece.node.scale and -COLUMN_LIMIT < low < high < COLUMN_LIMIT:
+        if not ends and not piece.node.scale and -COLUMN_LIMIT < low < high < COLUMN_LIMIT:
             ends = [low, high]
-        if ends is None:
+        if not ends:
             label = name or alias or "ALIAS"
             how = f"clips={{{label!r}: (low, high)}}, or --clip {label}=LOW,HIGH"
             raise self.source.refuse(tree, f"needs a clip, which bounds what a row adds: {how}")
-        whole = isinstance(ends, list) and len(ends) > 1
-        if not summed and (piece.node.scale or not whole):
+        pair = cast("list[object]", ends) if isinstance(ends, list) else []
+        if not summed and (piece.node.scale or len(pair) < 2):
             reason = "is no column to sum, and a derived one has whole numbers and a clip of them"
             raise self.source.refuse(tree, f"{reason}; declare a column to sum")
         if not summed:
-            section = {"expression": piece.text, "range": [ends[0], ends[-1]]}
+            section = {"expression": piece.text, "range": [pair[0], pair[-1]]}
             name = self._derived(tree, alias, section)
         method = {"method": "inverse-sensitivity"} if ranked and field == "clip" else {}
         return {"column": name, field: ends, **method}
 
 
-def _is_row(tree: exp.Expression) -> bool:
+def _is_row(tree: exp.Expr) -> bool:
     """Whether a form is about one row."""
     kinds = (exp.AggFunc, exp.Filter, exp.WithinGroup, exp.Window, exp.Star, exp.Anonymous)
     return tree.find(*kinds, exp.Query) is None
 
 
-def _no_measure(tree: exp.Expression) -> str:
+def _no_measure(tree: exp.Expr) -> str:
     """Why a column of SELECT is no aggregate of a plan."""
     if isinstance(tree, (exp.Variance, exp.Stddev, exp.StddevSamp)):
         return _SAMPLE

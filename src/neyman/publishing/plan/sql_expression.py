@@ -18,7 +18,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _MOST_SHOWN = 60  # characters of the statement in an error
 
 # fmt: off
-_TEMPLATES: Mapping[type[exp.Expression], str] = {
+_TEMPLATES: Mapping[type[exp.Expr], str] = {
     exp.EQ: "{} == {}", exp.NEQ: "{} != {}", exp.LT: "{} < {}", exp.LTE: "{} <= {}",
     exp.GT: "{} > {}", exp.GTE: "{} >= {}", exp.Between: "{1} <= {0} <= {2}", exp.Not: "not {}",
     exp.Add: "{} + {}", exp.Sub: "{} - {}", exp.Mul: "{} * {}", exp.Neg: "-{}",
@@ -30,7 +30,7 @@ _TEMPLATES: Mapping[type[exp.Expression], str] = {
 }
 """Forms of SQL whose row expression has their operands in it."""
 
-_ARGUMENTS: Mapping[type[exp.Expression], tuple[str, ...]] = {
+_ARGUMENTS: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Between: ("this", "low", "high"), exp.Column: ("this", "table"), exp.Cast: ("this", "to"),
     exp.Literal: ("this", "is_string"), exp.In: ("this", "expressions"),
     exp.Case: ("ifs", "default"), exp.If: ("this", "true", "false"),
@@ -39,8 +39,8 @@ _ARGUMENTS: Mapping[type[exp.Expression], tuple[str, ...]] = {
 # fmt: on
 """What a form may have beside two operands. Any other argument is refused."""
 
-_PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day"}
-_PARTS |= {"HOUR": "hour", "ISODOW": "weekday"}
+_PARTS = {name.upper(): name for name in ("year", "quarter", "month", "day", "hour")}
+_WEEKDAY = {"ISODOW": "weekday"}
 
 _CHANGING = "changes from run to run; write the date or the number itself"
 _CHANGING_NAMES = {"now", "random", "rand", "getdate", "sysdate", "gen_random_uuid"}
@@ -52,7 +52,7 @@ _VALID = (
     "<, <=, >, >=, IN, BETWEEN, IS NULL, AND, OR, NOT, +, -, *, //, %, CASE, COALESCE, NULLIF, ABS,"
     " LOWER, UPPER, STARTS_WITH, YEAR, QUARTER, MONTH, DAY, ISODOW, HOUR, EXTRACT"
 )
-_REASONS: tuple[tuple[tuple[type[exp.Expression], ...], str], ...] = (
+_REASONS: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
     ((exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.Rand, exp.Uuid), _CHANGING),
     ((exp.Like, exp.ILike, exp.SimilarTo, exp.RegexpLike, exp.Escape, exp.Glob), _PATTERN),
     ((exp.Cast,), _CAST),
@@ -73,7 +73,7 @@ _REASONS: tuple[tuple[tuple[type[exp.Expression], ...], str], ...] = (
 )
 
 
-def reason_against(tree: exp.Expression) -> str:
+def reason_against(tree: exp.Expr) -> str:
     """Return why a form of SQL is refused."""
     if isinstance(tree, exp.Anonymous):
         changing = tree.name.lower() in _CHANGING_NAMES
@@ -81,7 +81,7 @@ def reason_against(tree: exp.Expression) -> str:
     return next((reason for kinds, reason in _REASONS if isinstance(tree, kinds)), _VALID)
 
 
-def whole_number(tree: exp.Expression) -> int | None:
+def whole_number(tree: exp.Expr) -> int | None:
     """Return the whole number that a form is, below 10^15; None if it is something else."""
     digits = tree.this if isinstance(tree, exp.Literal) and not tree.is_string else ""
     return int(digits) if digits.isdecimal() and len(digits) < 16 else None
@@ -93,9 +93,9 @@ class SqlText:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def place(self, tree: exp.Expression) -> str:
+    def place(self, tree: exp.Expr) -> str:
         """Return the line, the column, and the text of a form."""
-        node: exp.Expression | None = tree
+        node: exp.Expr | None = tree
         marks: list[Mapping[str, Any]] = []
         while node is not None and not marks:
             marks = [part.meta for part in node.walk() if "start" in part.meta]
@@ -116,18 +116,18 @@ class SqlText:
         shown = shown if len(shown) <= _MOST_SHOWN else shown[: _MOST_SHOWN - 3] + "..."
         return f"line {line}, column {column}, {shown!r}"
 
-    def refuse(self, tree: exp.Expression, reason: str | None = None) -> PlanError:
+    def refuse(self, tree: exp.Expr, reason: str | None = None) -> PlanError:
         """Return the error for a form that is refused."""
         return PlanError(f"{self.place(tree)}: {reason or reason_against(tree)}")
 
-    def check_arguments(self, tree: exp.Expression, allowed: Collection[str]) -> None:
+    def check_arguments(self, tree: exp.Expr, allowed: Collection[str]) -> None:
         """Refuse a form that has something which its translation would not read."""
         for name, value in tree.args.items():
             if name in allowed or value is None or value is False or value == []:
                 continue
-            first = value[0] if isinstance(value, list) else value
+            first: object = value[0] if isinstance(value, list) else value
             word = name.strip("_").replace("_", " ").upper()
-            spot = first if isinstance(first, exp.Expression) else tree
+            spot = first if isinstance(first, exp.Expr) else tree
             known = next((reason for kinds, reason in _REASONS if isinstance(first, kinds)), None)
             raise self.refuse(spot, known or f"{word} is not in the language of a plan")
 
@@ -152,7 +152,7 @@ class RowReader:
     def __init__(self, source: SqlText, types: ColumnTypes, table: str) -> None:
         self.source, self.types, self.table = source, types, table
 
-    def read(self, tree: exp.Expression) -> Piece:
+    def read(self, tree: exp.Expr) -> Piece:
         """Return a form as a row expression, or refuse it."""
         form, template = self.forms.get(type(tree)), _TEMPLATES.get(type(tree))
         names = _ARGUMENTS.get(type(tree), ("this", "expression"))
@@ -166,22 +166,23 @@ class RowReader:
             text = (template or "").format(*(piece.part for piece in self._operands(*trees)))
         except IndexError:
             raise self.source.refuse(tree, "lacks an operand") from None
-        return self._made(tree, text, atom=(template or "").endswith(")"))
+        return self.made(tree, text, atom=(template or "").endswith(")"))
 
-    def condition(self, tree: exp.Expression) -> Piece:
+    def condition(self, tree: exp.Expr) -> Piece:
         """Return a form whose value is true or false."""
         piece = self.read(tree)
         if piece.node.type != "boolean" or piece.node.op == "none":
             raise self.source.refuse(tree, "is no condition; write one such as age >= 18")
         return piece
 
-    def _made(self, tree: exp.Expression, text: str, *, atom: bool = False) -> Piece:
+    def made(self, tree: exp.Expr, text: str, *, atom: bool = False) -> Piece:
+        """Return a row expression with its type, or refuse the form that it stands for."""
         try:
             return Piece(text, read(text, self.types), atom)
         except ExpressionError as error:
             raise self.source.refuse(tree, error.reason) from None
 
-    def _operands(self, *trees: exp.Expression) -> list[Piece]:
+    def _operands(self, *trees: exp.Expr) -> list[Piece]:
         """Read the operands of a form; a text beside a date is a date, as in SQL."""
         pieces = [self.read(tree) for tree in trees]
         dated = any(piece.node.type == "date" for piece in pieces)
@@ -190,12 +191,12 @@ class RowReader:
             for tree, piece in zip(trees, pieces, strict=True)
         ]
 
-    def _quoted(self, tree: exp.Expression, value: str) -> str:
+    def _quoted(self, tree: exp.Expr, value: str) -> str:
         if any(ord(mark) < 32 or mark == "\x7f" for mark in value) or {"'", '"'} <= set(value):
             raise self.source.refuse(tree, "has a control character, or both kinds of quotes")
         return f'"{value}"' if "'" in value else f"'{value}'"
 
-    def _column(self, tree: exp.Expression) -> Piece:
+    def _column(self, tree: exp.Expr) -> Piece:
         name, table = tree.name, tree.args.get("table")
         if isinstance(tree.this, exp.Star):
             raise self.source.refuse(tree, reason_against(tree.this))
@@ -203,19 +204,19 @@ class RowReader:
             raise self.source.refuse(tree, f"is of another table than {self.table!r}")
         if name not in self.types:
             near = [one for one in self.types if one.casefold() == name.casefold()]
-            case = f"names match with their case; did you mean {near[0]!r}? " if near else ""
+            case = "names match with their case; " if near else ""
             text = "a text has single quotes; " if tree.this.args.get("quoted") else ""
-            known = suggest(name, sorted(self.types))
+            known = f"did you mean {near[0]!r}?" if near else suggest(name, sorted(self.types))
             raise self.source.refuse(
                 tree, f"is no column that the plan declares; {case}{text}{known}"
             )
         plain = _IDENTIFIER.fullmatch(name) and not keyword.iskeyword(name)
         text = name if plain else f"column({self._quoted(tree, name)})"
-        return self._made(tree, text, atom=True)
+        return self.made(tree, text, atom=True)
 
-    def _literal(self, tree: exp.Expression) -> Piece:
+    def _literal(self, tree: exp.Expr) -> Piece:
         if tree.is_string:
-            return self._made(tree, self._quoted(tree, tree.this), atom=True)
+            return self.made(tree, self._quoted(tree, tree.this), atom=True)
         try:
             number = Decimal(tree.this)
         except InvalidOperation:
@@ -223,65 +224,65 @@ class RowReader:
         if len(tree.this) > 40 or abs(number.adjusted()) > 20:
             raise self.source.refuse(tree, "must be within +-2^53, with at most 9 decimals")
         whole = number == int(number)
-        return self._made(tree, str(int(number)) if whole else f"{number:f}", atom=True)
+        return self.made(tree, str(int(number)) if whole else f"{number:f}", atom=True)
 
-    def _word(self, tree: exp.Expression) -> Piece:
+    def _word(self, tree: exp.Expr) -> Piece:
         null = isinstance(tree, exp.Null)
-        return self._made(tree, "None" if null else str(bool(tree.this)), atom=True)
+        return self.made(tree, "None" if null else str(bool(tree.this)), atom=True)
 
-    def _date(self, tree: exp.Expression) -> Piece:
-        return self._made(tree, f"date({self._quoted(tree, tree.this)})", atom=True)
+    def _date(self, tree: exp.Expr) -> Piece:
+        return self.made(tree, f"date({self._quoted(tree, tree.this)})", atom=True)
 
-    def _cast(self, tree: exp.Expression) -> Piece:
+    def _cast(self, tree: exp.Expr) -> Piece:
         if tree.args["to"].sql() == "DATE" and tree.this.is_string:
             return self._date(tree.this)
         raise self.source.refuse(tree)
 
-    def _in(self, tree: exp.Expression) -> Piece:
+    def _in(self, tree: exp.Expr) -> Piece:
         value, *items = self._operands(tree.this, *tree.expressions)
-        return self._made(tree, f"{value.part} in [{', '.join(item.text for item in items)}]")
+        return self.made(tree, f"{value.part} in [{', '.join(item.text for item in items)}]")
 
-    def _is(self, tree: exp.Expression) -> Piece:
+    def _is(self, tree: exp.Expr) -> Piece:
         if not isinstance(tree.expression, exp.Null):
             raise self.source.refuse(tree, "only NULL may follow IS; write = TRUE or = FALSE")
-        return self._made(tree, f"{self.read(tree.this).part} is None")
+        return self.made(tree, f"{self.read(tree.this).part} is None")
 
-    def _connected(self, tree: exp.Expression) -> Piece:
+    def _connected(self, tree: exp.Expr) -> Piece:
         word = " and " if isinstance(tree, exp.And) else " or "
-        return self._made(tree, word.join(self.read(part).part for part in tree.flatten()))
+        return self.made(tree, word.join(self.read(part).part for part in tree.flatten()))
 
-    def _divide(self, tree: exp.Expression) -> Piece:
+    def _divide(self, tree: exp.Expr) -> Piece:
         """SQL rounds a quotient toward 0, and a row expression rounds it down."""
         a, b = self.read(tree.this), self.read(tree.expression)
         if b.node.op != "literal" or b.node.type != "number" or b.node.scale or b.node.value < 1:
             raise self.source.refuse(tree, "can fail; divide by a whole number above 0")
         divided = f"{a.part} {'//' if isinstance(tree, exp.IntDiv) else '%'} {b.text}"
         other = f" if {a.part} >= 0 else -(-{divided})" if a.node.low < 0 else ""
-        return self._made(tree, divided + other)
+        return self.made(tree, divided + other)
 
-    def _cases(self, tree: exp.Expression) -> Piece:
+    def _cases(self, tree: exp.Expr) -> Piece:
         default = tree.args.get("default") or tree.args.get("false")
         text = "None" if default is None else self.read(default).part
         for branch in [tree] if isinstance(tree, exp.If) else reversed(tree.args["ifs"]):
             value, test = self.read(branch.args["true"]), self.read(branch.this)
             text = f"{value.part} if {test.part} else {text}"
-        return self._made(tree, text)
+        return self.made(tree, text)
 
-    def _coalesce(self, tree: exp.Expression) -> Piece:
+    def _coalesce(self, tree: exp.Expr) -> Piece:
         *parts, last = self._operands(tree.this, *tree.expressions)
         text = last.part
         for part in reversed(parts):
             text = f"{part.part} if {part.part} is not None else {text}"
-        return self._made(tree, text)
+        return self.made(tree, text)
 
-    def _extract(self, tree: exp.Expression) -> Piece:
-        name = _PARTS.get(tree.name.upper())
+    def _extract(self, tree: exp.Expr) -> Piece:
+        name = {**_PARTS, **_WEEKDAY}.get(tree.name.upper())
         if name is None:
-            raise self.source.refuse(tree, f"EXTRACT takes one of {', '.join(_PARTS)}")
-        return self._made(tree, f"{name}({self.read(tree.expression).text})", atom=True)
+            raise self.source.refuse(tree, f"EXTRACT takes ISODOW, {', '.join(_PARTS)}")
+        return self.made(tree, f"{name}({self.read(tree.expression).text})", atom=True)
 
     # fmt: off
-    forms: Mapping[type[exp.Expression], Callable[[Any, Any], Piece]] = {
+    forms: Mapping[type[exp.Expr], Callable[[Any, Any], Piece]] = {
         exp.Column: _column, exp.Literal: _literal, exp.Boolean: _word, exp.Null: _word,
         exp.Cast: _cast, exp.In: _in, exp.Is: _is, exp.And: _connected, exp.Or: _connected,
         exp.IntDiv: _divide, exp.Mod: _divide, exp.Case: _cases, exp.If: _cases,

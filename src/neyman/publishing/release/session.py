@@ -324,8 +324,7 @@ class Session:
         fields = {name: part for name, part in self._sections.items() if name != "folder"}
         fields |= {"name": "SQL", "queries": [count()], "budget": budget}
         document, folder = parse(plan_sections(fields)), Path(self._sections.get("folder") or "")
-        given = {"clips": clips, "edges": edges, "delta": key_delta}
-        translated = translate(statement, document, folder=folder, **given)
+        translated = translate(statement, document, clips, edges, delta=key_delta, folder=folder)
         derive = {**self._sections.get("derive", {}), **translated.derive}
         try:
             plan = self._plan(translated.queries, budget, derive=derive)
@@ -371,9 +370,7 @@ class Session:
             )
         return Answer.of(*published)
 
-    def _plan(
-        self, questions: Sequence[Section], budget: Mapping[str, Any], **more: Mapping[str, Section]
-    ) -> Plan:
+    def _plan(self, questions: Sequence[Section], budget: Mapping[str, Any], **more: Any) -> Plan:
         """A plan of one question. Its name is new, so that no earlier noise is its noise."""
         name = f"question {secrets.token_hex(16)}"
         return Plan(name=name, queries=questions, budget=budget, **self._sections | more)
