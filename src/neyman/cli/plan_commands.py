@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -327,9 +327,10 @@ def plan_from_sql(
         statement = translate(text, parse(sections), *bounds, delta=delta, folder=folder)
         share = {"share": str(Fraction(1, len(statement.queries)))}
         queries = [{**query, **share} for query in statement.queries]
-        derive = {**sections.get("derive", {}), **statement.derive}
+        derive = {**cast("dict[str, object]", sections.get("derive") or {}), **statement.derive}
         try:
-            Plan.from_dict({**sections, "derive": derive, "query": queries}, folder=folder)
+            content = {**sections, "derive": derive, "query": queries}
+            new = Plan.from_dict(content, folder=folder)
         except PlanError as error:
             raise statement.placed(error) from None
         before = plan.read_text(encoding="utf-8-sig")
@@ -341,7 +342,7 @@ def plan_from_sql(
         def show() -> None:
             for query in queries:
                 out.say(f"{query['name']}: {query['measure']}, {query['share']} of the budget")
-            for note in statement.notes:
+            for note in (*_rows(new), *statement.notes):
                 out.say(note)
             out.say(f"Read it, then: neyman plan check {into}")
 

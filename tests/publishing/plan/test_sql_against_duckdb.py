@@ -34,7 +34,7 @@ BASE = {
     "budget": {"zcdp": 1},
     "query": [{"measure": "count", "share": 1}],
 }
-CLIPS = {"x": (-9, 9), "y": (-9, 9), "z": (-500, 500), "p": (-9, 9)}
+CLIPS = {"x": (-9, 9), "y": (-9, 9), "z": (-20_000, 20_000), "p": (-9, 9)}
 STATEMENTS = examples(24, least=4)
 FILTERS = 10
 # A plan counts the listed keys of a column.

@@ -408,6 +408,7 @@ SELECTED = [
     "ORDER BY 3 DESC, 1, 2",
     "SELECT k, COUNT(*) AS n FROM data WHERE x > 0 GROUP BY k ORDER BY n, k LIMIT 2 OFFSET 1",
     "SELECT w, COUNT(*) FROM data GROUP BY w HAVING w >= 2 ORDER BY w DESC LIMIT 1",
+    "SELECT k AS key, COUNT(*) AS k FROM data GROUP BY data.k ORDER BY 1",
     "SELECT k, AVG(x) AS m FROM data GROUP BY k HAVING AVG(x) IS NOT NULL ORDER BY k",
 ]
 
@@ -439,6 +440,7 @@ def test_sql_selects_from_published_rows_what_duckdb_selects(text):
     assert all("standard_error" in table.column_names for table in answer.tables.values())
     assert repr(answer).startswith("SELECT\n")
     assert "published numbers alone" in repr(answer)
+    assert "published numbers alone" in answer._repr_html_()
 
 
 def _plain(value):

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import sqlglot.expressions as exp
 
 from neyman.publishing.plan.row_expression import ColumnType, Node, Type, operations
-from neyman.publishing.plan.sql_expression import RowReader, whole_number
+from neyman.publishing.plan.sql_expression import RowReader, number_of
 
 DECIMALS = 3  # the most decimals of a number that HAVING compares with
 Row: TypeAlias = Mapping[str, Any]
@@ -39,15 +39,10 @@ class Selection:
 
     columns: tuple[tuple[str, str, Type | None], ...]
     level: str
-    having: Node | None = None
-    order: tuple[tuple[str, bool, bool], ...] = ()
-    first: int = 0
-    most: int | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether each row is taken, in the order of the tables."""
-        return self == Selection(self.columns, self.level)
+    having: Node | None
+    order: tuple[tuple[str, bool, bool], ...]
+    first: int
+    most: int | None
 
     def rows(self, rows: Iterable[Row]) -> list[Row]:
         """Return the rows that are taken, in order."""
@@ -117,7 +112,7 @@ def selection(
 
     def ordered(part: exp.Expr) -> tuple[str, bool, bool]:
         source.check_arguments(part, ("this", "desc", "nulls_first"))
-        number = whole_number(part.this) or 0
+        number = number_of(part.this) or 0
         name = columns[number - 1][0] if 0 < number <= len(columns) else None
         node = None if name else read(part.this)
         if node is not None and node.op != "column":
@@ -129,7 +124,7 @@ def selection(
         if clause is None:
             return None
         source.check_arguments(clause, ("expression",))
-        number = whole_number(clause.expression)
+        number = number_of(clause.expression)
         if number is None:
             raise source.refuse(clause, "takes a whole number")
         return number

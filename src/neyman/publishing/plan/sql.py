@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,8 +28,8 @@ from neyman.publishing.plan.sql_expression import (
     Piece,
     RowReader,
     SqlText,
+    number_of,
     reason_against,
-    whole_number,
 )
 
 MOST_SQL = 20_000  # the most characters of a statement
@@ -50,6 +50,7 @@ _NOTES = {
     "min": "MIN publishes the 1% quantile: an exact minimum depends on one row alone.",
     "max": "MAX publishes the 99% quantile: an exact maximum depends on one row alone.",
 }
+_AFTERWARD = "HAVING, ORDER BY, LIMIT, and OFFSET act on published numbers alone."
 _SAMPLE = "divides by n - 1, and a plan by n; write VAR_POP or STDDEV_POP"
 _PRIVATE = "is not grouped, and the rows themselves are private; group by it, or aggregate it"
 _NO_MEASURE = (
@@ -174,7 +175,7 @@ class _Translator:
         self.derive: dict[str, Section] = {}
         self.queries: dict[exp.Expr, Section] = {}
         self.places: dict[str, str] = {}
-        self.notes: dict[str, None] = {}
+        self.notes: list[str] = []
         self.kinds: dict[str, Type] = {}
         self.levels = [level for part in document.hierarchy.values() for level in part.levels]
         self.items = [(item.unalias().unnest(), item.alias) for item in tree.expressions]
@@ -197,10 +198,10 @@ class _Translator:
         names = {tree: section["name"] for tree, section in self.queries.items()}
         level = next(iter(shared["at"]), ALL)
         selected = selection(self.rows, self.tree, columns, names, level)
-        if not selected.is_plain:
-            self.notes["HAVING, ORDER BY, LIMIT, and OFFSET act on published numbers alone."] = None
-        sections = tuple(self.queries.values())
-        return Statement(sections, self.derive, selected, tuple(self.notes), self.places)
+        if any(map(self.tree.args.get, ("having", "order", "limit", "offset"))):
+            self.notes.append(_AFTERWARD)
+        sections, notes = tuple(self.queries.values()), tuple(dict.fromkeys(self.notes))
+        return Statement(sections, self.derive, selected, notes, self.places)
 
     def _clause(self, name: str) -> exp.Expr | None:
         clause = self.tree.args.get(name)
@@ -243,7 +244,7 @@ class _Translator:
 
     def _item(self, tree: exp.Expr) -> tuple[exp.Expr, str]:
         """The form that a group is: a column of SELECT by its number or alias, or the form."""
-        number = whole_number(tree)
+        number = number_of(tree)
         if number is not None and not 1 <= number <= len(self.items):
             raise self.source.refuse(tree, "is no number of a column of SELECT")
         if number is not None:
@@ -274,16 +275,19 @@ class _Translator:
         if at != levels[: len(at)]:
             reason = f"a level of the hierarchy needs those above it: {', '.join(levels)}"
             raise self.source.refuse(self.tree.args["group"], reason)
-        found = [n for n in by if (c := self.document.columns.get(n)) is not None and c.discover]
+        columns = [self.document.columns.get(name) for name in by]
+        discovered = any(column is not None and column.discover for column in columns)
         if names:
             text = "the groups are the plan's keys, each with rows or without"
-            text = "the groups are discovered: a key of few units is left out" if found else text
-            self.notes[
+            text = (
+                "the groups are discovered: a key of few units is left out" if discovered else text
+            )
+            self.notes.append(
                 f"GROUP BY {', '.join(names)}: {text}. A row whose key is NULL or not listed takes "
                 "no part, or goes to the plan's unknown. SQL has a group for NULL, and none for a "
                 "key without rows."
-            ] = None
-        return {"by": by, "at": at[-1:], "delta": self.delta if found else None}
+            )
+        return {"by": by, "at": at[-1:], "delta": self.delta if discovered else None}
 
     def _derived(self, tree: exp.Expr, alias: str, section: Section) -> str:
         """The name of a derived column; the same section is derived once."""
@@ -320,7 +324,7 @@ class _Translator:
         fields = self._aggregate(inner, alias, conditions)
         if len(conditions) > 1:
             text = " and ".join(condition.part for condition in conditions)
-            fields["where"] = self.rows.made(tree, text).text
+            fields["where"] = self.rows.typed(tree, text).text
         elif conditions:
             fields["where"] = conditions[0].text
         taken = {section["name"].casefold() for section in self.queries.values()}
@@ -340,7 +344,7 @@ class _Translator:
         if measure == "count":
             return self._count(tree, where)
         if measure in _NOTES:
-            self.notes[_NOTES[measure]] = None
+            self.notes.append(_NOTES[measure])
         if measure != "quantiles":
             return {"measure": measure, **self._bounded(tree.this, alias, measure in _RANKED)}
         value, level = tree.this, tree.args.get("quantile") or tree.expression
@@ -370,13 +374,13 @@ class _Translator:
         bound = f"at most {most} per {unit.protects}, as the plan says"
         if unit.search is not None:
             bound = f"as many per {unit.protects} as a noisy histogram allows"
-        self.notes[f"COUNT counts rows, {bound}."] = None
+        self.notes.append(f"COUNT counts rows, {bound}.")
         if isinstance(tree, exp.CountIf):
             where.append(self.rows.condition(part))
         elif not isinstance(part, exp.Star) and not is_id:
             piece = self.rows.read(part)
             if piece.node.op != "literal":
-                where.append(replace(piece, text=f"{piece.part} is not None", atom=False))
+                where.append(self.rows.typed(part, f"{piece.part} is not None"))
         return {"measure": "count"}
 
     def _distinct(self, tree: exp.Expr) -> Section:
@@ -395,6 +399,9 @@ class _Translator:
         name, field, ends = _name(piece), "clip", cast("object", [])
         column, derived = self.document.columns.get(name), self.document.derive.get(name)
         summed = column is not None and (column.integer or column.decimals is not None)
+        unknown = None if column is None else column.unknown
+        if summed and (self.document.unknown_number if unknown is None else unknown) != "drop":
+            self.notes.append(f"A missing {name} counts as a number that the plan declares.")
         for kind in ("clip", "edges") if ranked else ("clip",):
             for label in (name, alias):
                 if label in self.bounds[kind]:

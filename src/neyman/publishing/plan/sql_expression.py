@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, cast
 
 import sqlglot.expressions as exp
 
@@ -81,7 +81,7 @@ def reason_against(tree: exp.Expr) -> str:
     return next((reason for kinds, reason in _REASONS if isinstance(tree, kinds)), _VALID)
 
 
-def whole_number(tree: exp.Expr) -> int | None:
+def number_of(tree: exp.Expr) -> int | None:
     """Return the whole number that a form is, below 10^15; None if it is something else."""
     digits = tree.this if isinstance(tree, exp.Literal) and not tree.is_string else ""
     return int(digits) if digits.isdecimal() and len(digits) < 16 else None
@@ -102,6 +102,9 @@ class SqlText:
             node = node.parent
         start = min((mark["start"] for mark in marks), default=0)
         end = max((mark["end"] + 1 for mark in marks), default=0)
+        name = re.search(r"\w+\s*\($", self.text[:start])
+        if name and isinstance(tree, (exp.Func, exp.WithinGroup)) and "start" not in tree.meta:
+            start = start if isinstance(tree, exp.Connector) else name.start()
         while self.text.count("(", start, end) > self.text.count(")", start, end):
             rest = self.text[end:].lstrip()
             if not rest.startswith(")"):
@@ -125,7 +128,7 @@ class SqlText:
         for name, value in tree.args.items():
             if name in allowed or value is None or value is False or value == []:
                 continue
-            first: object = value[0] if isinstance(value, list) else value
+            first: object = cast("list[object]", value)[0] if isinstance(value, list) else value
             word = name.strip("_").replace("_", " ").upper()
             spot = first if isinstance(first, exp.Expr) else tree
             known = next((reason for kinds, reason in _REASONS if isinstance(first, kinds)), None)
@@ -166,7 +169,7 @@ class RowReader:
             text = (template or "").format(*(piece.part for piece in self._operands(*trees)))
         except IndexError:
             raise self.source.refuse(tree, "lacks an operand") from None
-        return self.made(tree, text, atom=(template or "").endswith(")"))
+        return self.typed(tree, text, atom=(template or "").endswith(")"))
 
     def condition(self, tree: exp.Expr) -> Piece:
         """Return a form whose value is true or false."""
@@ -175,7 +178,7 @@ class RowReader:
             raise self.source.refuse(tree, "is no condition; write one such as age >= 18")
         return piece
 
-    def made(self, tree: exp.Expr, text: str, *, atom: bool = False) -> Piece:
+    def typed(self, tree: exp.Expr, text: str, *, atom: bool = False) -> Piece:
         """Return a row expression with its type, or refuse the form that it stands for."""
         try:
             return Piece(text, read(text, self.types), atom)
@@ -212,26 +215,26 @@ class RowReader:
             )
         plain = _IDENTIFIER.fullmatch(name) and not keyword.iskeyword(name)
         text = name if plain else f"column({self._quoted(tree, name)})"
-        return self.made(tree, text, atom=True)
+        return self.typed(tree, text, atom=True)
 
     def _literal(self, tree: exp.Expr) -> Piece:
         if tree.is_string:
-            return self.made(tree, self._quoted(tree, tree.this), atom=True)
+            return self.typed(tree, self._quoted(tree, tree.this), atom=True)
         try:
             number = Decimal(tree.this)
         except InvalidOperation:
             raise self.source.refuse(tree, "is no number") from None
         if len(tree.this) > 40 or abs(number.adjusted()) > 20:
             raise self.source.refuse(tree, "must be within +-2^53, with at most 9 decimals")
-        whole = number == int(number)
-        return self.made(tree, str(int(number)) if whole else f"{number:f}", atom=True)
+        text = f"{number:f}" if number % 1 else str(int(number))
+        return self.typed(tree, text, atom=True)
 
     def _word(self, tree: exp.Expr) -> Piece:
         null = isinstance(tree, exp.Null)
-        return self.made(tree, "None" if null else str(bool(tree.this)), atom=True)
+        return self.typed(tree, "None" if null else str(bool(tree.this)), atom=True)
 
     def _date(self, tree: exp.Expr) -> Piece:
-        return self.made(tree, f"date({self._quoted(tree, tree.this)})", atom=True)
+        return self.typed(tree, f"date({self._quoted(tree, tree.this)})", atom=True)
 
     def _cast(self, tree: exp.Expr) -> Piece:
         if tree.args["to"].sql() == "DATE" and tree.this.is_string:
@@ -240,16 +243,16 @@ class RowReader:
 
     def _in(self, tree: exp.Expr) -> Piece:
         value, *items = self._operands(tree.this, *tree.expressions)
-        return self.made(tree, f"{value.part} in [{', '.join(item.text for item in items)}]")
+        return self.typed(tree, f"{value.part} in [{', '.join(item.text for item in items)}]")
 
     def _is(self, tree: exp.Expr) -> Piece:
         if not isinstance(tree.expression, exp.Null):
             raise self.source.refuse(tree, "only NULL may follow IS; write = TRUE or = FALSE")
-        return self.made(tree, f"{self.read(tree.this).part} is None")
+        return self.typed(tree, f"{self.read(tree.this).part} is None")
 
     def _connected(self, tree: exp.Expr) -> Piece:
         word = " and " if isinstance(tree, exp.And) else " or "
-        return self.made(tree, word.join(self.read(part).part for part in tree.flatten()))
+        return self.typed(tree, word.join(self.read(part).part for part in tree.flatten()))
 
     def _divide(self, tree: exp.Expr) -> Piece:
         """SQL rounds a quotient toward 0, and a row expression rounds it down."""
@@ -258,7 +261,7 @@ class RowReader:
             raise self.source.refuse(tree, "can fail; divide by a whole number above 0")
         divided = f"{a.part} {'//' if isinstance(tree, exp.IntDiv) else '%'} {b.text}"
         other = f" if {a.part} >= 0 else -(-{divided})" if a.node.low < 0 else ""
-        return self.made(tree, divided + other)
+        return self.typed(tree, divided + other)
 
     def _cases(self, tree: exp.Expr) -> Piece:
         default = tree.args.get("default") or tree.args.get("false")
@@ -266,20 +269,20 @@ class RowReader:
         for branch in [tree] if isinstance(tree, exp.If) else reversed(tree.args["ifs"]):
             value, test = self.read(branch.args["true"]), self.read(branch.this)
             text = f"{value.part} if {test.part} else {text}"
-        return self.made(tree, text)
+        return self.typed(tree, text)
 
     def _coalesce(self, tree: exp.Expr) -> Piece:
         *parts, last = self._operands(tree.this, *tree.expressions)
         text = last.part
         for part in reversed(parts):
             text = f"{part.part} if {part.part} is not None else {text}"
-        return self.made(tree, text)
+        return self.typed(tree, text)
 
     def _extract(self, tree: exp.Expr) -> Piece:
         name = {**_PARTS, **_WEEKDAY}.get(tree.name.upper())
         if name is None:
             raise self.source.refuse(tree, f"EXTRACT takes ISODOW, {', '.join(_PARTS)}")
-        return self.made(tree, f"{name}({self.read(tree.expression).text})", atom=True)
+        return self.typed(tree, f"{name}({self.read(tree.expression).text})", atom=True)
 
     # fmt: off
     forms: Mapping[type[exp.Expr], Callable[[Any, Any], Piece]] = {

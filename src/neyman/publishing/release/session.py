@@ -389,8 +389,10 @@ def selected_rows(statement: Statement, tables: Mapping[str, pa.Table]) -> pa.Ta
         for record in table.to_pylist():
             row = rows.setdefault(tuple(record[key] for key in keys), {})
             for label, name, kind in columns:
-                if (name == query) == (kind is None):
-                    row[label] = record["value" if kind is None else name]
+                if kind is not None:
+                    row[label] = record[name]
+                elif name == query:
+                    row[label] = record["value"]
     empty = dict.fromkeys(label for label, _, _ in columns)
     taken = selection.rows({**empty, **row} for row in rows.values())
     arrays: dict[str, pa.Array] = {}
