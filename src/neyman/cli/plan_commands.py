@@ -298,9 +298,6 @@ def plan_from_sql(
         list[str],
         typer.Option(help="COLUMN=LOW,HIGH or COLUMN=discover: clip of a sum, mean, or quantile."),
     ] = [],  # noqa: B006 (typer copies it)
-    edges: Annotated[
-        list[str], typer.Option(help="COLUMN=A,B,...: edges of the bins of quantiles.")
-    ] = [],  # noqa: B006 (typer copies it)
     delta: Annotated[
         str | None, typer.Option(help="Chance that a discovered key of a single unit is published.")
     ] = None,
@@ -323,8 +320,8 @@ def plan_from_sql(
             raise ValueError(f"--out {str(into)!r} must be in the folder of the plan")
         text = Path(sql).read_text(encoding="utf-8-sig") if sql.endswith(".sql") else sql
         sections = read_sections(plan) | {"query": [{"measure": "count", "share": 1}]}
-        bounds, folder = [dict(map(_bounds, texts)) for texts in (clip, edges)], plan.parent
-        statement = translate(text, parse(sections), *bounds, delta=delta, folder=folder)
+        clips, folder = dict(map(_clip, clip)), plan.parent
+        statement = translate(text, parse(sections), clips, delta=delta, folder=folder)
         share = {"share": str(Fraction(1, len(statement.queries)))}
         queries = [{**query, **share} for query in statement.queries]
         derive = {**cast("dict[str, object]", sections.get("derive") or {}), **statement.derive}
@@ -349,8 +346,8 @@ def plan_from_sql(
         answer({**result, "notes": list(statement.notes)}, as_json, show)
 
 
-def _bounds(text: str) -> tuple[str, object]:
-    """A column, and its clip or edges: numbers as text, or a word."""
+def _clip(text: str) -> tuple[str, object]:
+    """A column and its clip: two numbers, or a word."""
     name, _, ends = text.rpartition("=")
     if not name:
         raise ValueError(f"{text!r} must be COLUMN=LOW,HIGH, such as income=0,100000")

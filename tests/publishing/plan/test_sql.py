@@ -80,24 +80,21 @@ def test_an_aggregate_becomes_a_query(column, query):
 
 
 QUANTILES = [
-    ("MEDIAN(income)", "clips", {"measure": "median"}),
-    ("MIN(income)", "clips", {"measure": "min"}),
-    ("QUANTILE_CONT(income, 0.25)", "clips", {"measure": "quantiles", "quantiles": ["0.25"]}),
+    ("MEDIAN(income)", {"measure": "median"}),
+    ("MIN(income)", {"measure": "min"}),
+    ("QUANTILE_CONT(income, 0.25)", {"measure": "quantiles", "quantiles": ["0.25"]}),
     (
         "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY income)",
-        "edges",
         {"measure": "quantiles", "quantiles": ["0.9"]},
     ),
-    ("MAX(income)", "edges", {"measure": "max"}),
+    ("MAX(income)", {"measure": "max"}),
 ]
 
 
-@pytest.mark.parametrize(("column", "given", "fields"), QUANTILES)
-def test_quantiles_take_bins_or_are_drawn_from_a_clip(column, given, fields):
+@pytest.mark.parametrize(("column", "fields"), QUANTILES)
+def test_quantiles_are_drawn_from_a_clip(column, fields):
     bounds = {"clip": [0, 100], "method": "inverse-sensitivity"}
-    bounds = bounds if given == "clips" else {"edges": [0, 50, 100]}
-    ends = {"clips": (0, 100), "edges": [0, 50, 100]}[given]
-    (query,) = queries(f"SELECT {column} AS q FROM people", **{given: {"income": ends}}).queries
+    (query,) = queries(f"SELECT {column} AS q FROM people", clips={"q": (0, 100)}).queries
     assert query == {"name": "q", "column": "income", **fields, **bounds}
 
 
@@ -273,7 +270,7 @@ def test_a_place_has_its_line_and_an_error_of_the_plan_has_one():
         Plan.from_dict({**BASE, "tables": {}, "query": written})
     placed = statement.placed(refused.value)
     assert placed.problems[0].startswith("line 1, column 18, 'AVG(income)': query[1].clip")
-    with pytest.raises(PlanError, match="no aggregate is of 'incme'"):
+    with pytest.raises(PlanError, match="no aggregate takes the clip of 'incme'"):
         translate("SELECT COUNT(*) FROM people", parse(BASE), clips={"incme": (0, 1)})
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import sqlglot
 import sqlglot.expressions as exp
@@ -92,7 +92,6 @@ def translate(
     text: str,
     document: PlanDocument,
     clips: Mapping[str, object] | None = None,
-    edges: Mapping[str, object] | None = None,
     *,
     delta: object = None,
     folder: Path | None = None,
@@ -102,7 +101,7 @@ def translate(
     Args:
         text: the statement.
         document: the plan that declares the columns.
-        clips, edges: by column or alias; edges are for quantiles.
+        clips: by column or alias.
         delta: of each query whose keys are discovered.
         folder: what the path of a key file is relative to.
 
@@ -110,9 +109,7 @@ def translate(
         PlanError: with the place and the reason of what cannot be translated.
     """
     try:
-        source = SqlText(text)
-        bounds = {"clip": clips or {}, "edges": edges or {}}
-        return _Translator(source, document, folder, bounds, delta).statement()
+        return _Translator(SqlText(text), document, folder, clips or {}, delta).statement()
     except RecursionError:
         raise PlanError("the SQL is nested too deep; derive a part in the plan") from None
 
@@ -159,10 +156,10 @@ class _Translator:
         source: SqlText,
         document: PlanDocument,
         folder: Path | None,
-        bounds: Mapping[str, Mapping[str, Any]],
+        clips: Mapping[str, object],
         delta: object,
     ) -> None:
-        self.source, self.document, self.bounds, self.delta = source, document, bounds, delta
+        self.source, self.document, self.clips, self.delta = source, document, clips, delta
         self.tree = tree = _parsed(source)
         self.used = set[str]()
         source.check_arguments(tree, _CLAUSES)
@@ -193,8 +190,8 @@ class _Translator:
             columns.append((alias or name, name, None if key is None else self.kinds[key]))
         if not self.queries:
             raise self.source.refuse(self.tree, "publishes no number; add COUNT(*)")
-        for name in {*self.bounds["clip"], *self.bounds["edges"]} - self.used:
-            raise PlanError(f"clips and edges: no aggregate is of {name!r}; leave it out")
+        for name in self.clips.keys() - self.used:
+            raise PlanError(f"clips: no aggregate takes the clip of {name!r}; leave it out")
         names = {tree: section["name"] for tree, section in self.queries.items()}
         level = next(iter(shared["at"]), ALL)
         selected = selection(self.rows, self.tree, columns, names, level)
@@ -392,21 +389,19 @@ class _Translator:
         return {"measure": "distinct", "column": name}
 
     def _bounded(self, tree: exp.Expr, alias: str, ranked: bool) -> Section:
-        """The column to sum of a form, and its clip, or the edges of its bins."""
+        """The column to sum of a form, and its clip; quantiles are drawn from it."""
         piece = self.rows.read(tree)
         if piece.node.type != "number":
             raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
-        name, field, ends = _name(piece), "clip", cast("object", [])
+        name, ends = _name(piece), cast("object", [])
         column, derived = self.document.columns.get(name), self.document.derive.get(name)
         summed = column is not None and (column.integer or column.decimals is not None)
         unknown = None if column is None else column.unknown
         if summed and (self.document.unknown_number if unknown is None else unknown) != "drop":
             self.notes.append(f"A missing {name} counts as a number that the plan declares.")
-        for kind in ("clip", "edges") if ranked else ("clip",):
-            for label in (name, alias):
-                if label in self.bounds[kind]:
-                    self.used.add(label)
-                    field, ends = kind, listed(self.bounds[kind][label])
+        for label in {name, alias} & self.clips.keys():
+            self.used.add(label)
+            ends = listed(self.clips[label])
         if derived is not None and derived.range is not None:
             ends, summed = ends or list(derived.range), True
         low, high = piece.node.low, piece.node.high
@@ -421,10 +416,9 @@ class _Translator:
             reason = "is no column to sum, and a derived one has whole numbers and a clip of them"
             raise self.source.refuse(tree, f"{reason}; declare a column to sum")
         if not summed:
-            section = {"expression": piece.text, "range": [pair[0], pair[-1]]}
-            name = self._derived(tree, alias, section)
-        method = {"method": "inverse-sensitivity"} if ranked and field == "clip" else {}
-        return {"column": name, field: ends, **method}
+            name = self._derived(tree, alias, {"expression": piece.text, "range": pair})
+        method = {"method": "inverse-sensitivity"} if ranked else {}
+        return {"column": name, "clip": ends, **method}
 
 
 def _is_row(tree: exp.Expr) -> bool:

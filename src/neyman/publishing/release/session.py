@@ -296,7 +296,6 @@ class Session:
         statement: str,
         *,
         clips: Mapping[str, Pair | str] | None = None,
-        edges: Mapping[str, Sequence[Exact]] | None = None,
         key_delta: Exact | None = None,
         **budget: Unpack[Budget],
     ) -> Answer:
@@ -310,7 +309,6 @@ class Session:
             statement: such as ``"SELECT sex, AVG(age) FROM people GROUP BY sex"``.
             clips: by column or alias, the clip of a sum or a mean, such as ``{"age": (0, 120)}``.
                 A quantile with a clip is drawn from it.
-            edges: by column or alias, the edges of the bins of quantiles.
             key_delta: of each query whose keys are discovered, the chance that a key of a single
                 unit is published.
             **budget: as for `ask`.
@@ -324,7 +322,7 @@ class Session:
         fields = {name: part for name, part in self._sections.items() if name != "folder"}
         fields |= {"name": "SQL", "queries": [count()], "budget": budget}
         document, folder = parse(plan_sections(fields)), Path(self._sections.get("folder") or "")
-        translated = translate(statement, document, clips, edges, delta=key_delta, folder=folder)
+        translated = translate(statement, document, clips, delta=key_delta, folder=folder)
         derive = {**self._sections.get("derive", {}), **translated.derive}
         try:
             plan = self._plan(translated.queries, budget, derive=derive)
