@@ -35,8 +35,8 @@ BASE = {
     "query": [{"measure": "count", "share": 1}],
 }
 CLIPS = {"x": (-9, 9), "y": (-9, 9), "z": (-20_000, 20_000), "p": (-9, 9)}
-STATEMENTS = examples(24, least=4)
-FILTERS = 10
+STATEMENTS = examples(16, least=3)
+FILTERS = 6
 # A plan counts the listed keys of a column.
 LISTED = "COUNT(DISTINCT g)", "COUNT(DISTINCT g) FILTER (WHERE g IN ('a', 'b', 'ü'))"
 
@@ -184,4 +184,4 @@ def test_random_statements_have_the_cells_that_duckdb_computes():
             value = answers.get(key, {}).get(name)
             assert expected(name, value, parts), (text, name, key, value, parts)
         done += 1
-    assert done > 5 * refused
+    assert done > 2 * refused

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +31,7 @@ from neyman.publishing.plan.plan_sections import plan_sections
 from neyman.publishing.plan.query import NoiseKind
 from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
 from neyman.publishing.plan.sections import Exact, Pair, Section, Unit, count
+from neyman.publishing.plan.sql import Statement, translate
 from neyman.publishing.release.charged_call import Payer, opened
 from neyman.publishing.release.folder import resolved
 from neyman.publishing.release.private_key_files import check_key_files
@@ -38,9 +39,6 @@ from neyman.publishing.release.receipt import composed
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.run import FirstRun, Remedy, Source, copy_published
 from neyman.storage.private_folder import private_folder
-
-if TYPE_CHECKING:
-    from neyman.publishing.plan.sql import Statement
 
 _SHOWN = 20  # rows
 
@@ -317,8 +315,6 @@ class Session:
             PlanError: the statement cannot be translated; the message has the place. Other errors
                 are those of `ask`.
         """
-        from neyman.publishing.plan.sql import translate
-
         fields = {name: part for name, part in self._sections.items() if name != "folder"}
         fields |= {"name": "SQL", "queries": [count()], "budget": budget}
         document, folder = parse(plan_sections(fields)), Path(self._sections.get("folder") or "")
