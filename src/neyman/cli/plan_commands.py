@@ -296,7 +296,9 @@ def plan_from_sql(
     into: Annotated[Path, typer.Option("--out", help="New file for the plan, beside the first.")],
     clip: Annotated[
         list[str],
-        typer.Option(help="COLUMN=LOW,HIGH or COLUMN=discover: clip of a sum, mean, or quantile."),
+        typer.Option(
+            help="COLUMN=CLIP: 0,5000 or discover, the clip of a sum, a mean, or a quantile."
+        ),
     ] = [],  # noqa: B006 (typer copies it)
     delta: Annotated[
         str | None, typer.Option(help="Chance that a discovered key of a single unit is published.")

@@ -325,7 +325,7 @@ class Session:
         except PlanError as error:
             raise translated.placed(error) from None
         answer = self._asked(plan)
-        selected = selected_rows(translated, answer.tables)
+        selected = _selected_rows(translated, answer.tables)
         return replace(answer, selected=selected, notes=translated.notes)
 
     def _asked(self, plan: Plan) -> Answer:
@@ -370,7 +370,7 @@ class Session:
         return Plan(name=name, queries=questions, budget=budget, **self._sections | more)
 
 
-def selected_rows(statement: Statement, tables: Mapping[str, pa.Table]) -> pa.Table:
+def _selected_rows(statement: Statement, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows that a statement selects from the tables of its queries."""
     selection = statement.selection
     columns = selection.columns
