@@ -122,8 +122,10 @@ def _parsed(source: SqlText) -> exp.Select:
     try:
         text.encode()
         tokens = sqlglot.tokenize(text, read="duckdb")
-        is_select = tokens[:1] and tokens[0].text.upper() == "SELECT"
-        trees = sqlglot.parse(text, read="duckdb") if is_select else []
+        ends = [n for n, token in enumerate(tokens) if token.token_type.name == "SEMICOLON"]
+        more = tokens[ends[0] + 1 :] if ends else []
+        is_select = bool(tokens) and tokens[0].text.upper() == "SELECT"
+        trees = sqlglot.parse(text, read="duckdb") if is_select and not more else []
     except UnicodeEncodeError:
         raise PlanError("the SQL has half of a surrogate pair, which is no text") from None
     except ParseError as error:
@@ -140,8 +142,9 @@ def _parsed(source: SqlText) -> exp.Select:
     if not is_select:
         place = source.at(tokens[0].start, tokens[0].end + 1) if tokens else "the SQL is blank"
         raise PlanError(f"{place}: only a SELECT statement is translated, without WITH")
-    for other in filter(None, trees[1:]):
-        raise source.refuse(other, "is a second statement; give one SELECT")
+    if more:
+        place = source.at(more[0].start, more[0].end + 1)
+        raise PlanError(f"{place}: is a second statement; give one SELECT")
     tree = trees[0]
     if tree is None or not isinstance(tree, exp.Select):
         raise source.refuse(tree or exp.Null())
