@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ Row: TypeAlias = Mapping[str, Any]
 """A published row: a key or a number by the name of its column."""
 
 # fmt: off
-_SIGNS = {
+_SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge,
 }
@@ -55,7 +55,7 @@ class Selection:
         return taken[self.first :][: self.most]
 
 
-def _value(node: Node, row: Row) -> Any:
+def _value(node: Node, row: Row) -> object:
     """The value of a condition on a row, in a logic of three values."""
     if node.op == "literal":
         return node.value

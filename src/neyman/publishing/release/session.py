@@ -321,7 +321,7 @@ class Session:
         translated = translate(statement, document, clips, delta=key_delta, folder=folder)
         derive = {**self._sections.get("derive", {}), **translated.derive}
         try:
-            plan = self._plan(translated.queries, budget, derive=derive)
+            plan = self._plan(translated.queries, budget, derive)
         except PlanError as error:
             raise translated.placed(error) from None
         answer = self._asked(plan)
@@ -364,10 +364,13 @@ class Session:
             )
         return Answer.of(*published)
 
-    def _plan(self, questions: Sequence[Section], budget: Mapping[str, Any], **more: Any) -> Plan:
+    def _plan(
+        self, questions: Sequence[Section], budget: Mapping[str, Any], derive: Section | None = None
+    ) -> Plan:
         """A plan of one question. Its name is new, so that no earlier noise is its noise."""
         name = f"question {secrets.token_hex(16)}"
-        return Plan(name=name, queries=questions, budget=budget, **self._sections | more)
+        sections: dict[str, Any] = {**self._sections, **({"derive": derive} if derive else {})}
+        return Plan(name=name, queries=questions, budget=budget, **sections)
 
 
 def _selected_rows(statement: Statement, tables: Mapping[str, pa.Table]) -> pa.Table:
