@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -284,6 +284,78 @@ def plan_split(
                 out.say(str(into))
 
         answer(split.to_dict(), as_json, show)
+
+
+@plan_app.command(
+    "from-sql",
+    epilog='Example: neyman plan from-sql plan.toml "SELECT sex, AVG(pay) FROM people GROUP BY '
+    'sex" --clip pay=0,5000 --out new.toml',
+)
+def plan_from_sql(
+    plan: Annotated[Path, typer.Argument(help="The plan that declares the columns, TOML.")],
+    sql: Annotated[str, typer.Argument(help="A SELECT statement, or a file that ends in .sql.")],
+    into: Annotated[Path, typer.Option("--out", help="New file for the plan, beside the first.")],
+    clip: Annotated[
+        list[str],
+        typer.Option(
+            help="COLUMN=CLIP: 0,5000 or discover, the clip of a sum, a mean, or a quantile."
+        ),
+    ] = [],  # noqa: B006 (typer copies it)
+    delta: Annotated[
+        str | None, typer.Option(help="Chance that a discovered key of a single unit is published.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Replace a plan's queries by those of a SELECT statement.
+
+    The statement is translated and never executed. Each aggregate is a query, and all have the same
+    share of the budget. HAVING, ORDER BY, and LIMIT are about published tables: the plan has none.
+    """
+    from neyman.publishing.plan.document import PlanError, parse
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.plan.plan_sections import read_sections
+    from neyman.publishing.plan.sql import translate
+    from neyman.publishing.planning.rewrite import with_queries
+
+    with failing(as_json):
+        check_suffix(into, ".toml")
+        if into.resolve().parent != plan.resolve().parent:
+            raise ValueError(f"--out {str(into)!r} must be in the folder of the plan")
+        text = Path(sql).read_text(encoding="utf-8-sig") if sql.endswith(".sql") else sql
+        sections = read_sections(plan) | {"query": [{"measure": "count", "share": 1}]}
+        clips, folder = dict(map(_clip, clip)), plan.parent
+        statement = translate(text, parse(sections), clips, delta=delta, folder=folder)
+        share = {"share": str(Fraction(1, len(statement.queries)))}
+        queries = [{**query, **share} for query in statement.queries]
+        derive = {**cast("dict[str, object]", sections.get("derive") or {}), **statement.derive}
+        try:
+            content = {**sections, "derive": derive, "query": queries}
+            new = Plan.from_dict(content, folder=folder)
+        except PlanError as error:
+            raise statement.placed(error) from None
+        before = plan.read_text(encoding="utf-8-sig")
+        content = with_queries(before, queries, statement.derive, f"From SQL:\n{text}")
+        with writing(into), into.open("x", encoding="utf-8") as file:
+            file.write(content)
+        result = {"plan": str(into), "queries": queries, "derive": dict(statement.derive)}
+
+        def show() -> None:
+            for query in queries:
+                out.say(f"{query['name']}: {query['measure']}, {query['share']} of the budget")
+            for note in (*_rows(new), *statement.notes):
+                out.say(note)
+            out.say(f"Read it, then: neyman plan check {into}")
+
+        answer({**result, "notes": list(statement.notes)}, as_json, show)
+
+
+def _clip(text: str) -> tuple[str, object]:
+    """A column and its clip: two numbers, or a word."""
+    name, _, ends = text.rpartition("=")
+    if not name:
+        raise ValueError(f"{text!r} must be COLUMN=LOW,HIGH, such as income=0,100000")
+    numbers = [int(end) if end.lstrip("-").isdecimal() else end for end in ends.split(",")]
+    return name, numbers if len(numbers) > 1 else ends
 
 
 def _named_risks(plan: Plan) -> tuple[list[AttackSuccess], str]:
