@@ -81,7 +81,7 @@ night: $(VENV)/.dev  ## Run everything at full size: hours.
 	.ci/packages
 	$(TESTS)
 	$(TESTS) --reverse --tier test
-	$(MAKE) test-coverage test-torch test-lowest test-portable test-shelf test-questions test-audits
+	$(MAKE) test-coverage test-torch test-jax test-lowest test-portable test-shelf test-questions test-audits
 	$(MAKE) attack fuzz mutants
 
 clean:  ## Remove what these commands have built.
@@ -94,10 +94,19 @@ TORCH ?= .venv-torch
 TORCH_TESTS ?= tests/with_torch tests/analysis/training
 $(TORCH)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
-	$(TORCH)/$(INSTALL) '.[release,opacus]' $(TEST_PACKAGES) scikit-learn
+	$(TORCH)/$(INSTALL) '.[release,opacus,torch]' $(TEST_PACKAGES) scikit-learn "triton; sys_platform == 'linux'"
 	touch $@
 test-torch: $(TORCH)/.installed
 	OMP_NUM_THREADS=1 PYTHONPATH=src $(TORCH)/bin/python -m pytest $(TORCH_TESTS)
+
+# jax_privacy, in an environment of its own: its versions are not those of torch's or ours.
+JAX ?= .venv-jax
+$(JAX)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(JAX)
+	$(JAX)/$(INSTALL) '.[jax-privacy]' $(TEST_PACKAGES)
+	touch $@
+test-jax: $(JAX)/.installed
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(JAX)/bin/python -m pytest tests/with_jax
 
 # The tests in an environment with what `pip install neyman` installs, and no extra: files that
 # import more are skipped.

@@ -103,9 +103,9 @@ def built(law: str, scale: int) -> tuple[float | None, float | None]:
     times: list[float] = []
     megabytes = 0.0
     for _ in range(5):
-        lookup_table._table.cache_clear()
+        lookup_table.weights_table.cache_clear()
         start = time.process_time()
-        product = lookup_table._table(a, b)
+        product = lookup_table.weights_table(a, b)
         times.append(time.process_time() - start)
         megabytes = sum(x.nbytes for x in (product.guide, product.first, product.thresholds)) / 1e6
     return 1e3 * statistics.median(times), megabytes

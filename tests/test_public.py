@@ -47,7 +47,8 @@ def test_no_package_or_module_has_the_name_of_a_public_name():
     folder = Path(ny.__file__).parent
     modules = {path.stem for path in folder.iterdir() if not path.name.startswith("_")}
     public = {name for name in ny.__all__ if isinstance(getattr(ny, name), ModuleType)}
-    assert (modules & set(ny.__all__), public) == (public, {"audit", "estimate", "query", "risk"})
+    expected = {"audit", "estimate", "query", "risk", "torch"}
+    assert (modules & set(ny.__all__), public) == (public, expected)
 
 
 def test_the_old_call_of_an_audit_works_and_names_the_new_one():
@@ -67,6 +68,7 @@ def test_importing_loads_neither_numpy_nor_an_extra():
     answer = "print(sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'scipy'}))"
     assert fresh(f"import sys, neyman; {answer}") == "[]\n"
     rare = ["scipy.stats", "scipy.optimize", "pydantic", "ibis", "duckdb", "matplotlib", "apsw"]
+    rare += ["torch"]
     code = "import sys, neyman as ny; ny.Gaussian(1).tradeoff().epsilon(1e-6)"
     assert fresh(f"{code}; print([m for m in {rare} if m in sys.modules])") == "[]\n"
 
@@ -76,6 +78,13 @@ def test_a_description_is_read_where_no_mechanism_was_imported():
     for mechanism in (ny.RandomizedResponse(1), ny.Laplace(2), ny.SparseVector(2, 4)):
         code = f"import neyman as ny; print(ny.Mechanism.from_json({mechanism.to_json()!r}))"
         assert fresh(code) == f"{mechanism}\n"
+
+
+@pytest.mark.needs("release")
+def test_without_torch_an_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'neyman\[torch\]'"):
+        ny.torch.NoisyGradient(None, None, mechanism=None, clip=1)
 
 
 CURVE, NOISE = ny.gdp(1), ny.Gaussian(1)
@@ -314,4 +323,7 @@ def test_the_repr_of_evidence_is_its_numbers_and_of_an_accountant_its_steps():
     accountant = StepAccountant()
     for _ in range(1200):
         accountant.step(noise_multiplier=1.0, sample_rate=0.01)
-    assert repr(accountant) == "<StepAccountant of 1,200 steps>"
+    assert repr(accountant) == (
+        "<StepAccountant of 1,200 steps (sigma 1, rate 0.01): epsilon 1.999 at delta 1e-05, noise "
+        "assumed exact>"
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 import neyman
 
 PACKAGE = Path(neyman.__file__).parent
-MOST_DELAYED = 12  # outside the command line, which delays imports to answer --help quickly
+MOST_DELAYED = 15  # outside the command line, which answers --help quickly; 3 are for torch
 IMPORTS_BY_STRING = {
     "__init__.py": "a public name is imported at its first use; the stub types it",
     "former_modules.py": "a former path is a string by its nature",
@@ -100,7 +100,7 @@ def test_each_name_in_backticks_in_a_docstring_exists():
 
 def test_at_most_four_file_names_repeat():
     """Public modules have the names that users give, and do not count."""
-    public = [PACKAGE / "audit.py", PACKAGE / "estimate.py", PACKAGE / "query.py"]
+    public = [PACKAGE / f"{name}.py" for name in ("audit", "estimate", "opacus", "query")]
     paths = [path for path in PACKAGE.rglob("*.py") if path not in public]
     names = Counter(path.name for path in paths if path.name != "__init__.py")
     repeated = sorted(name for name, files in names.items() if files > 1)

@@ -73,7 +73,9 @@ one goes on, because the ledger counts the steps that have begun. `piece=512` co
 gradients per call, and the receipt then states the assumption that rows do not depend on each
 other. With `piece=1` it is not needed. Certificate [TR](certificates/training.md) has the proof.
 Exact noise for 10⁶ parameters takes 14 to 52 ms on one core under light load, by sigma, and
-floating-point noise 11 to 19 ms."""
+floating-point noise 11 to 19 ms.
+
+[Private training in PyTorch](pytorch.md) trains networks in the same way."""
 
 
 def _curve() -> str:
@@ -119,45 +121,8 @@ This is the run above: n = 1,437, batches of 256, σ = 4, and 40 epochs. δ is 1
 (`benchmarks/training.py`). The upper end of Neyman is proven. PLD and PRV are upper bounds up to
 floating point, and PRV's includes its error of 0.01.*
 
-With `import neyman.accounting.integrations.opacus`, `PrivacyEngine(accountant="neyman")` and
-`get_noise_multiplier(..., accountant="neyman")` use our accountant. Changing noise and sampling
-rates are one composition. Large ε (opacus#601, opacus#604) has an answer: the noise for ε = 50
-(rate 0.01, 1,000 steps) took 0.6 s, and PRV 21 s. `make test-torch` tests the integration with the
-real libraries. `make test` needs no torch: it tests the same class without Opacus.
-
-Accounting is right only for what a loop really does. After `make_private`, call
-`check_batches(loader, optimizer, 1 / len(loader), model)`. It accepts the settings of Opacus that
-are proven, and refuses every other argument, class, attribute, and value by its name:
-
-| setting of Opacus | verdict |
-| --- | --- |
-| Poisson samples, empty ones included; pieces by `BatchMemoryManager`; several workers | accepted |
-| clipping "flat" or "per_layer"; gradients of rows by "hooks" or "functorch" | accepted |
-| schedules of noise, of the clipping norm, and of the learning rate | accepted |
-| `poisson_sampling=False`, or samples of several workers (distributed) | refused |
-| `rand_on_empty=True`: one record may move the sum by twice the clipping norm | refused |
-| clipping "adaptive": it divides by the actual size of a sample | refused |
-| modes "ghost", "ew", and "no_op" | refused |
-| own gradients of layers, own collate functions, own optimizers | refused |
-| a generator with a seed, and `torch.manual_seed` | refused |
-| `secure_mode=True` (not tested), and parameters or gradients of 16 bits (autocast) | refused |
-| embeddings with `max_norm`, and buffers that change, which keep data without noise | refused |
-| gradients of a row that are not finite | accepted, as 0 |
-
-The accountant then counts the samples that the loader draws. Each step must use one of them, so
-`signal_skip_step` cannot add up several. A pass may end early after a step, but whoever draws
-until a sample pleases gets no epsilon. It accounts for the rate at which torch draws: a number of
-24 bits is below the rate, which is 19% more than a rate of 10⁻⁷. `get_epsilon` refuses to answer
-for steps without a check, and after `load_checkpoint` the next steps need a new one. A history that
-is assigned is a question, and always gets an answer. `accountant.summary(delta=1e-5)`
-prints epsilon, the mu that is safe at every level from 0.0001 to 0.5, and the power at 0.0001.
-
-No check sees the following, so it is assumed. The number of rows is public, because Opacus takes
-the rate and the divisor from it ([an audit shows it](howto/audit.md)): neighbors have equally many
-rows, and the gradient of one is 0. The dataset, the model, and the loss treat each row by itself.
-Opacus adds noise in floating point.
-
-Libraries that accept the interface of dp_accounting, such as jax_privacy, take
+[Private training in PyTorch](pytorch.md) has `ny.torch.train`, Opacus with exact noise, and the settings of
+Opacus that are accepted. Libraries that accept the interface of dp_accounting, such as jax_privacy, take
 `NeymanAccountant` ([example](../examples/jax_privacy_accounting.py))."""
 
 

@@ -81,3 +81,4 @@ from . import audit as audit
 from . import estimate as estimate
 from . import query as query
 from . import risk as risk
+from . import torch as torch

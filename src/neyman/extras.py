@@ -14,8 +14,11 @@ EXTRAS = {
     "dp_accounting": "dp-accounting",
     "duckdb": "release",
     "ibis": "release",
+    "jax": "jax-privacy",
+    "jax_privacy": "jax-privacy",
     "matplotlib": "release",
     "opacus": "opacus",
+    "optax": "jax-privacy",
     "psycopg": "postgres",
     "pandas": "release",
     "pyarrow": "release",
@@ -23,6 +26,7 @@ EXTRAS = {
     "pyspark": "spark",
     "sklearn": "sklearn",
     "tomlkit": "release",
+    "torch": "torch",
 }
 """The extra of each package, by the name that is imported."""
 

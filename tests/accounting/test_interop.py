@@ -75,6 +75,27 @@ def test_delta_at_infinity_is_the_mass_that_reveals_all():
         assert 0.19 <= ours.get_delta(math.inf) <= ours.get_delta(50)
 
 
+def test_the_accountant_passes_for_a_peer_and_takes_no_arithmetic_from_it():
+    """jax_privacy asks isinstance(accountant, PLDAccountant) before it sends some events."""
+    assert isinstance(NeymanAccountant(), PLDAccountant)
+    taken = {name for name in vars(PLDAccountant) if callable(getattr(PLDAccountant, name))}
+    assert {"_maybe_compose", "get_epsilon", "get_delta", "__init__"} <= taken
+    assert taken <= vars(NeymanAccountant).keys()
+    for name in vars(PLDAccountant()).keys() - vars(NeymanAccountant()).keys():
+        with pytest.raises(AttributeError, match=f"no {name}: it composes no distributions"):
+            getattr(NeymanAccountant(), name)
+
+
+def test_a_rate_may_be_an_array_of_one_number():
+    """The schedules of jax_privacy send it so."""
+    rate = np.array(0.01, np.float32)
+    sent, plain = (
+        NeymanAccountant().compose(ev.PoissonSampledDpEvent(one, GAUSS), 10).get_epsilon(1e-5)
+        for one in (rate, float(rate))
+    )
+    assert sent == plain > 0
+
+
 def accountant(relation):
     return PLDAccountant(relation, value_discretization_interval=INTERVAL)
 

@@ -13,11 +13,12 @@ import pytest
 import neyman as ny
 from exact_draws import ALARM, assert_shares
 from neyman.mechanisms.batches import draws
+from neyman.mechanisms.matrix_mechanism.strategy import square_root
 from neyman.noise import Bits, row_draws
 from seeded import Seeded
 
 pytestmark = pytest.mark.needs("release")
-SAMPLINGS = ["poisson", "allocated", "k-of-t", "fixed", "shuffled"]
+SAMPLINGS = ["poisson", "allocated", "k-of-t", "fixed", "shuffled", "cyclic"]
 
 
 class Words(Bits):
@@ -107,12 +108,32 @@ def test_each_row_and_each_pair_of_rows_is_in_a_step_as_often_as_described(sampl
     assert_shares([counts[k] for k in truth], list(truth.values()))
 
 
+def test_rows_of_a_group_take_part_in_every_step_of_their_group_alone():
+    """Two rows over three steps of two groups, each coin 2/3, by enumeration; alarm below 1e-6."""
+    run = ny.DPSGD(6, 2, 2, 1, strategy=square_root(3, band=2))
+    counts, bits = Counter(), Seeded(4)
+    for _ in range(6000):
+        counts[tuple((0 in s, 5 in s) for s in draws(run, 6, bits))] += 1
+    alone = Counter()
+    for coins in [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]:
+        p = math.prod(2 / 3 if coin else 1 / 3 for coin in coins)
+        for group in (0, 1):
+            alone[tuple(bool(x) and t % 2 == group for t, x in enumerate(coins))] += p / 2
+    truth = {
+        tuple(zip(a, b, strict=True)): p * q for a, p in alone.items() for b, q in alone.items()
+    }
+    assert set(counts) <= set(truth)
+    assert_shares([counts[key] for key in truth], list(truth.values()))
+
+
 def pair_law(sampling):
     """Of (row 0 in step, row 5 in step) for two steps: n 6, batch 2, 2 epochs, so T = 6."""
     one, two = [(a, b) for a in (False, True) for b in (False, True)], {}
     if sampling == "poisson":
         law = {x: math.prod(1 / 3 if y else 2 / 3 for y in x) for x in one}
         return {(x, y): law[x] * law[y] for x in one for y in one}
+    if sampling == "cyclic":  # row 0 is in the first of three batches, and row 5 in the last
+        return {((True, False), (False, False)): 1}
     if sampling == "fixed":
         law = Counter()
         for s in combinations(range(6), 2):
@@ -137,7 +158,7 @@ def pair_law(sampling):
     return dict(law)
 
 
-@pytest.mark.parametrize("sampling", ["allocated", "k-of-t", "shuffled"])
+@pytest.mark.parametrize("sampling", ["allocated", "k-of-t", "shuffled", "cyclic"])
 def test_each_record_takes_part_as_often_as_there_are_epochs(sampling):
     batches = list(run(sampling))
     assert np.bincount(np.concatenate(batches)).tolist() == [3] * 40
@@ -157,7 +178,7 @@ def test_there_is_one_sorted_batch_of_distinct_rows_for_each_accounted_step(samp
         assert rows.dtype == np.int64
         assert np.all(np.diff(rows) > 0)
         assert rows.size == 0 or (rows[0] >= 0 and rows[-1] < 40)
-        if sampling in ("fixed", "shuffled"):
+        if sampling in ("fixed", "shuffled", "cyclic"):
             assert 0 < rows.size <= batch
         if sampling == "fixed":
             assert rows.size == batch
@@ -173,7 +194,7 @@ def test_the_number_of_rows_may_differ_from_n_and_the_number_of_steps_does_not(s
     assert rows > 1 or any(b.size == 0 for b in batches)
 
 
-@pytest.mark.parametrize("sampling", ["fixed", "shuffled"])
+@pytest.mark.parametrize("sampling", ["fixed", "shuffled", "cyclic"])
 def test_another_number_of_rows_is_refused_where_the_number_is_public(sampling):
     with pytest.raises(ValueError, match="rows = 39 must be n = 40"):
         run(sampling, rows=39)
@@ -207,10 +228,20 @@ def test_batches_are_not_copied():
 
 def test_a_run_goes_on_only_between_draws():
     """The rest of a shuffled pass cannot be drawn again: it would be another pass."""
-    for sampling, allowed in (("poisson", 5), ("fixed", 5), ("allocated", 8), ("shuffled", 4)):
+    for sampling, allowed in (
+        ("poisson", 5),
+        ("fixed", 5),
+        ("allocated", 8),
+        ("shuffled", 4),
+        ("cyclic", 5),
+    ):
         mechanism = ny.DPSGD(40, 10, 2, 3, sampling)
         batches = draws(mechanism, 40, Seeded(1), allowed)
         assert len(list(batches)) == len(batches) == 12 - allowed
+    grouped = ny.DPSGD(40, 10, 2, 3, strategy=square_root(12, band=3))
+    assert len(list(draws(grouped, 40, Seeded(1), 6))) == 6
+    with pytest.raises(ValueError, match="multiple of 3"):
+        draws(grouped, 40, Seeded(1), 4)
     for sampling in ("allocated", "shuffled", "k-of-t"):
         with pytest.raises(ValueError, match="cannot be drawn again"):
             draws(ny.DPSGD(40, 10, 2, 3, sampling), 40, Seeded(1), 5)

@@ -180,8 +180,8 @@ def test_a_tie_is_decided_by_exact_arithmetic_alone():
 
 def table_for(law, parameter):
     if law == "laplace":
-        return lookup_table._table(1 / parameter, Fraction(0))
-    return lookup_table._table(Fraction(0), 1 / (2 * parameter))
+        return lookup_table.weights_table(1 / parameter, Fraction(0))
+    return lookup_table.weights_table(Fraction(0), 1 / (2 * parameter))
 
 
 @pytest.mark.parametrize("parameter", [Fraction(1, 10_000), Fraction("8.4959"), Fraction(100)])
@@ -310,11 +310,11 @@ def test_drawing_into_an_array_needs_no_memory_of_its_size():
 
 def test_tables_are_kept_and_few():
     """The second draw of a scale finds the table of the first; no more than KEPT are held."""
-    lookup_table._table.cache_clear()
+    lookup_table.weights_table.cache_clear()
     bits = SecureBits()
     for _ in range(3):
         discrete_gaussian(Fraction(49), 5, bits)
-    info = lookup_table._table.cache_info()
+    info = lookup_table.weights_table.cache_info()
     assert (info.misses, info.hits, info.maxsize) == (1, 2, lookup_table.MOST_TABLES)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from attacks import SIZE
 from neyman.noise import Bits, SecureBits, discrete_gaussian, rounded_gaussian
-from neyman.noise.strips import CELLS, LEAST_SIGMA_SQUARED, ONE, Strips, strips
+from neyman.noise.strips import CELLS, LEAST_SIGMA_SQUARED, ONE, REACH, Strips, strips
 from random_laws import examples
 
 SIGMAS = st.one_of(
@@ -23,6 +23,7 @@ SIGMAS = st.one_of(
     st.integers(128, 2**53 - 1),
     st.sampled_from([128, 255, 256, 2**31, 2**38, 2**38 + 1, 2**53 - 1]),
 ).map(F)
+REACHES = st.sampled_from([REACH, F(6), F(7)])
 PLACES = st.tuples(SIGMAS, st.booleans(), st.randoms(use_true_random=False))
 
 
@@ -34,11 +35,12 @@ def acceptance(law, x):
 
 
 @settings(max_examples=examples(120))
-@given(SIGMAS, st.booleans())
-def test_cells_cover_the_weights_of_their_strips_and_the_tail(sigma, rounded):
+@given(SIGMAS, st.booleans(), REACHES)
+def test_cells_cover_the_weights_of_their_strips_and_the_tail(sigma, rounded, reach):
     """No acceptance exceeds 1, so that the law is that of the weights."""
-    law = Strips(sigma**2, rounded)
+    law = Strips(sigma**2, rounded, reach)
     assert sum(law.counts) == CELLS
+    assert law.number < 1024
     assert len(law.counts) == law.number + 1
     with mpmath.workprec(200):
         for h in range(law.number):
@@ -47,14 +49,16 @@ def test_cells_cover_the_weights_of_their_strips_and_the_tail(sigma, rounded):
         start = law.number << law.width
         ratio = mpmath.exp(-start / real(sigma) ** 2)
         top = mpmath.exp(-(mpmath.mpf(start) ** 2) / (2 * real(sigma) ** 2)) * real(law.most)
-        assert top <= (law.counts[-1] << law.width) * (1 - ratio)
+        room = (law.counts[-1] << law.width) * (1 - ratio)
+        assert top <= room
+        assert top * ONE / room <= law.tail_most < 1.001 * top * ONE / room + 2
 
 
 @settings(max_examples=examples(60))
-@given(SIGMAS, st.booleans())
-def test_each_cell_picks_its_strip_and_accepts_no_more_than_is_right(sigma, rounded):
+@given(SIGMAS, st.booleans(), REACHES)
+def test_each_cell_picks_its_strip_and_accepts_no_more_than_is_right(sigma, rounded, reach):
     """The first stage decides by a bound below the acceptance at the far end of the strip."""
-    law = Strips(sigma**2, rounded)
+    law = Strips(sigma**2, rounded, reach)
     for sign in (0, 1):
         side = law.guide[sign * CELLS : (sign + 1) * CELLS]
         picked, sure = side >> 16, side & 0xFFFF
@@ -75,10 +79,10 @@ def test_each_cell_picks_its_strip_and_accepts_no_more_than_is_right(sigma, roun
 
 
 @settings(max_examples=examples(300))
-@given(PLACES)
-def test_bounds_of_the_second_stage_hold_at_both_ends_of_what_is_known(case):
+@given(PLACES, REACHES)
+def test_bounds_of_the_second_stage_hold_at_both_ends_of_what_is_known(case, reach):
     sigma, rounded, random = case
-    law = strips(sigma**2, rounded=rounded)
+    law = Strips(sigma**2, rounded, reach)
     length = law.width + law.fine
     lows = [0, (1 << length) - 1, *(random.getrandbits(length) for _ in range(6))]
     hs = [0, law.number - 1, *(random.randrange(law.number) for _ in range(6))]

@@ -46,6 +46,11 @@ class Sampled(Protocol):
         ...
 
     @property
+    def groups(self) -> int:
+        """The number of groups of records that take part in turn."""
+        ...
+
+    @property
     def epochs(self) -> float | Fraction:
         """How often each record takes part, on average or exactly."""
         ...
@@ -123,7 +128,7 @@ def pieces(batch: Rows, most: int) -> list[Rows]:
 def draws(mechanism: Sampled, rows: int, bits: Bits, after: int = 0) -> Batches:
     """Return the batches of a run; see `DPSGD.batches`."""
     rows = check.integer("rows", rows)
-    if mechanism.sampling in ("fixed", "shuffled") and rows != mechanism.n:
+    if mechanism.sampling in ("fixed", "shuffled", "cyclic") and rows != mechanism.n:
         raise ValueError(
             f"rows = {rows} must be n = {mechanism.n}: with sampling={mechanism.sampling!r} "
             "neighbors have the same number of records, so the number is public; describe the "
@@ -141,9 +146,15 @@ def draws(mechanism: Sampled, rows: int, bits: Bits, after: int = 0) -> Batches:
 
 
 def _poisson(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
-    rate = Fraction(mechanism.batch, mechanism.n)
-    for _ in range(after, mechanism.steps):
-        yield coins(rate, rows, bits)
+    many = mechanism.groups
+    rate = Fraction(mechanism.batch * many, mechanism.n)
+    groups = uniform(many, rows, bits) if many > 1 else None
+    for step in range(after, mechanism.steps):
+        if groups is None:
+            yield coins(rate, rows, bits)
+        else:
+            members = np.flatnonzero(groups == step % many)
+            yield members[coins(rate, members.size, bits)]
 
 
 def _fixed(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
@@ -164,6 +175,12 @@ def _shuffled(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator
         yield from map(np.sort, np.array_split(order(rows, bits), mechanism.pass_steps))
 
 
+def _cyclic(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
+    batches = -(-mechanism.n // mechanism.batch)
+    for step in range(after, mechanism.steps):
+        yield np.arange(step % batches, rows, batches)
+
+
 def _k_of_t(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
     """A row with r of the T - t steps to go takes this one with probability r / (T - t)."""
     due = np.full(rows, int(mechanism.epochs), np.int64)
@@ -179,5 +196,6 @@ SCHEMES: dict[str, Callable[[Sampled, int, Bits, int], Iterator[Rows]]] = {
     "k-of-t": _k_of_t,
     "fixed": _fixed,
     "shuffled": _shuffled,
+    "cyclic": _cyclic,
 }
 """How each ``sampling`` draws."""

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import cast
 
+from neyman.curves.losses.discrete_gaussian import root_above
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.batches import Batches, draws
 from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
+from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
+from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Strategy, Toeplitz, Triangular
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -23,9 +26,10 @@ RELATION: dict[str, Neighboring] = {
     "k-of-t": "add-remove",
     "fixed": "replace-one",
     "shuffled": "replace-one",
+    "cyclic": "replace-one",
 }
 SAMPLINGS = tuple(RELATION)
-UNBROKEN = ("allocated", "k-of-t", "shuffled")  # passes that are not broken off
+UNBROKEN = ("allocated", "k-of-t", "shuffled", "cyclic")  # passes that are not broken off
 CLIPPED = {"examples": "one record", "users": "one user's sum"}
 """What is clipped, and is the unit of sigma, by what a batch is drawn from."""
 
@@ -95,6 +99,18 @@ class DPSGD(StandIn):
       ``Gaussian(sigma).shuffled_batches(n / batch) * epochs``. Nothing is claimed for the order
       being secret. It is what most loops do; "allocated" is as easy to run.
 
+    - "cyclic": record i is in each batch t for which t - i is a multiple of n / batch, under
+      replace-one. With independent noise it is what "shuffled" is.
+
+    With a ``strategy`` the noise of a step cancels a part of the noise before it. Sigma is that of
+    the noise on each row of the strategy.
+
+    - "cyclic": ``MatrixMechanism(strategy, sigma, participations=epochs, separation=n / batch)``.
+    - "poisson", for a band of b rows: each record is put into one of b groups, drawn at random, and
+      enters the batch of each step t that is its group's, modulo b, with probability b batch / n.
+      With c the largest norm of a column of C, under add-remove, it is
+      ``Gaussian(sigma / c).subsample(rate=b * batch / n) * (steps / b)`` [MM-10].
+
     Where n / batch is not whole it is rounded up.
 
     A user may have several records. Then neighbors differ in all records of one user, which are in
@@ -115,12 +131,15 @@ class DPSGD(StandIn):
             under replace-one, where one gradient is exchanged for another: see `noise`. With
             several records per user R is the clip of one record, or of one user's sum.
         epochs: passes over the data, above 0; need not be whole for "poisson" and "fixed".
-        sampling: "poisson", "allocated", "k-of-t", "fixed" or "shuffled".
+        sampling: "poisson", "allocated", "k-of-t", "fixed", "shuffled" or "cyclic".
         records_per_user: the most records that a user has; or how many users have each number of
             records, such as ``{1: 500, 8: 20}``. The curve is that of the largest number, and
             `user_guarantees` lists the others. Such a histogram is public: one that is computed
             from the data needs protection itself.
         user_sampling: "examples" or "users".
+        strategy: what is measured of the sums of all steps, such as ``square_root(steps, band)``:
+            one row for each step. Its band is at most n / batch; with "cyclic" it may be wider
+            where no weight is below 0.
 
     Raises:
         ValueError: an argument is out of range, a user has more records than the data, the
@@ -155,6 +174,7 @@ class DPSGD(StandIn):
     user_sampling: str = field(
         default="examples", metadata=form(shown=lambda run: run.user_sampling != "examples")
     )
+    strategy: Strategy | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,7 +191,37 @@ class DPSGD(StandIn):
                 "that is broken off has seen some records as often as a whole one"
             )
         self._check_users()
+        if self.strategy is not None:
+            self._check_strategy(self.strategy)
         self.made_of()
+
+    def _check_strategy(self, strategy: Strategy) -> None:
+        if self.sampling not in ("poisson", "cyclic"):
+            raise ValueError(
+                f"sampling = {self.sampling!r}: nothing is proven here for correlated noise on "
+                "such batches; a strategy goes with 'poisson' or 'cyclic'"
+            )
+        if strategy.steps != self.steps:
+            raise ValueError(
+                f"strategy = {strategy!r} has {strategy.steps} steps, and the run has {self.steps}"
+            )
+        if self.sampling == "cyclic" and not strategy.covers_restarts(self.rounds):
+            raise ValueError(
+                f"strategy = {strategy!r} must release one row for each step, and have weights of "
+                f"at least 0 or a band of at most {self.rounds}, the batches of a pass: for others "
+                "nothing is proven of a run that is killed and goes on"
+            )
+        if self.sampling == "poisson" and not 1 <= self.groups <= self.n / self.batch:
+            raise ValueError(
+                f"strategy = {strategy!r} must have a band of at most n / batch = "
+                f"{self.n / self.batch:g} with sampling='poisson': the records of a step are in a "
+                "group of their own in each step of a band"
+            )
+        if self.sampling == "poisson" and self.most_records > 1 and self.user_sampling != "users":
+            raise ValueError(
+                f"records_per_user = {self._declaration!r} with a strategy: the records of a user "
+                "would be in several groups; use user_sampling='users'"
+            )
 
     def _check_users(self) -> None:
         if self.user_sampling not in CLIPPED:
@@ -253,6 +303,8 @@ class DPSGD(StandIn):
     def __repr__(self) -> str:
         names = ("n", "batch", "sigma", "epochs", "sampling")
         shown = {name: repr(getattr(self, name)) for name in names}
+        if self.strategy is not None:
+            shown["strategy"] = repr(self.strategy)
         if self.records_per_user != 1 or self.user_sampling != "examples":
             shown["sigma"] += f" (noise / clip of {CLIPPED[self.user_sampling]})"
             shown["records_per_user"] = repr(self._declaration)
@@ -272,19 +324,32 @@ class DPSGD(StandIn):
         """
         epochs = rational(self.epochs)
         if self.sampling in UNBROKEN:
-            return -(-self.n // self.batch) * int(epochs)
+            return self.rounds * int(epochs)
         return math.ceil(epochs * self.n / self.batch)
+
+    @property
+    def rounds(self) -> int:
+        """Return the number of batches of a pass: n / batch, rounded up."""
+        return -(-self.n // self.batch)
+
+    @property
+    def groups(self) -> int:
+        """Return in how many groups records are that take part in turn: 1 but for a strategy."""
+        if self.sampling != "poisson" or self.strategy is None:
+            return 1
+        return self.strategy.band if isinstance(self.strategy, (Toeplitz, Triangular)) else 0
 
     @property
     def pass_steps(self) -> int:
         """Return the number of steps whose batches are drawn together; the others need no draw.
 
-        It is 1 for "poisson" and "fixed", ceil(n / batch) for "allocated" and "shuffled", and all
-        steps for "k-of-t".
+        It is 1 for "poisson", "fixed", and "cyclic", ceil(n / batch) for "allocated" and
+        "shuffled", and all steps for "k-of-t". For "poisson" with a strategy it is the band: a run
+        that goes on draws groups anew, and its noise cancels none of the noise before.
         """
         if self.sampling == "k-of-t":
             return self.steps
-        return -(-self.n // self.batch) if self.sampling in UNBROKEN else 1
+        return self.rounds if self.sampling in ("allocated", "shuffled") else self.groups
 
     def batches(self, rows: int, *, after: int = 0) -> Batches:
         """Draw the batches of this run: one array of row numbers per step, exact, once.
@@ -299,7 +364,8 @@ class DPSGD(StandIn):
         Args:
             rows: the actual number of rows, from which 0, ..., rows - 1 are drawn. Under add-remove
                 it need not be n: the rate comes from the declared n. Under replace-one it is n.
-            after: the number of steps that are over, a multiple of `pass_steps`.
+            after: the number of steps that are over, a multiple of `pass_steps`. With a strategy
+                the noise then begins anew too.
 
         Returns:
             An iterator of one array per step, in rising order; some may be empty, and are steps all
@@ -328,22 +394,28 @@ class DPSGD(StandIn):
 
         Returns:
             sigma R under add-remove, 2 sigma R under replace-one; divide by the batch size for
-            their mean.
+            their mean. With a strategy it is that of the noise on each of its rows.
         """
         return MOVES[self.neighboring] * float(self.sigma) * check.positive("clip", clip)
 
     def made_of(self) -> Mechanism:
         """Return the composition that this mechanism stands for."""
         step = Gaussian(self.sigma)
+        if self.strategy is not None and self.sampling == "cyclic":
+            return MatrixMechanism(self.strategy, self.sigma, int(self.epochs), self.rounds)
+        if self.strategy is not None:
+            column = Fraction(root_above(Fraction(self.strategy.largest()))) / SCALE
+            sample = Gaussian(rational(self.sigma) / column)
+            sample = sample.subsample(rate=Fraction(self.batch * self.groups, self.n))
+            return sample * -(-self.steps // self.groups)
         if self.sampling == "poisson":
             records = self.most_records if self.user_sampling == "examples" else 1
             sample = step.subsample(rate=Fraction(self.batch, self.n))
             return sample.user(records) * self.steps
         if self.sampling == "fixed":
             return step.subsample(size=self.batch, population=self.n) * self.steps
-        batches = -(-self.n // self.batch)
         if self.sampling == "k-of-t":
             return step.random_allocation(self.steps, times=int(self.epochs))
         if self.sampling == "allocated":
-            return step.random_allocation(batches) * int(self.epochs)
-        return step.shuffled_batches(batches) * int(self.epochs)
+            return step.random_allocation(self.rounds) * int(self.epochs)
+        return step.shuffled_batches(self.rounds) * int(self.epochs)

@@ -56,6 +56,9 @@ MODULES = {
 }
 """The module of each type of mechanism."""
 
+STRATEGIES = dict.fromkeys(("Binned", "Tree"), "neyman.mechanisms.matrix_mechanism.blocks")
+"""The module of each kind of strategy that is not beside their base."""
+
 COMBINATORS = {
     "subsample": ("neyman.mechanisms.sampling", "subsampled"),
     "shuffled_batches": ("neyman.mechanisms.sampling", "ShuffledBatches"),
@@ -73,6 +76,12 @@ def load_type(name: str) -> None:
         import_module(MODULES[name])
     elif name:
         type_of_package(name)
+
+
+def load_strategy(kind: object) -> None:
+    """Import the module that defines a kind of strategy; do nothing for an unknown one."""
+    if isinstance(kind, str) and kind in STRATEGIES:
+        import_module(STRATEGIES[kind])
 
 
 def type_of_package(name: str) -> type[object] | None:

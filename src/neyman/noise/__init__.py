@@ -5,7 +5,8 @@
 with exactly the stated probabilities: by table look-up for common scales
 (`neyman.noise.lookup_table`), by strips for larger ones (`neyman.noise.strips`), and by rejection
 for few draws and large Laplace scales (`neyman.noise.rejection`). Real noise is drawn bit by bit
-and rounded to a grid (`neyman.noise.real_noise`). For more cells than fit in memory, draw them in
+and rounded to a grid (`neyman.noise.real_noise`). A tensor of torch is filled on its own device
+(`neyman.noise.tensor_noise`). For more cells than fit in memory, draw them in
 parts: the table of a scale is kept, and a part needs little memory beyond its own array.
 
 **Time is not hidden.** Look-ups depend on the noise: a table is read at places that follow from the
@@ -22,13 +23,14 @@ and whose answers can be timed.
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neyman.noise import lookup_table, rejection
 from neyman.noise.bits import Bits, SecureBits
-from neyman.noise.parameters import positive_rational, room, source
+from neyman.noise.parameters import Out, Room, Tensor, is_tensor, positive_rational, room, source
 from neyman.noise.strips import LEAST_SIGMA_SQUARED, strips
 
 __all__ = ["Bits", "SecureBits", "discrete_gaussian", "discrete_laplace", "rounded_gaussian"]
@@ -41,9 +43,17 @@ WORTH = 10
 FEW = 10_000
 
 
+@overload
 def discrete_gaussian(
-    sigma_squared: Fraction, size: int, bits: Bits, out: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
+    sigma_squared: Fraction, size: int, bits: Bits, out: None = None
+) -> NDArray[np.int64]: ...
+@overload
+def discrete_gaussian(
+    sigma_squared: Fraction, size: int, bits: Bits | None = None, *, out: Out
+) -> Out: ...
+def discrete_gaussian(
+    sigma_squared: Fraction, size: int, bits: Bits | None = None, out: Room | None = None
+) -> Room:
     """Independent draws of the discrete Gaussian distribution, exact.
 
     P(X = x) is proportional to exp(-x^2 / (2 sigma^2)) over the integers x.
@@ -51,15 +61,17 @@ def discrete_gaussian(
     Args:
         sigma_squared: sigma^2, an int or Fraction in (0, (2^53 - 1)^2].
         size: how many draws, at least 0.
-        bits: the source of randomness; `SecureBits()` in a release.
-        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
+        bits: the source of randomness; `SecureBits()` in a release. With a tensor it may be left
+            out, and on a CUDA device it is the operating system's.
+        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one. A
+            contiguous torch tensor of that type and shape may be on any device.
 
     Returns:
-        An int64 array of shape ``(size,)``: ``out`` where it was given.
+        An int64 array of shape ``(size,)``: ``out`` where it was given, an array or a tensor.
 
     Raises:
         TypeError: for a sigma_squared that is not exact (a float), bits that are no `Bits`, or an
-            ``out`` that is no array of int64.
+            ``out`` that is no array or tensor of int64.
         ValueError: for a sigma_squared outside its range, a size that is not a whole number of at
             least 0, or an ``out`` of another shape.
 
@@ -68,6 +80,8 @@ def discrete_gaussian(
     exact = positive_rational(
         "sigma_squared", sigma_squared, rejection.LARGEST_SIGMA_SQUARED, rejection.BEYOND
     )
+    if is_tensor(out):
+        return _into_tensor("discrete_gaussian", exact, size, bits, out)
     out = room(size, out)
     if exact > SMALL_SCALE**2 and out.size >= FEW:
         strips(exact, rounded=False).fill(out, source(bits))
@@ -76,9 +90,15 @@ def discrete_gaussian(
     return engine.discrete_gaussian(exact, out.size, source(bits), out)
 
 
+@overload
 def discrete_laplace(
-    scale: Fraction, size: int, bits: Bits, out: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
+    scale: Fraction, size: int, bits: Bits, out: None = None
+) -> NDArray[np.int64]: ...
+@overload
+def discrete_laplace(scale: Fraction, size: int, bits: Bits | None = None, *, out: Out) -> Out: ...
+def discrete_laplace(
+    scale: Fraction, size: int, bits: Bits | None = None, out: Room | None = None
+) -> Room:
     """Independent draws of the discrete Laplace (two-sided geometric) distribution, exact.
 
     P(X = x) = tanh(1 / (2 scale)) exp(-|x| / scale) over the integers x.
@@ -90,15 +110,25 @@ def discrete_laplace(
     Source: Canonne, Kamath and Steinke (2020); Ghosh, Roughgarden and Sundararajan (2012).
     """
     exact = positive_rational("scale", scale, rejection.LARGEST_SCALE, rejection.BEYOND)
+    if is_tensor(out):
+        return _into_tensor("discrete_laplace", exact, size, bits, out)
     out = room(size, out)
     widest = max(SMALL_SCALE, out.size // WORTH)
     engine = lookup_table if exact <= min(widest, lookup_table.LARGEST_SCALE) else rejection
     return engine.discrete_laplace(exact, out.size, source(bits), out)
 
 
+@overload
 def rounded_gaussian(
-    sigma_squared: Fraction, size: int, bits: Bits, out: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
+    sigma_squared: Fraction, size: int, bits: Bits, out: None = None
+) -> NDArray[np.int64]: ...
+@overload
+def rounded_gaussian(
+    sigma_squared: Fraction, size: int, bits: Bits | None = None, *, out: Out
+) -> Out: ...
+def rounded_gaussian(
+    sigma_squared: Fraction, size: int, bits: Bits | None = None, out: Room | None = None
+) -> Room:
     """Independent draws of normal noise, rounded to the nearest whole number, exact.
 
     P(X = x) = Phi((x + 1/2) / sigma) - Phi((x - 1/2) / sigma) over the integers x.
@@ -112,8 +142,17 @@ def rounded_gaussian(
     exact = positive_rational(
         "sigma_squared", sigma_squared, rejection.LARGEST_SIGMA_SQUARED, rejection.BEYOND
     )
+    if is_tensor(out):
+        return _into_tensor("rounded_gaussian", exact, size, bits, out)
     out = room(size, out)
     if exact > LEAST_SIGMA_SQUARED:
         strips(exact, rounded=True).fill(out, source(bits))
         return out
     return lookup_table.rounded_gaussian(exact, out.size, source(bits), out)
+
+
+def _into_tensor(law: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) -> Tensor:
+    from neyman.noise import tensor_noise  # which imports torch
+
+    tensor_noise.fill(law, exact, size, bits, out)
+    return out

@@ -50,7 +50,7 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None =
     """As `neyman.noise.rejection.discrete_laplace`, for scales up to 10^5."""
     scale = positive_rational("scale", scale, LARGEST_SCALE, BEYOND)
     out = room(size, out)
-    _table(1 / scale, Fraction(0)).fill(out, bits)
+    weights_table(1 / scale, Fraction(0)).fill(out, bits)
     return out
 
 
@@ -60,7 +60,7 @@ def discrete_gaussian(
     """As `neyman.noise.rejection.discrete_gaussian`, for sigma up to 10^5."""
     sigma_squared = positive_rational("sigma_squared", sigma_squared, LARGEST_SIGMA_SQUARED, BEYOND)
     out = room(size, out)
-    _table(Fraction(0), 1 / (2 * sigma_squared)).fill(out, bits)
+    weights_table(Fraction(0), 1 / (2 * sigma_squared)).fill(out, bits)
     return out
 
 
@@ -71,7 +71,7 @@ def rounded_gaussian(
     beyond = "the table would take long; neyman.noise then draws by strips"
     sigma_squared = positive_rational("sigma_squared", sigma_squared, LARGEST_ROUNDED, beyond)
     out = room(size, out)
-    _rounded_table(sigma_squared).fill(out, bits)
+    rounded_table(sigma_squared).fill(out, bits)
     return out
 
 
@@ -132,10 +132,16 @@ class Table:
         cell = cells & ((1 << self.lead - 1) - 1)
         value = bits.words(cell.size) >> np.uint64(64 - self._middle)
         value |= cell.astype(np.uint64) << np.uint64(self._middle)
+        k = self.magnitudes(value, bits)
+        return np.where(cells == cell, k, -k)
+
+    def magnitudes(self, value: Words, bits: Bits) -> Lanes:
+        """Return each |X|, given the first ``precision`` bits of its U."""
+        cell = (value >> np.uint64(self._middle)).astype(np.int64)
         k = _count(self.thresholds, value, self.first[cell], self.first[cell + 1])
         for i in np.flatnonzero(~self._is_clear(value, k)):
             k[i] = self._refine(int(value[i]), bits)
-        return np.where(cells == cell, k, -k)
+        return k
 
     def _is_clear(self, value: Words, k: Lanes) -> NDArray[np.bool_]:
         """Whether U is certainly in F(k-1), ..., F(k), where t(k-1) <= value < t(k)."""
@@ -169,12 +175,14 @@ def _count(thresholds: Words, value: Words, first: Lanes, last: Lanes) -> Lanes:
 
 
 @lru_cache(maxsize=MOST_TABLES)
-def _table(a: Fraction, b: Fraction) -> Table:
+def weights_table(a: Fraction, b: Fraction) -> Table:
+    """Return the table of the law of `Weights`."""
     weights = Weights(a, b)
     return Table(weights, *weights.thresholds())
 
 
 @lru_cache(maxsize=MOST_TABLES)
-def _rounded_table(sigma_squared: Fraction) -> Table:
+def rounded_table(sigma_squared: Fraction) -> Table:
+    """Return the table of the law of `RoundedWeights`."""
     law = RoundedWeights(sigma_squared)
     return Table(law, *law.thresholds())

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from fractions import Fraction
 from numbers import Rational
+from typing import Protocol, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
 from neyman.numerics import check
+
+
+class Tensor(Protocol):
+    """A tensor of torch, which is no dependency."""
+
+    def data_ptr(self) -> int:
+        """Return where its memory is."""
+        ...
+
+
+Room = NDArray[np.int64] | Tensor
+Out = TypeVar("Out", NDArray[np.int64], Tensor)
+
+
+def is_tensor(out: object) -> TypeGuard[Tensor]:
+    """Return whether this is a tensor of torch. Import nothing."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(out, torch.Tensor)
 
 
 def positive_rational(name: str, value: object, most: int, beyond: str) -> Fraction:
@@ -50,7 +70,7 @@ def source(bits: object) -> Bits:
     return bits
 
 
-def room(size: int, out: NDArray[np.int64] | None) -> NDArray[np.int64]:
+def room(size: int, out: Room | None) -> NDArray[np.int64]:
     """The array that ``size`` draws are to be written to: ``out``, or a new one.
 
     Raises:
@@ -61,11 +81,9 @@ def room(size: int, out: NDArray[np.int64] | None) -> NDArray[np.int64]:
     size = check.integer("size", size)
     if out is None:
         return np.empty(size, np.int64)
-    # A caller may check no types.
-    known = isinstance(out, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not known or out.dtype != np.int64:
+    if not isinstance(out, np.ndarray) or out.dtype != np.int64:
         kind = getattr(out, "dtype", type(out).__name__)
-        raise TypeError(f"out is {kind}, and must be a NumPy array of int64")
+        raise TypeError(f"out is {kind}, and must be a NumPy array or a torch tensor of int64")
     if out.shape != (size,) or not out.flags.writeable:
         raise ValueError(
             f"out of shape {out.shape} must be writeable and have the shape ({size},): "

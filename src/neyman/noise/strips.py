@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
+from neyman.noise.lane_arithmetic import chances, exponents, series
 from neyman.noise.rejection import one_sided
 from neyman.noise.weights import exponential
 from neyman.numerics.roots import bisect_integers
@@ -37,7 +38,6 @@ FINE = 24  # bits of a real place within its strip, at least
 SHORT = 32  # bits of a place that the first word has room for
 TERM = 20  # bits of a place in the second stage
 ONE = 1 << 30  # of probabilities there
-CLOSE = 1 << 6  # of ONE: more than six terms of the exponential series and their rounding leave out
 BATCH = 1 << 14  # draws worked on at a time
 BLOCK = 1 << 20  # draws whose undecided ones are worked on together
 MOST_TABLES = 16
@@ -53,10 +53,12 @@ class Strips:
     Args:
         sigma_squared: sigma^2, exact, from ``LEAST_SIGMA_SQUARED`` to (2^53 - 1)^2.
         rounded: True for round(N(0, sigma^2)); False for the discrete Gaussian.
+        reach: where the tail begins, in sigma: at most 7.
     """
 
     sigma_squared: Fraction
     rounded: bool
+    reach: Fraction = REACH
     width: int = field(init=False)  # b: a strip is 2^b wide
     fine: int = field(init=False)  # bits of a place after its point, before more are needed
     number: int = field(init=False)  # of strips
@@ -68,7 +70,7 @@ class Strips:
     def __post_init__(self) -> None:
         sigma = math.isqrt(math.floor(self.sigma_squared))
         width = (sigma // WIDTHS).bit_length() - 1
-        number = math.ceil(REACH * (sigma + 1) / (1 << width))
+        number = math.ceil(self.reach * (sigma + 1) / (1 << width))
         self._set("width", width)
         self._set("number", number)
         self._set("fine", max(1, FINE - width) if self.rounded else 0)
@@ -108,6 +110,20 @@ class Strips:
         object.__setattr__(self, name, value)
 
     @property
+    def factor(self) -> int:
+        """Return 2^34 c, rounded down, for c = 4^b / (2 sigma^2): below 2^21."""
+        return math.floor(Fraction(1 << 2 * self.width + 34) / (2 * self.sigma_squared))
+
+    @property
+    def tail_most(self) -> int:
+        """Return a bound above 2^30 times each acceptance in the tail."""
+        precision = 64
+        _, top = exponential(self._exponent(self.number << self.width), precision)
+        _, ratio = exponential(self._rate, precision)
+        room = (self.counts[-1] << self.width) * ((1 << precision) - ratio)
+        return math.ceil(self.most * top * ONE / room)
+
+    @property
     def _rate(self) -> Fraction:
         """T / sigma^2: w(T + g) falls faster than exp(-g T / sigma^2)."""
         return Fraction(self.number << self.width) / self.sigma_squared
@@ -141,12 +157,32 @@ class Strips:
         if lanes.size:
             words = np.concatenate([a for _, a, _ in left])
             low = np.concatenate([a for _, _, a in left]).view(np.int64)
-            accepted = self._decide(out, lanes, words, low, bits)
-            again = lanes[~accepted]
-            more = np.empty(again.size, np.int64)
-            if again.size:
-                self._block(more, bits)
-            out[again] = more
+            more = (bits.words(lanes.size) >> np.uint64(LEAD)).view(np.int64)
+            self._finish(out, lanes, words, low, more, bits)
+
+    def settle(self, words: Words, low: Lanes, more: Lanes, bits: Bits) -> Lanes:
+        """Return what becomes of proposals, or new draws in the place of refused ones.
+
+        Args:
+            words: the last 16 bits of each pick a sign and a cell, and the 16 before begin V.
+            low: the bits of a place within its strip.
+            more: the next 48 bits of V.
+            bits: for what these leave open.
+        """
+        cells = (words & np.uint64(0xFFFF)).view(np.int64)
+        place = (np.take(self.guide, cells) >> np.uint32(LEAD)).astype(np.int64)
+        out = self._signed(place << self.width + self.fine | low, cells >> LEAD - 1)
+        self._finish(out, np.arange(out.size), words, low, more, bits)
+        return out
+
+    def _finish(
+        self, out: Lanes, lanes: Lanes, words: Words, low: Lanes, more: Lanes, bits: Bits
+    ) -> None:
+        again = lanes[~self._decide(out, lanes, words, low, more, bits)]
+        new = np.empty(again.size, np.int64)
+        if again.size:
+            self._block(new, bits)
+        out[again] = new
 
     def _low(self, words: Words, bits: Bits) -> Words:
         """Fair bits of each place within its strip, of the first word where it has room."""
@@ -164,13 +200,12 @@ class Strips:
         return place
 
     def _decide(
-        self, out: Lanes, lanes: Lanes, words: Words, low: Lanes, bits: Bits
+        self, out: Lanes, lanes: Lanes, words: Words, low: Lanes, more: Lanes, bits: Bits
     ) -> NDArray[np.bool_]:
         """Which of these draws are accepted; a draw from the tail is written to ``out``."""
         cells = (words & np.uint64(0xFFFF)).view(np.int64)
         strip = (np.take(self.guide, cells) >> np.uint32(LEAD)).astype(np.int64)
         first = (words >> np.uint64(LEAD) & np.uint64(0xFFFF)).astype(np.int64)
-        more = (bits.words(lanes.size) >> np.uint64(LEAD)).view(np.int64)  # 48 bits
         least, most = self._bounds(strip, low)
         value = first << 14 | more >> 34
         accepted = value < least
@@ -203,15 +238,9 @@ class Strips:
             far = near + 1
         else:
             near = far = low << TERM - length  # a whole number
-        c = Fraction(1 << 2 * self.width) / (2 * self.sigma_squared)
-        factor = math.floor(c * 2**34)  # below 2^21
-        twice = strip << TERM + 1
-        # s (2 h + s) < 2^11, in units of 2^-30.
-        d_low = ((near * (twice + near)) >> 10) * factor >> 34
-        d_high = ((((far * (twice + far)) >> 10) + 1) * (factor + 1) >> 34) + 1
         ends = np.append(self.starts, 0)[strip]
-        least = (ends * (_series(d_high) - CLOSE)) >> 30
-        most = ((ends + 2) * (_series(d_low) + CLOSE) >> 30) + 1
+        d_low, d_high = exponents(strip, near, far, self.factor)
+        least, most = chances(ends, series(d_low), series(d_high))
         tail = strip == self.number
         least[tail] = most[tail] = 0
         return least, most
@@ -244,14 +273,6 @@ class Strips:
             value, length = value << 64 | int(bits.words(1)[0]), length + 64
             if self.rounded:
                 x, point = x << 64 | int(bits.words(1)[0]), point + 64
-
-
-def _series(d: Lanes) -> Lanes:
-    """2^30 e^-d within CLOSE, for d below 1/8 in units of 2^-30."""
-    total = ONE - d // 5
-    for k in (4, 3, 2, 1):
-        total = ONE - (total * d >> 30) // k
-    return total
 
 
 @lru_cache(maxsize=64)

@@ -26,6 +26,8 @@ from neyman.analysis.training.result import Trained, report
 from neyman.analysis.training.terms import price
 from neyman.analysis.training.train import MixedRows
 from neyman.ledger.records import LedgerError
+from neyman.mechanisms.dp_sgd import RELATION, SAMPLINGS
+from neyman.mechanisms.matrix_mechanism.strategy import square_root
 from neyman.publishing.release.receipt_format import TrainingReceipt
 from random_laws import examples
 
@@ -116,7 +118,7 @@ def test_sums_of_neighbors_differ_by_at_most_what_the_noise_is_for(relation):
 # What a run is.
 
 
-@pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t", "fixed", "shuffled"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_the_noise_is_that_of_the_relation_and_the_divisor_is_declared(tmp_path, sampling):
     """20,000 parameters, no gradient: the spread of one run; alarm below 1e-6."""
     mechanism = ny.DPSGD(10, 5, 3, 1, sampling)
@@ -140,6 +142,91 @@ def test_the_noise_is_that_of_the_relation_and_the_divisor_is_declared(tmp_path,
     assert abs(share - 1) < 2 * math.sqrt(15 / size) + 2 * 15 / size
     assert trained.problems() == []
     assert trained.receipt["neighboring"] == mechanism.neighboring
+
+
+STRATEGY = square_root(12, band=4)
+SPREAD = 2 * math.sqrt(15 / 20_000) + 2 * 15 / 20_000  # of a chi-square, as above
+
+
+def correlated(tmp_path, ledger, function, sampling="cyclic"):
+    """A run of 12 steps whose parameters are sums of noise alone, and their spread over sigma."""
+    mechanism = ny.DPSGD(40, 10, 3, 3, sampling, strategy=STRATEGY)
+    change = {"start": np.zeros(20_000), "rows": 40, "clip": 2, "step_size": 10, "grid": 1 << 12}
+    trained = call(tmp_path, ledger, mechanism=mechanism, function=function, **change)
+    return trained, np.mean(trained.parameters**2) / mechanism.noise(2) ** 2
+
+
+def zero(parameters, rows):
+    return np.zeros((rows.size, parameters.size))
+
+
+@pytest.mark.parametrize("sampling", ["cyclic", "poisson"])
+def test_correlated_noise_is_that_of_the_strategy(tmp_path, sampling):
+    """The spread of 20,000 sums of 12 steps, by dense algebra; alarm below 1e-6."""
+    relation = RELATION[sampling]
+    trained, share = correlated(tmp_path, books(tmp_path, relation), zero, sampling)
+    row = np.linalg.solve(STRATEGY.matrix().T / 65536, np.ones(12))
+    assert abs(share / (row @ row) - 1) < SPREAD
+    assert trained.problems() == []
+    receipt = trained.receipt
+    assert receipt["neighboring"] == relation
+    sigma = {"cyclic": 2, "poisson": 1}[sampling] * 3 * (1 << 12) * 65536
+    assert receipt["terms"]["noise"]["sigma_squared"] == str(sigma**2)
+    assert trained.mechanism.strategy == STRATEGY
+    assert "MM-1 to MM-10" in receipt["proof"]
+    places = any("keeps its place" in condition for condition in receipt["conditions"])
+    assert places == (sampling == "cyclic")
+    assert "cancels a part of the noise" in trained.report
+
+
+def test_a_killed_run_of_groups_goes_on_with_the_next_band(tmp_path):
+    """New groups begin where every record has had as many steps."""
+    calls = []
+
+    def failing(parameters, rows):
+        calls.append(rows)
+        if len(calls) > 30:
+            raise Stop
+        return zero(parameters, rows)
+
+    ledger = books(tmp_path)
+    with pytest.raises(Stop):
+        correlated(tmp_path, ledger, failing, "poisson")
+    begun = load(tmp_path / "out")[0].begun
+    with pytest.warns(UserWarning, match=f"goes on with step {-(-begun // 4) * 4}"):
+        trained, _ = correlated(tmp_path, ledger, zero, "poisson")
+    assert trained.problems() == []
+
+
+def test_a_killed_run_with_correlated_noise_goes_on_with_an_empty_memory(tmp_path):
+    """The checkpoint holds parameters alone, and later noise cancels nothing of the noise before.
+
+    The spread of the sums is that of two streams, by dense algebra; alarm below 1e-6.
+    """
+    calls = []
+
+    def failing(parameters, rows):
+        calls.append(rows)
+        if len(calls) == 10 * 5 + 1:
+            raise Stop
+        return zero(parameters, rows)
+
+    ledger = books(tmp_path, "replace-one")
+    with pytest.raises(Stop):
+        correlated(tmp_path, ledger, failing)
+    checkpoint = (tmp_path / "out" / "checkpoint.bin").read_bytes()
+    state, parameters = load(tmp_path / "out")
+    assert (state.done, state.begun) == (5, 6)
+    assert len(checkpoint.partition(b"\n")[2]) == 8 * 20_000
+    with pytest.warns(UserWarning, match="goes on with step 6"):
+        trained, share = correlated(tmp_path, ledger, zero)
+    matrix = STRATEGY.matrix() / 65536
+    parts = (matrix[:5, :5], matrix[6:, 6:])
+    rows = np.concatenate([np.linalg.solve(part.T, np.ones(len(part))) for part in parts])
+    assert abs(share / (rows @ rows) - 1) < SPREAD
+    assert np.mean(parameters**2) < np.mean(trained.parameters**2)
+    assert trained.receipt["steps"] == {"run": 11, "lost": 1}
+    assert trained.problems() == []
 
 
 def test_without_noise_to_speak_of_it_is_gradient_descent(tmp_path):
@@ -349,7 +436,7 @@ class Stop(BaseException):
     """What a kill is: nothing in the code under test catches it."""
 
 
-@pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t", "fixed", "shuffled"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("every", [1, 3])
 def test_steps_over_all_processes_are_those_that_were_charged(
     tmp_path, monkeypatch, sampling, every

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from fractions import Fraction
 from itertools import combinations, pairwise, product
 
@@ -158,6 +160,25 @@ def test_no_pattern_moves_blocks_further(fine):
         assert scalar == absolute <= Binned(9, fine).largest(k, b)
 
 
+@given(st.data())
+@settings(max_examples=60)
+def test_a_stream_that_forgets_moves_no_further_than_one_that_remembers(data):
+    """All patterns and signs, for rows that leave out what came before the last of some steps."""
+    n = data.draw(st.integers(1, 7))
+    weights = data.draw(st.lists(st.integers(-9, 9), min_size=1, max_size=n))
+    strategy = Toeplitz(n, (1 + abs(weights[0]), *weights[1:]))
+    k, b = data.draw(st.integers(1, n)), data.draw(st.integers(1, n))
+    if not strategy.covers_restarts(b):
+        assert min(weights) < 0
+        assert len(weights) > b
+        return
+    starts = data.draw(st.sets(st.integers(0, n)))
+    matrix = strategy.matrix()
+    for t in range(n):
+        matrix[t, : max((start for start in starts if start <= t), default=0)] = 0
+    assert moved(matrix, k, b)[0] <= strategy.largest(k, b)
+
+
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -246,6 +267,15 @@ def test_curve_lies_below_that_of_the_integers():
     for epsilon in (0.0, 1.0, 5.0):
         claimed, true = coarse.tradeoff().delta(epsilon=epsilon), exact.delta(epsilon=epsilon)
         assert true.lower <= claimed.upper <= 1.05 * true.upper
+
+
+def test_strategies_of_blocks_are_read_before_they_are_imported():
+    """In a new process, as a receipt or a ledger names them."""
+    mechanisms = [MatrixMechanism(kind(8), 2).to_json() for kind in (Binned, Tree)]
+    code = "import sys, neyman as ny; print(*map(ny.Mechanism.from_json, sys.argv[1:]))"
+    run = subprocess.run([sys.executable, "-c", code, *mechanisms], check=True, capture_output=True)
+    assert b"Binned(steps=8" in run.stdout
+    assert b"Tree(steps=8" in run.stdout
 
 
 def test_it_is_a_mechanism_of_the_house():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NoReturn
 
 from neyman.accounting.dp_accounting.dp_events import UnsupportedEvent, described
 from neyman.curves.tradeoff.tradeoff import Tradeoff
@@ -15,6 +16,7 @@ from neyman.numerics.relation import Neighboring
 
 try:
     from dp_accounting import DpEvent, NeighboringRelation, PrivacyAccountant  # pyright: ignore[reportMissingTypeStubs]
+    from dp_accounting.pld import PLDAccountant  # pyright: ignore[reportMissingTypeStubs]
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
@@ -24,10 +26,12 @@ RELATIONS: dict[NeighboringRelation, Neighboring] = {
 }
 
 
-class NeymanAccountant(PrivacyAccountant):
+class NeymanAccountant(PLDAccountant):
     """A `dp_accounting` accountant that returns Neyman's certified upper bounds.
 
-    It goes wherever a `PrivacyAccountant` does, such as `dp_accounting.calibrate_dp_mechanism`.
+    It goes wherever a `PrivacyAccountant` does, such as `dp_accounting.calibrate_dp_mechanism`. It
+    is a `PLDAccountant` because jax_privacy asks for one where an accountant must know truncated
+    batches and mixtures of Gaussians. It has no loss distribution and no arithmetic of that class.
 
     Args:
         neighboring_relation: ADD_OR_REMOVE_ONE or REPLACE_ONE.
@@ -52,8 +56,16 @@ class NeymanAccountant(PrivacyAccountant):
                 f"neighboring_relation = {neighboring_relation!r}: Neyman knows ADD_OR_REMOVE_ONE "
                 "and REPLACE_ONE; a record that becomes a special one is neither"
             )
-        super().__init__(neighboring_relation)
+        PrivacyAccountant.__init__(self, neighboring_relation)  # not that of `PLDAccountant`
         self._mechanism = Mechanism.nothing()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse what only the constructor of `PLDAccountant` makes, such as its distribution."""
+        raise AttributeError(
+            f"NeymanAccountant has no {name}: it composes no distributions of dp_accounting; "
+            "tradeoff() has the curve, and neyman.accounting.dp_accounting.privacy_loss.to_pld "
+            "makes a distribution that dominates it"
+        )
 
     def __repr__(self) -> str:
         return f"<NeymanAccountant of {self._mechanism!r}>"

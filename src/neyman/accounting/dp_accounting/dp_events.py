@@ -174,7 +174,7 @@ def _best_of_runs(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _poisson(event: Any, neighboring: Neighboring) -> Mechanism:
-    rate = probability("sampling_probability", event.sampling_probability)
+    rate = _rate(event)
     # Described by the move of one record that is there or not, also where it is replaced.
     inner = described(event.event, "add-remove")
     if 0 < rate < 1 and (sizes := _sizes(event.event)):
@@ -221,6 +221,13 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
         raise UnsupportedEvent(event, str(refusal)) from None
 
 
+def _rate(event: Any) -> float | Fraction:
+    """The rate of an event; jax_privacy's schedules send it as an array of one number."""
+    given = event.sampling_probability
+    one = given.item() if getattr(given, "shape", None) == () else given
+    return probability("sampling_probability", one)
+
+
 def _revealed(rate: float | Fraction, neighboring: Neighboring) -> Mechanism:
     return NonPrivate(rate, "any" if rate in (0, 1) else neighboring)
 
@@ -253,7 +260,7 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
     n = check.integer("dataset_size", event.dataset_size, 1)
     if n > MOST_COUNT:
         raise ValueError(f"dataset_size = {n} must be at most {MOST_COUNT:g}")
-    rate = float(probability("sampling_probability", event.sampling_probability))
+    rate = float(_rate(event))
     limit = check.integer("truncated_batch_size", event.truncated_batch_size)
     sigma = check.non_negative("noise_multiplier", event.noise_multiplier)
     if not limit or not rate:

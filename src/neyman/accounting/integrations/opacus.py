@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar
 
 from neyman.accounting.integrations.step_accountant import StepAccountant, StepHook, check_model
 from neyman.extras import advice
@@ -112,8 +112,8 @@ OPTIMIZER: Accepted = {
     "secure_mode": (False,),
     **_every_value(
         "original_optimizer noise_multiplier max_grad_norm max_grad_norms expected_batch_size "
-        "step_hook _step_skip_queue _is_last_step_skipped clip_and_accumulate step "
-        "_opt_called params"
+        "step_hook _step_skip_queue _is_last_step_skipped clip_and_accumulate add_noise step "
+        "_check_skip_next_step _opt_called params"
     ),
 }
 MODULE: Accepted = {
@@ -161,6 +161,9 @@ RELATIVE_ERROR = 1e-12
 FLOAT_ERROR = 1e-6  # of the norm of clipping norms, which Opacus computes in float32
 
 
+D = TypeVar("D", bound="OpacusDraws")
+
+
 class NeymanOpacusAccountant(StepAccountant, IAccountant):
     """The accountant of `StepAccountant`, for Opacus's registry."""
 
@@ -171,37 +174,52 @@ class CountedSampler(UniformWithReplacementSampler):
     draws: OpacusDraws
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield samples of row numbers."""
-        self.draws.start()
-        for rows in super().__iter__():
-            self.draws.sizes.append(len(rows))
-            yield rows
+        """Return the row numbers of each batch of a pass."""
+        return self.draws.batches(self, super().__iter__())
 
 
 class OpacusDraws:
     """The samples that a checked loader drew, and what of them a step has used."""
 
+    exact = False  # samples, sums, and noise are those of Opacus
+
     def __init__(self, loader: Any, optimizer: Any, module: Any) -> None:
         hook, sampler = optimizer.step_hook, loader.batch_sampler
-        self.rate = max(hook.sample_rate, _chance(sampler.sample_rate))
+        self.rate = max(hook.sample_rate, self.chance(sampler.sample_rate))
         self.sizes: deque[int] = deque()  # of samples that no step has used
-        self._parts = (loader, optimizer, module)
-        self._settings = _settings(*self._parts)
+        self.parts = (loader, optimizer, module)
+        self._settings = _settings(*self.parts)
         self._hook = hook
-        self._ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
+        self.ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
         # Numbers of rows of all parameters, and clipping norms, of each part of a sample.
-        self._pieces: list[tuple[set[int], tuple[float, ...]]] = []
-        self._lost = 0 if hook.draws is None else hook.draws.unaccounted
+        self.pieces: list[tuple[set[int], tuple[float, ...]]] = []
+        self.lost = 0 if hook.draws is None else hook.draws.unaccounted
         self._passes = 2  # that may begin with an unused sample behind them: a look at the data
         optimizer.clip_and_accumulate = self.clip
+        for name in ("add_noise", "_check_skip_next_step"):  # of draws before these
+            vars(optimizer).pop(name, None)
         sampler.__class__ = CountedSampler
         sampler.draws = hook.draws = self
 
     @property
     def unaccounted(self) -> int:
         """Return the number of samples that no step accounts for."""
-        replaced = self._parts[1].step_hook is not self._hook
-        return self._lost + self._excess(0 if replaced else 1)
+        replaced = self.parts[1].step_hook is not self._hook
+        return self.lost + self._excess(0 if replaced else 1)
+
+    @staticmethod
+    def chance(rate: float) -> float:
+        """Return the chance that a record is drawn: of a uniform number of torch below the rate."""
+        kind = torch.get_default_dtype()
+        steps = 2 ** BITS[kind]
+        return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
+
+    def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
+        """Return the batches of a pass over the loader, given those that Opacus would draw."""
+        self.start()
+        for rows in samples:
+            self.sizes.append(len(rows))
+            yield rows
 
     def clip(self) -> None:
         """Clip and add up gradients as the optimizer's class does, and note how many there are.
@@ -211,7 +229,7 @@ class OpacusDraws:
         Raises:
             ValueError: gradients have a type in which rounding moves a sum by more than the norm.
         """
-        optimizer = self._parts[1]
+        optimizer = self.parts[1]
         for parameter in optimizer.params:
             parts = parameter.grad_sample
             for gradients in parts if isinstance(parts, list) else [parts]:
@@ -219,7 +237,7 @@ class OpacusDraws:
                     _refuse_gradients(gradients.dtype)
                     gradients.nan_to_num_(0.0, 0.0, 0.0)
         rows = {len(gradients) for gradients in optimizer.grad_samples}
-        self._pieces.append((rows, _norms(optimizer)))
+        self.pieces.append((rows, clipping_norms(optimizer)))
         type(optimizer).clip_and_accumulate(optimizer)
 
     def start(self) -> None:
@@ -228,13 +246,13 @@ class OpacusDraws:
         A pass without a step may not, but for the first: samples that are drawn until one pleases
         have another law.
         """
-        self._lost += self._excess(min(self._passes, 1))
+        self.lost += self._excess(min(self._passes, 1))
         self._passes = max(self._passes - 1, 0)
         self.sizes.clear()
 
     def forget(self) -> None:
         """Forget the samples that no step accounts for."""
-        self._lost = 0
+        self.lost = 0
         self.sizes.clear()
 
     def use(self, optimizer: Any) -> None:
@@ -242,15 +260,15 @@ class OpacusDraws:
 
         After a refusal the sample counts as one that no step accounts for.
         """
-        pieces, self._pieces = self._pieces, []
-        self._lost += 1
+        pieces, self.pieces = self.pieces, []
+        self.lost += 1
         self._refuse_step(optimizer, pieces)
-        self._lost -= 1
+        self.lost -= 1
 
     def _refuse_step(
         self, optimizer: Any, pieces: list[tuple[set[int], tuple[float, ...]]]
     ) -> None:
-        _refuse_changes(self._settings, _settings(*self._parts))
+        _refuse_changes(self._settings, _settings(*self.parts))
         if not self.sizes or not pieces:
             raise ValueError(
                 "the sampler drew no sample for this step. Use each sample for one step, and "
@@ -271,7 +289,7 @@ class OpacusDraws:
                 "samples, or several rows for one record, move the sum by more than the clipping "
                 "norm"
             )
-        if any(norms != _norms(optimizer) for _, norms in pieces):
+        if any(norms != clipping_norms(optimizer) for _, norms in pieces):
             raise ValueError(
                 "optimizer.max_grad_norm changed within a step, so its noise does not fit the "
                 "clipping norm. Change it after a step"
@@ -280,7 +298,7 @@ class OpacusDraws:
         self._passes = 1
 
     def _excess(self, unused: int) -> int:
-        return max(0, len(self.sizes) - self._ahead - unused)
+        return max(0, len(self.sizes) - self.ahead - unused)
 
 
 def check_batches(
@@ -296,7 +314,8 @@ def check_batches(
     These conditions are not checked. Opacus takes the sampling rate and the divisor from the
     number of rows, so this number is public: neighbors have equally many rows, and the gradient
     of one is 0. The dataset, the module, and the loss treat each row by itself, and the loss
-    reduces as ``loss_reduction`` says. Opacus computes in floating point with torch's generator.
+    reduces as ``loss_reduction`` says. Opacus computes in floating point with torch's generator,
+    and ``neyman.opacus.make_exact`` in whole numbers with the operating system's.
 
     Args:
         loader: what ``make_private`` returned.
@@ -307,6 +326,18 @@ def check_batches(
     Raises:
         ValueError: an argument of this Opacus, a type, an attribute, or a value is not proven. The
             message names it.
+    """
+    accept(loader, optimizer, sample_rate, module, OpacusDraws)
+
+
+def accept(
+    loader: Any, optimizer: Any, sample_rate: float | Fraction, module: Any, draws: type[D]
+) -> D:
+    """Return the draws of what `check_batches` accepts.
+
+    Args:
+        loader, optimizer, sample_rate, module: as for `check_batches`, with its errors.
+        draws: the class that counts the samples, and may draw them.
     """
     _refuse_arguments()
     _refuse_type("loader", loader, DPDataLoader)
@@ -322,7 +353,7 @@ def check_batches(
     _refuse_rates(loader, optimizer.step_hook.sample_rate, sample_rate)
     _refuse_optimizer(optimizer)
     _refuse_module(module, optimizer)
-    OpacusDraws(loader, optimizer, module)
+    return draws(loader, optimizer, module)
 
 
 def _refuse_arguments() -> None:
@@ -362,11 +393,11 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
         for name, value in vars(part).items():
             if name not in accepted or accepted[name] is not None:
                 values[f"{owner}.{name}"] = value
-    # What takes the place of a method of the optimizer: our count, and a learning rate scheduler.
+    # What takes the place of a method of the optimizer: our methods, and a learning rate scheduler.
     own = vars(optimizer)
-    clip = own.get("clip_and_accumulate")
-    if clip is not None and type(getattr(clip, "__self__", None)) is not OpacusDraws:
-        values["optimizer.clip_and_accumulate()"] = clip
+    for name in ("clip_and_accumulate", "add_noise", "_check_skip_next_step"):
+        if name in own and not isinstance(getattr(own[name], "__self__", None), OpacusDraws):
+            values[f"optimizer.{name}()"] = own[name]
     if "step" in own and not hasattr(own["step"], "_wrapped_by_lr_sched"):
         values["optimizer.step()"] = own["step"]
     return values
@@ -390,8 +421,8 @@ def _refuse_torch(name: str, value: Any) -> None:
         value < 2**SEED_BITS or value == torch.Generator().initial_seed()
     ):
         raise ValueError(
-            f"{name} = {value}: noise and samples follow from this seed, and others may know it. "
-            "Call torch.seed() after the model has its first weights"
+            f"{name} = {value}: noise, samples, and dropout follow from this seed, and others may "
+            "know it. Call torch.seed() after the model has its first weights"
         )
     if name.endswith("dtype()") and value not in BITS:
         raise ValueError(f"{name} = {value}: samples are drawn in float32 or float64. Set one")
@@ -463,7 +494,7 @@ def _refuse_optimizer(optimizer: Any) -> None:
 
 
 def _refuse_norms(optimizer: Any) -> None:
-    norms = [check.positive("optimizer.max_grad_norm", norm) for norm in _norms(optimizer)]
+    norms = [check.positive("optimizer.max_grad_norm", norm) for norm in clipping_norms(optimizer)]
     if len(norms) > 1 and math.hypot(*norms[1:]) > norms[0] * (1 + FLOAT_ERROR):
         raise ValueError(
             "optimizer.max_grad_norm is less than the root of the sum of squares of "
@@ -479,7 +510,7 @@ def _refuse_gradients(kind: Any) -> None:
         )
 
 
-def _norms(optimizer: Any) -> tuple[float, ...]:
+def clipping_norms(optimizer: Any) -> tuple[float, ...]:
     """Return the clipping norm that the noise is scaled by, and those of single parameters."""
     return (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
 
@@ -501,13 +532,6 @@ def _refuse_module(module: Any, optimizer: Any) -> None:
                 f"{sampler.__module__}.{sampler.__qualname__}: {UNPROVEN}"
             )
     check_model(inner)
-
-
-def _chance(rate: float) -> float:
-    """Return the chance that a record is drawn: a uniform number of so many bits is below rate."""
-    kind = torch.get_default_dtype()
-    steps = 2 ** BITS[kind]
-    return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
 
 
 register_accountant("neyman", NeymanOpacusAccountant, force=True)

@@ -6,6 +6,8 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 from neyman.curves.tradeoff.guarantees import perfect
@@ -22,6 +24,27 @@ __all__ = ["StepAccountant", "StepHook", "check_model"]
 FOREIGN = ("rdp", "prv", "gdp")
 MIXING = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm")
 Steps = tuple[tuple[float, float, int], ...]
+
+SCHEMA = "neyman-steps/1"
+DELTAS = (1e-5, 1e-6, 1e-9)  # of a receipt; the first one is that of the repr
+LEVELS = (0.001, 0.01, 0.05, 0.1)
+MOST_KINDS = 3  # of steps, whose noise and epsilon the repr shows
+CONDITIONS = (
+    "The number of rows is public: neighboring datasets have equally many rows, and in one of them "
+    "the gradient of one row is 0.",
+    "Each person has at most one row.",
+    "The dataset, the model, and the loss treat each row by itself: a mean with class weights or "
+    "ignored classes does not. They and the settings were chosen without the data.",
+    "In a batch of one size, the gradient that is computed for a row does not depend on the values "
+    "or the order of the other rows.",
+    "Random numbers of the library, such as those of dropout, are independent draws that nobody "
+    "knows.",
+    "Nobody sees the batches, the sums without noise, or the times of the steps.",
+)
+FLOATS = (
+    "{count} steps drew batches or noise, or added up gradients, in floating point, or had batches "
+    "of unlike sizes. It is assumed that this reveals no more than real numbers do."
+)
 
 
 class StepAccountant:
@@ -40,6 +63,9 @@ class StepAccountant:
         ...     accountant.step(noise_multiplier=1.0, sample_rate=0.01)
         >>> len(accountant), round(accountant.get_epsilon(delta=1e-5), 3)
         (100, 0.718)
+        >>> accountant
+        <StepAccountant of 100 steps (sigma 1, rate 0.01): epsilon 0.7181 at delta 1e-05, noise \
+assumed exact>
         >>> print(accountant.summary(delta=1e-5))
         epsilon: 0.7181 at delta 1e-05
         mu: 0.1948 at every level from 0.0001 to 0.5
@@ -50,6 +76,7 @@ class StepAccountant:
         self._history: list[tuple[float, float, int]] = []
         self._hooks: list[StepHook] = []
         self._unchecked = 0
+        self._exact = 0  # steps whose batches, sums, and noise were exact
 
     @property
     def history(self) -> list[tuple[float, float, int]]:
@@ -63,13 +90,30 @@ class StepAccountant:
     @history.setter
     def history(self, history: list[tuple[float, float, int]]) -> None:
         self._history = history
-        self._unchecked = 0
+        self._unchecked = self._exact = 0
         for hook in self._hooks:
             if hook.draws is not None:
                 hook.draws.forget()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self):,} steps>"
+        kinds = _kinds(_steps(self.history))
+        shown = f"{type(self).__name__} of {len(self):,} steps"
+        if not kinds or len(kinds) > MOST_KINDS:
+            return f"<{shown}>"
+        each = " and ".join(
+            f"{f'{count:,} of ' if len(kinds) > 1 else ''}sigma {sigma:g}, rate {rate:g}"
+            for (sigma, rate), count in kinds.items()
+        )
+        try:
+            epsilon = f"epsilon {Bound(0.0, self.get_epsilon(DELTAS[0])):.4g} at delta {DELTAS[0]}"
+        except ValueError:
+            epsilon = "no epsilon, see get_epsilon"
+        return f"<{shown} ({each}): {epsilon}, noise {'' if self.exact else 'assumed '}exact>"
+
+    @property
+    def exact(self) -> bool:
+        """Return True if each step drew its batch and its noise and added up in whole numbers."""
+        return self._exact >= len(self)
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step.
@@ -89,6 +133,7 @@ class StepAccountant:
         rate = hook.sample_rate if hook.draws is None else hook.draws.rate
         self.step(noise_multiplier=noise_multiplier, sample_rate=rate)
         self._unchecked += hook.draws is None
+        self._exact += hook.draws is not None and hook.draws.exact
 
     def privacy(self) -> Mechanism:
         """Return all steps so far as one mechanism.
@@ -104,7 +149,7 @@ class StepAccountant:
         return perfect() if not len(self) else self.privacy().tradeoff()
 
     def get_epsilon(self, delta: float, **unused: Any) -> float:
-        """Return a certified upper bound on the smallest epsilon at delta.
+        """Return an upper bound on the smallest epsilon at delta, under the receipt's conditions.
 
         Args:
             delta: in (0, 1).
@@ -144,6 +189,45 @@ class StepAccountant:
             )
         )
 
+    def receipt(self) -> dict[str, Any]:
+        """Return the steps, what they reveal, and the conditions, as JSON types.
+
+        Equal steps have equal receipts, but for the versions. Nothing signs a receipt, and no
+        ledger has it: `problems` shows that its numbers follow from its steps, and not that the
+        steps took place.
+
+        Raises:
+            ValueError: as for `get_epsilon`.
+        """
+        self._refuse_unchecked()
+        names = (name for name in ("neyman", "torch", "opacus") if find_spec(name))
+        return {
+            **_receipt(_steps(self.history), self._exact),
+            "versions": {name: version(name) for name in names},
+        }
+
+    @staticmethod
+    def problems(receipt: Mapping[str, Any]) -> list[str]:
+        """Return each statement of a receipt that does not follow from its steps.
+
+        Args:
+            receipt: what `receipt` returned, perhaps as JSON wrote and read it.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not of this form.
+        """
+        steps = [(s["noise_multiplier"], s["sample_rate"], s["steps"]) for s in receipt["steps"]]
+        own = _receipt(_steps(steps), check.integer("exact_steps", receipt["exact_steps"]))
+        wrong = [key for key in own if key != "guarantee" and receipt[key] != own[key]]
+        for key, points in own["guarantee"].items():
+            for point, other in zip(points, receipt["guarantee"][key], strict=True):
+                # Another version may enclose the same number in another interval.
+                least, most = point["lower"], other["upper"]
+                short = most is not None and (least is None or most < least)
+                if short or point | {"lower": other["lower"], "upper": most} != other:
+                    wrong.append(f"{key}: {dict(other)}")
+        return wrong
+
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
         """Return what Opacus calls at each step of its optimizer."""
         hook = StepHook(self, check.probability("sample_rate", sample_rate))
@@ -153,13 +237,16 @@ class StepAccountant:
     def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> Any:
         """Return the history and the name of this accountant, in ``destination`` if it is given.
 
-        ``unchecked`` is the number of steps and samples for which `get_epsilon` refuses, if any.
+        ``unchecked`` is the number of steps and samples for which `get_epsilon` refuses, if any,
+        and ``exact`` that of steps with exact noise.
         """
         state: MutableMapping[str, Any] = OrderedDict() if destination is None else destination
         state["history"] = list(self.history)
         state["mechanism"] = self.mechanism()
         if unchecked := self._unchecked + self._unaccounted():
             state["unchecked"] = unchecked
+        if self._exact:
+            state["exact"] = self._exact
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -181,9 +268,11 @@ class StepAccountant:
             known = ", ".join((self.mechanism(), *FOREIGN))
             raise ValueError(f"state_dict['mechanism'] = {kind!r} must be one of {known}")
         history = list(_steps(state_dict["history"]))
-        unchecked = check.integer("unchecked", state_dict.get("unchecked", 0))
+        unchecked, exact = (
+            check.integer(key, state_dict.get(key, 0)) for key in ("unchecked", "exact")
+        )
         self.history = history
-        self._unchecked = unchecked
+        self._unchecked, self._exact = unchecked, exact
         for hook in self._hooks:
             hook.draws = None
 
@@ -218,6 +307,7 @@ class Draws(Protocol):
     """What `check_batches` attaches to a hook: it counts the samples that a loader draws."""
 
     rate: float  # the chance that a record is in a sample
+    exact: bool  # samples, sums, and noise are those of whole numbers
 
     @property
     def unaccounted(self) -> int:
@@ -306,13 +396,46 @@ def _steps(history: Iterable[Any]) -> Steps:
 @lru_cache(maxsize=64)
 def _mechanism(steps: Steps) -> Mechanism:
     """Return one composition; equal steps are one part, wherever they stand."""
-    parts: dict[tuple[float, float], int] = {}
-    for sigma, rate, count in steps:
-        parts[sigma, rate] = parts.get((sigma, rate), 0) + count
     total = Mechanism.nothing()
-    for (sigma, rate), count in parts.items():
+    for (sigma, rate), count in _kinds(steps).items():
         total = total + Gaussian(sigma).subsample(rate=rate) * count
     return total
+
+
+def _kinds(steps: Steps) -> dict[tuple[float, float], int]:
+    """Return how often each noise multiplier and rate occurs."""
+    kinds: dict[tuple[float, float], int] = {}
+    for sigma, rate, count in steps:
+        kinds[sigma, rate] = kinds.get((sigma, rate), 0) + count
+    return kinds
+
+
+def _receipt(steps: Steps, exact: int) -> dict[str, Any]:
+    """Return what of a receipt follows from the steps and the number of exact ones."""
+    curve = _curve(steps)
+    count = sum(step[2] for step in steps)
+    floats = (FLOATS.format(count=count - exact),) if exact < count else ()
+    return {
+        "schema": SCHEMA,
+        "steps": [
+            {"noise_multiplier": sigma, "sample_rate": rate, "steps": number}
+            for sigma, rate, number in steps
+        ],
+        "exact_steps": min(exact, count),
+        "neighboring": "add-remove",
+        "guarantee": {
+            "epsilon": [{"delta": d} | _ends(curve.epsilon(d)) for d in DELTAS],
+            "power": [{"level": level} | _ends(curve.power(level)) for level in LEVELS],
+        },
+        "proof": "OS-1 and OS-2 of docs/certificates/opacus.md",
+        "conditions": [*CONDITIONS, *floats],
+    }
+
+
+def _ends(bound: Bound) -> dict[str, float | None]:
+    """Return both ends, null where infinite."""
+    ends = {"lower": float(bound.lower), "upper": float(bound.upper)}
+    return {name: end if end < math.inf else None for name, end in ends.items()}
 
 
 def _epsilon(steps: Steps, delta: float) -> float:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from neyman.storage.reading import read_file
 CHECKPOINT = "checkpoint.bin"
 _SCHEMA = "neyman-training-checkpoint/1"
 _MOST = 1 << 40
+Content = TypeVar("Content")
 
 
 class CheckpointError(ValueError):
@@ -46,20 +48,27 @@ class State:
     lost: int
 
 
-def save(folder: Path, state: State, parameters: NDArray[np.float64]) -> None:
-    """Write a checkpoint in place of the last one, durably."""
-    content = np.ascontiguousarray(parameters, "<f8").tobytes()
-    head: dict[str, Any] = {
-        "schema": _SCHEMA,
-        **asdict(state),
-        "shape": list(parameters.shape),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
+def write(
+    folder: Path, state: State, schema: str, content: bytes | memoryview, **more: Any
+) -> None:
+    """Write a checkpoint in place of the last one, durably.
+
+    Args:
+        schema: what the content is.
+        more: further fields of the head, in JSON types.
+    """
+    digest = hashlib.sha256(content).hexdigest()
+    head = {"schema": schema, **asdict(state), **more, "sha256": digest}
     replace_file(folder / CHECKPOINT, json.dumps(head).encode() + b"\n" + content)
 
 
-def load(folder: Path) -> tuple[State, NDArray[np.float64]] | None:
-    """Return the state and the parameters in a folder; None if it has no checkpoint.
+def read(
+    folder: Path, schema: str, decode: Callable[[bytes, dict[str, Any]], Content]
+) -> tuple[State, Content] | None:
+    """Return the state and the content in a folder; None if it has no checkpoint.
+
+    Args:
+        decode: returns the content from its bytes, and takes its fields out of the head.
 
     Raises:
         CheckpointError: it is damaged, or another program's.
@@ -73,17 +82,32 @@ def load(folder: Path) -> tuple[State, NDArray[np.float64]] | None:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     try:
         head = json.loads(line)
-        if head.pop("schema") != _SCHEMA:
+        if head.pop("schema") != schema:
             raise ValueError("it is of another schema")
         if hashlib.sha256(content).hexdigest() != head.pop("sha256"):
             raise ValueError("its parameters have another hash")
-        parameters = np.frombuffer(content, "<f8").reshape(head.pop("shape")).astype(np.float64)
+        decoded = decode(content, head)
         state = State(**head)
         if not 0 <= state.lost <= state.done <= state.begun:
             raise ValueError("its counts of steps contradict each other")
-        return state, parameters
+        return state, decoded
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(
             f"{path} is damaged ({error}): the steps after it cannot be known, so the run does not "
             "go on; its charge stands. Start another with charge_again=True and a new folder"
         ) from None
+
+
+def save(folder: Path, state: State, parameters: NDArray[np.float64]) -> None:
+    """Write a checkpoint with the parameters of `ny.train`; see `write`."""
+    content = np.ascontiguousarray(parameters, "<f8").tobytes()
+    write(folder, state, _SCHEMA, content, shape=list(parameters.shape))
+
+
+def load(folder: Path) -> tuple[State, NDArray[np.float64]] | None:
+    """Return the state and the parameters in a folder of `ny.train`; see `read`."""
+
+    def decode(content: bytes, head: dict[str, Any]) -> NDArray[np.float64]:
+        return np.frombuffer(content, "<f8").reshape(head.pop("shape")).astype(np.float64)
+
+    return read(folder, _SCHEMA, decode)

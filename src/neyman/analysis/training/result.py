@@ -6,8 +6,8 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from neyman.accounting.charge import charge
 from neyman.accounting.semantics import digits
 from neyman.analysis.training.checkpoint import CheckpointError
-from neyman.analysis.training.terms import Terms, key_of, noise_variance, price
+from neyman.analysis.training.terms import RunTerms, key_of, noise_variance, price
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
@@ -29,7 +29,7 @@ from neyman.publishing.release.field_comparison import Differs, intervals
 from neyman.publishing.release.receipt import versions
 from neyman.storage.reading import read_file
 
-REPORT, PARAMETERS = "report.md", "parameters.npy"
+REPORT, PARAMETERS, NETWORK = "report.md", "parameters.npy", "parameters.npz"
 _MOST = 1 << 40
 
 CONDITIONS = (
@@ -41,6 +41,14 @@ CONDITIONS = (
     "Nobody restores an older copy of the ledger, which counts the steps that have begun.",
     "Nobody sees the batches, the exact sums, or the times of the steps.",
 )
+CORRELATED = (
+    "- The noise is that of each row of the strategy: a step's noise cancels a part of the noise "
+    "before it."
+)
+PLACES = (
+    "A record that is replaced by another keeps its place: the order of the rows is that of no "
+    "private value."
+)
 TOGETHER = (
     "One call computed the gradients of up to {piece} rows. That a row's gradient does not depend "
     "on the other rows of a call, in any bit that changes its rounded value, is assumed. With "
@@ -48,15 +56,33 @@ TOGETHER = (
 )
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What a receipt says beside the terms, which is no part of their hash.
+
+    Args:
+        conditions: those beyond the conditions of every run.
+        environments: where each process of the run computed, and its settings.
+        path: the file of the parameters.
+    """
+
+    conditions: tuple[str, ...] = ()
+    environments: tuple[dict[str, Any], ...] = ()
+    path: str = PARAMETERS
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A trained model with the receipt of its guarantee.
 
     Args:
-        parameters: the last parameters.
+        parameters: the last parameters; of a network, all that were trained, in one array, in the
+            order of their names.
         receipt: what ``receipt.json`` says.
         report: what ``report.md`` says.
         folder: where the files are.
+        state: each array of a network by its name, as ``load_state_dict`` takes them. A bfloat16
+            stands as float32. It is empty after `ny.train`.
 
     Examples:
         >>> import neyman as ny
@@ -81,6 +107,7 @@ class Trained:
     receipt: Mapping[str, Any]
     report: str
     folder: Path
+    state: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
 
     @classmethod
     def load(cls, folder: str | Path) -> Trained:
@@ -93,18 +120,21 @@ class Trained:
         try:
             receipt = json.loads(read_file(folder / receipt_format.RECEIPT))
             text = read_file(folder / REPORT).decode()
-            content = read_file(folder / PARAMETERS, _MOST)
-            listed = receipt_format.TrainingReceipt.read(receipt).parameters.sha256
-            parameters = np.load(io.BytesIO(content), allow_pickle=False)
+            read = receipt_format.TrainingReceipt.read(receipt)
+            path = NETWORK if read.parameters.path == NETWORK else PARAMETERS
+            content = read_file(folder / path, _MOST)
+            arrays = np.load(io.BytesIO(content), allow_pickle=False)
+            state = {} if path == PARAMETERS else dict(arrays)
+            parameters = joined(state, read.terms["shapes"]) if state else arrays
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"folder = {str(folder)!r} holds no finished run that can be read ({error})"
             ) from None
-        if hashlib.sha256(content).hexdigest() != listed:
+        if hashlib.sha256(content).hexdigest() != read.parameters.sha256:
             raise CheckpointError(
-                f"folder = {str(folder)!r}: {PARAMETERS} has another hash than its receipt states"
+                f"folder = {str(folder)!r}: {path} has another hash than its receipt states"
             )
-        return cls(parameters, receipt, text, folder)
+        return cls(parameters, receipt, text, folder, state)
 
     @property
     def mechanism(self) -> DPSGD:
@@ -135,7 +165,7 @@ class Trained:
             wrong.append(f"guarantee: {error}")
         variance = noise_variance(mechanism, terms["grid"])
         if Fraction(terms["noise"]["sigma_squared"]) != variance:
-            wrong.append("noise: its variance is not (sigma grid)^2, or (2 sigma grid)^2")
+            wrong.append(f"noise: its variance is not {variance}")
         if terms["divisor"] != mechanism.batch:
             wrong.append("divisor: it is not the declared batch size")
         delta = Fraction(ledger.charged_delta)
@@ -152,8 +182,18 @@ class Trained:
         return wrong
 
 
+def joined(state: Mapping[str, NDArray[Any]], names: Iterable[str]) -> NDArray[Any]:
+    """Return the named arrays of a state dict in one array, in the order of the names."""
+    return np.concatenate([state[name].ravel() for name in sorted(names)])
+
+
 def draft(
-    terms: Terms, lost: int, protects: str, ledger: receipt_format.LedgerPart, content: bytes
+    terms: RunTerms,
+    lost: int,
+    protects: str,
+    ledger: receipt_format.LedgerPart,
+    content: bytes,
+    setting: Setting,
 ) -> receipt_format.TrainingReceipt:
     """Return the receipt of a run.
 
@@ -161,7 +201,12 @@ def draft(
         lost: number of steps that were charged and have no result.
         protects: what one record is about.
     """
-    together = (TOGETHER.format(piece=terms.piece),) if terms.piece > 1 else ()
+    last = 9 if setting.path == NETWORK else 4
+    where = {"environments": setting.environments} if setting.environments else {}
+    places = (PLACES,) if terms.mechanism.sampling == "cyclic" else ()
+    proof = f"TR-1 to TR-{last} of docs/certificates/training.md"
+    if terms.mechanism.strategy is not None:
+        proof += ", MM-1 to MM-10 of docs/certificates/matrix-mechanism.md"
     return receipt_format.TrainingReceipt(
         schema=receipt_format.TrainingReceipt.SCHEMA,
         terms=json.loads(terms.to_json()),
@@ -169,15 +214,16 @@ def draft(
         unit=receipt_format.UnitPart(protects=protects, rows=1),
         neighboring=terms.mechanism.neighboring,
         guarantee=call_guarantee(terms.mechanism),
-        proof="TR-1 to TR-4 of docs/certificates/training.md",
-        conditions=(*CONDITIONS, *together),
+        proof=proof,
+        conditions=(*CONDITIONS, *places, *setting.conditions),
         steps=receipt_format.StepsPart(run=terms.mechanism.steps - lost, lost=lost),
         ledger=ledger,
         parameters=receipt_format.ParametersPart(
-            path=PARAMETERS, sha256=hashlib.sha256(content).hexdigest(), shape=terms.start.shape
+            path=setting.path, sha256=hashlib.sha256(content).hexdigest(), shape=terms.shape
         ),
         seeds=None,
         versions=versions(),
+        **where,
     )
 
 
@@ -200,6 +246,8 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
             "the time. Guessing would confirm it 5% of the time."
         )
     steps, ledger = receipt.steps, receipt.ledger
+    clip = Fraction(terms["clip"])  # of groups the root of a sum of squares
+    norm = terms["clip"] if clip.denominator < 1 << 20 else digits.number(clip)
     lines = [
         f"# Training run {terms['name']}",
         "",
@@ -230,12 +278,14 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
         f"- {steps.run} steps with {mechanism['sampling']} batches of {mechanism['batch']} "
         f"records in expectation, of {mechanism['n']} declared records.",
         f"- {steps.lost} more steps were charged, and a stopped process lost their results.",
-        f"- Gradients were clipped to norm {terms['clip']} and rounded to 1/{terms['grid']} of it.",
+        f"- Gradients were clipped to norm {norm} and rounded to 1/{terms['grid']} of it.",
         "- Rounded Gaussian noise with sigma "
         f"{mechanism['sigma']} times the largest change of a sum, drawn exactly.",
+        *([CORRELATED] if "strategy" in mechanism else []),
         f"- Sums were divided by {terms['divisor']}, the declared batch size.",
         f"- Ledger entry {ledger.entry}: {digits.number(Fraction(ledger.charged))} in "
         f"{ledger.currency}, delta {ledger.charged_delta}.",
+        *(f"- Computed on {at['device']} by {at['framework']}." for at in receipt.environments),
         "",
         "## Conditions",
         "",

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,6 +18,10 @@ from numpy.typing import NDArray
 from neyman.accounting.charge import charge
 from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
 from neyman.mechanisms.dp_sgd import DPSGD
+from neyman.mechanisms.matrix_mechanism.noise_stream import CorrelatedNoise
+from neyman.mechanisms.matrix_mechanism.strategy import SCALE
+from neyman.noise import SecureBits
+from neyman.noise.rejection import LARGEST_SIGMA_SQUARED
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES
 from neyman.numerics.rounding import below
@@ -25,14 +30,13 @@ MOST_STEPS = 10**7
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The public description of a run; nothing in it depends on the data.
+class RunTerms(ABC):
+    """What the terms of every run state: how it is called, accounted, clipped, and paid for.
 
     Args:
         name: what the run is called; another model or gradient needs another name.
         clip: the largest l2 norm of a record's gradient, exact.
         grid: number of units in ``clip``.
-        step_size: one per step, or one for all.
         piece: number of rows that one call of the gradient gets.
     """
 
@@ -41,9 +45,105 @@ class Terms:
     mechanism: DPSGD
     clip: Fraction
     grid: int
+    piece: int
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the parameters."""
+
+    @property
+    def unit(self) -> float:
+        """Return the size of one unit of the grid, about: it scales the result alone."""
+        return float(self.clip) / self.grid
+
+    @property
+    def sigma_squared(self) -> Fraction:
+        """Return the variance of the noise before rounding, in squared units, exact."""
+        return noise_variance(self.mechanism, self.grid)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the terms as JSON types."""
+        return {
+            "name": self.name,
+            "dataset": self.dataset,
+            "mechanism": self.mechanism.to_dict(),
+            "clip": str(self.clip),
+            "grid": self.grid,
+            "noise": {"law": "rounded-gaussian", "sigma_squared": str(self.sigma_squared)},
+            "divisor": self.mechanism.batch,
+            "piece": self.piece,
+        }
+
+    def to_json(self) -> str:
+        """Return the terms as text that is the same for the same terms."""
+        return _json(self.to_dict())
+
+    @property
+    def key(self) -> str:
+        """Return the hash of the terms, by which the ledger knows the run."""
+        return key_of(self.to_dict())
+
+
+def common_terms(
+    name: str,
+    dataset: str,
+    mechanism: object,
+    clip: object,
+    grid: object,
+    piece: object,
+    *,
+    size: int,
+) -> tuple[str, str, DPSGD, Fraction, int, int]:
+    """Return the fields of `RunTerms`; refuse what no run can be.
+
+    Args:
+        size: the number of parameters.
+    """
+    if not isinstance(mechanism, DPSGD):
+        raise TypeError(
+            f"mechanism = {mechanism!r} must be a ny.DPSGD: it draws the batches, so that what "
+            "is accounted is what the loop does"
+        )
+    if mechanism.most_records > 1 and mechanism.user_sampling == "examples":
+        raise ValueError(
+            f"mechanism = {mechanism!r}: a run cannot check how many rows a person has, and "
+            "its receipt says one. Give each person one row, whose gradient is the sum of "
+            "theirs, and describe it with user_sampling='users'"
+        )
+    if mechanism.steps > MOST_STEPS:
+        raise ValueError(f"mechanism has {mechanism.steps} steps; at most {MOST_STEPS:g} run")
+    if not name or not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"name = {name!r} must be text that names the model and its gradient")
+    exact = check.exact("clip", clip)
+    if exact <= 0:
+        raise ValueError(f"clip = {clip!r} must be above 0")
+    units = check.integer("grid", grid, 1)
+    least = 16 * max(1, int(size**0.5))
+    if not least <= units <= MOST_GRID:
+        raise ValueError(
+            f"grid = {units} must be between {least} and {MOST_GRID}: with {size} "
+            "parameters a coarser grid loses the gradient to rounding"
+        )
+    if noise_variance(mechanism, units) > LARGEST_SIGMA_SQUARED:
+        raise ValueError(
+            f"grid = {units} with {mechanism!r}: sigma_squared of the noise is above (2^53 - 1)^2 "
+            "units; take a coarser grid"
+        )
+    return name, dataset, mechanism, exact, units, check.integer("piece", piece, 1)
+
+
+@dataclass(frozen=True)
+class Terms(RunTerms):
+    """The public description of a run of `ny.train`; nothing in it depends on the data.
+
+    Args:
+        step_size: one per step, or one for all.
+        start: the first parameters.
+    """
+
     step_size: float | tuple[float, ...]
     start: NDArray[np.float64]
-    piece: int
 
     @classmethod
     def of(
@@ -58,49 +158,18 @@ class Terms:
         piece: object,
     ) -> Terms:
         """Check each argument of `ny.train`."""
-        if not isinstance(mechanism, DPSGD):
-            raise TypeError(
-                f"mechanism = {mechanism!r} must be a ny.DPSGD: it draws the batches, so that what "
-                "is accounted is what the loop does"
-            )
-        if mechanism.most_records > 1 and mechanism.user_sampling == "examples":
-            raise ValueError(
-                f"mechanism = {mechanism!r}: a run cannot check how many rows a person has, and "
-                "its receipt says one. Give each person one row, whose gradient is the sum of "
-                "theirs, and describe it with user_sampling='users'"
-            )
-        if mechanism.steps > MOST_STEPS:
-            raise ValueError(f"mechanism has {mechanism.steps} steps; at most {MOST_STEPS:g} run")
-        if not name or not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"name = {name!r} must be text that names the model and its gradient")
-        exact = check.exact("clip", clip)
-        if exact <= 0:
-            raise ValueError(f"clip = {clip!r} must be above 0")
         parameters = np.array(start, np.float64)
-        units = check.integer("grid", grid, 1)
-        least = 16 * max(1, int(parameters.size**0.5))
-        if not least <= units <= MOST_GRID:
-            raise ValueError(
-                f"grid = {units} must be between {least} and {MOST_GRID}: with {parameters.size} "
-                "parameters a coarser grid loses the gradient to rounding"
-            )
+        common = common_terms(name, dataset, mechanism, clip, grid, piece, size=parameters.size)
         if not 0 < parameters.size <= MOST_SIZE:
             raise ValueError(f"start has {parameters.size} numbers; it must have 1 to {MOST_SIZE}")
         if not np.isfinite(parameters).all():
             raise ValueError("start must be finite in every entry")
-        steps = _step_sizes(step_size, mechanism.steps)
-        rows = check.integer("piece", piece, 1)
-        return cls(name, dataset, mechanism, exact, units, steps, parameters, rows)
+        return cls(*common, _step_sizes(step_size, common[2].steps), parameters)
 
     @property
-    def unit(self) -> float:
-        """Return the size of one unit of the grid, about: it scales the result alone."""
-        return float(self.clip) / self.grid
-
-    @property
-    def sigma_squared(self) -> Fraction:
-        """Return the variance of the noise before rounding, in squared units, exact."""
-        return noise_variance(self.mechanism, self.grid)
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the parameters."""
+        return self.start.shape
 
     def at(self, step: int) -> float:
         """Return the step size of a step."""
@@ -110,38 +179,36 @@ class Terms:
         """Return the terms as JSON types."""
         content = np.ascontiguousarray(self.start, "<f8").tobytes()
         return {
+            **super().to_dict(),
             "schema": "neyman-training/1",
-            "name": self.name,
-            "dataset": self.dataset,
-            "mechanism": self.mechanism.to_dict(),
-            "clip": str(self.clip),
-            "grid": self.grid,
-            "noise": {"law": "rounded-gaussian", "sigma_squared": str(self.sigma_squared)},
-            "divisor": self.mechanism.batch,
             "step_size": self.step_size,
             "start": {"shape": self.start.shape, "sha256": hashlib.sha256(content).hexdigest()},
-            "piece": self.piece,
         }
-
-    def to_json(self) -> str:
-        """Return the terms as text that is the same for the same terms."""
-        return _json(self.to_dict())
-
-    @property
-    def key(self) -> str:
-        """Return the hash of the terms, by which the ledger knows the run."""
-        return key_of(self.to_dict())
 
 
 def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
     """Return (sigma grid)^2 under add-remove, and (2 sigma grid)^2 under replace-one, exact.
+
+    With a strategy it is that of the noise on its rows in whole numbers: 65536^2 times as much.
 
     Args:
         mechanism: the run; its sigma is over the largest change of a sum.
         grid: number of units in the clipping norm.
     """
     sigma = check.exact("sigma", mechanism.sigma)
-    return (MOVES[mechanism.neighboring] * sigma * grid) ** 2
+    scale = 1 if mechanism.strategy is None else SCALE
+    return (MOVES[mechanism.neighboring] * sigma * grid * scale) ** 2
+
+
+def correlated_noise(mechanism: DPSGD, grid: int, size: int) -> CorrelatedNoise | None:
+    """Return the noise that a mechanism's strategy correlates; None where it has no strategy.
+
+    Args:
+        size: the number of parameters.
+    """
+    if mechanism.strategy is None:
+        return None
+    return mechanism.strategy.noise(noise_variance(mechanism, grid), size, SecureBits())
 
 
 def key_of(terms: Mapping[str, Any]) -> str:
@@ -177,12 +244,12 @@ def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, F
                 "or more noise"
             )
         return Fraction(epsilon), delta
-    if currency == "zcdp" and mechanism.sampling != "shuffled":
+    if currency == "zcdp" and mechanism.sampling not in ("shuffled", "cyclic"):
         warnings.warn(
             "the account is in zCDP, which has no amplification by sampling: the charge is that of "
             "a run whose batches everyone sees, often 30 times what is needed. Register the "
             "dataset in 'renyi:ORDER', or in 'pure' with a delta_cap",
-            stacklevel=4,
+            stacklevel=5,
         )
     if currency.startswith("renyi") and mechanism.sampling in ("allocated", "k-of-t"):
         raise ValueError(

@@ -128,6 +128,10 @@ class Binned(Strategy):
         """Row norms of A C^-1."""
         return prefix_spread(self.matrix())
 
+    def covers_restarts(self, separation: int) -> bool:
+        """No weight is below 0."""
+        return True
+
     def memory(self, width: int, kind: type) -> stream.Blocks:
         """It has a sum for each block."""
         return stream.Blocks(root_weights(self.steps), self.fine, width, kind)

@@ -12,14 +12,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.noise import discrete_gaussian
+from neyman.noise import discrete_gaussian, rounded_gaussian
 from neyman.noise.bits import Bits
 from neyman.numerics.arrays import Array
 
+WIDE = 64  # numbers of a step from which NumPy's product of whole numbers is slower than a loop
 Integers = NDArray[np.int64]
 Real = NDArray[np.float64]
 
@@ -60,7 +62,13 @@ class Window(Memory):
         """See `Memory`."""
         weights = np.asarray(self._row(self._t), self._held.dtype)[:-1]
         places = (self._t - len(weights) + np.arange(len(weights))) % len(self._held)
-        return weights @ self._held[places]
+        if self._held.shape[1] < WIDE or self._held.dtype.kind == "f":
+            return weights @ self._held[places]
+        total = np.zeros_like(self._held[0])
+        one = np.empty_like(total)
+        for weight, place in zip(weights, places, strict=True):
+            total += np.multiply(self._held[place], weight, out=one)
+        return total
 
     def own(self) -> int:
         """See `Memory`."""
@@ -195,6 +203,71 @@ class RowDecoder(Decoder):
             self.memory.push(step)
             self.sum = self.sum + step
         return self.sum
+
+
+class IntegerTensor(Protocol):
+    """What is used of a torch tensor of int64."""
+
+    def cpu(self) -> Self:
+        """Return it on the processor: itself where it is there."""
+        ...
+
+    def numpy(self) -> Integers:
+        """Return its numbers, in its memory."""
+        ...
+
+    def new_tensor(self, data: Integers) -> Self:
+        """Return numbers on its device."""
+        ...
+
+    def copy_(self, src: Self) -> Self:
+        """Take over numbers."""
+        ...
+
+
+class CorrelatedNoise:
+    """Noise on the sums of a training loop, each correlated with that of earlier steps.
+
+    It is a row encoder and its reader in one, and it remembers one vector for each step of the
+    band: the sum of that step less its estimate. The row W x + Z of a step, less what the estimates
+    of earlier steps account for, is the weight of the step times its sum, plus the weighted vectors
+    that are remembered, plus Z. Divided by the weight and rounded, it is the estimate of the sum.
+    So all estimates follow from the rows, and the vectors are as secret as the sums [MM-8].
+    Everything is computed modulo 2^64, and wraps around where noise should ever be so large.
+
+    Args:
+        memory: the strategy's rows, in whole numbers.
+        sigma_squared: of the normal noise on each number of W x, before it is rounded.
+        width: how many numbers a sum has.
+    """
+
+    def __init__(self, memory: Memory, sigma_squared: Fraction, width: int, bits: Bits) -> None:
+        self.memory, self._noise, self._step = memory, (sigma_squared, width, bits), 0
+
+    def add(self, step: int, total: Integers | IntegerTensor) -> None:
+        """Put the estimate of a step's sum in the place of the sum.
+
+        Args:
+            step: its number. Steps before it that were not taken here were taken by an earlier
+                process. What was remembered of them is not there any more, so that the noise from
+                here on cancels none of theirs [MM-9].
+            total: whole numbers of 64 bits: an array, or a torch tensor. That of a GPU is copied:
+                the memory and the noise are the processor's.
+        """
+        shared = total if isinstance(total, np.ndarray) else total.cpu().numpy()
+        for _ in range(self._step, step):
+            self.memory.push(np.zeros_like(shared))
+        weight = self.memory.own()
+        row = shared * weight
+        row += self.memory.weighted()
+        row += rounded_gaussian(*self._noise)
+        row += weight // 2
+        row //= weight
+        self.memory.push(shared - row)
+        self._step = step + 1
+        shared[:] = row
+        if not isinstance(total, np.ndarray):
+            total.copy_(total.new_tensor(shared))
 
 
 class TreeEncoder(Encoder):

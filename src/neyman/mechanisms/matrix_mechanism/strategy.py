@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from neyman.mechanisms.description import Description, form
 from neyman.mechanisms.matrix_mechanism import noise_stream as stream
 from neyman.mechanisms.matrix_mechanism.participation import ROOM, pattern, pattern_bound
+from neyman.mechanisms.registry import load_strategy
 from neyman.noise.bits import Bits
 from neyman.numerics import check
 from neyman.numerics.array_cache import array_cache
@@ -106,6 +107,19 @@ class Strategy(Description):
         """What a stream by rows remembers, of ``width`` numbers of this type a step."""
         raise NotImplementedError
 
+    def noise(self, sigma_squared: Fraction, width: int, bits: Bits) -> stream.CorrelatedNoise:
+        """Return the noise of a training loop; ``sigma_squared`` is that of the noise on W x."""
+        memory = self.memory(width, np.int64)
+        return stream.CorrelatedNoise(memory, sigma_squared, width, bits)
+
+    def covers_restarts(self, separation: int) -> bool:
+        """Tell whether `largest` also bounds streams that forget what came before a step [MM-9].
+
+        Rows that were released stay, and later rows leave out the forgotten steps.
+        """
+        del separation
+        return False
+
     def room(self) -> int:
         """How large a step's entries may be, so that 64 bits hold what is released."""
         return ROOM // (self.steps * MOST_WEIGHT)
@@ -146,6 +160,7 @@ class Strategy(Description):
             raise ValueError(f"strategy = {description!r} must be an object with a 'kind'")
         arguments = dict(cast(Mapping[str, Any], description))
         kind = arguments.pop("kind", None)
+        load_strategy(kind)
         if not isinstance(kind, str) or kind not in Strategy._kinds:
             known = ", ".join(sorted(Strategy._kinds))
             raise ValueError(f"strategy: kind = {kind!r} must be one of {known}")
@@ -225,6 +240,10 @@ class Toeplitz(Strategy):
             else:
                 rows = np.cumsum(_inverse(given, self.steps))
             return _or_endless(np.sqrt(np.cumsum(np.square(rows))))
+
+    def covers_restarts(self, separation: int) -> bool:
+        """See `Strategy`."""
+        return min(self.coefficients) >= 0 or self.band <= separation
 
     def memory(self, width: int, kind: type) -> stream.Window:
         """It has band - 1 steps."""
@@ -309,6 +328,10 @@ class Triangular(Strategy):
     def spread(self) -> NDArray[np.float64]:
         """Row norms of A C^-1."""
         return prefix_spread(self.matrix())
+
+    def covers_restarts(self, separation: int) -> bool:
+        """See `Strategy`."""
+        return min(map(min, self.rows)) >= 0 or self.band <= separation
 
     def memory(self, width: int, kind: type) -> stream.Window:
         """It has one step less than the longest row."""

@@ -456,6 +456,7 @@ class TrainingReceipt(CallReceipt):
     Args:
         terms: all that the run depends on but its data.
         key: the hash of the terms.
+        environments: where each process of the run computed, and its settings; of a network alone.
     """
 
     SCHEMA = "neyman-training-receipt/1"
@@ -465,3 +466,4 @@ class TrainingReceipt(CallReceipt):
     unit: UnitPart
     steps: StepsPart
     parameters: ParametersPart
+    environments: Several[dict[str, Any]] = ()

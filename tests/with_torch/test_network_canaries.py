@@ -1,4 +1,9 @@
-"""Canaries in Opacus, on digits: four broken loops are refuted, and a right one is not accused."""
+"""Canaries in networks, on digits: four broken loops are refuted, and a right one is not accused."""
+
+import dataclasses
+import runpy
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,3 +144,19 @@ def test_one_run_with_many_canaries():
     for fault, guesses in [(no_noise, 120), (no_clipping, 120), (half_the_noise, None)]:
         shown = canaries.one_run(trained(canaries, fault), guesses=guesses)
         assert shown.refutes(CLAIM) == bool(guesses), shown
+
+
+@pytest.mark.parametrize("loop", ["by_neyman", "by_opacus"])
+def test_one_run_of_exact_steps_with_a_thousand_canaries_is_between_its_two_curves(loop, tmp_path):
+    """The example: the claim of fewer and quieter steps is refuted, and its own is not."""
+    example = runpy.run_path(Path(__file__).parents[2] / "examples/network_canaries.py")
+    at_most, shown, accuracy = example["audit"](
+        example[loop], 1000, sigma=1, batches=2, epochs=5
+    )
+    assert accuracy > 0.3
+    evidence = dataclasses.replace(shown, confidence=Fraction(9999999, 10**7))
+    assert not evidence.refutes(at_most)
+    assert evidence.refutes(ny.Gaussian(20).subsample(rate=0.5) * 10)
+    shown.figure(at_most).figure.savefig(tmp_path / "audit.svg")
+    for level in (0.01, 0.1, 0.5):
+        assert level < shown.power_at_least(level) < at_most.power(level).lower

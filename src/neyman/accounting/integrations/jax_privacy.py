@@ -1,0 +1,132 @@
+"""jax_privacy with certified numbers, and with exact noise in place of JAX's generator.
+
+`NeymanAccountantConfig` goes wherever jax_privacy takes a ``PldAccountantConfig``.
+`exact_gaussian_privatizer` goes where its Gaussian privatizer does.
+"""
+
+# jax_privacy and optax are no dependencies, so their types are unknown where they are missing.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUntypedBaseClass=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.accounting.dp_accounting.accountant import NeymanAccountant
+from neyman.extras import advice
+from neyman.noise import SecureBits, rounded_gaussian
+from neyman.numerics import check
+
+try:
+    import jax
+    import optax
+    from jax.experimental import io_callback
+    from jax.flatten_util import ravel_pytree
+    from jax_privacy.accounting import PldAccountantConfig
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(advice(missing), name=missing.name) from None
+
+__all__ = ["NeymanAccountantConfig", "exact_gaussian_privatizer"]
+
+MOST_GRID = 1 << 30  # units in a sensitivity
+MOST_UNITS = 2.0**52  # of a sum: what a float holds in whole numbers
+
+
+class NeymanAccountantConfig(PldAccountantConfig):
+    """A configuration that makes jax_privacy ask `NeymanAccountant`, under add-remove.
+
+    It is a ``PldAccountantConfig`` because jax_privacy asks for one where batches are truncated or
+    a user has several examples. It discretizes nothing.
+
+    Examples:
+        >>> from jax_privacy.accounting import DpParams, DpsgdTrainingAccountant
+        >>> from neyman.accounting.integrations.jax_privacy import NeymanAccountantConfig
+        >>> accountant = DpsgdTrainingAccountant(dp_accountant_config=NeymanAccountantConfig())
+        >>> run = DpParams(
+        ...     noise_multipliers=1.0, num_samples=60_000, delta=1e-5, batch_size=256,
+        ...     truncated_batch_size=300,
+        ... )
+        >>> round(accountant.compute_epsilon(1_000, run), 4)
+        2.5317
+    """
+
+    def __init__(self) -> None:
+        super().__init__(value_discretization_interval=0.0)
+
+    def create_accountant(self) -> NeymanAccountant:
+        """Return a new accountant."""
+        return NeymanAccountant()
+
+
+def exact_gaussian_privatizer(
+    *, noise_multiplier: float, sensitivity: float, grid: int = 1 << 20
+) -> optax.GradientTransformation:
+    """Return a privatizer whose noise is exact, and keyed by the operating system at each step.
+
+    At each step a callback on the host rounds the sum of clipped gradients to multiples of a unit,
+    and adds exact rounded Gaussian noise in integers. The noise is a little larger than
+    ``noise_multiplier * sensitivity``: it pays for the rounding too. So each step is a Gaussian
+    mechanism with the noise multiplier, in any arithmetic after it, if one statement holds, which
+    nothing here proves: the float sums of two neighboring batches, as jax_privacy clips and adds
+    them up, differ by at most ``sensitivity`` in l2 norm. `ny.train` needs no such statement. It
+    takes gradients of JAX too.
+
+    The callback is an ordered effect. JAX never caches it, leaves it out, or runs it twice, and
+    refuses it in a vectorized function and under differentiation. It has no seed: the same
+    compiled step draws new noise each time. JAX runs it on one device alone, and the copies of the
+    sum on others come out wrong, so that several devices are refused.
+
+    Args:
+        noise_multiplier: as the accountant is told, above 0.
+        sensitivity: the most by which neighbors move the sum, above 0: what
+            the method ``sensitivity`` of its clipped gradient returns. It must not be infinite.
+        grid: the least number of units in the sensitivity, at most 2^30.
+
+    Raises:
+        TypeError, ValueError: an argument is out of range, or JAX sees several devices.
+    """
+    if (devices := jax.device_count()) > 1:
+        raise ValueError(
+            f"JAX sees {devices} devices, and the callback adds noise on one of them: make one "
+            "visible, as with CUDA_VISIBLE_DEVICES=0"
+        )
+    multiplier = Fraction(check.positive("noise_multiplier", noise_multiplier))
+    moved = Fraction(check.positive("sensitivity", sensitivity))
+    least = check.integer("grid", grid, 1)
+    if least > MOST_GRID:
+        raise ValueError(f"grid = {grid} must be at most {MOST_GRID}")
+    unit = math.ldexp(1.0, math.floor(math.log2(moved / least)))
+
+    def add(total: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Return the noisy sum: a function of a whole number of units with exact noise."""
+        values = np.nan_to_num(np.asarray(total, np.float64) / unit, posinf=0.0, neginf=0.0)
+        units = np.rint(np.clip(values, -MOST_UNITS, MOST_UNITS)).astype(np.int64)
+        variance = noise_variance(multiplier, moved / Fraction(unit), units.size)
+        units += rounded_gaussian(variance, units.size, SecureBits())
+        return (units * unit).astype(total.dtype)
+
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        del params
+        total, back = ravel_pytree(updates)
+        shape = jax.ShapeDtypeStruct(total.shape, total.dtype)
+        return back(io_callback(add, shape, total, ordered=True)), state
+
+    return optax.GradientTransformation(optax.identity().init, update)
+
+
+def noise_variance(multiplier: Fraction, moved: Fraction, size: int) -> Fraction:
+    """Return the variance of the noise, exact, where neighbors move the sum by so many units.
+
+    Rounding moves each entry by at most half a unit, so that neighbors' whole numbers differ by at
+    most the root of their number more than the sums do [RG-3].
+    """
+    root = math.isqrt(size - 1) + 1 if size else 0
+    return (multiplier * (moved + root)) ** 2

@@ -1,0 +1,247 @@
+"""Clipping of rows on a torch device: whole numbers in floats, and every sum exact.
+
+The law is that of `neyman.analysis.training.clipping`: a row becomes whole numbers whose squared
+norm is checked exactly, and it depends on no other row. A row comes in parts, such as one part for
+each parameter of a model. The whole numbers here are floats. Sums of whole numbers below 2^53 are
+exact in float64 in any order, so no kernel can change a row by its position [TR-6]. Each operation
+on single elements is a product, or a rounding to a whole number. It is rounded as IEEE arithmetic
+says in any place, and a compiler has no product and sum to fuse.
+"""
+
+# torch is no dependency, so its types are unknown where it is not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+ROUGH_BITS = 18  # of the largest entry, in the rough norm
+FLOAT_SIZE = 1 << 17  # squares up to 2^36 that add up to at most 2^53
+EXPONENTS = {torch.float32: 120, torch.float64: 1010}  # of factors, as powers of two
+SLACK = 2.0**-20  # of a length, for floating point
+MOST_ROWS = 1 << 28  # whose entries up to 2^24 add up to less than 2^53
+CACHE = 1 << 17  # entries that a CPU works on at a time
+BLOCK = 1 << 26  # entries that another device works on at a time
+
+Kernel = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some columns of all rows, and the total that they are added to.
+
+    Args:
+        rows: float32 or float64, of shape (rows, entries).
+        total: float64, of shape (entries,): the sum of up to `MOST_ROWS` rows of whole numbers.
+        tokens: whole numbers of shape (rows, tokens). The total then has the shape (vocabulary,
+            width), and ``rows`` has the entries of one line of it for each token.
+    """
+
+    rows: Tensor
+    total: Tensor
+    tokens: Tensor | None = None
+
+    def add(self, values: Tensor) -> None:
+        """Add whole numbers in the place of the rows."""
+        if self.tokens is None:
+            self.total.add_(values.sum(0))
+        else:
+            lines = values.reshape(-1, self.total.shape[1])
+            self.total.index_add_(0, self.tokens.reshape(-1), lines)
+
+    def at(self, cut: slice) -> Part:
+        """Return the part of some rows."""
+        return Part(self.rows[cut], self.total, None if self.tokens is None else self.tokens[cut])
+
+    def columns(self, count: int) -> list[Part]:
+        """Return parts of up to ``count`` columns each; one for a table."""
+        if self.tokens is not None:
+            return [self]
+        pairs = zip(self.rows.split(count, 1), self.total.split(count), strict=True)
+        return [Part(rows, total) for rows, total in pairs]
+
+
+def add_clipped(
+    parts: Sequence[Part], weights: Tensor, scale: float, most: int, *, compiled: bool = False
+) -> None:
+    """Add the clipped, rounded rows to the totals of their parts.
+
+    Args:
+        parts: the columns of the rows.
+        weights: 1 for a row, and 0 for a dummy row.
+        scale: the number of units in 1.
+        most: the largest norm of a row in units.
+        compiled: use `torch.compile`.
+    """
+    size = sum(part.rows.shape[1] for part in parts)
+    if parts[0].rows.is_cpu and size <= CACHE and not compiled:
+        _add_small(parts, weights, scale, most, CACHE // size)
+        return
+    count = max(1, (CACHE if parts[0].rows.is_cpu and not compiled else BLOCK) // len(weights))
+    _add([piece for part in parts for piece in part.columns(count)], weights, scale, most, compiled)
+
+
+def _add_small(parts: Sequence[Part], weights: Tensor, scale: float, most: int, count: int) -> None:
+    """Add a few rows at a time, with all columns beside each other, in the cache of a CPU."""
+    plain = [part for part in parts if part.tokens is None]
+    tables = [part for part in parts if part.tokens is not None]
+    sums = torch.zeros(sum(len(part.total) for part in plain), dtype=torch.float64)
+    for start in range(0, len(weights), count):
+        cut = slice(start, start + count)
+        some = [part.at(cut) for part in tables]
+        if plain:
+            some.append(Part(torch.cat([part.rows[cut] for part in plain], 1), sums))
+        _add(some, weights[cut], scale, most, False)
+    for part, values in zip(plain, sums.split([len(x.total) for x in plain]), strict=True):
+        part.total.add_(values)
+
+
+def _add(parts: Sequence[Part], weights: Tensor, scale: float, most: int, compiled: bool) -> None:
+    rows = [part.rows for part in parts]
+    factors = row_factors(rows, scale, most, compiled=compiled) * weights
+    if len(parts) == 1 and not compiled:
+        parts[0].add(rounded(rows, factors, most)[0])
+        return
+    run = _compiled if compiled else _eager
+    squares = torch.stack([run(_squares)(part, factors) for part in rows]).sum(0)
+    short = squares <= float(most * most)
+    for part in parts:
+        if part.tokens is None:
+            part.total.add_(run(_selection_sum)(part.rows, factors, short))
+        else:
+            part.add(run(_selection)(part.rows, factors, short))
+
+
+def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
+    """Return the parts of rows times their factors as whole float64 numbers.
+
+    A row whose squared norm is above ``most`` squared becomes 0, whatever floating point did: a
+    float64 sum of squared whole numbers is exact below 2^53, and does not come out below 2^53 where
+    it is above. NaN is not at most anything.
+    """
+    values = [_integers(part, factors) for part in rows]
+    squares = torch.stack([(part * part).sum(1) for part in values]).sum(0)
+    short = squares <= float(most * most)
+    return [selection(part, short) for part in values]
+
+
+def selection(rows: Tensor, keep: Tensor) -> Tensor:
+    """Return the rows to keep, and zeros in the place of the others."""
+    if keep.is_cpu and bool(keep.all()):
+        return rows
+    return torch.where(keep.reshape(-1, *[1] * (rows.ndim - 1)), rows, 0.0)
+
+
+def row_factors(
+    rows: Sequence[Tensor], scale: float, most: int, *, compiled: bool = False
+) -> Tensor:
+    """Return one float64 factor per row, so that the product, rounded, is no longer than ``most``.
+
+    The factor is at most ``scale``. It is 0 for a row with an entry that is not finite.
+
+    Args:
+        rows: the parts of the rows.
+        scale: the number of units in 1.
+        most: the largest norm of a row in units.
+        compiled: use `torch.compile`.
+    """
+    norm, finite = norm_bounds(rows, compiled=compiled)
+    size = sum(part.shape[1] for part in rows)
+    length = max(most * (1 - SLACK) - 0.5 * size**0.5 - 1, 0.0)
+    largest = min(EXPONENTS[part.dtype] for part in rows)
+    factor = (length / norm).clamp(max=min(scale, 2.0**largest))
+    return torch.where(finite, factor, 0.0)
+
+
+def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tensor, Tensor]:
+    """Return an upper bound of the norm of each row above 0, and True where the row is finite.
+
+    The rough norm has entries up to 2^18, by a power of two, which is exact, and so is the sum of
+    their squares in any order. The bound is larger by what rounding moved: half a unit per entry.
+    """
+    run = _compiled if compiled else _eager
+    peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)
+    size = sum(part.shape[1] for part in rows)
+    exact = torch.float64 if size <= FLOAT_SIZE else torch.int64
+    bits = min(ROUGH_BITS, (62 - (size - 1).bit_length()) // 2)
+    shift, finite = power_of_two(peak, bits, min(EXPONENTS[part.dtype] for part in rows))
+    squares = torch.stack([run(_rough_squares)(part, shift, exact) for part in rows]).sum(0)
+    return (torch.sqrt(squares.double()) + (0.5 * size**0.5 + 1)) / shift, finite
+
+
+def power_of_two(peak: Tensor, bits: int, largest: int = 1010) -> tuple[Tensor, Tensor]:
+    """Return a power of two that brings a peak to at most 2^bits, and True where it is finite.
+
+    It is put together from bits, because a library's power may not be exact.
+    """
+    finite = peak < torch.inf  # false for NaN
+    exponent = torch.frexp(torch.where(finite, peak, 1.0))[1].to(torch.int64)
+    power = (bits - exponent).clamp(-largest, largest)
+    return ((power + 1023) << 52).view(torch.float64), finite
+
+
+def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows in which each token has one line, the sum of its lines, and the tokens.
+
+    The sums are exact in any order: lines are rounded to 2^-24 of the largest entry of their row.
+
+    Args:
+        lines: float64, of shape (rows, tokens, width).
+        tokens: whole numbers of shape (rows, tokens).
+    """
+    count, many, width = lines.shape
+    peak = lines.abs().amax((1, 2))
+    shift, finite = power_of_two(peak, 24)
+    integers = torch.round(lines * shift[:, None, None])
+    ordered, order = tokens.sort(1)
+    first = torch.ones_like(ordered)
+    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    place = first.cumsum(1) - 1
+    places = torch.zeros_like(tokens).scatter_(1, place, ordered)
+    place = torch.zeros_like(tokens).scatter_(1, order, place)
+    place += many * torch.arange(count, device=tokens.device)[:, None]
+    sums = torch.zeros(count * many, width, dtype=torch.float64, device=lines.device)
+    sums.index_add_(0, place.reshape(-1), integers.reshape(-1, width))
+    # A row that is not finite stays so.
+    scale = torch.where(finite, 1 / shift, torch.nan)
+    return sums.reshape(count, -1) * scale[:, None], places
+
+
+def _peak(part: Tensor) -> Tensor:
+    return part.abs().amax(1).double()
+
+
+def _integers(part: Tensor, factors: Tensor) -> Tensor:
+    return (part * factors.to(part.dtype)[:, None]).round_().double()
+
+
+def _squares(part: Tensor, factors: Tensor) -> Tensor:
+    return _integers(part, factors).square_().sum(1)
+
+
+def _selection(part: Tensor, factors: Tensor, short: Tensor) -> Tensor:
+    return torch.where(short[:, None], _integers(part, factors), 0.0)
+
+
+def _selection_sum(part: Tensor, factors: Tensor, short: Tensor) -> Tensor:
+    return _selection(part, factors, short).sum(0)
+
+
+def _rough_squares(part: Tensor, shift: Tensor, exact: torch.dtype) -> Tensor:
+    return _integers(part, shift).square_().sum(1, dtype=exact)
+
+
+def _eager(kernel: Kernel) -> Kernel:
+    return kernel
+
+
+@cache
+def _compiled(kernel: Kernel) -> Kernel:
+    return torch.compile(kernel, dynamic=True)

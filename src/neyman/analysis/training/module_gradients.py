@@ -1,0 +1,661 @@
+"""Sums of clipped gradients of a `torch.nn.Module`, one gradient per example.
+
+The gradient of each example is a function of its row and of the parameters. Rows go through the
+model in microbatches of one fixed shape. Dummy rows of zeros fill the last one, and have weight 0.
+"""
+
+# torch is no dependency, so its types are unknown where it is not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from math import isqrt, sqrt
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+from torch.nn import Conv2d, Embedding, LayerNorm, Linear, Module
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import unfold
+
+from neyman.accounting.integrations.step_accountant import check_model
+from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
+from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped, merged
+from neyman.analysis.training.device_products import (
+    MOST_SUMMED,
+    Product,
+    add_products,
+    fine_bits,
+    fits,
+)
+from neyman.numerics import check
+
+WRAPPERS = {
+    "OptimizedModule": "model._orig_mod",
+    "DataParallel": "model.module",
+    "DistributedDataParallel": "model.module",
+}
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+# What torch says, and what it means.
+REASONS = {
+    ".item()": "it reads a number of a tensor, as .item() and float() do",
+    "data-dependent control flow": "it decides by the value of a tensor, as `if x.sum() > 0` does",
+    "Batching rule not implemented": "torch.func.vmap does not know it",
+}
+
+MOST_INPUTS = 1 << 14  # entries of an example whose gradient is a product that is written out
+
+Loss = Callable[..., Tensor]
+Groups = Mapping[str, Sequence[str]]
+
+
+def check_module(model: Module) -> None:
+    """Refuse a model in which one example's gradient depends on others, or that keeps data.
+
+    Raises:
+        TypeError: ``model`` is no ``torch.nn.Module``.
+        ValueError: it has a layer that mixes examples or keeps data without noise, it has no
+            parameter to train, or it is on several devices or wrapped.
+    """
+    if not isinstance(model, Module):
+        raise TypeError(f"model = {model!r} must be a torch.nn.Module")
+    if (kind := type(model).__name__) in WRAPPERS:
+        raise ValueError(f"model is wrapped in {kind}; give the model itself: {WRAPPERS[kind]}")
+    check_model(model)
+    for name, layer in model.named_modules():
+        if getattr(layer, "scale_grad_by_freq", False):
+            raise ValueError(
+                f"model layer {name or 'itself'!r} is a {type(layer).__name__} with "
+                "scale_grad_by_freq: it divides by how often an entry occurs in a batch. Use "
+                "scale_grad_by_freq=False"
+            )
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if not trained:
+        raise ValueError("model has no parameter with requires_grad: there is nothing to train")
+    places = sorted({str(p.device) for p in (*model.parameters(), *model.buffers())})
+    if len(places) > 1:
+        raise ValueError(f"model is on {', '.join(places)}; move it to one device: model.to(...)")
+
+
+class ModuleGradients:
+    """Clipped, rounded gradients of single examples, added up in whole numbers.
+
+    Args:
+        model: in the mode (train or eval) in which it trains.
+        loss: called with the model's output and the target of one example, each with a batch
+            dimension of 1; returns one number.
+        clips: the largest l2 norm of an example's gradient, above 0; or one for each group.
+        grid: number of units in the total clip, the root of the sum of the squared clips.
+        microbatch: number of examples that go through the model together. 1 makes them independent
+            of each other, and works with layers that `torch.func.vmap` does not know.
+        groups: names of parameters, or of modules that have them, by group. Each group is clipped
+            by itself. "layers" makes each module with parameters of its own a group.
+        dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
+        compiled: clip by kernels of `torch.compile`, which needs a compiler; not in the fast mode.
+        fast: write out no gradient of a linear layer or a convolution for each example. Sums stay
+            exact. A logical batch must then be one call of `sum`, which rounds its result once.
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        loss: Loss,
+        *,
+        clips: float | Fraction | str | Mapping[str, float | Fraction | str],
+        grid: int,
+        microbatch: int,
+        groups: Groups | str | None = None,
+        dtype: torch.dtype | None = None,
+        compiled: bool = False,
+        fast: bool = False,
+    ) -> None:
+        check_module(model)
+        self._model, self._loss = model, loss
+        reduction = getattr(loss, "reduction", "mean")
+        if reduction not in ("mean", "sum"):
+            raise ValueError(
+                f"loss has reduction={reduction!r}; it must return one number for one example: use "
+                "reduction='mean' or 'sum'"
+            )
+        if reduction == "mean" and getattr(loss, "weight", None) is not None:
+            raise ValueError(
+                "loss has weight= and reduction='mean', which divides by the weights of one "
+                "example, so they have no effect: use reduction='sum'"
+            )
+        if dtype not in (None, torch.bfloat16, torch.float16):
+            raise ValueError(f"dtype = {dtype} must be torch.bfloat16, torch.float16, or None")
+        self.dtype, self._compiled = dtype, compiled
+        self._rows = check.integer("microbatch", microbatch, 1)
+        self.parameters = {
+            k: p for k, p in model.named_parameters() if p.requires_grad and p.numel()
+        }
+        self.device = next(iter(self.parameters.values())).device
+        self.size = sum(p.numel() for p in self.parameters.values())
+        if not 0 < self.size <= MOST_SIZE:
+            raise ValueError(f"model has {self.size} parameters to train; 1 to {MOST_SIZE} can")
+        self._groups = _group_names(model, self.parameters, groups)
+        self.grid = check.integer("grid", grid, 1)
+        exact = _clips(clips, list(self._groups))
+        total = exact[0] ** 2 if not isinstance(clips, Mapping) else sum(x * x for x in exact)
+        self.clip = sqrt(total)
+        self._most = self._group_grids(exact)
+        self._batched = vmap(
+            grad(self._one_loss, argnums=(0, 1), has_aux=True),
+            in_dims=(None, None, None, 0, None),
+            randomness="different",
+        )
+        kinds = (Embedding, Linear, Conv2d) if fast else (Embedding,)
+        self._layers = _tap_layers(model, self.parameters, kinds)
+        self._bits = fine_bits(self.grid, self._rows) if fast else 0
+        self._taps: dict[tuple[torch.Size, ...], list[tuple[str, Tensor]]] = {}
+
+    @property
+    def assumption(self) -> str | None:
+        """Return the sentence that a receipt must state, or None if there is none."""
+        if self._rows == 1:
+            return None
+        return (
+            f"The gradient of an example in a microbatch of {self._rows} examples of one fixed "
+            "shape does not depend on the values or the order of the other examples."
+        )
+
+    def check(self, rows: tuple[Tensor, ...]) -> None:
+        """Refuse what cannot train, by a dry run on rows of zeros; nothing reads the data.
+
+        Args:
+            rows: as in `sum`; only their shapes, types, and devices are used.
+
+        Raises:
+            ValueError: a tensor is on another device than the model, the lengths differ, the model
+                or the loss fails on rows of zeros, or a buffer of the model changes.
+        """
+        if len(rows) < 2 or len({len(x) for x in rows}) != 1:
+            raise ValueError(
+                f"data has {len(rows)} tensors of lengths {[len(x) for x in rows]}; it must have "
+                "the inputs of the model and the target last, of one length"
+            )
+        for x in rows:
+            if x.device != self.device:
+                raise ValueError(
+                    f"data is on {x.device} and model on {self.device}; move one: "
+                    f"x.to({str(self.device)!r})"
+                )
+        dummy = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
+        with fixed_kernels(self.device), fresh_randomness(self.device):
+            if failure := self._failure(dummy):
+                raise ValueError(failure)
+
+    def _failure(self, rows: tuple[Tensor, ...]) -> str:
+        """Return why the model cannot train on such rows, or an empty text."""
+        inside: list[str] = []
+        hooks = []
+        for name, layer in self._model.named_modules():
+            words = f"at layer {name or 'itself'!r}, a {type(layer).__name__}"
+            hooks.append(layer.register_forward_pre_hook(lambda *_, w=words: inside.append(w)))
+            hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
+        try:
+            self._add(self._zeros(rows), rows)
+        except Exception as error:
+            text, place = str(error), inside[-1] if inside else "in the loss"
+        else:
+            return ""
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if self._rows == 1 or "deterministic" in text:
+            return f"model fails {place}, on a row of zeros, so replace it: {text}"
+        reason = next((words for sign, words in REASONS.items() if sign in text), text)
+        return (
+            f"model fails {place}, in a microbatch of {self._rows} examples on rows of zeros: "
+            f"{reason}. Try microbatch=1, which computes one example per call without "
+            "torch.func.vmap, or replace it"
+        )
+
+    def sum(self, rows: tuple[Tensor, ...]) -> Tensor:
+        """Return the int64 sum of the clipped gradients of all rows, in units of clip / grid.
+
+        If a row comes or goes, the sum changes by a vector of l2 norm at most ``grid``. A row with
+        a gradient that is not finite counts as 0.
+
+        Args:
+            rows: the inputs of the model, and the target last; examples are dimension 0.
+        """
+        count = len(rows[0])
+        most = MOST_SUMMED if self._bits else MOST_ROWS
+        if count > most:
+            raise ValueError(f"rows has {count} rows; a sum has at most {most}")
+        with fixed_kernels(self.device), fresh_randomness(self.device):
+            totals = self._zeros(rows)
+            for start in range(0, count, self._rows):
+                self._add(totals, tuple(x[start : start + self._rows] for x in rows))
+        for name in self._products(rows):  # to whole units, once
+            totals[name] = (totals[name] + (1 << self._bits >> 1)) >> self._bits
+        return torch.cat([x.reshape(-1).to(torch.int64) for x in totals.values()])
+
+    def _zeros(self, rows: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        products = self._products(rows)
+        kinds = {k: torch.int64 if k in products else torch.float64 for k in self.parameters}
+        return {
+            name: torch.zeros(p.shape, dtype=kinds[name], device=self.device)
+            for name, p in self.parameters.items()
+        }
+
+    def _products(self, rows: tuple[Tensor, ...]) -> set[str]:
+        """Return the names of the weights whose gradients are never written out."""
+        places = self._places(self._dry_taps(rows))
+        return {k for k, number in places.items() if fits(number, *_shape(self._layers[k]))}
+
+    def _places(self, calls: Sequence[tuple[str, Tensor]]) -> Counter[str]:
+        """Return the number of places of an example in each layer that is no embedding."""
+        places: Counter[str] = Counter()
+        for name, tap in calls:
+            if not isinstance(layer := self._layers[name], Embedding):
+                places[name] += tap.numel() // len(layer.weight)
+        return places
+
+    def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
+        with self._precision():
+            gradients = self._gradients(_filled(rows, self._rows))
+        weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
+        scale, products = self.grid / self.clip, self._products(rows)
+        for names, most in zip(self._groups.values(), self._most, strict=True):
+            known = [k for k in names if k in gradients]  # a layer may have no call, alone
+            parts = [
+                _part(gradients[k], totals[k], self._layers.get(k))
+                for k in known
+                if k not in products
+            ]
+            others = [
+                _product(gradients[k], totals[k], self._layers[k]) for k in known if k in products
+            ]
+            if others:
+                add_products(parts, others, weights, scale, most, self._bits)
+            elif parts:
+                add_clipped(parts, weights, scale, most, compiled=self._compiled)
+
+    def _gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
+        """Return the gradients of each example by parameter.
+
+        For a layer with taps these are the gradient of what it returns and its input, by call.
+        """
+        calls = self._dry_taps(rows)
+        names = {name for name, _ in calls}
+        state = {k: p.detach() for k, p in self.parameters.items() if k not in names}
+        others = self._others() | {k: self.parameters[k].detach() for k in names}
+        if self._rows > 1:
+            taps = _Taps({self._layers[k]: k for k in names}, [tap for _, tap in calls])
+            small = all(p.ndim < 2 for p in state.values())
+            run = self._by_copies if small else self._batched
+            (gradients, outputs), inputs = run(state, taps.zeros, others, rows, taps)
+        else:
+            taps = _Taps({self._layers[k]: k for k in names})
+            gradients, outputs = self._alone(state, others, tuple(x[0] for x in rows), taps)
+            inputs = [x[None] for x in taps.inputs]
+        result = {name: [rows] for name, rows in gradients.items()}
+        for name, *pair in zip(taps.names, outputs, inputs, strict=True):
+            result.setdefault(name, []).extend(pair)
+        return result
+
+    def _by_copies(
+        self,
+        state: dict[str, Tensor],
+        zeros: list[Tensor],
+        others: dict[str, Tensor],
+        rows: tuple[Tensor, ...],
+        taps: _Taps,
+    ) -> tuple[tuple[dict[str, Tensor], list[Tensor]], list[Tensor]]:
+        """Return what ``_batched`` does, by one copy of the parameters for each example.
+
+        Then only the forward pass goes through vmap, which costs less for small parameters.
+        """
+        copies = {k: p.expand(self._rows, *p.shape).requires_grad_() for k, p in state.items()}
+        own = [x.expand(self._rows, *x.shape).requires_grad_() for x in zeros]
+        values, inputs = vmap(
+            lambda copy, tap, row: self._one_loss(copy, tap, others, row, taps),
+            randomness="different",
+        )(copies, own, rows)
+        wanted = [*copies.values(), *own]
+        gradients = [
+            torch.zeros_like(x) if y is None else y
+            for x, y in zip(wanted, _gradient(values.sum(), wanted), strict=True)
+        ]
+        by_name = dict(zip(copies, gradients, strict=False))
+        return (by_name, gradients[len(copies) :]), [x.detach() for x in inputs]
+
+    def _alone(
+        self,
+        state: dict[str, Tensor],
+        others: dict[str, Tensor],
+        row: tuple[Tensor, ...],
+        taps: _Taps,
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Return the gradients of one example, without vmap."""
+        given = {k: p.requires_grad_() for k, p in state.items()}
+        value, _ = self._one_loss(given, [], others, row, taps)
+        inputs = [*given.values(), *taps.zeros]
+        gradients = _gradient(value, inputs)
+        full = [
+            (torch.zeros_like(x) if y is None else y.to_dense())[None]
+            for x, y in zip(inputs, gradients, strict=True)
+        ]
+        return dict(zip(given, full, strict=False)), full[len(given) :]
+
+    def _dry_taps(self, rows: tuple[Tensor, ...]) -> list[tuple[str, Tensor]]:
+        """Return each call of a layer with a tap, and zeros of its shape, from a row of zeros.
+
+        A layer whose weight is used elsewhere too, as by a tied output layer, has none.
+        """
+        key = tuple(x.shape[1:] for x in rows)
+        if not self._layers or key in self._taps:
+            return self._taps.get(key, [])
+        weights = {k: self.parameters[k].detach().requires_grad_() for k in self._layers}
+        state = {k: p.detach() for k, p in self.parameters.items()} | weights
+        taps = _Taps({layer: k for k, layer in self._layers.items()}, detached=True)
+        row = tuple(x.new_zeros(x.shape[1:]) for x in rows)
+        with self._precision():
+            value, _ = self._one_loss(state, [], self._others(), row, taps)
+            used = _gradient(value, list(weights.values()))
+        dense = {k for k, g in zip(weights, used, strict=True) if g is not None}
+        pairs = [(k, x.detach()) for k, x in zip(taps.names, taps.zeros, strict=True)]
+        for name, places in self._places(pairs).items():
+            lines, columns = _shape(self._layers[name])
+            if not fits(places, lines, columns) and places * columns > MOST_INPUTS:
+                dense.add(name)
+        self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
+        return self._taps[key]
+
+    @contextmanager
+    def _precision(self) -> Generator[None]:
+        """Run forward and backward passes in mixed precision, if it is wanted.
+
+        Under vmap on a CPU, a layer norm has no gradient by 16 bits, so it gets 32.
+        """
+        if self.dtype is None:
+            yield
+            return
+        handles = [
+            layer.register_forward_pre_hook(lambda _, given: tuple(x.float() for x in given))
+            for layer in self._model.modules()
+            if isinstance(layer, LayerNorm)
+        ]
+        try:
+            with torch.autocast(self.device.type, self.dtype):
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _others(self) -> dict[str, Tensor]:
+        """Return frozen parameters, and copies of buffers."""
+        frozen = {k: p for k, p in self._model.named_parameters() if not p.requires_grad}
+        return frozen | {k: b.clone() for k, b in self._model.named_buffers()}
+
+    def _one_loss(
+        self,
+        state: dict[str, Tensor],
+        zeros: list[Tensor],
+        others: dict[str, Tensor],
+        row: tuple[Tensor, ...],
+        taps: _Taps,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss of one example, and the inputs of layers with taps."""
+        given = tuple(x[None] for x in row)
+        with taps.placed(zeros):
+            output = functional_call(self._model, (state, others), given[:-1])
+            value = self._loss(output, given[-1])
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise ValueError(
+                f"loss returned {getattr(value, 'shape', type(value).__name__)} for one example; "
+                "it must return one number: use reduction='mean' or 'sum'"
+            )
+        return value.reshape(()), taps.inputs
+
+    def _group_grids(self, clips: Sequence[Fraction]) -> list[int]:
+        """Return whole units per group whose squares add up to at most the squared grid [TR-7]."""
+        total = sum(x * x for x in clips)
+        grids: list[int] = []
+        for (group, names), clip in zip(self._groups.items(), clips, strict=True):
+            units = isqrt(self.grid**2 * clip**2 // total)
+            size = sum(self.parameters[name].numel() for name in names)
+            if not 4 * size**0.5 + 4 <= units <= MOST_GRID:
+                raise ValueError(
+                    f"grid = {self.grid} leaves {units} units for the {size} parameters of "
+                    f"group {group!r}; it must leave {4 * isqrt(size) + 8} to {MOST_GRID}: a "
+                    "coarser grid loses the gradient to rounding"
+                )
+            grids.append(units)
+        return grids
+
+
+@contextmanager
+def fixed_kernels(device: torch.device) -> Generator[None]:
+    """Use kernels that repeat their results: no TF32, no search for kernels, plain attention."""
+    backends = torch.backends
+    settings = [
+        (backends.cuda.matmul, "fp32_precision", "ieee"),
+        (backends.cudnn.conv, "fp32_precision", "ieee"),
+        (backends.cudnn.rnn, "fp32_precision", "ieee"),
+        (backends.mkldnn.matmul, "fp32_precision", "ieee"),
+        (backends.mkldnn.conv, "fp32_precision", "ieee"),
+        (backends.mkldnn.rnn, "fp32_precision", "ieee"),
+        (backends.cudnn, "benchmark", False),
+        (backends.cudnn, "deterministic", True),
+        (backends.mkldnn, "deterministic", True),
+        (backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
+        (backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+        (torch.utils.deterministic, "fill_uninitialized_memory", False),
+    ]
+    former = [getattr(owner, name) for owner, name, _ in settings]
+    strict, warn = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    # cuBLAS is deterministic with a workspace of fixed size only.
+    absent = device.type == "cuda" and WORKSPACE not in os.environ
+    try:
+        if absent:
+            os.environ[WORKSPACE] = ":4096:8"
+        for owner, name, value in settings:
+            setattr(owner, name, value)
+        torch.use_deterministic_algorithms(True)
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        if absent:
+            os.environ.pop(WORKSPACE, None)
+        torch.use_deterministic_algorithms(strict, warn_only=warn)
+        for (owner, name, _), value in zip(settings, former, strict=True):
+            setattr(owner, name, value)
+
+
+@contextmanager
+def fresh_randomness(device: torch.device) -> Generator[None]:
+    """Draw dropout from a seed of the operating system, and restore torch's generators.
+
+    The masks of other rows shift if a row comes or goes. Nobody may know them [TR-8].
+    """
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index])
+    former = [(generator, generator.get_state()) for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(secrets.randbits(63))
+        yield
+    finally:
+        for generator, state in former:
+            generator.set_state(state)
+
+
+def _filled(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
+    missing = count - len(rows[0])
+    if not missing:
+        return rows
+    return tuple(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) for x in rows)
+
+
+def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
+    if not value.requires_grad:
+        return [None] * len(inputs)
+    return torch.autograd.grad(value, inputs, allow_unused=True)
+
+
+class _Taps:
+    """Zeros that are added to what layers return, and so have its gradient.
+
+    Args:
+        names: the name of the weight of each layer.
+        zeros: one for each call of a layer, in order; or None, and each call makes its own.
+        detached: hide the weights themselves from the gradient.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[Module, str],
+        zeros: list[Tensor] | None = None,
+        *,
+        detached: bool = False,
+    ) -> None:
+        self._layers, self._detached, self._fixed = names, detached, zeros is not None
+        self.zeros = zeros or []
+        self.inputs: list[Tensor] = []
+        self.names: list[str] = []
+
+    @contextmanager
+    def placed(self, zeros: list[Tensor]) -> Generator[None]:
+        """Add zeros within the context; those of a transformed function are other tensors."""
+        self.inputs, self.names = [], []
+
+        def tapped(
+            layer: Module, given: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor
+        ) -> Tensor:
+            if not self._fixed:
+                self.zeros.append(torch.zeros_like(output).requires_grad_())
+            tap = (zeros if self._fixed else self.zeros)[len(self.inputs)]
+            self.inputs.append(given[0] if given else named["input"])
+            self.names.append(self._layers[layer])
+            if isinstance(layer, Embedding) and layer.padding_idx is not None:
+                tap = tap * (self.inputs[-1] != layer.padding_idx)[..., None]
+            return (output.detach() if self._detached else output) + tap
+
+        handles = [
+            layer.register_forward_hook(tapped, prepend=True, with_kwargs=True)
+            for layer in self._layers
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _tap_layers(
+    model: Module, parameters: Mapping[str, Tensor], kinds: Sequence[type[Module]]
+) -> dict[str, Module]:
+    """Return the layers of these kinds by the name of their weight, where no layer shares it."""
+    uses = Counter(id(p) for x in model.modules() for p in x.parameters(recurse=False))
+    layers = {f"{name}.weight".lstrip("."): layer for name, layer in model.named_modules()}
+    return {
+        name: layer
+        for name, layer in layers.items()
+        if type(layer) in kinds and name in parameters and uses[id(layer.weight)] == 1
+        # Other convolutions have their gradients written out.
+        if not isinstance(layer, Conv2d)
+        or (layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same")
+    }
+
+
+def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
+    """Return the gradients of one parameter, one row per example."""
+    if layer is None or len(gradients) == 1:
+        rows = gradients[0].flatten(1)
+        known = rows.dtype in (torch.float32, torch.float64)
+        return Part(rows if known else rows.float(), total.view(-1))
+    lines, tokens = _joined(gradients, layer)
+    if not isinstance(layer, Embedding):
+        kind = torch.float64 if lines.dtype == torch.float64 else torch.float32
+        return Part((lines.mT.to(kind) @ tokens.to(kind)).flatten(1), total.view(-1))
+    rows, places = merged(lines.double(), tokens[:, :, 0])
+    return Part(rows, total, places)
+
+
+def _product(gradients: Sequence[Tensor], total: Tensor, layer: Module) -> Product:
+    outputs, inputs = _joined(gradients, layer)
+    return Product(inputs, outputs, total.flatten(1))
+
+
+def _shape(layer: Module) -> tuple[int, int]:
+    """Return the lines and columns of the weight of a layer."""
+    lines, columns = layer.weight.flatten(1).shape
+    return lines, columns
+
+
+def _joined(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
+    """Return the gradients of what a layer returned and its inputs, one line for each place."""
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for outputs, inputs in zip(gradients[::2], gradients[1::2], strict=True):
+        if isinstance(layer, Conv2d):
+            padding = 0 if layer.padding == "valid" else layer.padding
+            kernel, dilation, stride = layer.kernel_size, layer.dilation, layer.stride
+            places = unfold(inputs.flatten(0, -4), kernel, dilation, padding, stride).mT
+            shape = (len(outputs), -1)
+            one = outputs.flatten(-2).mT.reshape(*shape, layer.out_channels)
+            pairs.append((one, places.reshape(*shape, places.shape[-1])))
+        else:
+            one = outputs.reshape(len(outputs), -1, outputs.shape[-1])
+            pairs.append((one, inputs.reshape(*one.shape[:2], -1)))
+    outputs, inputs = zip(*pairs, strict=True)
+    return torch.cat(outputs, 1), torch.cat(inputs, 1)
+
+
+def _clips(
+    clips: float | Fraction | str | Mapping[str, float | Fraction | str], groups: Sequence[str]
+) -> list[Fraction]:
+    """Return one exact clip per group; one number is shared out equally."""
+    if isinstance(clips, Mapping):
+        if set(clips) != set(groups):
+            raise ValueError(f"clips has {sorted(clips)}; the groups are {sorted(groups)}")
+        given = [clips[group] for group in groups]
+    else:
+        given = [clips] * len(groups)
+    exact = [check.exact("clips", x) for x in given]
+    if min(exact) <= 0:
+        raise ValueError(f"clips = {clips!r} must be above 0")
+    return exact
+
+
+def _group_names(
+    model: Module, parameters: Mapping[str, Tensor], groups: Groups | str | None
+) -> dict[str, list[str]]:
+    """Return the names of the parameters of each group; each is in one group."""
+    if groups is None:
+        return {"all": list(parameters)}
+    if groups == "layers":
+        layers: dict[str, list[str]] = {}
+        for name in parameters:
+            layers.setdefault(name.rpartition(".")[0] or "model", []).append(name)
+        return layers
+    if isinstance(groups, str):
+        raise ValueError(f"groups = {groups!r} must be 'layers', or names by group")
+    result = {
+        group: [p for p in parameters if any(p == n or p.startswith(n + ".") for n in names)]
+        for group, names in groups.items()
+    }
+    placed = [name for names in result.values() for name in names]
+    for name in parameters:
+        if placed.count(name) != 1:
+            raise ValueError(
+                f"groups has parameter {name!r} {placed.count(name)} times; each parameter that "
+                "trains must be in one group"
+            )
+    if empty := [group for group, names in result.items() if not names]:
+        raise ValueError(f"groups has no parameter in {empty}")
+    return result

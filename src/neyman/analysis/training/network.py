@@ -1,0 +1,397 @@
+"""Training of a network: what a run of `ny.torch.train` moves, and how it is kept."""
+
+# torch is no dependency, so its types are unknown where it is not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile, ZipInfo
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from neyman.analysis.training.checkpoint import State, read, write
+from neyman.analysis.training.module_gradients import (
+    ModuleGradients,
+    fixed_kernels,
+    fresh_randomness,
+)
+from neyman.analysis.training.noisy_gradient import Clip, Groups, NoisyGradient
+from neyman.analysis.training.result import NETWORK, Setting, Trained, joined
+from neyman.analysis.training.steps import Request, run, without_content
+from neyman.analysis.training.terms import RunTerms, common_terms
+from neyman.ledger.records import ChargedError
+from neyman.numerics import check
+
+SCHEMA = "neyman-network-checkpoint/1"
+RANDOMNESS = (
+    "If the model or the dataset draws random numbers, as dropout and random crops do, they come "
+    "from torch's generator, which has a new secret seed in each step. That its numbers are as "
+    "good as random ones is assumed."
+)
+
+
+@dataclass(frozen=True)
+class NetworkTerms(RunTerms):
+    """The public description of a run of `ny.torch.train`.
+
+    The values of the first parameters are no part of it. A script that is called again makes other
+    ones, and the run goes on with those of its checkpoint.
+
+    Args:
+        shapes: the shape of each parameter that is trained, by name.
+        words: what describes the model, the loss, and the optimizer, in JSON types.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    words: Mapping[str, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of all trained parameters, one after another."""
+        return (sum(int(np.prod(shape)) for shape in self.shapes.values()),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the terms as JSON types."""
+        return {
+            **super().to_dict(),
+            "schema": "neyman-network-training/1",
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            **self.words,
+        }
+
+
+class RowSource:
+    """The rows of a dataset as tensors on the model's device.
+
+    Args:
+        data: a tuple of tensors, a ``TensorDataset``, or a map-style dataset of tuples.
+        example: a made-up row of a map-style dataset, with the shapes and types of its rows.
+
+    Raises:
+        TypeError, ValueError: the data are of another kind, or lack an example.
+    """
+
+    def __init__(self, data: object, example: object, device: torch.device) -> None:
+        if isinstance(data, (DataLoader, IterableDataset, Tensor)) or not hasattr(
+            data, "__getitem__"
+        ):
+            others = "a tuple of tensors (x, y), a TensorDataset, or a dataset with __getitem__"
+            advice = "its dataset, loader.dataset" if isinstance(data, DataLoader) else others
+            raise TypeError(
+                f"data is a {type(data).__name__}; give {advice}. The mechanism draws the batches "
+                "that are accounted, by the numbers of their rows"
+            )
+        self._data: Any = data
+        self.device = device
+        self._tensors: tuple[Tensor, ...] | None = None
+        given = self._data.tensors if type(data) is TensorDataset else data
+        if isinstance(given, (tuple, list)):
+            if not all(isinstance(x, Tensor) and x.dim() for x in given):
+                raise TypeError(
+                    "data must be a tuple of tensors whose dimension 0 is the row, such as (x, y); "
+                    "torch.from_numpy makes a tensor of an array"
+                )
+            self.first = self._tensors = tuple(x.detach() for x in given)
+        elif not isinstance(example, (tuple, list)):
+            raise TypeError(
+                f"example is a {type(example).__name__}. The rows of a dataset cannot be looked at "
+                "before the charge: give a made-up row of the same shapes and types, such as "
+                "example=(torch.zeros(1, 28, 28), 0)"
+            )
+        else:
+            self.first = tuple(torch.as_tensor(x, device=device)[None] for x in example)
+        self.count = len(self)
+
+    def __len__(self) -> int:
+        """Return the number of rows now."""
+        return len(self._data if self._tensors is None else self._tensors[0])
+
+    def take(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """Return the rows of a batch, which may be empty."""
+        if self._tensors is not None:
+            places = torch.from_numpy(batch).to(self.device)
+            return tuple(x[places] for x in self._tensors)
+        items = [self._item(int(row)) for row in batch]
+        return tuple(
+            torch.stack([item[place] for item in items]) if items else x.new_zeros(0, *x.shape[1:])
+            for place, x in enumerate(self.first)
+        )
+
+    def _item(self, row: int) -> list[Tensor]:
+        values = self._data[row]
+        item = [
+            torch.as_tensor(value, dtype=x.dtype, device=self.device)
+            for value, x in zip(values, self.first, strict=True)
+        ]
+        if [value.shape for value in item] != [x.shape[1:] for x in self.first]:
+            raise ValueError("a row has another shape than the example")
+        return item
+
+
+class NetworkRun:
+    """A model, its optimizer, and its schedule, which move by noisy gradients."""
+
+    def __init__(
+        self,
+        terms: NetworkTerms,
+        model: Module,
+        gradient: NoisyGradient,
+        optimizer: Optimizer,
+        scheduler: LRScheduler | None,
+        rows: RowSource,
+        here: dict[str, Any],
+    ) -> None:
+        self.terms = terms
+        self.model, self._gradient = model, gradient
+        self._optimizer, self._scheduler = optimizer, scheduler
+        self._rows = rows
+        self._environments = (here,)
+
+    def check(self) -> None:
+        """Take a step on a gradient of zeros, save and load it, and take it back."""
+        try:
+            before = self._packed()
+            self._unpack(before)
+            try:
+                for parameter in self._gradient.gradients.parameters.values():
+                    parameter.grad = torch.zeros_like(parameter)
+                self._move()
+                self._unpack(self._packed())
+                joined(np.load(io.BytesIO(self.content()), allow_pickle=False), self.terms.shapes)
+            finally:
+                self._unpack(before)
+        except Exception as error:
+            raise ValueError(
+                "optimizer, scheduler, or model cannot take, save, and load a step on a gradient "
+                f"of zeros: {type(error).__name__}: {error}"
+            ) from error
+
+    def load(self, folder: Path) -> State | None:
+        """Take over a checkpoint of these terms, and return its state."""
+        saved = read(folder, SCHEMA, lambda content, head: (content, head.pop("environments")))
+        if saved is None:
+            return None
+        state, (content, earlier) = saved
+        if state.key == self.terms.key:
+            self._unpack(content)
+            here = self._environments[-1]
+            self._environments = (*(place for place in earlier if place != here), here)
+        return state
+
+    def save(self, folder: Path, state: State) -> None:
+        """Write a checkpoint, durably."""
+        write(folder, state, SCHEMA, self._packed(), environments=self._environments)
+
+    def step(self, step: int, batch: NDArray[np.int64]) -> None:
+        """Add up clipped gradients, add noise, and move."""
+        if len(self._rows) != self._rows.count:
+            raise ChargedError(
+                "data changed its length during the run: give a dataset of one length, such as a "
+                "TensorDataset. The charge stands"
+            )
+        rows = without_content(partial(self._taken, batch), "the dataset")
+        without_content(partial(self._gradient.add, *rows), "the model or the loss")
+        self._gradient.steps = step  # where an earlier process took the steps before it
+        self._gradient.set()
+        self._move()
+
+    def _taken(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        with fresh_randomness(self._rows.device):
+            return self._rows.take(batch)
+
+    def _move(self) -> None:
+        self._optimizer.step()
+        if self._scheduler is not None:
+            self._scheduler.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def setting(self) -> Setting:
+        """Return what the receipt says beside the terms."""
+        assumption = self._gradient.gradients.assumption
+        conditions = (*([assumption] if assumption else []), RANDOMNESS)
+        return Setting(conditions, self._environments, NETWORK)
+
+    def content(self) -> bytes:
+        """Return the model's state dict as an .npz file."""
+        buffer = io.BytesIO()
+        state = {k: v for k, v in self.model.state_dict().items() if isinstance(v, Tensor)}
+        with ZipFile(buffer, "w") as file:
+            for name, x in state.items():
+                with file.open(ZipInfo(f"{name}.npy"), "w", force_zip64=True) as part:
+                    np.lib.format.write_array(part, _array(x), allow_pickle=False)
+        return buffer.getvalue()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+
+    def _packed(self) -> memoryview:
+        """Return the parameters, buffers, optimizer, and schedule; no state of randomness."""
+        buffer = io.BytesIO()
+        schedule = self._scheduler.state_dict() if self._scheduler is not None else None
+        parts = {
+            "model": {name: x.detach() for name, x in self._tensors().items()},
+            "optimizer": self._optimizer.state_dict(),
+            "scheduler": schedule,
+        }
+        torch.save(parts, buffer)
+        return buffer.getbuffer()
+
+    def _unpack(self, content: bytes | memoryview) -> None:
+        parts = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        with torch.no_grad():
+            for name, x in self._tensors().items():
+                x.copy_(parts["model"][name])
+        self._optimizer.load_state_dict(parts["optimizer"])
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(parts["scheduler"])
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    """Return a tensor as an array; NumPy has no bfloat16, of which float32 has every number."""
+    plain = tensor.detach().cpu()
+    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+
+
+def train_network(
+    model: Module,
+    loss: object,
+    data: object,
+    request: Request,
+    *,
+    gradient: NoisyGradient,
+    name: str,
+    clip: Clip | Mapping[str, Clip],
+    microbatch: int,
+    groups: Groups | str | None,
+    optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
+    scheduler: Callable[[Optimizer], LRScheduler] | LRScheduler | None,
+    example: object,
+) -> Trained:
+    """Check a run of `ny.torch.train`, take its steps, and leave the result in the model."""
+    gradients = gradient.gradients
+    rows = RowSource(data, example, gradients.device)
+    gradients.check(rows.first)
+    mover = _optimizer(model, gradients.parameters, optimizer)
+    words: dict[str, Any] = {
+        "model": _text(model),
+        "loss": _text(loss),
+        "mode": "train" if model.training else "eval",
+        "autocast": _short(gradients.dtype),
+        "fast": gradient.fast,
+        "optimizer": _text(mover),
+    }
+    schedule = _scheduler(mover, scheduler)
+    if schedule is not None:
+        words["scheduler"] = _text(schedule)
+    if groups is not None:
+        words["groups"] = groups if isinstance(groups, str) else {k: [*groups[k]] for k in groups}
+    if isinstance(clip, Mapping):
+        words["clips"] = {group: str(each) for group, each in clip.items()}
+        total = Fraction(gradients.clip)
+    else:
+        total = check.exact("clip", clip)
+    shapes = {name: tuple(x.shape) for name, x in gradients.parameters.items()}
+    run_with = (name, request.dataset, gradient.mechanism, total, gradients.grid, microbatch)
+    terms = NetworkTerms(*common_terms(*run_with, size=gradients.size), shapes, words)
+    for parameter in model.parameters():
+        parameter.grad = None  # an earlier one has no noise
+    with fixed_kernels(gradients.device):
+        here = _environment(gradients)
+        job = NetworkRun(terms, model, gradient, mover, schedule, rows, here)
+        trained = run(job, rows.count, request)
+    state = {name: torch.from_numpy(x) for name, x in trained.state.items()}
+    model.load_state_dict(state, strict=False)  # of a run that was finished before
+    return trained
+
+
+def _short(dtype: torch.dtype | None) -> str | None:
+    return None if dtype is None else str(dtype).removeprefix("torch.")
+
+
+def _text(thing: object) -> str:
+    """Return what tells a model, a loss, or an optimizer from others, without addresses."""
+    kind = thing if callable(thing) and hasattr(thing, "__qualname__") else type(thing)
+    text = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(thing, Module):
+        text = repr(thing)
+    elif isinstance(thing, Optimizer):
+        text = f"{text} {vars(thing)['defaults']!r}"
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def _optimizer(
+    model: Module,
+    parameters: Mapping[str, Tensor],
+    given: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
+) -> Optimizer:
+    """Return the optimizer, which moves what is trained and nothing else."""
+    result: Any = given
+    if not isinstance(given, (Optimizer, Module)) and callable(given):
+        result = given(list(parameters.values()))
+    if not isinstance(result, Optimizer) or isinstance(result, LBFGS):
+        raise TypeError(
+            f"optimizer is a {type(result).__name__}; give a torch.optim.Optimizer over "
+            "model.parameters() that moves once by a gradient, or a function that makes one: "
+            "lambda parameters: torch.optim.Adam(parameters, lr=0.001)"
+        )
+    moved = {id(x) for group in result.param_groups for x in group["params"] if x.requires_grad}
+    trained = {id(x) for x in parameters.values()}
+    if moved - {id(x) for x in model.parameters() if not x.numel()} != trained:
+        raise ValueError(
+            "optimizer does not have the parameters of the model that require a gradient: make it "
+            "of model.parameters(), and call requires_grad_(False) on those that stay as they are"
+        )
+    return result
+
+
+def _scheduler(
+    optimizer: Optimizer, given: Callable[[Optimizer], LRScheduler] | LRScheduler | None
+) -> LRScheduler | None:
+    """Return the schedule of the optimizer, which moves once a step."""
+    if given is None:
+        return None
+    schedule: Any = (
+        given if isinstance(given, LRScheduler) or not callable(given) else given(optimizer)
+    )
+    if not isinstance(schedule, LRScheduler) or isinstance(schedule, ReduceLROnPlateau):
+        raise TypeError(
+            f"scheduler is a {type(schedule).__name__}; give a schedule of steps, such as lambda "
+            "optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100). A schedule "
+            "by a loss needs a loss that is private"
+        )
+    if schedule.optimizer is not optimizer:
+        raise ValueError("scheduler has another optimizer; make it of the one that is given")
+    return schedule
+
+
+def _environment(gradients: ModuleGradients) -> dict[str, Any]:
+    """Return where this process computes, and the settings that it computes with."""
+    device = gradients.device
+    card = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
+    products = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
+    return {
+        "framework": f"torch {torch.__version__}",
+        "device": f"{device}{card}",
+        "dtype": _short(next(iter(gradients.parameters.values())).dtype),
+        "autocast": _short(gradients.dtype),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "tf32": "tf32" in products,
+        "benchmark": torch.backends.cudnn.benchmark,
+    }

@@ -1,0 +1,169 @@
+"""The noisy gradient of a network: clipped rows, added up in whole numbers, and exact noise."""
+
+# torch is no dependency, so its types are unknown where it is not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, NoReturn
+
+from neyman.analysis.training.terms import correlated_noise, noise_variance
+from neyman.extras import require
+from neyman.mechanisms.dp_sgd import DPSGD
+from neyman.noise import rounded_gaussian
+from neyman.numerics import check
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.nn import Module
+
+Clip = float | Fraction | str
+Groups = Mapping[str, Sequence[str]]
+
+
+class NoisyGradient:
+    """The private gradient of a model, for a training loop of your own.
+
+    `add` computes one gradient per row, clips and rounds each, and adds them up in whole numbers.
+    `set` adds exact noise to the sum, divides it by the declared batch size, and puts it into the
+    ``grad`` of each parameter. What an optimizer and a schedule make of it is post-processing.
+
+    The guarantee is ``mechanism.tradeoff()`` if the rows of each step are those of one batch of
+    ``mechanism.batches``, with empty batches, and if the conditions in the receipt of
+    `ny.torch.train` hold. No ledger is charged, and nothing is saved: see there.
+
+    Args:
+        model, loss, clip, grid, microbatch, groups, autocast, compiled, fast: as in
+            `ny.torch.train`.
+        mechanism: what is accounted; its sigma is that of the noise.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong, or a layer of the model mixes rows.
+
+    Examples:
+        >>> import torch
+        >>> import neyman as ny
+        >>> x, y = torch.randn(100, 3), torch.randn(100, 1)
+        >>> model = torch.nn.Linear(3, 1)
+        >>> mechanism = ny.DPSGD(n=100, batch=20, sigma=2, epochs=1)
+        >>> gradient = ny.torch.NoisyGradient(
+        ...     model, torch.nn.MSELoss(), mechanism=mechanism, clip=1
+        ... )
+        >>> optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        >>> for rows in mechanism.batches(len(x)):
+        ...     gradient.add(x[rows], y[rows])
+        ...     gradient.set()
+        ...     optimizer.step()
+        >>> gradient.steps
+        5
+
+    Source: [TR-1], [TR-2].
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        *,
+        mechanism: DPSGD,
+        clip: Clip | Mapping[str, Clip],
+        grid: int = 1 << 20,
+        microbatch: int = 64,
+        groups: Groups | str | None = None,
+        autocast: torch.dtype | None = None,
+        compiled: bool = False,
+        fast: bool | None = None,
+    ) -> None:
+        require("gradients of networks", "torch")
+        from neyman.analysis.training.module_gradients import ModuleGradients
+
+        if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"mechanism = {mechanism!r} must be a ny.DPSGD, which draws batches")
+        many = check.integer("microbatch", microbatch, 1) > 1
+        self.fast = many if fast is None else fast
+        self.gradients = ModuleGradients(
+            model,
+            loss,
+            clips=clip,
+            grid=grid,
+            microbatch=microbatch,
+            groups=groups,
+            dtype=autocast,
+            compiled=compiled,
+            fast=self.fast,
+        )
+        self.mechanism = mechanism
+        self.steps = 0
+        self._variance = noise_variance(mechanism, grid)
+        self._correlated = correlated_noise(mechanism, grid, self.gradients.size)
+        self._scale = self.gradients.clip / grid / mechanism.batch
+        self._total: Tensor | None = None
+        hooks = [
+            parameter.register_post_accumulate_grad_hook(_refuse)
+            for parameter in self.gradients.parameters.values()
+        ]
+        self._hooks = weakref.finalize(self, lambda: [hook.remove() for hook in hooks])
+
+    def close(self) -> None:
+        """Allow ``backward()`` on the model again."""
+        self._hooks()
+
+    def add(self, *rows: Tensor) -> None:
+        """Add the clipped gradients of rows to the sum; with ``fast=False`` in several calls.
+
+        A row whose gradient is not finite counts as 0.
+
+        Args:
+            rows: the inputs of the model, and the target last; dimension 0 is the row, and may be
+                empty.
+
+        Raises:
+            RuntimeError: the second call of a step with ``fast``, which rounds each sum once.
+        """
+        if self.fast and self._total is not None:
+            raise RuntimeError(
+                "with fast=True, as for each microbatch above 1, one call adds all rows of a step; "
+                "fast=False takes them in parts"
+            )
+        total = self.gradients.sum(rows)
+        self._total = total if self._total is None else self._total.add_(total)
+
+    def set(self) -> None:
+        """Add noise to the sum, set the ``grad`` of each parameter, and begin the next step.
+
+        Raises:
+            RuntimeError: nothing was added, or all steps of the mechanism are over.
+        """
+        if self._total is None:
+            raise RuntimeError("add the rows of a batch first; an empty batch has zero rows")
+        if self.steps == self.mechanism.steps:
+            raise RuntimeError(
+                f"mechanism has {self.steps} steps, and all of them are over: describe more epochs"
+            )
+        total, self._total = self._total, None
+        if self._correlated is not None:
+            self._correlated.add(self.steps, total)
+        else:  # Exact: for a whole x, round(x + Z) = x + round(Z) [TR-2].
+            total += rounded_gaussian(self._variance, len(total), out=total.new_empty(len(total)))
+        self.steps += 1
+        start = 0
+        for parameter in self.gradients.parameters.values():
+            part = total[start : start + parameter.numel()]
+            start += parameter.numel()
+            mean = (part.double() * self._scale).to(parameter.dtype)
+            parameter.grad = mean.view_as(parameter)
+
+
+def _refuse(parameter: Tensor) -> NoReturn:
+    parameter.grad = None
+    raise RuntimeError(
+        "backward() was called on a model with a NoisyGradient: the gradient of a mean over a "
+        "batch is neither clipped row by row nor noisy. Give the rows to add(), and then call "
+        "set(); close() ends private training"
+    )

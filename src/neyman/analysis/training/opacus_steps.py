@@ -1,0 +1,244 @@
+"""Opacus with exact steps: batches, clipped sums, and noise of whole numbers [OS-1].
+
+Opacus still computes the gradients of single rows, and its optimizer still steps.
+"""
+
+# Opacus and torch are no dependencies, so their types are unknown where they are not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import torch
+from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+
+from neyman.accounting.integrations.opacus import (
+    NeymanOpacusAccountant,
+    OpacusDraws,
+    accept,
+    clipping_norms,
+)
+from neyman.analysis.training.clipping import MOST_GRID
+from neyman.analysis.training.device_clipping import Part, add_clipped
+from neyman.noise import SecureBits, rounded_gaussian
+from neyman.noise.row_draws import coins
+from neyman.numerics import check
+
+DEVIATIONS = 3  # of the size of a sample, which a batch holds by default
+
+
+def make_exact(
+    module: Any,
+    optimizer: Any,
+    data_loader: Any,
+    *,
+    physical_batch_size: int | None = None,
+    grid: int = 1 << 20,
+) -> NeymanOpacusAccountant:
+    """Draw the batches and the noise of Opacus exactly, and clip and add up in whole numbers.
+
+    Call it after ``make_private`` with what that returned, and again after ``load_checkpoint``.
+    A coin from the operating system decides for each row whether it is in a sample. The gradient
+    of each row is clipped to ``max_grad_norm`` and rounded to the grid of
+    ``max_grad_norm / grid``, and its squared norm is checked in integers. A gradient that is not
+    finite counts as 0. The noise is a rounded Gaussian from the operating system.
+
+    All batches of the loader have one size, so that the size of a sample cannot change the last
+    bits of a gradient. Rows that fill a batch up are computed and not added. A larger sample
+    comes in several batches, and the optimizer steps after the last one. So
+    ``physical_batch_size`` replaces Opacus's ``BatchMemoryManager``.
+
+    It accepts the settings that `check_batches` accepts, and gradients in 16 bits (autocast). It
+    refuses all others by name, such as the ghost modes, which have no gradients of single rows.
+    ``accountant.receipt()`` has the conditions that no check sees.
+
+    Args:
+        module, optimizer, data_loader: what ``make_private`` returned, with
+            ``accountant="neyman"``.
+        physical_batch_size: the number of rows in each batch of the loader. By default nearly all
+            samples fit in one.
+        grid: number of units in the clipping norm.
+
+    Returns:
+        The accountant of the engine, with ``.tradeoff()`` and ``.receipt()``.
+
+    Raises:
+        TypeError, ValueError: a setting is not accepted. The message names it.
+    """
+    units = check.integer("grid", grid, 1)
+    if physical_batch_size is not None:
+        check.integer("physical_batch_size", physical_batch_size, 1)
+    parameters = getattr(optimizer, "params", ())
+    least = 4 * math.isqrt(sum(parameter.numel() for parameter in parameters)) + 8
+    if not least <= units <= MOST_GRID:
+        raise ValueError(
+            f"grid = {units} must be from {least} to {MOST_GRID}: a coarser grid loses the "
+            "gradient of this model to rounding"
+        )
+    if len({parameter.device for parameter in parameters}) > 1:
+        raise ValueError(
+            "the parameters are on several devices, and the norm of a gradient needs all of them. "
+            "Put the model on one device"
+        )
+    rate = getattr(getattr(optimizer, "step_hook", None), "sample_rate", math.nan)
+    draws = accept(data_loader, optimizer, rate, module, ExactDraws)
+    expected = draws.rate * (rows := data_loader.batch_sampler.num_samples)
+    usual = min(rows, math.ceil(expected + DEVIATIONS * math.sqrt(expected)))
+    draws.take_over(units, usual if physical_batch_size is None else physical_batch_size)
+    return optimizer.step_hook.accountant
+
+
+class ExactDraws(OpacusDraws):
+    """Samples by exact coins in batches of one size, clipped sums, and exact noise."""
+
+    exact = True
+
+    def take_over(self, grid: int, size: int) -> None:
+        """Replace the noise of the optimizer, given the grid and the number of rows in a batch."""
+        self.requests = 0  # for batches of this pass
+        self._used = 0  # batches of this pass
+        self._parts: deque[tuple[int, bool]] = deque()  # rows to add up, and whether more come
+        self._more = False
+        self._refusal = ""
+        self._grid, self._size = grid, size
+        self._optimizer: Any = self.parts[1]
+        self._optimizer.add_noise = self.add_noise
+        self._optimizer._check_skip_next_step = self.skip
+
+    @staticmethod
+    def chance(rate: float) -> float:
+        """Return the chance that a record is drawn: the rate itself."""
+        return rate
+
+    def start(self) -> None:
+        """Begin a pass over the loader, as for Opacus's own samples."""
+        super().start()
+        self._parts.clear()
+        self._used, self.requests = 0, 1
+        if self._more:  # the last pass ended within a sample, whose sum nobody sees
+            self._more = self._optimizer._is_last_step_skipped = False
+            self.pieces.clear()
+            self._optimizer.zero_grad()
+
+    def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
+        """Return batches of one size for a pass: a coin for each row, and nothing of Opacus."""
+        return _Requests(self, self._batches(sampler))
+
+    def _batches(self, sampler: Any) -> Iterator[list[int]]:
+        self.start()
+        rows, size, bits = sampler.num_samples, self._size, SecureBits()
+        rate = check.exact("sample_rate", sampler.sample_rate)
+        for _ in range(len(sampler)):
+            sample: list[int] = coins(rate, rows, bits).tolist()
+            self.sizes.append(len(sample))
+            for start in range(0, max(len(sample), 1), size):
+                part = sample[start : start + size]
+                self._parts.append((len(part), start + size < len(sample)))
+                yield part + [i % rows for i in range(size - len(part))]
+
+    def clip(self) -> None:
+        """Add the clipped gradients of a batch to ``summed_grad``, in units of the grid."""
+        optimizer = self._optimizer
+        parameters, gradients = optimizer.params, optimizer.grad_samples
+        for parameter in parameters:
+            _check_processed_flag(parameter.grad_sample)
+        rows = {len(gradient) for gradient in gradients}
+        self._used += 1
+        count, self._more = self._parts.popleft() if self._parts else (0, False)
+        if rows != {self._size}:
+            self._refusal = (
+                f"gradients of {sorted(rows)} rows do not fit the {self._size} records of a batch. "
+                "Leave BatchMemoryManager out, and give its number to make_exact as "
+                "physical_batch_size"
+            )
+        elif self._used != self.requests - self.ahead:
+            self._refusal = (
+                "a batch of the loader was not used for a step. Step after each batch, and leave "
+                "BatchMemoryManager out: make_exact splits samples itself"
+            )
+        self.pieces.append(({count}, clipping_norms(optimizer)))
+        parts = [_part(gradient) for gradient in gradients]
+        weights = torch.zeros(self._size, dtype=torch.float64, device=parameters[0].device)
+        weights[:count] = 1.0  # the rest fills the batch up
+        for group, units in () if self._refusal else self._groups():
+            scale = self._grid / float(optimizer.max_grad_norm)
+            add_clipped([parts[i] for i in group], weights, scale, units)
+        for parameter, part in zip(parameters, parts, strict=True):
+            total, before = part.total.to(torch.int64).view_as(parameter), parameter.summed_grad
+            parameter.summed_grad = total if before is None else before + total
+            _mark_as_processed(parameter.grad_sample)
+
+    def skip(self) -> bool:
+        """Return True if more batches of the sample come before the step."""
+        self._optimizer._step_skip_queue.clear()  # what BatchMemoryManager says
+        return self._more
+
+    def add_noise(self) -> None:
+        """Write the sums with their noise to ``grad``: a function of noisy whole numbers."""
+        optimizer = self._optimizer
+        sigma = check.exact("noise_multiplier", optimizer.noise_multiplier)
+        for parameter in optimizer.params:
+            total = parameter.summed_grad
+            _check_processed_flag(total)
+            _mark_as_processed(total)
+            if sigma:
+                noise = torch.empty_like(total).view(-1)
+                rounded_gaussian((sigma * self._grid) ** 2, len(noise), out=noise)
+                total = total + noise.view_as(total)
+            parameter.grad = (total.double() * self._unit).to(parameter.dtype)
+
+    def use(self, optimizer: Any) -> None:
+        """Use up one sample for a step, or refuse the step, as for Opacus's own samples."""
+        refusal, self._refusal = self._refusal, ""
+        if refusal:
+            self.pieces = []
+            self.lost += 1
+            raise ValueError(refusal)
+        super().use(optimizer)
+
+    @property
+    def _unit(self) -> float:
+        """The length of one whole number."""
+        return float(self._optimizer.max_grad_norm) / self._grid
+
+    def _groups(self) -> list[tuple[list[int], int]]:
+        """Return parameters that are clipped together, and their clipping norm in units.
+
+        The squares of these norms add up to at most the squared grid.
+        """
+        optimizer = self._optimizer
+        filled = [i for i, parameter in enumerate(optimizer.params) if parameter.numel()]
+        square, *each = (Fraction(float(norm)) ** 2 for norm in clipping_norms(optimizer))
+        if not each:
+            return [(filled, self._grid)]
+        most = max(square, sum(each))
+        return [([i], math.isqrt(math.floor(self._grid**2 * each[i] / most))) for i in filled]
+
+
+class _Requests(Iterator[list[int]]):
+    """The batches of a pass. Each request for one is counted, also those after the last one.
+
+    A loader asks for as many as its workers draw ahead, and then once for each that it returns. So
+    the number of requests says which batch the user has [OS-2].
+    """
+
+    def __init__(self, draws: ExactDraws, batches: Iterator[list[int]]) -> None:
+        self._draws, self._batches = draws, batches
+
+    def __next__(self) -> list[int]:
+        self._draws.requests += 1
+        return next(self._batches)
+
+
+def _part(gradients: torch.Tensor) -> Part:
+    """Return flat rows in float32 or float64, and a total of zeros."""
+    rows = gradients.detach().flatten(1) if gradients.ndim > 1 else gradients.detach()[:, None]
+    kind = torch.promote_types(rows.dtype, torch.float32)
+    return Part(rows.to(kind), rows.new_zeros(rows.shape[1], dtype=torch.float64))

@@ -1,0 +1,308 @@
+"""The steps that every training run shares: charge, count, draw, move, save, and publish.
+
+`run` takes a `Job`: an array of parameters (`ny.train`), or a network with its optimizer
+(`ny.torch.train`). The order of charge, count, and randomness is here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State
+from neyman.analysis.training.result import REPORT, Setting, Trained, draft, report
+from neyman.analysis.training.terms import RunTerms, price
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import Account, ChargedError, Entry, LedgerError
+from neyman.notebook import progress_line
+from neyman.numerics import check
+from neyman.publishing.release.charged_call import ChargedCall, Payer, opened
+from neyman.publishing.release.receipt_format import RECEIPT, LedgerPart, TrainingReceipt
+from neyman.publishing.release.signing import SIGNATURE
+from neyman.publishing.release.signing import sign as signed
+from neyman.storage.durable import make_folder, replace_file
+from neyman.storage.locks import lock
+
+_log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+WAIT = 60.0  # seconds for another run of the same terms
+
+
+class Job(Protocol):
+    """What a run moves, step by step, and how it is kept."""
+
+    @property
+    def terms(self) -> RunTerms:
+        """The public description of the run."""
+        ...
+
+    def check(self) -> None:
+        """Refuse what can fail without data; the ledger is charged after it."""
+
+    def load(self, folder: Path) -> State | None:
+        """Take over a checkpoint of these terms, and return its state; None without a checkpoint.
+
+        One of other terms is left alone.
+        """
+
+    def save(self, folder: Path, state: State) -> None:
+        """Write a checkpoint, durably."""
+
+    def step(self, step: int, batch: NDArray[np.int64]) -> None:
+        """Draw the noise of a step, and move."""
+
+    def setting(self) -> Setting:
+        """Return what the receipt says beside the terms."""
+        ...
+
+    def content(self) -> bytes:
+        """Return the file of the parameters."""
+        ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """Who pays for a run, and where its result goes: public arguments of a training function."""
+
+    ledger: Ledger | str | Path
+    dataset: str
+    out: str | Path
+    delta: float | Fraction | str
+    save_every: int
+    account: str | None
+    charge_again: bool
+    sign: str | Path | None
+
+
+def run(job: Job, rows: int, request: Request) -> Trained:
+    """Charge a run, take its steps, and publish it; or go on with it, or return its result."""
+    terms = job.terms
+    many = check.integer("rows", rows)
+    terms.mechanism.batches(many)  # refuses another number of rows where it is public
+    every = check.integer("save_every", request.save_every, 1)
+    delta = check.exact("delta", request.delta)
+    book = opened(request.ledger)
+    paid = book.account(terms.dataset, request.account or "")
+    _check_unit(terms, paid)
+    if delta and paid.currency != "pure":
+        raise ValueError(
+            f"delta = {request.delta!r} goes with a dataset in 'pure', and {terms.dataset} is in "
+            f"{paid.currency!r}; leave it out"
+        )
+    if request.sign is not None:
+        signed(b"", request.sign)
+    turn = book.turn(f"{terms.dataset} {terms.key}", WAIT)
+    with turn, _folder(Path(request.out)) as folder:
+        published = book.published(terms.dataset, terms.key)
+        if published is not None:
+            return _finished(folder, published[1][RECEIPT])
+        # What can fail without data fails before the charge.
+        unpaid = LedgerPart.of(terms.dataset, paid.currency, 0, 0, throwaway=book.throwaway)
+        job.check()
+        report(draft(terms, 0, paid.protects, unpaid, b"", job.setting()))
+        payer = Payer.of(book, paid)
+        state, entry = _reserved(job, payer, folder, delta, again=request.charge_again)
+        with ChargedCall(
+            payer,
+            entry,
+            message=lambda kind, text: _failed(text or kind, entry, folder),
+            public_errors=(OSError,),  # about files of ours
+            unchanged_errors=(ChargedError, LedgerError, CheckpointError),
+            logs_errors=True,
+        ) as call:
+            state = _moved(job, state, many, folder, every, book)
+            part = payer.ledger_part(entry)
+            content = job.content()
+            receipt = draft(terms, state.lost, paid.protects, part, content, job.setting())
+            _publish(call, receipt, content, folder, request.sign)
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+        return Trained.load(folder)
+
+
+def without_content(function: Callable[[], Result], what: str) -> Result:
+    """Call a function of the user, whose errors leave by their type alone.
+
+    Args:
+        what: what the function is, with its article.
+    """
+    failure = ""
+    try:
+        return function()
+    except Exception as error:
+        failure = type(error).__name__
+        _log.debug("%s failed", what, exc_info=True)
+    raise ChargedError(
+        f"{what} raised {failure}, and the charge stands. The same call goes on; steps that had "
+        "begun are lost. The error is logged at debug level only: it may hold values of the data"
+    )
+
+
+def other_terms(folder: Path) -> CheckpointError:
+    """Return the error about a folder that holds another run."""
+    return CheckpointError(
+        f"out = {str(folder)!r} holds a run of other terms; give the call that began it, "
+        "or another folder"
+    )
+
+
+def _failed(failure: str, entry: Entry, folder: Path) -> str:
+    """Return the message of a run that failed after its charge, and what to do."""
+    return (
+        f"failed after the charge, which stands (entry {entry.id} of {entry.dataset}): "
+        f"{failure}. The same call with out = {str(folder)!r} goes on; steps "
+        "that had begun are lost. The error is logged at debug level only: it may hold values of "
+        "the data"
+    )
+
+
+def _moved(job: Job, state: State, rows: int, folder: Path, every: int, book: Ledger) -> State:
+    """Take the steps of a run whose charge stands.
+
+    Args:
+        rows: the actual number of rows.
+        every: number of steps between checkpoints.
+    """
+    mechanism = job.terms.mechanism
+    steps, together = mechanism.steps, mechanism.pass_steps
+    first = min(-(-state.begun // together) * together, steps)
+    if first > state.done:
+        warnings.warn(
+            f"an earlier process was stopped: {first - state.done} of {steps} steps are charged"
+            " and have no result, because their randomness may be known; the run goes on "
+            f"with step {first}",
+            stacklevel=4,
+        )
+    state = replace(state, done=first, begun=first, lost=state.lost + first - state.done)
+    batches = mechanism.batches(rows, after=first)
+    counted = book.steps(state.entry)
+    tell = progress_line()
+    while state.done < steps:
+        ahead = min(state.done + every, steps)
+        # Durable before the first random bit of these steps [TR-4].
+        job.save(folder, replace(state, begun=ahead))
+        book.count_steps(state.entry, counted, ahead)
+        counted = ahead
+        for step in range(state.done, ahead):
+            tell(f"training: step {step + 1} of {steps}", step / steps)
+            job.step(step, next(batches))
+        state = replace(state, done=ahead, begun=ahead)
+    job.save(folder, state)
+    tell(f"trained in {steps} steps", 1.0)
+    return state
+
+
+def _check_unit(terms: RunTerms, paid: Account) -> None:
+    """Refuse a dataset whose unit the mechanism does not protect."""
+    relation = terms.mechanism.neighboring
+    if paid.neighboring != relation:
+        raise ValueError(
+            f"mechanism.sampling = {terms.mechanism.sampling!r} is described under {relation!r}, "
+            f"and {paid.dataset} is registered under {paid.neighboring!r}. The sigma of one "
+            "relation is not that of the other: it is over clip under add-remove, and over 2 clip "
+            "under replace-one. Choose a sampling of the dataset's relation, and calibrate again"
+        )
+    if paid.rows != 1:
+        raise ValueError(
+            f"{paid.dataset} has up to {paid.rows} rows per {paid.protects}; clipping row by row "
+            "protects one row. Register a dataset with one row per unit, such as one sum of "
+            "gradients per person"
+        )
+
+
+def _reserved(
+    job: Job, payer: Payer, folder: Path, delta: Fraction, *, again: bool
+) -> tuple[State, Entry]:
+    """Return a run that is charged, by an earlier process or by this one."""
+    book, terms = payer.ledger, job.terms
+    state = job.load(folder)
+    if state is not None:
+        if state.key != terms.key:
+            raise other_terms(folder)
+        entry = book.entry(state.entry)
+        if (entry.dataset, entry.key) != (terms.dataset, terms.key) or entry.state == "void":
+            raise LedgerError(
+                f"out = {str(folder)!r} holds a run that this ledger has not charged (entry "
+                f"{state.entry}); give the ledger that it was charged to"
+            )
+        if (book.steps(entry) or 0) > state.begun:
+            raise LedgerError(
+                f"out = {str(folder)!r} holds step {state.begun} of a run that has begun step "
+                f"{book.steps(entry)} by the ledger: it is a copy or an older state, and its steps "
+                "would be drawn twice. Give the folder in which the run went on, or a new folder "
+                "with charge_again=True"
+            )
+        return state, entry
+    if others := [path.name for path in folder.iterdir() if not path.name.startswith(".")]:
+        raise CheckpointError(
+            f"out = {str(folder)!r} holds {others[0]}, which is no run; give a new or an empty "
+            "folder"
+        )
+    entry = payer.reserve(
+        *price(terms.mechanism, payer.currency, delta),
+        key=terms.key,
+        mechanisms=[{"mechanism": terms.mechanism.to_dict(), "count": 1}],
+        plan=terms.to_json(),
+        again=again,
+    )
+    state = State(terms.key, entry.id, 0, 0, 0)
+    job.save(folder, state)
+    return state, entry
+
+
+def _publish(
+    call: ChargedCall,
+    receipt: TrainingReceipt,
+    content: bytes,
+    folder: Path,
+    sign: str | Path | None,
+) -> None:
+    files = {RECEIPT: receipt.to_bytes(), REPORT: report(receipt).encode()}
+    if sign is not None:
+        files[SIGNATURE] = signed(files[RECEIPT], sign)
+    replace_file(folder / receipt.parameters.path, content)
+    for path, text in files.items():
+        replace_file(folder / path, text)
+    call.finish(files)
+
+
+def _finished(folder: Path, receipt: bytes) -> Trained:
+    path = folder / RECEIPT
+    if not path.is_file() or path.read_bytes() != receipt:
+        first = TrainingReceipt.read(json.loads(receipt))
+        raise LedgerError(
+            f"this run is finished (entry {first.ledger.entry} of "
+            f"{first.terms['dataset']}), and out = {str(folder)!r} does not hold its result: "
+            "give the folder that does, or another name= for a new run, which is charged"
+        )
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    return Trained.load(folder)
+
+
+@contextmanager
+def _folder(out: Path) -> Generator[Path]:
+    """Hold the output folder, so that one process at a time runs in it."""
+    folder = out.resolve()  # a link to a larger disk is followed once
+    make_folder(folder, 0o700)
+    try:
+        handle = lock(folder)
+    except BlockingIOError:
+        raise CheckpointError(
+            f"out = {str(out)!r} is in use by another process; wait for it, or give another folder"
+        ) from None
+    try:
+        yield folder
+    finally:
+        if handle is not None:
+            os.close(handle)

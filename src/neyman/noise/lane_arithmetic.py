@@ -1,0 +1,60 @@
+"""Arithmetic of lanes with operators alone: arrays, tensors, and kernels run the same lines [NT-8].
+
+Triton compiles these functions. So they have literal constants and annotations in quotes, and none
+calls another.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Lanes = NDArray[np.int64]
+
+CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # of ChaCha20
+DOUBLE_ROUNDS = 10
+
+
+def quarter(a: "Lanes", b: "Lanes", c: "Lanes", d: "Lanes") -> "tuple[Lanes, Lanes, Lanes, Lanes]":
+    """Return a quarter round of ChaCha20, of signed 32-bit lanes that wrap around.
+
+    A shift to the right copies the sign, which a mask takes away.
+
+    Source: RFC 8439, section 2.1.
+    """
+    a = a + b
+    d = d ^ a
+    d = (d << 16) | ((d >> 16) & 0xFFFF)
+    c = c + d
+    b = b ^ c
+    b = (b << 12) | ((b >> 20) & 0xFFF)
+    a = a + b
+    d = d ^ a
+    d = (d << 8) | ((d >> 24) & 0xFF)
+    c = c + d
+    b = b ^ c
+    b = (b << 7) | ((b >> 25) & 0x7F)
+    return a, b, c, d
+
+
+def exponents(strip: "Lanes", near: "Lanes", far: "Lanes", factor: "int") -> "tuple[Lanes, Lanes]":
+    """Return 2^30 d, rounded down and up, for s from ``near`` to ``far`` in units of 2^-20."""
+    twice = strip << 21
+    # s (2 h + s) < 2^11, in units of 2^-30.
+    d_low = ((near * (twice + near)) >> 10) * factor >> 34
+    d_high = ((((far * (twice + far)) >> 10) + 1) * (factor + 1) >> 34) + 1
+    return d_low, d_high
+
+
+def series(d: "Lanes") -> "Lanes":
+    """Return 2^30 e^-d within 64 units, for d below 1/8 in units of 2^-30."""
+    total = (1 << 30) - d // 5
+    total = (1 << 30) - (total * d >> 30) // 4
+    total = (1 << 30) - (total * d >> 30) // 3
+    total = (1 << 30) - (total * d >> 30) // 2
+    return (1 << 30) - (total * d >> 30)
+
+
+def chances(start: "Lanes", large: "Lanes", small: "Lanes") -> "tuple[Lanes, Lanes]":
+    """Return bounds of 2^30 C w(x) / n, from the series at the least d and at the greatest."""
+    least = (start * (small - 64)) >> 30
+    most = ((start + 2) * (large + 64) >> 30) + 1
+    return least, most

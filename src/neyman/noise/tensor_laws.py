@@ -1,0 +1,140 @@
+"""The tables and strips of `neyman.noise` on the device of a tensor, and draws that it leaves open.
+
+A kernel compares words of a keystream with integers from tables. A draw that its words do not
+decide is open, and is finished on the host by the code of `neyman.noise`, from the same words and
+further ones [NT-8].
+"""
+
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from types import ModuleType
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from neyman.noise.bits import SecureBits
+from neyman.noise.lookup_table import Table
+from neyman.noise.strips import CELLS, SHORT, TERM, Lanes, Strips, Words
+
+OPEN = -(1 << 62)  # an open draw is this and its first word; no other draw is as far out
+BEYOND = -(1 << 61)
+GROUP = 128  # blocks whose draws lie next to each other, word after word
+ROUNDS = 4  # proposals in one block for an open draw
+WORDS = 4  # of each
+REACH = Fraction(6)  # sigma from which on the tail is: 2e-9, and it is finished on the host
+
+
+Engine = ModuleType
+"""`neyman.noise.triton_kernel` or `neyman.noise.tensor_operations`."""
+
+
+def new_key(device: torch.device) -> torch.Tensor:
+    """Return a 256-bit key from the operating system: eight words, for one launch alone."""
+    return torch.frombuffer(bytearray(os.urandom(32)), dtype=torch.int32).to(device)
+
+
+class TableTensors:
+    """Thresholds of 31 bits, for noise of small scales [NT-9].
+
+    Args:
+        table: the thresholds of 64 bits, and the law.
+        device: where draws are made.
+    """
+
+    def __init__(self, table: Table, device: torch.device) -> None:
+        self.table, self.device = table, device
+        thresholds = (table.thresholds >> np.uint64(33)).astype(np.int32)
+        number = int(np.count_nonzero(thresholds < 2**31 - 1))
+        if number == thresholds.size or table.slack > 1 << 33:
+            raise ArithmeticError("the thresholds do not decide 31 bits")
+        # In front stands an entry below all words, and behind are some that only one word reaches.
+        # Their number is a power of two, for a bisection without branches.
+        entries = np.full(1 << (number + 1).bit_length(), 2**31 - 1, np.int32)
+        entries[0] = -2
+        entries[1 : number + 1] = thresholds[:number]
+        self.entries = torch.from_numpy(entries).to(device)
+
+    def fill(self, out: torch.Tensor, engine: Engine) -> None:
+        """Write draws to all of ``out``, under a key of their own."""
+        key = new_key(self.device)
+        engine.draw_table(out, key, self)
+        key.zero_()
+        places = open_places(out)
+        if places.numel():
+            bits = SecureBits()
+            words = (out[places] - OPEN).cpu().numpy().astype(np.uint64)
+            value = (words << np.uint64(33)) | (bits.words(words.size) >> np.uint64(31))
+            k = self.table.magnitudes(value, bits)
+            _write(out, places, np.where(words >> np.uint64(31) == 1, -k, k))
+
+
+class StripTensors:
+    """The strips of a large scale [NT-10].
+
+    Args:
+        strips: the law, whose tail begins at ``REACH``.
+        device: where draws are made.
+    """
+
+    def __init__(self, strips: Strips, device: torch.device) -> None:
+        self.strips, self.device = strips, device
+        self.is_discrete = not strips.rounded  # the discrete Gaussian, which refuses minus zero
+        self.fine, self.half = strips.fine, 1 << strips.fine >> 1
+        self.length = strips.width + strips.fine  # bits of a place within its strip
+        self.words = 2 if self.length <= SHORT else 4  # of a draw
+        # Shifts of a place to units of 2^-20, and how many of them are open.
+        self.right, self.left = max(0, self.length - TERM), max(0, TERM - self.length)
+        self.step = int(self.length > TERM)
+        self.number, self.factor, self.most = strips.number, strips.factor, strips.tail_most
+        settings = [self.length, self.half, self.fine, self.right, self.left, self.step]
+        settings += [self.number, self.factor, self.most]
+        self.settings = torch.tensor(settings, dtype=torch.int64, device=device)
+        self.guide = torch.from_numpy(strips.guide[:CELLS].astype(np.int32)).to(device)
+        self.starts = torch.from_numpy(np.append(strips.starts, 0)).to(device)
+
+    def fill(self, out: torch.Tensor, engine: Engine) -> None:
+        """Write draws to all of ``out``, under keys of their own."""
+        key = new_key(self.device)
+        engine.draw_strips(out, key, self)
+        key.zero_()
+        places = open_places(out)
+        if not places.numel():
+            return
+        key = new_key(self.device)
+        state = engine.decide_strips(out, places, key, self)
+        key.zero_()
+        left = open_places(out[places])
+        if left.numel():
+            refused = (out[places[left]] != OPEN).cpu().numpy()
+            words = state[:, left].cpu().numpy().view(np.uint32).astype(np.uint64)
+            _write(out, places[left], self._finish(words, refused))
+
+    def _finish(self, words: Words, refused: NDArray[np.bool_]) -> Lanes:
+        """Return draws that begin with these words, or new ones where they were refused."""
+        bits = SecureBits()
+        result = np.empty(refused.size, np.int64)
+        new = np.empty(np.count_nonzero(refused), np.int64)
+        self.strips.fill(new, bits)
+        result[refused] = new
+        first, more, high, rest = words[:, ~refused]
+        low = (high << np.uint64(32) | rest) >> np.uint64(64 - self.length)
+        more = more << np.uint64(16) | bits.words(more.size) >> np.uint64(48)
+        places = self.strips.settle(first, low.view(np.int64), more.view(np.int64), bits)
+        result[~refused] = places
+        return result
+
+
+def open_places(out: torch.Tensor) -> torch.Tensor:
+    """Return where the open draws are."""
+    return (out < BEYOND).nonzero().flatten()
+
+
+def _write(out: torch.Tensor, places: torch.Tensor, values: Lanes) -> None:
+    out[places] = torch.from_numpy(values).to(out.device)

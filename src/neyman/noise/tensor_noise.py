@@ -1,0 +1,143 @@
+"""Integer noise for tensors of torch: drawn where the tensor is, with the law of `neyman.noise`.
+
+The memory of a tensor on a CPU is an array, and is filled like one. On a CUDA device a kernel draws
+[NT-8]. On other devices, and for large scales of the Laplace distribution, noise is drawn on the
+CPU and copied.
+"""
+
+# torch is no dependency, so its types are unknown where it is not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import warnings
+from fractions import Fraction
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+import torch
+
+from neyman import noise
+from neyman.noise import tensor_operations
+from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.lookup_table import rounded_table, weights_table
+from neyman.noise.parameters import Tensor
+from neyman.noise.strips import LEAST_SIGMA_SQUARED, MOST_TABLES, Strips
+from neyman.noise.tensor_laws import REACH, Engine, StripTensors, TableTensors, new_key, open_places
+from neyman.numerics import check
+
+try:
+    from neyman.noise import triton_kernel
+except ImportError:  # Triton is missing
+    triton_kernel = None
+
+MOST_LAPLACE = 128  # the scale of the largest table there
+TRIAL = 3000  # draws by which two engines are compared
+
+
+def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) -> None:
+    """Write independent draws to a tensor.
+
+    Args:
+        name: the name of a sampler of `neyman.noise`.
+        exact: its parameter, which has been checked.
+        size: how many draws.
+        bits: as in `neyman.noise.discrete_gaussian`.
+        out: a contiguous int64 tensor of shape ``(size,)``.
+
+    Raises:
+        TypeError: for a tensor of another type, or bits that a kernel cannot take.
+        ValueError: for a tensor of another shape or layout.
+    """
+    tensor = cast(torch.Tensor, out)
+    _check(tensor, check.integer("size", size))
+    if tensor.device.type == "cuda" and (name != "discrete_laplace" or exact <= MOST_LAPLACE):
+        if not (bits is None or isinstance(bits, SecureBits)):
+            raise TypeError(
+                f"bits is a {type(bits).__name__}, and noise on a CUDA device is keyed by the "
+                "operating system: leave bits out"
+            )
+        with torch.cuda.device(tensor.device):
+            draw(tensor, *law_and_engine(name, exact, tensor.device))
+        return
+    shared = tensor.device.type == "cpu"
+    array = tensor.numpy() if shared else np.empty(size, np.int64)
+    getattr(noise, name)(exact, size, SecureBits() if bits is None else bits, out=array)
+    if not shared:
+        tensor.copy_(torch.from_numpy(array))
+
+
+def draw(out: torch.Tensor, law: TableTensors | StripTensors, engine: Engine) -> None:
+    """Write draws to a tensor on the device of the law, each part under keys of its own."""
+    for start in range(0, out.numel(), engine.PART):
+        law.fill(out[start : start + engine.PART], engine)
+
+
+@lru_cache(maxsize=MOST_TABLES)
+def law_and_engine(
+    name: str, exact: Fraction, device: torch.device
+) -> tuple[TableTensors | StripTensors, Engine]:
+    """Return the law of a sampler on a device, and what draws it: kernels of Triton if they can.
+
+    Raises:
+        RuntimeError: where kernels make other draws than operations of torch.
+    """
+    law = tensors(name, exact, device)
+    if triton_kernel is None:
+        return law, tensor_operations
+    try:
+        same = agree(triton_kernel, tensor_operations, law)
+    except Exception as error:  # of a compiler that is missing or too old, for example
+        warnings.warn(
+            f"kernels of Triton fail on {device}, so operations of torch draw noise there, which "
+            f"are slower: {error!r}",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+        return law, tensor_operations
+    if not same:
+        raise RuntimeError(
+            "the kernels of neyman.noise.triton_kernel make other draws than operations of torch "
+            f"on {device}: draw noise on a CPU, and report this with your version of Triton"
+        )
+    return law, triton_kernel
+
+
+def tensors(name: str, exact: Fraction, device: torch.device) -> TableTensors | StripTensors:
+    """Return the law of a sampler on a device."""
+    if name == "discrete_laplace":
+        return TableTensors(weights_table(1 / exact, Fraction(0)), device)
+    rounded = name == "rounded_gaussian"
+    if exact > LEAST_SIGMA_SQUARED:
+        return StripTensors(Strips(exact, rounded, REACH), device)
+    table = rounded_table(exact) if rounded else weights_table(Fraction(0), 1 / (2 * exact))
+    return TableTensors(table, device)
+
+
+def agree(one: Engine, other: Engine, law: TableTensors | StripTensors) -> bool:
+    """Return whether two engines make the same draws from one key, which is used only here."""
+    key = new_key(law.device)
+    first, second = (torch.empty(TRIAL, dtype=torch.int64, device=law.device) for _ in range(2))
+    for engine, out in ((one, first), (other, second)):
+        if isinstance(law, TableTensors):
+            engine.draw_table(out, key, law)
+        else:
+            engine.draw_strips(out, key, law)
+            engine.decide_strips(out, open_places(out), key, law)
+    return torch.equal(first, second)
+
+
+def _check(out: torch.Tensor, size: int) -> None:
+    if out.dtype != torch.int64:
+        raise TypeError(
+            f"out is a tensor of {out.dtype}, and must be one of torch.int64: noise is whole "
+            "numbers. Draw them into torch.empty(size, dtype=torch.int64) and convert the result"
+        )
+    if out.layout != torch.strided or out.shape != (size,) or not out.is_contiguous():
+        raise ValueError(
+            f"out is a tensor of shape {tuple(out.shape)}, and must be contiguous with the shape "
+            f"({size},): pass a new tensor, or view(-1) of one that is contiguous"
+        )

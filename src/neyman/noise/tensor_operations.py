@@ -1,0 +1,160 @@
+"""Exact noise by operations on tensors, where Triton is missing.
+
+`neyman.noise.triton_kernel` has the same functions, and from the same key and counters it makes the
+same draws [NT-8].
+"""
+
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import torch
+
+from neyman.noise.lane_arithmetic import (
+    CONSTANTS,
+    DOUBLE_ROUNDS,
+    chances,
+    exponents,
+    quarter,
+    series,
+)
+from neyman.noise.tensor_laws import GROUP, OPEN, ROUNDS, WORDS, StripTensors, TableTensors
+
+PART: int = 1 << 22  # draws of one key
+LOWER = 0xFFFFFFFF
+
+
+def keystream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
+    """Return the words of these blocks, with nonce 0: an int32 tensor of shape (16, blocks).
+
+    Args:
+        key: eight int32 words.
+        counters: int64, from 0 to 2^32 - 1.
+
+    Source: RFC 8439, section 2.3.
+    """
+    n = counters.numel()
+    first = torch.tensor(CONSTANTS, dtype=torch.int32, device=key.device)
+    last = torch.zeros((4, n), dtype=torch.int32, device=key.device)
+    last[0] = counters.to(torch.int32)
+    start = [x.reshape(4, 1).expand(4, n) for x in (first, key[:4], key[4:])] + [last]
+    a, b, c, d = start
+    for _ in range(DOUBLE_ROUNDS):
+        a, b, c, d = quarter(a, b, c, d)
+        b, c, d = (torch.roll(x, -k, 0) for k, x in ((1, b), (2, c), (3, d)))
+        a, b, c, d = quarter(a, b, c, d)
+        b, c, d = (torch.roll(x, k, 0) for k, x in ((1, b), (2, c), (3, d)))
+    return torch.cat([x + y for x, y in zip((a, b, c, d), start, strict=True)])
+
+
+def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
+    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN``."""
+    out.copy_(table_draws(words_of(key, out.numel(), 1)[0], law))
+
+
+def table_draws(word: torch.Tensor, law: TableTensors) -> torch.Tensor:
+    """Return the draw of each word."""
+    value = word & 0x7FFFFFFF
+    k = torch.searchsorted(law.entries, value, right=True, out_int32=True) - 1
+    low = law.entries[k]
+    signed = torch.where(word < 0, -k, k).to(torch.int64)
+    return torch.where(low < value - 1, signed, _unsigned(word) + OPEN)
+
+
+def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
+    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN``."""
+    out.copy_(strip_draws(words_of(key, out.numel(), law.words), law))
+
+
+def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
+    """Return the draw of each column of two words, or of four."""
+    entry = law.guide[words[0] & 0x7FFF]
+    strip, first = entry >> 16, (words[0] >> 16) & 0xFFFF
+    minus = (words[0] & 0x8000) != 0
+    still = first >= (entry & 0xFFFF)
+    if law.is_discrete:
+        still |= minus & (strip == 0)
+    low = _low(words[law.words // 2], words[-1], law.length)
+    signed = _signed(strip, low, minus, law)
+    return torch.where(still, _unsigned(words[0]) + OPEN, signed)
+
+
+def decide_strips(
+    out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
+) -> torch.Tensor:
+    """Decide open draws, and draw refused ones again, ``ROUNDS`` times.
+
+    Returns:
+        An int32 tensor of shape (WORDS, places): of each draw for which ``OPEN`` is written, the
+        words that leave it open. ``OPEN + 1`` is one that was refused in the last round.
+    """
+    words = keystream(key, torch.arange(places.numel(), device=out.device))
+    out[places], state = decisions(out[places].to(torch.int32), words, law)
+    return state
+
+
+def decisions(
+    word: torch.Tensor, words: torch.Tensor, law: StripTensors
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return draws that begin with these words and have sixteen more, and what leaves them open."""
+    result = torch.full(word.shape, OPEN + 1, dtype=torch.int64, device=word.device)
+    state = torch.zeros((WORDS, *word.shape), dtype=torch.int32, device=word.device)
+    active = torch.ones_like(word, dtype=torch.bool)
+    for turn in range(ROUNDS):
+        following, more, high, rest = words[WORDS * turn : WORDS * (turn + 1)]
+        entry = law.guide[word & 0x7FFF]
+        strip, first = (entry >> 16).to(torch.int64), (word >> 16) & 0xFFFF
+        minus = (word & 0x8000) != 0
+        low = _low(high, rest, law.length)
+        near = (low >> law.right) << law.left
+        far = near + law.step
+        d_low, d_high = exponents(strip, near, far, law.factor)
+        least, most = chances(law.starts[strip], series(d_low), series(d_high))
+        tail = strip == law.number
+        least = torch.where(tail, 0, least)
+        most = torch.where(tail, law.most, most)
+        value = (first.to(torch.int64) << 14) | (_unsigned(more) >> 18)
+        sure = first < (entry & 0xFFFF)
+        signed = _signed(strip, low, minus, law)
+        accepted = sure | (value < least)
+        refused = ~accepted & (value >= most)
+        if law.is_discrete:
+            refused |= accepted & minus & (signed == 0)
+            accepted &= ~refused
+        result = torch.where(active & accepted, signed, result)
+        still = active & ~accepted & ~refused
+        result = torch.where(still, OPEN, result)
+        state = torch.where(still, torch.stack([word, more, high, rest]), state)
+        active = active & refused
+        word = torch.where(active, following, word)
+    return result, state
+
+
+def words_of(key: torch.Tensor, size: int, count: int) -> torch.Tensor:
+    """Return ``count`` words for each draw, in the order of the draws [NT-8]."""
+    draws = 16 // count  # of a block
+    tiles = -(-size // (draws * GROUP))
+    words = keystream(key, torch.arange(tiles * GROUP, device=key.device))
+    grid = words.view(draws, count, tiles, GROUP).permute(1, 2, 0, 3)
+    return grid.reshape(count, -1)[:, :size]
+
+
+def _low(high: torch.Tensor, rest: torch.Tensor, length: int) -> torch.Tensor:
+    """Return the first ``length`` bits, at most 48, of two words."""
+    both = (_unsigned(high) << 32) | _unsigned(rest)
+    return (both >> 64 - length) & ((1 << length) - 1)
+
+
+def _signed(
+    strip: torch.Tensor, low: torch.Tensor, minus: torch.Tensor, law: StripTensors
+) -> torch.Tensor:
+    """Return the whole number of a place."""
+    place = (strip.to(torch.int64) << law.length) | low
+    place = (place + law.half) >> law.fine
+    return torch.where(minus, -place, place)
+
+
+def _unsigned(word: torch.Tensor) -> torch.Tensor:
+    return word.to(torch.int64) & LOWER

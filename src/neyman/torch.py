@@ -1,0 +1,170 @@
+"""Private training of a ``torch.nn.Module``: `ny.torch`.
+
+`train` runs the whole loop, with a ledger, checkpoints, and a receipt. `NoisyGradient` is for a
+loop of your own.
+
+Examples:
+    >>> import torch
+    >>> import neyman as ny
+    >>> x = torch.randn(200, 3)
+    >>> y = (x.sum(dim=1) > 0).long()
+    >>> model = torch.nn.Linear(3, 2)
+    >>> ledger = ny.throwaway(5, currency="renyi:8")
+    >>> account = ledger.register(
+    ...     "toy@1", protects="person", neighboring="add-remove", rows=1
+    ... )
+    >>> trained = ny.torch.train(
+    ...     model, torch.nn.CrossEntropyLoss(), (x, y),
+    ...     mechanism=ny.DPSGD(n=200, batch=50, sigma=2, epochs=5), clip=1,
+    ...     optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.05),
+    ...     ledger=ledger, dataset="toy@1", out="model",
+    ... )
+    >>> round(float(trained.tradeoff().epsilon(delta=1e-5)), 2), trained.problems()
+    (2.8, [])
+    >>> bool((model.weight.detach().numpy() == trained.state["weight"]).all())
+    True
+"""
+
+# torch is no dependency, so its types are unknown where it is not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neyman.analysis.training.noisy_gradient import Clip, Groups, NoisyGradient
+from neyman.analysis.training.result import Trained
+from neyman.analysis.training.steps import Request
+from neyman.extras import require
+from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.dp_sgd import DPSGD
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+    from torch.utils.data import Dataset
+
+__all__ = ["NoisyGradient", "train"]
+
+
+def train(
+    model: Module,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    data: tuple[Tensor, ...] | Dataset[tuple[Tensor, ...]],
+    *,
+    mechanism: DPSGD,
+    clip: Clip | Mapping[str, Clip],
+    optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
+    ledger: Ledger | str | Path,
+    dataset: str,
+    out: str | Path,
+    scheduler: Callable[[Optimizer], LRScheduler] | LRScheduler | None = None,
+    example: tuple[object, ...] | None = None,
+    microbatch: int = 64,
+    groups: Groups | str | None = None,
+    autocast: torch.dtype | None = None,
+    compiled: bool = False,
+    fast: bool | None = None,
+    name: str = "training",
+    delta: float | Fraction | str = 0,
+    grid: int = 1 << 20,
+    save_every: int = 100,
+    account: str | None = None,
+    charge_again: bool = False,
+    sign: str | Path | None = None,
+) -> Trained:
+    """Train a network with differential privacy; write its parameters, a receipt, and a report.
+
+    The loop and its guarantee are those of `ny.train`: charge, draw a batch, clip each row's
+    gradient in whole numbers, add exact noise, and divide by the declared batch size. Any optimizer
+    and schedule then moves the parameters. The model has the result in the end, in the folder too.
+
+    A killed run stays charged. The same call with the same ``out`` goes on with the parameters,
+    buffers, optimizer, and schedule of its last checkpoint. Steps that had begun after it are lost,
+    and are never drawn again. The first parameters may then be others: the checkpoint has them. The
+    same call after the end loads the result into the model, at no charge.
+
+    During the run TF32 and the search for fast kernels are off, and deterministic algorithms are
+    on. Afterwards torch has its former settings.
+
+    Args:
+        model: on one device, in the mode (train or eval) in which it trains. Its first parameters
+            are chosen without the data.
+        loss: called with the model's output and the target of one row, each with a batch dimension
+            of 1; returns one number. Reductions "mean" and "sum" are both right.
+        data: a tuple of tensors on the model's device, or a ``TensorDataset``, or a dataset with
+            ``__getitem__`` and ``__len__`` that returns tuples. The target is last. Items of a
+            dataset are moved to the model's device.
+        mechanism: what is accounted, and draws the batches.
+        clip: the largest l2 norm of a row's gradient, above 0. With ``groups`` they share it, or
+            each has its own.
+        optimizer: a function that makes an optimizer of a list of parameters, or an optimizer over
+            ``model.parameters()``.
+        ledger, dataset, out, name, delta, grid, account, charge_again, sign: as in `ny.train`.
+        scheduler: a function that makes a schedule of an optimizer, or a schedule; it moves after
+            each step.
+        example: a made-up row with the shapes and types of the rows of a dataset that is not made
+            of tensors, by which mistakes show before the charge.
+        microbatch: number of rows that go through the model together. More than 1 adds an
+            assumption to the receipt; 1 makes rows independent of each other, and is slower.
+        groups: names of parameters or modules by group, each of which is clipped by itself;
+            "layers" makes each module a group.
+        autocast: ``torch.bfloat16`` or ``torch.float16`` for the forward pass in mixed precision.
+        compiled: clip by kernels of ``torch.compile``, which needs a compiler; faster on CUDA.
+        fast: write out no gradient of a linear layer or a convolution for each row, which takes
+            less time and memory. Sums are exact with it, too, where a product of matrices adds up
+            products [TR-9]. If it is not given, it is on where ``microbatch`` is above 1.
+        save_every: number of steps between durable checkpoints; see `ny.train`.
+
+    Returns:
+        `Trained`; its ``.state`` has each array of the model by name.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong, a layer mixes rows or is not supported, or the
+            relation of the dataset is not that of the mechanism.
+        LedgerError, BudgetRefused: as in `ny.train`. In all of these cases nothing is charged.
+        ChargedError: the run failed after its charge, which stands.
+
+    Source: [TR-1], [TR-2], [TR-3], [TR-4].
+    """
+    require("private training runs of networks", "torch")
+    from neyman.analysis.training.network import train_network
+
+    request = Request(ledger, dataset, out, delta, save_every, account, charge_again, sign)
+    gradient = NoisyGradient(
+        model,
+        loss,
+        mechanism=mechanism,
+        clip=clip,
+        grid=grid,
+        microbatch=microbatch,
+        groups=groups,
+        autocast=autocast,
+        compiled=compiled,
+        fast=fast,
+    )
+    try:
+        return train_network(
+            model,
+            loss,
+            data,
+            request,
+            gradient=gradient,
+            name=name,
+            clip=clip,
+            microbatch=microbatch,
+            groups=groups,
+            optimizer=optimizer,
+            scheduler=scheduler,
+            example=example,
+        )
+    finally:
+        gradient.close()

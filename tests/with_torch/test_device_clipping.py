@@ -1,0 +1,178 @@
+"""Integer clipping on torch tensors: exact norms, and rows that no other row can change."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from neyman.analysis.training import device_clipping
+from neyman.analysis.training.clipping import careful_error, grid_rows
+from neyman.analysis.training.device_clipping import Part, add_clipped
+
+GRID = 1 << 20
+TYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def total(rows, weights=None, *, clip=1.0, most=GRID, cuts=(), compiled=False):
+    """Return the sum of clipped rows, whose columns are cut into parts."""
+    parts = rows.tensor_split(cuts, 1) if cuts else [rows]
+    sums = [torch.zeros(part.shape[1], dtype=torch.float64) for part in parts]
+    given = torch.ones(len(rows), dtype=torch.float64) if weights is None else weights
+    pairs = [Part(*pair) for pair in zip(parts, sums, strict=True)]
+    add_clipped(pairs, given, most / clip, most, compiled=compiled)
+    return torch.cat(sums).to(torch.int64)
+
+
+def each(rows, **more):
+    """Return the whole numbers of each row, beside all others, by weights."""
+    ones = torch.eye(len(rows), dtype=torch.float64)
+    return torch.stack([total(rows, weight, **more) for weight in ones])
+
+
+def most_error(size):
+    """Return what the rough norm (of 2^17 units or more), the margin, and rounding may cost."""
+    return (0.5 * size**0.5 + 1) * (GRID / 2**17 + 1) + GRID * 2.0**-18 + 1
+
+
+def hard_rows(kind):
+    """Return rows whose entries are as large, as small, as many, or as equal as they can be."""
+    rng = np.random.default_rng(5)
+    size = 37
+    big = float(torch.finfo(TYPES[kind]).max) / 8
+    small = 1e-45 if kind == "float32" else 5e-324
+    normal = rng.normal(size=size)
+    rows = [
+        np.zeros(size),
+        np.full(size, big),
+        np.full(size, small),
+        np.full(size, 1 / size**0.5),
+        np.full(size, -1.0),
+        np.where(np.arange(size) == 3, 1.0, 1e-9),
+        np.where(np.arange(size) == 3, big, small),
+        normal,
+        normal * 1e-30,
+        normal * 1e30,
+        normal * (1 / np.linalg.norm(normal)),
+        np.where(np.arange(size) == 36, np.nan, normal),
+        np.where(np.arange(size) == 0, np.inf, 0.0),
+        np.where(np.arange(size) == 5, -np.inf, np.inf),
+    ]
+    if kind == "float64":
+        rows += [normal * 1e-300, normal * 1e300, normal * 2.0**-1040]
+    return torch.tensor(np.array(rows), dtype=TYPES[kind])
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("clip", [1.0, 1e-3, 7e5])
+def test_rows_are_the_clipped_ones_and_their_norms_are_exact(kind, clip):
+    rows = hard_rows(kind)
+    values = each(rows, clip=clip)
+    real = rows.double().numpy()
+    for row, value in zip(real, values.tolist(), strict=True):
+        assert sum(x * x for x in value) <= GRID * GRID  # in Python's integers
+        if not np.isfinite(row).all():
+            assert not any(value)
+            continue
+        peak = np.abs(row).max()
+        norm = peak * np.linalg.norm(row / peak) if peak else 0.0
+        want = (row / norm if norm else row) * (GRID * min(norm, clip) / clip)
+        assert np.abs(np.array(value) - want).max() <= most_error(37)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_row_is_the_same_beside_any_rows_in_any_place(kind):
+    rows = hard_rows(kind)
+    values = each(rows)
+    order = torch.randperm(len(rows))
+    assert torch.equal(each(rows[order]), values[order])
+    for number in range(len(rows)):
+        assert torch.equal(total(rows[number : number + 1]), values[number])
+    assert torch.equal(total(torch.cat([rows, rows[:5]])), values.sum(0) + values[:5].sum(0))
+
+
+def test_parts_blocks_and_the_cache_change_no_bit(monkeypatch):
+    rows = torch.randn(5, 700) * torch.logspace(-3, 3, 5)[:, None]
+    values = total(rows)
+    assert torch.equal(total(rows, cuts=(1, 400)), values)
+    for cache in (1, 100, 1500):
+        monkeypatch.setattr(device_clipping, "CACHE", cache)
+        assert torch.equal(total(rows, cuts=(17,)), values)
+
+
+def test_the_law_is_that_of_the_other_clipping():
+    rows = np.random.default_rng(3).standard_t(2, (50, 400))
+    ours = each(torch.tensor(rows), clip=50.0).numpy()
+    theirs = grid_rows(rows, 50.0, GRID, careful=True)
+    assert np.abs(ours - theirs).max() <= most_error(400) + careful_error(400, GRID)
+    short = np.linalg.norm(rows, axis=1) < 49.9
+    assert 0 < short.sum() < 50
+    assert np.array_equal(ours[short], theirs[short])
+
+
+def test_long_rows_lose_little():
+    size = (1 << 18) + 11
+    rows = torch.randn(2, size)
+    values = each(rows)
+    norms = [sum(x * x for x in row) ** 0.5 / GRID for row in values.tolist()]
+    assert all(0.998 < norm <= 1 for norm in norms)
+
+
+@pytest.mark.parametrize("most", [*range(40, 60), 1 << 20, 1 << 24])
+def test_no_row_is_lost_where_rounding_lengthens_all_entries(most):
+    rows = torch.full((2, 30), 9.0, dtype=torch.float64)
+    rows[1] = 1 + 0.49 * 2**-17  # the rough norm is too short
+    for value in each(rows, most=most).tolist():
+        assert (most - 10 - most * 1e-4) ** 2 <= sum(x * x for x in value) <= most**2
+
+
+def test_a_row_that_comes_out_too_long_counts_as_zero(monkeypatch):
+    """A wrong factor of 1 stands for any fault of floating point."""
+    wrong = torch.ones(3, dtype=torch.float64)
+    monkeypatch.setattr(device_clipping, "row_factors", lambda rows, *_, **__: wrong)
+    rows = torch.tensor([[3.0, 4.0], [4.0, 4.0], [2.0**40, 0.0]])
+    assert total(rows, most=5).tolist() == total(rows, most=5, cuts=(1,)).tolist() == [3, 4]
+
+
+def test_sums_are_exact_beyond_the_precision_of_float32():
+    rows = torch.tensor([[1.0, 0.0]] * 3000 + [[0.0, 1e-6]] * 3000)
+    most = 1 << 24
+    one = total(rows[:1], most=most)[0]
+    other = total(rows[-1:], most=most)[1]
+    assert total(rows, most=most).tolist() == [3000 * int(one), 3000 * int(other)]
+
+
+def test_lines_of_a_table_are_added_where_their_tokens_are():
+    rows = torch.randn(4, 6) * 0.1
+    tokens = torch.tensor([[0, 2], [2, 3], [1, 0], [3, 2]])
+    table = torch.zeros(5, 3, dtype=torch.float64)
+    add_clipped([Part(rows, table, tokens)], torch.ones(4, dtype=torch.float64), GRID, GRID)
+    want = torch.zeros(5, 3, dtype=torch.int64)
+    for value, places in zip(each(rows), tokens, strict=True):
+        for line, place in zip(value.view(2, 3), places, strict=True):
+            want[place] += line
+    assert torch.equal(table.to(torch.int64), want)
+
+
+def test_kernels_for_a_compiler_give_the_same_bits(monkeypatch):
+    monkeypatch.setattr(device_clipping, "_compiled", lambda kernel: kernel)
+    rows = torch.cat([hard_rows("float32"), torch.randn(3, 37)])
+    for cuts in ((), (20,)):
+        assert torch.equal(total(rows, cuts=cuts, compiled=True), total(rows))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch about itself
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler")
+def test_compiled_kernels_give_the_same_bits():
+    def kernels(rows, factors, short):
+        return (
+            device_clipping._peak(rows),
+            device_clipping._rough_squares(rows, factors, torch.float64),
+            device_clipping._squares(rows, factors),
+            device_clipping._selection_sum(rows, factors, short),
+        )
+
+    rows, factors = torch.randn(5, 37), torch.rand(5, dtype=torch.float64) * GRID
+    given = rows, factors, torch.tensor([True, False, True, True, False])
+    for ours, theirs in zip(torch.compile(kernels)(*given), kernels(*given), strict=True):
+        assert torch.equal(ours, theirs)

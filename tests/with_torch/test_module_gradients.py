@@ -1,0 +1,423 @@
+"""Sums of clipped gradients of a module, beside a loop over examples in float64."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from neyman.analysis.training import module_gradients
+from neyman.analysis.training.module_gradients import ModuleGradients, check_module, fixed_kernels
+
+GRID = 1 << 20
+LENGTH = 6  # tokens
+
+
+class Tokens(nn.Module):
+    """A small transformer that looks up tokens twice, and places once."""
+
+    def __init__(self, *, tied=False, padding=None, dropout=0.0):
+        super().__init__()
+        self.words = nn.Embedding(30, 8, padding_idx=padding)
+        self.places = nn.Embedding(LENGTH, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout, batch_first=True)
+        self.out = nn.Linear(8, 30, bias=False)
+        if tied:
+            self.out.weight = self.words.weight
+
+    def forward(self, x):
+        features = self.words(x) + self.words(x.flip(1)) + self.places(torch.arange(LENGTH))
+        return self.out(self.layer(features)).transpose(1, 2)
+
+
+class Adapter(nn.Module):
+    """A frozen linear layer, and the product of two small ones that train (LoRA)."""
+
+    def __init__(self, layer, rank):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(x))
+
+
+class Calls(nn.Module):
+    """A model that calls a function with its layer."""
+
+    def __init__(self, function, layer=None):
+        super().__init__()
+        self.layer, self.function = layer or nn.Linear(4, 3), function
+
+    def forward(self, x):
+        return self.function(self.layer, x)
+
+
+def network():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.GroupNorm(2, 4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+
+
+def images(count):
+    return torch.randn(count, 1, 8, 8), torch.randint(0, 10, (count,))
+
+
+def sentences(count):
+    return torch.randint(0, 9, (count, LENGTH)), torch.randint(0, 30, (count, LENGTH))
+
+
+def loop(model, rows, clips, loss=F.cross_entropy):
+    """Return the sum of clipped gradients in float64, by autograd, one example at a time.
+
+    Args:
+        clips: the clip of each group of parameter names.
+    """
+    model = model.double()
+    named = {k: p for k, p in model.named_parameters() if p.requires_grad}
+    total = {k: torch.zeros_like(p) for k, p in named.items()}
+    for x, y in zip(*rows, strict=True):
+        given = x.double() if x.is_floating_point() else x
+        gradients = torch.autograd.grad(loss(model(given[None]), y[None]), list(named.values()))
+        one = dict(zip(named, gradients, strict=True))
+        for names, clip in clips.items():
+            norm = math.sqrt(sum(float(one[k].square().sum()) for k in names))
+            for k in names:
+                total[k] += one[k] * min(1.0, clip / norm)
+    model.float()
+    return torch.cat([x.flatten() for x in total.values()])
+
+
+def difference(gradients, rows, want):
+    """Return the largest error of an entry, in units of the clip."""
+    return (gradients.sum(rows) * (gradients.clip / gradients.grid) - want).abs().max()
+
+
+def allowed(gradients, count):
+    """Return what rounding to the grid and the margin for it may cost `count` examples."""
+    return count * gradients.clip * 4e-5 + 1e-5
+
+
+@pytest.mark.parametrize("microbatch", [1, 4, 32])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_sum_is_that_of_a_loop(microbatch, reduction):
+    model, rows, loss = network(), images(9), nn.CrossEntropyLoss(reduction=reduction)
+    gradients = ModuleGradients(model, loss, clips=2.5, grid=GRID, microbatch=microbatch)
+    gradients.check(rows)
+    want = loop(model, rows, {tuple(gradients.parameters): 2.5})
+    assert difference(gradients, rows, want) < allowed(gradients, 9)
+    assert gradients.size == len(want) == sum(p.numel() for p in model.parameters())
+
+
+def test_no_rows_add_up_to_zeros():
+    gradients = ModuleGradients(network(), F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    total = gradients.sum(images(0))
+    assert total.dtype == torch.int64
+    assert total.tolist() == [0] * gradients.size
+
+
+@pytest.mark.parametrize("microbatch", [1, 8])
+def test_a_row_is_the_same_in_other_company_and_in_any_place(microbatch):
+    """At one shape. With microbatch=1 there is no company."""
+    gradients = ModuleGradients(
+        network(), F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch
+    )
+    x, y = images(8)
+    alone = torch.stack([gradients.sum((x[i : i + 1], y[i : i + 1])) for i in range(8)])
+    assert torch.equal(gradients.sum((x, y)), alone.sum(0))
+    order = torch.randperm(8)
+    assert torch.equal(gradients.sum((x[order], y[order])), alone.sum(0))
+    x[3] = torch.nan
+    x[5] = 1e30
+    rest = torch.arange(8) != 5
+    without = gradients.sum((x[rest], y[rest]))
+    assert torch.equal(without, alone[rest].sum(0) - alone[3])
+    assert (gradients.sum((x, y)) - without).double().norm() <= GRID
+
+
+def test_pieces_of_a_batch_are_one_logical_batch():
+    gradients = ModuleGradients(network(), F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    x, y = images(24)
+    pieces = sum(gradients.sum((x[i : i + 8], y[i : i + 8])) for i in (0, 8, 16))
+    assert torch.equal(gradients.sum((x, y)), pieces)
+
+
+@pytest.mark.parametrize(
+    "groups", ["layers", {"convolution": ["0", "1.weight"], "b": ["1.bias", "5"]}]
+)
+@pytest.mark.parametrize("shares", ["equal", "own"])
+def test_groups_have_their_own_clips_and_one_exact_sensitivity(groups, shares):
+    names = {"0": ["0.weight", "0.bias"], "1": ["1.weight", "1.bias"], "5": ["5.weight", "5.bias"]}
+    if groups != "layers":
+        names = {"convolution": ["0.weight", "0.bias", "1.weight"], "b": ["1.bias", *names["5"]]}
+    own = {name: 0.3 * (1 + at) for at, name in enumerate(names)}
+    model, rows = network(), images(3)
+    gradients = ModuleGradients(
+        model,
+        F.cross_entropy,
+        clips=0.5 if shares == "equal" else own,
+        grid=GRID,
+        microbatch=2,
+        groups=groups,
+    )
+    clips = own if shares == "own" else dict.fromkeys(names, 0.5 / len(names) ** 0.5)
+    assert gradients.clip == pytest.approx(math.hypot(*clips.values()))
+    want = loop(model, rows, {tuple(names[k]): clips[k] for k in names})
+    assert difference(gradients, rows, want) < allowed(gradients, 3)
+    one = gradients.sum((rows[0][:1], rows[1][:1])).tolist()
+    assert sum(v * v for v in one) <= GRID * GRID
+
+
+@pytest.mark.parametrize("microbatch", [1, 4])
+@pytest.mark.parametrize("padding", [None, 3])
+@pytest.mark.parametrize("tied", [False, True])
+def test_embeddings_add_up_repeated_tokens_before_clipping(microbatch, padding, tied):
+    model, rows = Tokens(tied=tied, padding=padding), sentences(5)
+    gradients = ModuleGradients(model, F.cross_entropy, clips=0.7, grid=GRID, microbatch=microbatch)
+    want = loop(model, rows, {tuple(gradients.parameters): 0.7})
+    model.places.sparse = True
+    gradients.check(rows)
+    assert difference(gradients, rows, want) < allowed(gradients, 5)
+
+
+def test_an_embedding_has_no_table_per_example(monkeypatch):
+    model = nn.Sequential(nn.Embedding(10**5, 2), nn.Flatten(), nn.Linear(2 * LENGTH, 3))
+    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    shapes = []
+    add = module_gradients.add_clipped
+
+    def count(parts, *given, **more):
+        shapes.extend(tuple(part.rows.shape) for part in parts)
+        add(parts, *given, **more)
+
+    monkeypatch.setattr(module_gradients, "add_clipped", count)
+    x = torch.full((4, LENGTH), 10**5 - 1)
+    total = gradients.sum((x, torch.zeros(4, dtype=torch.long)))
+    assert shapes == [(4, 2 * LENGTH), (4, 3 * 2 * LENGTH), (4, 3)]
+    assert set(total.nonzero()[:, 0].tolist()) <= {*range(2 * 10**5 - 2, gradients.size)}
+
+
+def test_adapters_of_a_transformer_train_alone():
+    model = Tokens().requires_grad_(False)
+    model.layer.linear1 = Adapter(model.layer.linear1, 2)
+    model.layer.linear2 = Adapter(model.layer.linear2, 2)
+    rows = sentences(5)
+    gradients = ModuleGradients(model, F.cross_entropy, clips=0.1, grid=GRID, microbatch=4)
+    names = [f"layer.linear{i}.{part}.weight" for i in (1, 2) for part in ("down", "up")]
+    assert list(gradients.parameters) == names
+    want = loop(model, rows, {tuple(names): 0.1})
+    assert want.any()
+    assert difference(gradients, rows, want) < allowed(gradients, 5)
+
+
+def test_dropout_differs_between_examples_and_leaves_the_generator_of_torch():
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(400, 2))
+    x, y = torch.ones(4, 400), torch.zeros(4, dtype=torch.long)
+    for microbatch in (1, 4):
+        gradients = ModuleGradients(
+            model, F.cross_entropy, clips=9, grid=GRID, microbatch=microbatch, fast=True
+        )
+        state = torch.get_rng_state()
+        total = gradients.sum((x, y))[:400].double()
+        assert torch.equal(torch.get_rng_state(), state)
+        assert len(total.abs().unique()) > 3  # 0 to 4 masks keep an input
+        assert not torch.equal(gradients.sum((x, y))[:400].double(), total)
+
+
+class Several(nn.Module):
+    """Convolutions of several shapes, and a linear layer that is called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(1, 12, 3, stride=2, padding=1)
+        self.second = nn.Conv2d(12, 8, 2, dilation=2, padding="valid")
+        self.grouped = nn.Conv2d(8, 8, 1, groups=2)
+        self.twice = nn.Linear(32, 32)
+        self.out = nn.Linear(32, 10)
+
+    def forward(self, x):
+        features = self.grouped(self.second(self.first(x).relu()).relu()).flatten(1)
+        return self.out(input=self.twice(self.twice(features).relu()).relu())
+
+
+@pytest.mark.parametrize("clip", [0.1, 100.0])
+@pytest.mark.parametrize("microbatch", [1, 4])
+@pytest.mark.parametrize(
+    ("make", "rows", "layers"),
+    [
+        (Several, images, {"second", "twice", "out"}),
+        (Tokens, sentences, {"layer.linear1", "layer.linear2", "out"}),
+        (lambda: Tokens(tied=True), sentences, {"layer.linear1", "layer.linear2"}),
+    ],
+)
+def test_the_fast_mode_writes_out_no_gradient_of_a_layer(
+    make, rows, layers, microbatch, clip, monkeypatch
+):
+    model, data = make().to(memory_format=torch.channels_last), rows(5)
+    model.out.register_forward_hook(lambda *given: given[-1] * 2)
+    gradients = ModuleGradients(
+        model, F.cross_entropy, clips=clip, grid=GRID, microbatch=microbatch, fast=True
+    )
+    shapes = []
+    add = module_gradients.add_products
+
+    def count(parts, products, *given):
+        shapes.append(sorted(tuple(product.total.shape) for product in products))
+        add(parts, products, *given)
+
+    monkeypatch.setattr(module_gradients, "add_products", count)
+    gradients.check(data)
+    want = loop(model, data, {tuple(gradients.parameters): clip})
+    assert difference(gradients, data, want) < allowed(gradients, 5)
+    weights = [model.get_submodule(name).weight for name in layers]
+    assert shapes[0] == sorted((len(w), w.numel() // len(w)) for w in weights)
+    # One record more moves the sum by at most the grid, after rounding too.
+    more = gradients.sum(data) - gradients.sum(tuple(x[:4] for x in data))
+    assert sum(v * v for v in more.tolist()) <= GRID * GRID
+
+
+def test_the_fast_mode_clips_groups_in_any_order_and_drops_rows_that_are_not_finite():
+    model, (x, y) = Several(), images(3)
+    gradients = ModuleGradients(
+        model, F.cross_entropy, clips=1, grid=GRID, microbatch=2, groups="layers", fast=True
+    )
+    names = {name.rpartition(".")[0] for name in gradients.parameters}
+    clips = {(f"{k}.weight", f"{k}.bias"): len(names) ** -0.5 for k in names}
+    want = loop(model, (x, y), clips)
+    assert difference(gradients, (x, y), want) < allowed(gradients, 3)
+    order = torch.tensor([2, 0, 1])
+    assert torch.equal(gradients.sum((x, y)), gradients.sum((x[order], y[order])))
+    x[1] = torch.nan
+    rest = torch.tensor([0, 2])
+    assert torch.equal(gradients.sum((x, y)), gradients.sum((x[rest], y[rest])))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("microbatch", [1, 4])
+@pytest.mark.parametrize(("make", "data"), [(network, images), (Tokens, sentences)])
+def test_the_forward_pass_takes_mixed_precision(make, data, microbatch, fast):
+    model, rows = make(), data(5)
+    gradients = ModuleGradients(
+        model,
+        F.cross_entropy,
+        clips=1,
+        grid=GRID,
+        microbatch=microbatch,
+        dtype=torch.bfloat16,
+        fast=fast,
+    )
+    want = loop(model, rows, {tuple(gradients.parameters): 1.0})
+    assert 1e-4 < difference(gradients, rows, want) < 0.1
+
+
+def test_settings_of_torch_come_back():
+    settings = (
+        lambda: torch.backends.cudnn.conv.fp32_precision,
+        lambda: torch.backends.cudnn.benchmark,
+        torch.are_deterministic_algorithms_enabled,
+        torch.backends.cuda.flash_sdp_enabled,
+    )
+    torch.backends.cudnn.benchmark = True
+    before = [setting() for setting in settings]
+    with fixed_kernels(torch.device("cpu")):
+        assert [setting() for setting in settings] == ["ieee", False, True, False]
+    assert [setting() for setting in settings] == before
+    torch.backends.cudnn.benchmark = False
+
+
+def decided(layer, x):
+    return layer(x) if x.sum() > 0 else -layer(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Calls(lambda layer, x: layer(x) * x.sum().item()), "a Calls.*\\.item\\(\\)"),
+        (Calls(decided), "a Calls.*\\.item\\(\\)"),
+        (Calls(lambda layer, x: layer(x[:, None])[0][:, 0], nn.GRU(4, 3)), "'layer', a GRU"),
+        (Calls(lambda layer, x: layer(x[:, None])[0][:, 0], nn.RNN(4, 3)), "'layer', a RNN"),
+    ],
+)
+def test_what_a_microbatch_cannot_do_works_with_one_example_per_call(model, words):
+    rows = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    many = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    with pytest.raises(ValueError, match=f"(?s){words}.*microbatch=1"):
+        many.check(rows)
+    one = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=1)
+    one.check(rows)
+    want = loop(model, rows, {tuple(one.parameters): 1.0})
+    assert difference(one, rows, want) < allowed(one, 5)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), "BatchNorm1d.*GroupNorm"),
+        (nn.BatchNorm2d(3), "BatchNorm2d.*GroupNorm"),
+        (nn.BatchNorm3d(3), "BatchNorm3d.*GroupNorm"),
+        (nn.SyncBatchNorm(3), "SyncBatchNorm.*GroupNorm"),
+        (nn.InstanceNorm1d(3, track_running_stats=True), "InstanceNorm1d.*GroupNorm"),
+        (nn.Embedding(3, 2, max_norm=1.0), "max_norm=None"),
+        (nn.Embedding(3, 2, scale_grad_by_freq=True), "scale_grad_by_freq=False"),
+        (nn.Linear(4, 3).requires_grad_(False), "no parameter with requires_grad"),
+        (nn.DataParallel(nn.Linear(4, 3)), "model\\.module"),
+        (nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2, device="meta")), "model\\.to"),
+    ],
+)
+def test_layers_that_mix_examples_are_refused_by_name(model, words):
+    with pytest.raises(ValueError, match=words):
+        check_module(model)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"loss": nn.CrossEntropyLoss(reduction="none")}, "'mean' or 'sum'"),
+        ({"loss": nn.NLLLoss(weight=torch.ones(3))}, "reduction='sum'"),
+        ({"clips": 0}, "above 0"),
+        ({"clips": {"a": 1}}, "the groups are"),
+        ({"grid": 8}, "grid = 8"),
+        ({"grid": 1 << 25}, "grid = 33554432"),
+        ({"groups": {"a": ["weight"]}}, "'bias' 0 times"),
+        ({"groups": {"a": ["weight", "bias"], "b": ["bias"]}}, "'bias' 2 times"),
+        ({"groups": "rows"}, "'layers'"),
+        ({"dtype": torch.int8}, "bfloat16"),
+    ],
+)
+def test_wrong_arguments_are_refused(more, words):
+    given = {"loss": F.cross_entropy, "clips": 1, "grid": GRID, "microbatch": 2} | more
+    with pytest.raises(ValueError, match=words):
+        ModuleGradients(nn.Linear(4, 3), given.pop("loss"), **given)
+
+
+@pytest.mark.parametrize(
+    ("loss", "rows", "words"),
+    [
+        (lambda out, _: out, (torch.ones(5, 4), torch.ones(5)), "one number"),
+        (
+            lambda out, _: float(out.detach().sum()),
+            (torch.ones(5, 4), torch.ones(5)),
+            "one number|item",
+        ),
+        (F.cross_entropy, (torch.ones(5, 4), torch.ones(4)), "lengths"),
+        (F.cross_entropy, (torch.ones(5, 4),), "target last"),
+        (
+            F.cross_entropy,
+            (torch.ones(5, 4, device="meta"), torch.ones(5)),
+            "meta and model on cpu",
+        ),
+        (F.cross_entropy, (torch.ones(5, 7), torch.ones(5).long()), "a Linear"),
+    ],
+)
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_a_dry_run_refuses_before_any_charge(loss, rows, words, microbatch):
+    gradients = ModuleGradients(nn.Linear(4, 3), loss, clips=1, grid=GRID, microbatch=microbatch)
+    with pytest.raises(ValueError, match=words):
+        gradients.check(rows)

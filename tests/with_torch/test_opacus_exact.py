@@ -1,0 +1,368 @@
+"""Opacus with exact steps: batches, clipped sums, and noise of whole numbers."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from opacus import PrivacyEngine
+from opacus.schedulers import ExponentialNoise
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from scipy.stats import chi2, norm
+from torch.utils.data import DataLoader, TensorDataset
+
+import neyman as ny
+from neyman.accounting.integrations.step_accountant import FLOATS, StepAccountant
+from neyman.opacus import check_batches, make_exact
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ROWS, GRID = 40, 1 << 20
+X = torch.randn(ROWS, 3)
+Y = torch.randn(ROWS)
+FALSE_ALARM = 1e-9
+
+
+class Private:
+    """What `make_exact` took over; each row is in each batch at ``batch=ROWS``."""
+
+    def __init__(self, *, batch=ROWS, x=X, size=None, grid=GRID, dtype=torch.float32, **more):
+        self.plain = torch.nn.Linear(x.shape[1], 1, dtype=dtype)
+        self.reduction = more.get("loss_reduction", "mean")
+        self.engine = PrivacyEngine(accountant="neyman")
+        self.module, self.optimizer, self.loader = self.engine.make_private(
+            module=self.plain,
+            optimizer=torch.optim.SGD(self.plain.parameters(), lr=1.0),
+            data_loader=DataLoader(TensorDataset(x.to(dtype), Y.to(dtype)), batch_size=batch),
+            **{"noise_multiplier": 1e-9, "max_grad_norm": 1.0} | more,
+        )
+        self.accountant = make_exact(
+            self.module, self.optimizer, self.loader, physical_batch_size=size, grid=grid
+        )
+
+    def backward(self, x, y):
+        self.optimizer.zero_grad()
+        residual = self.module(x)[:, 0] - y
+        getattr(0.5 * residual.square(), self.reduction)().backward()
+
+    def train(self, batches=None):
+        for x, y in self.loader if batches is None else batches:
+            self.backward(x, y)
+            self.optimizer.step()
+        return self
+
+    def weights(self):
+        return [p.detach().double().numpy().ravel().copy() for p in self.plain.parameters()]
+
+
+def clipped(blocks, norms):
+    """Rows clipped by a float norm over all blocks, or over each of several."""
+    if len(norms) == 1:
+        size = np.sqrt(sum((b**2).sum(axis=1) for b in blocks))
+        return [b * np.minimum(1, norms[0] / size)[:, None] for b in blocks]
+    return [clipped([b], [c])[0] for b, c in zip(blocks, norms, strict=True)]
+
+
+def expected_step(weights, norms, x=X, rows=slice(None)):
+    """NumPy's sums of clipped gradients of half the squared residual, written out."""
+    x, y = x.double().numpy()[rows], Y.double().numpy()[rows]
+    residual = (x @ weights[0] + weights[1] - y)[:, None]
+    return [b.sum(axis=0) for b in clipped([residual * x, residual], norms)]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("clipping", ["flat", "per_layer"])
+def test_a_step_with_little_noise_is_that_of_numpy(clipping, reduction):
+    """To the rounding of each row, and of the weights in float64."""
+    norms = [0.7] if clipping == "flat" else [0.5, 0.3]
+    private = Private(
+        dtype=torch.float64,
+        clipping=clipping,
+        max_grad_norm=norms[0] if clipping == "flat" else norms,
+        loss_reduction=reduction,
+    )
+    before = private.weights()
+    private.train()
+    share = ROWS if reduction == "mean" else 1
+    for old, new, total in zip(
+        before, private.weights(), expected_step(before, norms), strict=True
+    ):
+        rounding = ROWS * 4 * math.hypot(*norms) / GRID
+        assert np.abs((old - new) * share - total).max() < rounding
+    assert private.optimizer.params[0].summed_grad.dtype == torch.int64
+
+
+def images(order, size):
+    """The sums of a convolutional network's gradients, in whole numbers."""
+    torch.manual_seed(1)  # the same network and images
+    x, y = torch.randn(30, 1, 6, 6), torch.arange(30) % 5
+    plain = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(64, 5)
+    )
+    torch.seed()
+    engine = PrivacyEngine(accountant="neyman")
+    module, optimizer, loader = engine.make_private(
+        module=plain,
+        optimizer=torch.optim.SGD(plain.parameters(), lr=1.0),
+        data_loader=DataLoader(TensorDataset(x[order], y[order]), batch_size=30),
+        noise_multiplier=1.0,
+        max_grad_norm=0.5,
+    )
+    make_exact(module, optimizer, loader, physical_batch_size=size)
+    steps = 0
+    for images, labels in loader:
+        assert len(images) == size
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(module(images), labels).backward()
+        optimizer.step()
+        steps += 1
+    assert (steps, len(engine.accountant)) == (math.ceil(30 / size), 1)
+    return torch.cat([p.summed_grad.ravel() for p in optimizer.params])
+
+
+def test_other_places_and_other_rows_in_a_batch_change_no_bit_of_a_sum():
+    """With 7 rows, "mean" divides by 7 and Opacus multiplies by 7, which is not exact."""
+    order = np.arange(30)
+    first = images(order, 7)
+    for _ in range(3):
+        np.random.default_rng().shuffle(order)
+        assert torch.equal(images(order, 7), first)
+    assert first.abs().sum() > GRID
+
+
+def test_a_sample_comes_in_batches_of_one_size_and_has_one_step_with_noise():
+    """Also where workers draw ahead, and in Opacus's own manager."""
+    for workers in (0, 2):
+        private = Private(batch=10, size=4, noise_multiplier=1.0)
+        private.loader.num_workers = workers
+        if workers:
+            private.loader.prefetch_factor = 2
+            private.accountant = make_exact(
+                private.module, private.optimizer, private.loader, physical_batch_size=4
+            )
+        before = private.accountant.history
+        with BatchMemoryManager(
+            data_loader=private.loader, max_physical_batch_size=4, optimizer=private.optimizer
+        ) as managed:
+            batches = private.loader if workers else managed
+            private.train(batches)
+        assert before == private.accountant.history == [(1.0, 0.25, 4)]
+        private.train()
+        assert len(private.accountant) == 8
+        assert private.accountant.get_epsilon(1e-5) < math.inf
+
+
+def test_a_pass_that_ends_within_a_sample_leaves_no_sum_behind():
+    private = Private(size=30, noise_multiplier=1.0)
+    for x, y in private.loader:  # 30 of 40 rows
+        private.backward(x, y)
+        private.optimizer.step()
+        break
+    assert all(p.summed_grad.any() for p in private.optimizer.params)
+    private.train()
+    assert private.accountant.history == [(1.0, 1.0, 1)]
+    total = torch.cat([p.summed_grad.ravel() for p in private.optimizer.params])
+    assert total.double().norm() <= ROWS * GRID
+    assert private.accountant.get_epsilon(1e-5) < math.inf
+
+
+def test_a_batch_that_is_not_used_or_is_split_gets_no_step():
+    for workers in (0, 2):
+        private = Private(batch=10, size=4, noise_multiplier=1.0)
+        if workers:
+            private.loader.num_workers, private.loader.prefetch_factor = workers, 2
+            make_exact(private.module, private.optimizer, private.loader, physical_batch_size=4)
+        batches = iter(private.loader)
+        next(batches)
+        with pytest.raises(ValueError, match="was not used for a step"):
+            private.train(batches)
+        with pytest.raises(ValueError, match="no step accounts for"):
+            private.accountant.get_epsilon(1e-5)
+    private = Private(batch=10, size=4)
+    with (
+        BatchMemoryManager(
+            data_loader=private.loader, max_physical_batch_size=3, optimizer=private.optimizer
+        ) as batches,
+        pytest.raises(
+            ValueError, match=r"gradients of \[2\] rows do not fit the 4 .* Leave BatchMem"
+        ),
+    ):
+        private.train(batches)
+
+
+def test_the_clipped_sum_of_a_longer_row_is_at_most_the_grid():
+    """Where Opacus's own float sum of 4,096 rows loses all of a row, ours moves by all of it."""
+    private = Private(x=torch.full((ROWS, 3), 1e9))
+    private.train()
+    squared = sum(int((p.summed_grad.double() ** 2).sum()) for p in private.optimizer.params)
+    assert 0.999 * ROWS * GRID < math.sqrt(squared) <= ROWS * GRID
+
+
+def test_rows_that_are_not_finite_count_as_zero_rows_and_leave_the_others_as_they_are():
+    x = X.clone()
+    x[3], x[7, 1] = math.nan, math.inf
+    private = Private(x=x, dtype=torch.float64)
+    before = private.weights()
+    private.train()
+    finite = [i for i in range(ROWS) if i not in (3, 7)]
+    for p, total in zip(
+        private.optimizer.params, expected_step(before, [1.0], rows=finite), strict=True
+    ):
+        ours = p.summed_grad.double().numpy().ravel() / GRID
+        assert np.abs(ours - total).max() < ROWS * 4 / GRID
+
+
+def test_an_empty_sample_steps_with_noise_alone():
+    """A batch of its size comes, of which no row is added."""
+    private = Private(batch=1, size=2, noise_multiplier=1.0, loss_reduction="sum")
+    for _ in range(100):  # of 40 samples with 1 row in expectation: none empty with chance 1e-8
+        for x, y in private.loader:
+            before = private.weights()
+            empty = private.loader.batch_sampler.draws.sizes[-1] == 0
+            private.backward(x, y)
+            private.optimizer.step()
+            if empty:
+                assert len(x) == 2
+                assert not any(p.summed_grad.any() for p in private.optimizer.params)
+                moved = [abs(a - b).max() for a, b in zip(before, private.weights(), strict=True)]
+                assert 0 < max(moved) < 7  # false alarm 1e-11
+                return
+    raise AssertionError("no sample was empty")
+
+
+def test_the_noise_is_a_rounded_gaussian_of_the_clipping_norm():
+    """Once for a sample in pieces. Chi-square over 12 bins of like chances, false alarm 1e-9."""
+    wide = torch.zeros(ROWS, 50_000)
+    for sigma, size, grid in ((1.3, 0.5, 1 << 20), (0.002, 2.0, 1000)):
+        private = Private(
+            x=wide,
+            size=7,
+            noise_multiplier=sigma,
+            max_grad_norm=size,
+            grid=grid,
+            loss_reduction="sum",
+        )
+        private.train()
+        values = private.plain.weight.grad[0].double().numpy() * grid / size
+        integers = np.rint(values)
+        assert np.abs(values - integers).max() < 1e-6
+        edges = np.unique(np.rint(norm.ppf(np.arange(1, 12) / 12) * sigma * grid)) + 0.5
+        chances = np.diff(norm.cdf(np.r_[-np.inf, edges, np.inf] / (sigma * grid)))
+        counts = np.histogram(integers, np.r_[-np.inf, edges, np.inf])[0]
+        statistic = ((counts - integers.size * chances) ** 2 / (integers.size * chances)).sum()
+        assert statistic < chi2.isf(FALSE_ALARM, len(chances) - 1)
+        assert (np.abs(integers) >= 1).mean() > 0.5
+
+
+def test_samples_are_coins_of_the_rate_that_is_accounted():
+    """Each row 200 times; 6 standard deviations: false alarm below 1e-7."""
+    private = Private(batch=10, size=ROWS)
+    draws, counts = private.loader.batch_sampler.draws, np.zeros(ROWS)
+    for _ in range(50):
+        for rows in private.loader.batch_sampler:
+            assert len(rows) == ROWS
+            counts[rows[: draws.sizes[-1]]] += 1
+    assert np.abs(counts - 50).max() < 6 * math.sqrt(200 * 0.25 * 0.75)
+    other = Private(batch=10).train()
+    assert other.accountant.history == [(1e-9, 0.25, 4)]
+
+
+def test_gradients_in_16_bits_and_schedules_of_the_noise_are_accepted():
+    private = Private(noise_multiplier=2.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        private.train()
+    ExponentialNoise(private.optimizer, gamma=0.5).step()
+    private.train()
+    assert private.accountant.history == [(2.0, 1.0, 1), (1.0, 1.0, 1)]
+    assert private.accountant.exact
+
+
+def test_what_is_not_proven_is_refused_by_name():
+    def refused(match, act=None, grid=GRID, **more):
+        plain = torch.nn.Linear(3, 1)
+        engine = PrivacyEngine(accountant=more.pop("accountant", "neyman"))
+        more = {"noise_multiplier": 1.0, "max_grad_norm": 1.0} | more
+        module, optimizer, *_, loader = engine.make_private(
+            module=plain,
+            optimizer=torch.optim.SGD(plain.parameters(), lr=0.1),
+            data_loader=DataLoader(TensorDataset(X, Y), batch_size=10),
+            **more,
+        )
+        if act:
+            act(optimizer)
+        with pytest.raises((TypeError, ValueError), match=match):
+            make_exact(module, optimizer, loader, grid=grid)
+
+    ghost = {"grad_sample_mode": "ghost", "criterion": torch.nn.MSELoss()}
+    refused("DPOptimizerFastGradientClipping", **ghost)
+    refused("GradSampleModuleExpandedWeights", grad_sample_mode="ew")
+    refused("AdaClipDPOptimizer", clipping="adaptive", target_unclipped_quantile=0.5,
+            clipbound_learning_rate=0.2, max_clipbound=2.0, min_clipbound=0.1,
+            unclipped_num_std=2.0)  # fmt: skip
+    refused("loader is a DataLoader", poisson_sampling=False)
+    refused("rand_on_empty", rand_on_empty=True)
+    refused("does not count samples", accountant="rdp")
+    refused("grid = 15 must be from 16 to 16777216", grid=15)
+    refused("grid = 33554432", grid=1 << 25)
+    refused(r"optimizer\.add_noise\(\)", lambda it: setattr(it, "add_noise", lambda: None))
+    with pytest.raises(ValueError, match="loader is a "):
+        make_exact(None, None, None)
+
+
+def test_a_step_with_other_noise_is_refused():
+    """Opacus's own noise has no law for whole numbers, and raises."""
+    without = Private(noise_multiplier=1.0)
+    del without.optimizer.add_noise
+    with pytest.raises(NotImplementedError):
+        without.train()
+    assert len(without.accountant) == 0
+    replaced = Private(noise_multiplier=1.0)
+    replaced.optimizer.add_noise = lambda: replaced.backward(X, Y)
+    with pytest.raises(ValueError, match=r"optimizer\.add_noise\(\) has changed"):
+        replaced.train()
+    with pytest.raises(ValueError, match="no step accounts for"):
+        replaced.accountant.get_epsilon(1e-5)
+
+
+def test_the_check_of_opacus_alone_gives_its_float_noise_back():
+    torch.seed()
+    private = Private(noise_multiplier=1.0)
+    check_batches(private.loader, private.optimizer, 1.0, private.module)
+    private.train()
+    assert private.optimizer.params[0].summed_grad.dtype == torch.float32
+    assert not private.accountant.exact
+
+
+def test_the_receipt_states_what_follows_from_the_steps_and_what_is_assumed():
+    private = Private(noise_multiplier=2.0, batch=10).train()
+    accountant = private.accountant
+    curve = (ny.Gaussian(2).subsample(rate=0.25) * 4).tradeoff()
+    epsilon = curve.epsilon(1e-5).upper
+    assert accountant.tradeoff().power(0.05).upper == pytest.approx(curve.power(0.05).upper)
+    text = json.dumps(accountant.receipt(), sort_keys=True)
+    same = Private(noise_multiplier=2.0, batch=10).train()
+    assert text == json.dumps(same.accountant.receipt(), sort_keys=True)
+    receipt = json.loads(text)
+    assert receipt["guarantee"]["epsilon"][0]["upper"] == pytest.approx(epsilon, rel=1e-9)
+    assert StepAccountant.problems(receipt) == []
+    assert not any("floating" in condition for condition in receipt["conditions"])
+    assert repr(accountant).endswith("at delta 1e-05, noise exact>")
+    # A step of the user's own, and a state that was saved and loaded.
+    again = StepAccountant()
+    again.load_state_dict(accountant.state_dict())
+    assert again.exact
+    again.step(noise_multiplier=2.0, sample_rate=0.25)
+    mixed = again.receipt()
+    assert (mixed["exact_steps"], mixed["steps"][0]["steps"]) == (4, 5)
+    assert mixed["conditions"][-1] == FLOATS.format(count=1)
+    assert "noise assumed exact" in repr(again)
+    for change in (
+        lambda r: r["guarantee"]["epsilon"][0].update(upper=epsilon * 0.99),
+        lambda r: r["guarantee"]["power"][0].update(level=0.5),
+        lambda r: r["conditions"].pop(),
+        lambda r: r["steps"][0].update(noise_multiplier=1.9),
+        lambda r: r.update(exact_steps=5),
+    ):
+        forged = json.loads(json.dumps(mixed))
+        change(forged)
+        assert StepAccountant.problems(forged)

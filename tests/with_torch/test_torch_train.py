@@ -1,0 +1,578 @@
+"""Training of a network: the steps, the charge, and the folder are those of `ny.train`."""
+
+import json
+import os
+import signal
+import traceback
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import neyman as ny
+from neyman.analysis.training.checkpoint import CHECKPOINT
+from neyman.analysis.training.network import SCHEMA
+from neyman.analysis.training.result import Trained
+from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
+
+pytestmark = pytest.mark.needs("release")
+GENERATOR = np.random.default_rng(0)
+X = torch.from_numpy(GENERATOR.uniform(-1, 1, (60, 3)))
+Y = torch.from_numpy(GENERATOR.uniform(-1, 1, (60, 1)))
+QUIET = {"mechanism": ny.DPSGD(60, 60, 0.003, 4, "fixed"), "clip": 8}
+"""All rows in each batch, no row clipped, and little noise."""
+CLOSE = (
+    0.01  # the noise of a mean is 0.003 * 2 * 8 / 60 = 8e-4, and of eight steps 2e-3 with momentum
+)
+
+
+def linear():
+    torch.manual_seed(1)
+    return torch.nn.Linear(3, 1).double()
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.5, momentum=0.5)
+
+
+def books(tmp_path, relation="add-remove", currency="renyi:8", **more):
+    ledger = ny.Ledger(tmp_path / "ledger.db")
+    terms = {"currency": currency, "cap": 10**6, **more}
+    ledger.create("toy@1", protects="person", neighboring=relation, **terms)
+    return ledger
+
+
+def call(tmp_path, ledger, model=None, loss=None, data=None, out="out", **change):
+    terms = {
+        "mechanism": ny.DPSGD(60, 12, 4, 2),
+        "clip": 1,
+        "optimizer": sgd,
+        "dataset": "toy@1",
+        "microbatch": 16,
+    }
+    return ny.torch.train(
+        linear() if model is None else model,
+        torch.nn.MSELoss() if loss is None else loss,
+        (X, Y) if data is None else data,
+        ledger=ledger,
+        out=tmp_path / out,
+        **{**terms, **change},
+    )
+
+
+def quiet(tmp_path, **change):
+    """A run without noise to speak of, from a new ledger."""
+    tmp_path.mkdir(exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ledger = books(tmp_path, "replace-one", "zcdp")
+        return call(tmp_path, ledger, **{**QUIET, **change})
+
+
+def descent(steps, start, sizes, batch=60):
+    """Gradient descent with momentum 1/2 on the squared error, in NumPy."""
+    x = np.c_[X.numpy(), np.ones(60)]
+    w, speed = start.copy(), 0.0
+    for step in range(steps):
+        gradient = 2 * x.T @ (x @ w - Y.numpy()[:, 0]) / batch
+        speed = 0.5 * speed + gradient
+        w = w - sizes[step] * speed
+    return w
+
+
+def weights(model):
+    return np.r_[model.weight.detach().numpy()[0], model.bias.detach().numpy()]
+
+
+# What a run is.
+
+
+@pytest.mark.parametrize(("microbatch", "fast"), [(1, None), (7, False), (64, None)])
+def test_without_noise_to_speak_of_it_is_gradient_descent(tmp_path, microbatch, fast):
+    """Against a loop in NumPy with momentum and a schedule that halves the step size."""
+    model = linear()
+    start = weights(model)
+    trained = quiet(
+        tmp_path,
+        model=model,
+        microbatch=microbatch,
+        fast=fast,
+        scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5),
+    )
+    expected = descent(4, start, [0.5, 0.5, 0.25, 0.25])
+    assert np.abs(weights(model) - expected).max() < CLOSE
+    assert np.array_equal(trained.state["weight"], model.weight.detach().numpy())
+    assert np.array_equal(
+        trained.parameters, np.r_[trained.state["bias"], *trained.state["weight"]]
+    )
+    assert trained.problems() == []
+    assert trained.receipt["proof"] == "TR-1 to TR-9 of docs/certificates/training.md"
+    assumed = [text for text in trained.receipt["conditions"] if "microbatch of" in text]
+    assert len(assumed) == (microbatch > 1) == trained.receipt["terms"]["fast"] or fast is False
+
+
+class Rows(Dataset):
+    """A map-style dataset of tuples, each with a tensor and a number."""
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, row):
+        return X[row], [float(Y[row, 0])]
+
+
+EXAMPLE = {"example": (torch.zeros(3).double(), torch.zeros(1).double())}
+
+
+def test_a_dataset_of_rows_trains_as_its_tensors_do(tmp_path):
+    models = [linear() for _ in range(3)]
+    quiet(tmp_path / "a", model=models[0])
+    quiet(tmp_path / "b", model=models[1], data=TensorDataset(X, Y))
+    quiet(tmp_path / "c", model=models[2], data=Rows(), **EXAMPLE)
+    for model in models[1:]:
+        assert np.abs(weights(model) - weights(models[0])).max() < CLOSE
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t", "fixed", "shuffled"])
+def test_the_noise_is_that_of_the_relation_and_the_divisor_is_declared(tmp_path, sampling):
+    """A loss of 0: the spread of 20,000 parameters after plain steps; alarm below 1e-6."""
+    mechanism = ny.DPSGD(10, 5, 3, 1, sampling)
+    paid, size = {}, 20_000
+    if sampling in ("allocated", "k-of-t"):
+        paid = {"currency": "pure", "delta_cap": "1e-4"}
+    ledger = books(tmp_path, mechanism.neighboring, **paid)
+    model = torch.nn.Embedding(size, 1)
+    torch.nn.init.zeros_(model.weight)
+    trained = call(
+        tmp_path,
+        ledger,
+        model,
+        lambda output, target: output.sum() * 0,
+        (torch.zeros(10, dtype=torch.int64), torch.zeros(10)),
+        mechanism=mechanism,
+        clip=Fraction(7, 2),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=2),
+        grid=1 << 12,
+        delta="1e-5" if paid else 0,
+    )
+    expected = 2 * mechanism.noise(3.5) / 5 * mechanism.steps**0.5
+    share = np.mean(trained.parameters.astype(float) ** 2) / expected**2
+    # Laurent and Massart: a chi-square over its degrees leaves this with chance 2 e^-15.
+    assert abs(share - 1) < 2 * (15 / size) ** 0.5 + 2 * 15 / size
+    assert trained.problems() == []
+
+
+def test_the_number_of_rows_is_secret_and_an_empty_batch_has_noise(tmp_path):
+    """Under add-remove 0 or 37 rows train alike, and nothing that is written has their number."""
+    for rows in (0, 37):
+        folder = tmp_path / str(rows)
+        folder.mkdir()
+        trained = call(folder, books(folder), data=(X[:rows], Y[:rows]))
+        assert trained.receipt["steps"] == {"run": 10, "lost": 0}
+        public = [trained.receipt[key] for key in ("terms", "steps", "unit", "conditions")]
+        assert "37" not in json.dumps(public)
+        assert np.abs(trained.parameters - weights(linear())[[3, 0, 1, 2]]).min() > 0
+
+
+def test_rows_whose_gradient_is_not_finite_count_as_zero(tmp_path):
+    """The rest trains as if their gradient were 0."""
+    x = X.clone()
+    x[3], x[4] = float("nan"), float("inf")
+    model = linear()
+    start = weights(model)
+    quiet(tmp_path, model=model, data=(x, Y), mechanism=ny.DPSGD(60, 60, 0.003, 1, "fixed"))
+    others = [row for row in range(60) if row not in (3, 4)]
+    design = np.c_[X.numpy(), np.ones(60)][others]
+    gradient = 2 * design.T @ (design @ start - Y.numpy()[others, 0]) / 60
+    assert np.abs(weights(model) - (start - 0.5 * gradient)).max() < CLOSE
+
+
+def test_the_settings_of_torch_are_those_of_before(tmp_path):
+    """The receipt names those of the run, where it took place, and the type of the forward pass."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    settings = []
+
+    def loss(output, target):
+        settings.append((torch.are_deterministic_algorithms_enabled(), output.dtype))
+        return functional.mse_loss(output.float(), target)
+
+    try:
+        model = linear().float()
+        data = X.float(), Y.float()
+        trained = call(tmp_path, books(tmp_path), model, loss, data, autocast=torch.bfloat16)
+        assert torch.backends.cudnn.benchmark
+        assert torch.are_deterministic_algorithms_enabled() == before[0]
+    finally:
+        torch.backends.cudnn.benchmark = before[1]
+    assert set(settings) == {(True, torch.bfloat16)}
+    assert trained.receipt["environments"] == [
+        {
+            "framework": f"torch {torch.__version__}",
+            "device": "cpu",
+            "dtype": "float32",
+            "autocast": "bfloat16",
+            "deterministic": True,
+            "tf32": False,
+            "benchmark": False,
+        }
+    ]
+    assert f"Computed on cpu by torch {torch.__version__}" in trained.report
+
+
+def test_numbers_of_16_bits_and_buffers_are_stored(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0)).bfloat16()
+    model.register_buffer("scale", torch.tensor([1.5]).bfloat16())
+    data = X.bfloat16(), Y[:, 0].bfloat16()
+    trained = call(tmp_path, books(tmp_path), model, data=data)
+    assert set(trained.state) == {"0.weight", "0.bias", "scale"}
+    other = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0)).bfloat16()
+    other.register_buffer("scale", torch.zeros(1).bfloat16())
+    other.load_state_dict({k: torch.from_numpy(v) for k, v in trained.state.items()})
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True)
+    )
+    assert torch.equal(other.scale, model.scale)
+
+
+def test_groups_have_clips_of_their_own_and_stand_in_the_terms(tmp_path):
+    """The total clip is the root of 2, and a change of a clip is another run."""
+    ledger = books(tmp_path)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)).double()
+    more = {"groups": {"first": ["0"], "last": ["1"]}, "clip": {"first": 1, "last": "1"}}
+    trained = call(tmp_path, ledger, model, **more)
+    assert trained.receipt["terms"]["clips"] == {"first": "1", "last": "1"}
+    assert Fraction(trained.receipt["terms"]["clip"]) == Fraction(2**0.5)
+    assert "clipped to norm 1.42 and" in trained.report
+    assert trained.problems() == []
+    with pytest.raises(ValueError, match="which is no run"):
+        call(tmp_path, ledger, model, **{**more, "clip": {"first": 1, "last": 2}})
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_the_sum_of_gradients_is_the_same_in_any_order_and_in_parts(fast):
+    """In whole numbers, so to the last bit; with a network of two layers."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 20), torch.nn.Tanh(), torch.nn.Linear(20, 1))
+    x, y = X.float(), Y.float()
+    terms = {"mechanism": ny.DPSGD(60, 12, 4, 2), "clip": 1, "fast": fast}
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), **terms)
+    total = gradient.gradients.sum((x, y))
+    order = torch.from_numpy(GENERATOR.permutation(60))
+    assert torch.equal(gradient.gradients.sum((x[order], y[order])), total)
+    parts = sum(gradient.gradients.sum((x[i : i + 25], y[i : i + 25])) for i in (0, 25, 50))
+    assert (parts - total).abs().max() <= (3 if fast else 0)  # each sum is rounded once
+
+
+# A loop of one's own.
+
+
+def test_a_loop_of_ones_own_moves_as_the_whole_run_does(tmp_path):
+    model, sizes = linear(), [0.5] * 4
+    start = weights(model)
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), microbatch=16, fast=False, **QUIET)
+    optimizer = sgd(model.parameters())
+    for rows in QUIET["mechanism"].batches(60):
+        for part in np.array_split(rows, 3):
+            gradient.add(X[part], Y[part])
+        gradient.set()
+        optimizer.step()
+    assert np.abs(weights(model) - descent(4, start, sizes)).max() < CLOSE
+    gradient.add(X[:0], Y[:0])
+    with pytest.raises(RuntimeError, match="all of them are over"):
+        gradient.set()
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), **QUIET)
+    gradient.add(X, Y)
+    with pytest.raises(RuntimeError, match="one call adds all rows"):
+        gradient.add(X, Y)
+
+
+def test_a_loop_of_ones_own_refuses_the_gradient_of_a_mean():
+    model = linear()
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), **QUIET)
+    with pytest.raises(RuntimeError, match="gradient of a mean over a batch"):
+        functional.mse_loss(model(X), Y).backward()
+    assert model.weight.grad is None or model.bias.grad is None
+    with pytest.raises(RuntimeError, match="add the rows of a batch first"):
+        gradient.set()
+    gradient.close()
+    functional.mse_loss(model(X), Y).backward()
+
+
+# Bad input.
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield X[0], Y[0]
+
+
+OTHER = linear()
+REFUSED = {
+    "a loader": (
+        {"data": DataLoader(TensorDataset(X, Y), shuffle=True)},
+        "give its dataset, loader.dataset",
+    ),
+    "a stream": ({"data": Stream()}, "data is a Stream; give a tuple"),
+    "a tensor": ({"data": X}, r"data is a Tensor; give a tuple of tensors \(x, y\)"),
+    "arrays": ({"data": (X.numpy(), Y.numpy())}, "torch.from_numpy"),
+    "no example": ({"data": Rows()}, "give a made-up row"),
+    "lengths": ({"data": (X, Y[:9])}, "of one length"),
+    "device": ({"data": (X.to("meta"), Y.to("meta"))}, "data is on meta and model on cpu"),
+    "loss none": ({"loss": torch.nn.MSELoss(reduction="none")}, "reduction"),
+    "loss of two": ({"loss": lambda a, b: torch.stack([a, b])}, "must return one number"),
+    "loss fails": ({"data": (X[:, :2], Y)}, "model fails at layer"),
+    "optimizer": ({"optimizer": 0.1}, "optimizer is a float"),
+    "optimizer of others": ({"optimizer": torch.optim.SGD(OTHER.parameters())}, "of model.param"),
+    "lbfgs": ({"optimizer": torch.optim.LBFGS}, "optimizer is a LBFGS"),
+    "closure": ({"optimizer": lambda p: Closure(p, {})}, "cannot take, save, and load a step"),
+    "scheduler": ({"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau}, "ReduceLROnPl"),
+    "mechanism": ({"mechanism": ny.Gaussian(1)}, "must be a ny.DPSGD"),
+    "relation": ({"mechanism": ny.DPSGD(60, 12, 4, 2, "fixed")}, "registered under"),
+    "grid": ({"grid": 8}, "grid"),
+    "clip": ({"clip": 0}, "above 0"),
+    "microbatch": ({"microbatch": "64"}, "microbatch"),
+    "delta": ({"delta": "1e-5"}, "goes with a dataset in 'pure'"),
+}
+
+
+class Closure(torch.optim.Optimizer):
+    def step(self, closure):
+        raise AssertionError("never called")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_refused_before_the_charge(tmp_path, name):
+    change, match = REFUSED[name]
+    ledger = books(tmp_path)
+    model = linear()
+    start = weights(model)
+    with pytest.raises((TypeError, ValueError), match=match):
+        call(tmp_path, ledger, model, **change)
+    assert ledger.account("toy@1").entries == 0
+    assert np.array_equal(weights(model), start)
+    functional.mse_loss(model(X), Y).backward()  # as before
+
+
+def test_a_dry_run_leaves_the_optimizer_and_the_model_as_they_were(tmp_path):
+    """Refused by the budget, after a step on a gradient of zeros with decay and momentum."""
+    model = linear()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1, 10)
+    before = [repr(x.state_dict()) for x in (model, optimizer, schedule)]
+    ledger = books(tmp_path, cap="1/1000")
+    with pytest.raises(BudgetRefused):
+        call(tmp_path, ledger, model, optimizer=optimizer, scheduler=schedule)
+    assert [repr(x.state_dict()) for x in (model, optimizer, schedule)] == before
+
+
+class Secret(Rows):
+    """A dataset that fails, changes its length, or returns another shape at its second step."""
+
+    def __init__(self, kind):
+        self.kind, self.asked = kind, 0
+
+    def __len__(self):
+        return 59 if self.kind == "length" and self.asked > 20 else 60
+
+    def __getitem__(self, row):
+        self.asked += 1
+        if self.asked > 20 and self.kind == "error":
+            raise OSError("row 2 holds secret 777")
+        if self.asked > 20 and self.kind == "shape":
+            return torch.full((777,), 1.0), [0.0]
+        return super().__getitem__(row)
+
+
+@pytest.mark.parametrize(
+    ("kind", "match"),
+    [
+        ("error", "the dataset raised OSError, and the charge stands"),
+        ("shape", "the dataset raised ValueError, and the charge stands"),
+        ("length", "data changed its length"),
+    ],
+)
+def test_an_error_of_a_dataset_is_not_shown(tmp_path, kind, match):
+    """Its message may hold a row: neither the error nor what it leads back to has it."""
+    ledger = books(tmp_path)
+    with pytest.raises(ChargedError, match=match) as caught:
+        call(tmp_path, ledger, data=Secret(kind), **EXAMPLE)
+    assert caught.value.__context__ is caught.value.__cause__ is None
+    assert "777" not in "".join(traceback.format_exception(caught.value))
+    assert ledger.account("toy@1").entries == 1
+    with pytest.warns(UserWarning, match="steps are charged and have no result"):
+        trained = call(tmp_path, ledger, data=Rows(), **EXAMPLE)
+    assert trained.problems() == []
+
+
+# Runs that stop.
+
+
+def test_the_same_call_after_the_end_loads_the_result_at_no_charge(tmp_path):
+    ledger = books(tmp_path)
+    first = call(tmp_path, ledger)
+    model = torch.nn.Linear(3, 1).double()
+    again = call(tmp_path, ledger, model)
+    assert np.array_equal(first.parameters, again.parameters)
+    assert np.array_equal(weights(model)[[3, 0, 1, 2]], first.parameters)
+    assert ledger.account("toy@1").entries == 1
+    assert not (tmp_path / "out" / CHECKPOINT).exists()
+    with pytest.raises(LedgerError, match="does not hold its result"):
+        call(tmp_path, ledger, out="elsewhere")
+    for change in ({"optimizer": torch.optim.Adam}, {"loss": torch.nn.L1Loss()}, {"clip": 2}):
+        with pytest.raises(ValueError, match="which is no run"):
+            call(tmp_path, ledger, **change)
+
+
+class Stop(BaseException):
+    """What a kill is: nothing in the code under test catches it."""
+
+
+class Stopping(Rows):
+    """A dataset whose process is killed after some rows."""
+
+    def __init__(self, rows):
+        self.left = rows
+
+    def __getitem__(self, row):
+        self.left -= 1
+        if self.left < 0:
+            raise Stop
+        return super().__getitem__(row)
+
+
+def test_a_run_that_goes_on_equals_an_unbroken_one(tmp_path):
+    """Stopped between two checkpoints, by a model that is made anew with other parameters.
+
+    Momentum, schedule, and parameters go on from the last checkpoint; two steps are lost.
+    """
+    mechanism = ny.DPSGD(60, 60, 0.003, 8, "fixed")
+
+    def schedule(optimizer):
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+
+    terms = {**QUIET, "mechanism": mechanism, "save_every": 2, "scheduler": schedule, **EXAMPLE}
+    model = linear()
+    start = weights(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ledger = books(tmp_path, "replace-one", "zcdp")
+        with pytest.raises(Stop):
+            call(tmp_path, ledger, model, data=Stopping(5 * 60 + 3), **terms)
+        model = torch.nn.Linear(3, 1).double()
+        trained = call(tmp_path, ledger, model, data=Rows(), **terms)
+    assert trained.receipt["steps"] == {"run": 6, "lost": 2}
+    # Steps 5 and 6 are lost; the sizes of the six that ran go on in the schedule.
+    expected = descent(6, start, [0.5 / (1 + step) for step in range(6)])
+    assert np.abs(weights(model) - expected).max() < CLOSE
+    assert ledger.account("toy@1").entries == 1
+    assert trained.problems() == []
+
+
+def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypatch):
+    """Killed at each write of a checkpoint: noise is drawn at most ten times for ten steps."""
+    from neyman.analysis.training import network, noisy_gradient
+
+    real, real_write = noisy_gradient.rounded_gaussian, network.write
+    for stop in (1, 2, 3, 5):
+        folder = tmp_path / str(stop)
+        folder.mkdir()
+        ledger = books(folder)
+        counts = {"draws": 0, "writes": 0}
+
+        def noise(*arguments, counts=counts, **more):
+            counts["draws"] += 1
+            return real(*arguments, **more)
+
+        def stopping(*arguments, stop=stop, counts=counts, **more):
+            counts["writes"] += 1
+            if counts["writes"] == stop:
+                raise Stop
+            real_write(*arguments, **more)
+
+        monkeypatch.setattr(noisy_gradient, "rounded_gaussian", noise)
+        monkeypatch.setattr(network, "write", stopping)
+        with pytest.raises(Stop):
+            call(folder, ledger, save_every=3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trained = call(folder, ledger, save_every=3)
+        assert counts["draws"] <= 10
+        assert trained.receipt["steps"]["run"] <= counts["draws"]
+        assert sum(trained.receipt["steps"].values()) == 10
+        assert ledger.account("toy@1").entries == 1
+        assert trained.problems() == []
+
+
+def test_a_killed_process_is_charged_and_goes_on(tmp_path, monkeypatch):
+    """SIGKILL in a process of its own, with a checkpoint that the ledger has not counted yet."""
+    from neyman.analysis.training import network
+
+    books(tmp_path).close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a fork where other threads wait
+        child = os.fork()
+    if child == 0:
+        real, writes = network.write, []
+
+        def killing(*arguments, **more):
+            real(*arguments, **more)
+            writes.append(1)
+            if len(writes) == 4:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        monkeypatch.setattr(network, "write", killing)
+        try:
+            call(tmp_path, ny.Ledger(tmp_path / "ledger.db"), save_every=1)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    ledger = ny.Ledger(tmp_path / "ledger.db")
+    assert ledger.account("toy@1").entries == 1
+    head = json.loads((tmp_path / "out" / CHECKPOINT).read_bytes().split(b"\n")[0])
+    assert (head["schema"], head["begun"], ledger.steps(1)) == (SCHEMA, 3, 2)
+    with pytest.warns(UserWarning, match="1 of 10 steps"):
+        trained = call(tmp_path, ledger, save_every=1)
+    assert trained.receipt["steps"] == {"run": 9, "lost": 1}
+    assert len(trained.receipt["environments"]) == 1
+    assert ledger.account("toy@1").entries == 1
+    assert ledger.verify().problems == ()
+
+
+def test_a_folder_of_other_terms_is_refused(tmp_path):
+    ledger = books(tmp_path)
+    with pytest.raises(Stop):
+        call(tmp_path, ledger, data=Stopping(0), **EXAMPLE)
+    with pytest.raises(ValueError, match="a run of other terms"):
+        call(tmp_path, ledger, clip=2)
+    path = tmp_path / "out" / CHECKPOINT
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="damaged"):
+        call(tmp_path, ledger)
+
+
+def test_a_result_is_checked_without_data_and_a_changed_file_is_refused(tmp_path):
+    trained = call(tmp_path, books(tmp_path))
+    assert Trained.load(trained.folder).problems() == []
+    receipt = json.loads(json.dumps(trained.receipt))
+    receipt["terms"]["noise"]["sigma_squared"] = "1"
+    (trained.folder / "receipt.json").write_text(json.dumps(receipt))
+    assert {p.split(":")[0] for p in Trained.load(trained.folder).problems()} == {"noise", "key"}
+    path = trained.folder / "parameters.npz"
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(ValueError, match="another hash"):
+        Trained.load(trained.folder)
+
+
+def test_examples_in_docstrings_print_what_they_show(tmp_path, monkeypatch):
+    """Without torch tests/test_docs.py leaves them out."""
+    import doctest
+
+    monkeypatch.chdir(tmp_path)
+    for thing in (ny.torch, ny.torch.NoisyGradient):
+        for test in doctest.DocTestFinder(exclude_empty=True).find(thing, "ny", globs={}):
+            assert doctest.DocTestRunner().run(test).failed == 0
