@@ -118,10 +118,11 @@ def train(
         groups: names of parameters or modules by group, each of which is clipped by itself;
             "layers" makes each module a group.
         autocast: ``torch.bfloat16`` or ``torch.float16`` for the forward pass in mixed precision.
-        compiled: clip by kernels of ``torch.compile``, which needs a compiler; faster on CUDA.
+        compiled: clip by kernels of ``torch.compile``, which needs a compiler, without ``fast``.
         fast: write out no gradient of a linear layer or a convolution for each row, which takes
             less time and memory. Sums are exact with it, too, where a product of matrices adds up
-            products [TR-9]. If it is not given, it is on where ``microbatch`` is above 1.
+            products [TR-9]. If it is not given, it is on where ``microbatch`` is above 1
+            and ``compiled`` is not.
         save_every: number of steps between durable checkpoints; see `ny.train`.
 
     Returns:

@@ -335,6 +335,7 @@ REFUSED = {
     "relation": ({"mechanism": ny.DPSGD(60, 12, 4, 2, "fixed")}, "registered under"),
     "grid": ({"grid": 8}, "grid"),
     "clip": ({"clip": 0}, "above 0"),
+    "compiled": ({"compiled": True, "fast": True}, "leave one of them out"),
     "microbatch": ({"microbatch": "64"}, "microbatch"),
     "delta": ({"delta": "1e-5"}, "goes with a dataset in 'pure'"),
 }

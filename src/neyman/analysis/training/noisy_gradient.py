@@ -86,7 +86,9 @@ class NoisyGradient:
         if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"mechanism = {mechanism!r} must be a ny.DPSGD, which draws batches")
         many = check.integer("microbatch", microbatch, 1) > 1
-        self.fast = many if fast is None else fast
+        self.fast = many and not compiled if fast is None else fast
+        if self.fast and compiled:
+            raise ValueError("compiled=True has no kernels for fast=True; leave one of them out")
         self.gradients = ModuleGradients(
             model,
             loss,
@@ -128,7 +130,7 @@ class NoisyGradient:
         """
         if self.fast and self._total is not None:
             raise RuntimeError(
-                "with fast=True, as for each microbatch above 1, one call adds all rows of a step; "
+                "with fast=True, as for a microbatch above 1, one call adds all rows of a step; "
                 "fast=False takes them in parts"
             )
         total = self.gradients.sum(rows)
