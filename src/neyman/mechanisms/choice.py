@@ -1,21 +1,24 @@
-"""A mechanism that a visible coin draws among others."""
+"""A mechanism that is one of several: by a visible coin, or by the change of the data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 from neyman.curves.losses.bracket import LossBracket, ends
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.mixture import MixtureLoss
+from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.user_pair import resting_on
-from neyman.curves.tradeoff.tradeoff import unified
-from neyman.mechanisms.base import Mechanism
+from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES, unified
+from neyman.mechanisms.base import Composed, Mechanism
 from neyman.mechanisms.description import form, probability
 from neyman.mechanisms.gaussian_mixture import check_sum
 from neyman.numerics import check
@@ -90,3 +93,76 @@ def _only_loss(mechanism: Mechanism) -> Part:
     if more or len(composition.parts) > 1 or any(n > 1 for _, n in composition.parts):
         raise ValueError(f"mechanism = {mechanism!r} must have one loss to be chosen among others")
     return composition.parts[0][0] if composition.parts else FiniteLoss(Fraction(1), (0,), (0.0,))
+
+
+def _each_written(mechanisms: Sequence[Mechanism]) -> list[dict[str, Any]]:
+    return [mechanism.to_dict() for mechanism in mechanisms]
+
+
+def _each_read(given: Sequence[Mapping[str, Any]]) -> tuple[Mechanism, ...]:
+    return tuple(map(Mechanism.from_dict, given))
+
+
+def _sorted(name: str, given: object) -> tuple[Mechanism, ...]:
+    mechanisms = cast("Sequence[object]", given if isinstance(given, Sequence) else ())
+    known = [one for one in mechanisms if isinstance(one, Mechanism)]
+    if not known or len(known) < len(mechanisms):
+        raise ValueError(f"{name} = {given!r} must be a list of mechanisms, at least one")
+    return tuple(sorted(dict.fromkeys(known), key=order_key))
+
+
+@dataclass(frozen=True)
+class Alternatives(Mechanism):
+    """One of several mechanisms: the change of the data decides which, and nobody draws it.
+
+    It is what several releases reveal of which a unit takes part in one alone [UN-11]. Every
+    question is answered for the worst of them.
+
+    Args:
+        mechanisms: in any order.
+    """
+
+    mechanisms: tuple[Mechanism, ...] = field(
+        metadata=form(_sorted, write=_each_written, read=_each_read)
+    )
+
+    @staticmethod
+    def of(mechanisms: Iterable[Mechanism]) -> Mechanism:
+        """Return the worst of several, without those that are a part of another one.
+
+        What all have in common is released beside the rest. One alone is itself.
+        """
+        distinct = tuple(dict.fromkeys(mechanisms))
+        if len(distinct) == 1:
+            return distinct[0]
+        every = [Counter(dict(one.leaves)) for one in distinct]
+        worst = [
+            one
+            for i, one in enumerate(every)
+            if not any(one <= other for j, other in enumerate(every) if j < i or one < other)
+        ]
+        common = reduce(lambda a, b: a & b, worst)
+        apart = [Composed.of(list((one - common).items())) for one in worst]
+        known = Composed.of(list(common.items()))
+        return known if len(worst) == 1 else known + Alternatives(tuple(apart))
+
+    @property
+    def neighboring(self) -> Relation:
+        """Return the one relation of all of them."""
+        relation = "any"
+        for mechanism in self.mechanisms:
+            relation = unified(relation, mechanism.neighboring)
+        return relation
+
+    def losses(self) -> tuple[Composition, ...]:
+        """Return the losses of each; only rho-zCDP is claimed where that of one is, or of many."""
+        losses = dict.fromkeys(loss for one in self.mechanisms for loss in one.losses())
+        if len(losses) > 1 and (
+            len(losses) > MOST_ALTERNATIVES or any(loss.bare is not None for loss in losses)
+        ):
+            return (Composition.of([(RenyiBound(self.rho()), 1)]),)
+        return tuple(losses)
+
+    def rho(self) -> Fraction:
+        """Return the largest of theirs."""
+        return max(mechanism.rho() for mechanism in self.mechanisms)

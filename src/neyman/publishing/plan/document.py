@@ -723,6 +723,11 @@ class PlanDocument(Strict):
         "discrete-gaussian",
         description="the kind of whole-number noise: 'discrete-gaussian' or 'rounded-gaussian'",
     )
+    disjoint: bool = Field(
+        False,
+        description="true to charge queries whose filters no row meets together for the worst of "
+        "them, and not for their sum",
+    )
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )

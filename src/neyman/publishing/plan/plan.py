@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _COPIED = (
     *("name", "dataset", "table", "unit", "part", "most_rows", "source", "noise"),
-    "publisher",
+    *("publisher", "disjoint"),
 )
 """The fields of a document that a plan has as they are."""
 _MOST_SHOWN = 6  # queries in a text
@@ -73,6 +73,8 @@ class Plan(PlanModel):
         where: a condition on a row.
         part, most_rows, source, publisher: as in the TOML file.
         noise: "discrete-gaussian" or "rounded-gaussian"; the former if left out.
+        disjoint: True to charge queries whose filters no row meets together for the worst of them,
+            and not for their sum.
         consistency: the method, such as "least-squares".
         folder: what the path of a key file is relative to.
 
@@ -120,6 +122,7 @@ class Plan(PlanModel):
         source: Mapping[str, Any] | None = None,
         noise: NoiseKind | None = None,
         publisher: str | None = None,
+        disjoint: bool | None = None,
         consistency: str | Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
     ) -> None:
@@ -127,6 +130,7 @@ class Plan(PlanModel):
         given |= {"columns": columns, "tables": tables, "derive": derive, "lookup": lookup}
         given |= {"hierarchy": hierarchy, "part": part, "most_rows": most_rows, "source": source}
         given |= {"noise": noise, "publisher": publisher, "consistency": consistency}
+        given["disjoint"] = disjoint
         given = {field: value for field, value in given.items() if value is not None}
         # An error names these three if they are None.
         given |= {"unit": unit, "queries": queries, "budget": budget}
@@ -222,14 +226,15 @@ class Plan(PlanModel):
     @cached_property
     def bare(self) -> bool:
         """Whether only rho is claimed, and the curve that it implies: shifts are too many."""
-        return claims_rho_alone(self.entries())
+        return claims_rho_alone(self.cases)
 
     def at_scale(self, scale: Fraction) -> Mechanism:
         """Return the plan's mechanism with sigma^2 = squared * scale / (2 share) for each entry.
 
-        ``scale`` is 1/rho, where rho is what the plan spends in zCDP.
+        ``scale`` is 1/rho, where rho is what the plan spends in zCDP. Of queries of which a unit
+        is in one alone, the mechanism is the worst.
         """
-        return at_scale(self.entries(), scale)
+        return at_scale(self.cases, scale)
 
     def mechanism(self, scale: Fraction | None = None) -> Mechanism:
         """Return the plan's mechanism with the least noise that the budget admits.
@@ -295,7 +300,7 @@ class Plan(PlanModel):
         if isinstance(self.budget, Zcdp):
             return scale
         with self._budget_named():
-            normal, step = calibrates_as_normal(self.entries()), Fraction(1, 10**9)
+            normal, step = calibrates_as_normal(self.cases), Fraction(1, 10**9)
             # The two curves are rounded by different steps.
             while normal and not self.target.admits(self.at_scale(scale)):
                 scale, step = scale * (1 + step), 2 * step
@@ -311,8 +316,8 @@ class Plan(PlanModel):
         if isinstance(self.budget, Zcdp):
             return 1 / self.budget.rho
         with self._budget_named():
-            make = normal_at_scale if calibrates_as_normal(self.entries()) else at_scale
-            return calibrate_exact(partial(make, self.entries()), self.target)
+            make = normal_at_scale if calibrates_as_normal(self.cases) else at_scale
+            return calibrate_exact(partial(make, self.cases), self.target)
 
     @cached_property
     def target(self) -> Budget:
@@ -387,6 +392,7 @@ class Plan(PlanModel):
             "part": self.part,
             "most_rows": self.most_rows,
             "noise": self.noise if self.rounded else None,
+            "disjoint": self.disjoint or None,
             "where": self.rows.where,
             "source": self.source.to_dict() if self.source != PLAIN_SOURCE else None,
             "consistency": {"method": self.consistency} if self.consistency else None,

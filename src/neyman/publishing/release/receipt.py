@@ -46,7 +46,7 @@ def draft(
     """All of a receipt but its tables and its entry in the ledger: what follows from the plan."""
     mechanism = plan.mechanism()
     charged, charged_delta = charge(mechanism, currency)
-    return parts.Receipt(
+    receipt = parts.Receipt(
         schema=parts.SCHEMA,
         plan=plan.canonical(),
         plan_hash=plan.hash,
@@ -62,6 +62,9 @@ def draft(
         ),
         versions=versions(),
     )
+    if not plan.disjoint:
+        return receipt
+    return receipt.model_copy(update={"mechanism": mechanism.to_dict()})
 
 
 def guarantee(
@@ -272,6 +275,13 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
             "outright": str(entry.failure),
         }
     return parts.MechanismPart(**content)
+
+
+def whole(receipt: parts.Receipt) -> Mechanism:
+    """Return the mechanism of a release: the sum of its tables', unless the receipt has another."""
+    if receipt.mechanism is not None:
+        return Mechanism.from_dict(receipt.mechanism)
+    return composed((part.mechanism, part.count) for part in receipt.mechanisms)
 
 
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:

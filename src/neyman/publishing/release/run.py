@@ -126,7 +126,7 @@ class FirstRun:
                 Fraction(receipt.ledger.charged),
                 Fraction(receipt.ledger.charged_delta),
                 key=plan.hash,
-                mechanisms=[part.to_dict() for part in receipt.mechanisms],
+                mechanisms=receipt.composition,
                 plan=json.dumps(receipt.plan, ensure_ascii=False),
                 again=self.again,
             )

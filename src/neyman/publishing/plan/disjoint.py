@@ -1,0 +1,179 @@
+"""Which queries one row can meet together, as far as the text of a plan proves it [UN-11].
+
+Two filters are disjoint if no row makes both true. A filter is brought into cases, each a list of
+claims about the value of one expression: which values it may have. Two cases exclude each other
+if they leave no value to an expression that both have, the same step by step. A comparison is true
+or false of a value alone, never of a missing one. Nothing here looks at data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations
+from typing import Any, TypeAlias, cast
+
+from neyman.publishing.plan.row_expression import Node
+
+MOST_SETS = 64
+"""The most sets of queries that one row can meet together, beyond which none is looked for."""
+
+_MOST_CASES = 64  # of one filter
+
+Claim: TypeAlias = tuple[Node, str, Any]  # an expression, the kind of claim, and its values
+Cases: TypeAlias = list[list[Claim]]  # of which one holds if a condition is true
+Sets: TypeAlias = tuple[frozenset[str], ...]
+
+_OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+def are_disjoint(one: Node, other: Node) -> bool:
+    """Return True if it is proved that no row makes both conditions true."""
+    mine, theirs = _cases(one, True), _cases(other, True)
+    if mine is None or theirs is None:
+        return False
+    return all(_is_impossible([*a, *b]) for a in mine for b in theirs)
+
+
+def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
+    """Return the largest sets of queries that one row can meet, as far as filters tell.
+
+    Args:
+        filters: the condition of each query; None for one that takes every row.
+
+    Returns:
+        None where there are more than `MOST_SETS`.
+    """
+    nodes = list(dict.fromkeys(filters.values()))
+    beside: dict[Node | None, set[Node | None]] = {node: set() for node in nodes}
+    for one, other in combinations(nodes, 2):
+        if one is None or other is None or not are_disjoint(one, other):
+            beside[one].add(other)
+            beside[other].add(one)
+    found: list[set[Node | None]] = []
+    for clique in _cliques(set(), set(nodes), set(), beside):
+        found.append(clique)
+        if len(found) > MOST_SETS:
+            return None
+    places = {node: place for place, node in enumerate(nodes)}
+    found.sort(key=lambda clique: sorted(places[node] for node in clique))
+    return tuple(
+        frozenset(name for name, node in filters.items() if node in clique) for clique in found
+    )
+
+
+def _cliques(
+    taken: set[Node | None],
+    left: set[Node | None],
+    done: set[Node | None],
+    beside: Mapping[Node | None, set[Node | None]],
+) -> Iterator[set[Node | None]]:
+    """Find the largest cliques (Bron and Kerbosch 1973, with a pivot)."""
+    if not left and not done:
+        yield taken
+        return
+    pivot = max(left | done, key=lambda node: len(beside[node] & left))
+    for node in list(left - beside[pivot]):
+        yield from _cliques(taken | {node}, left & beside[node], done & beside[node], beside)
+        left = left - {node}
+        done = done | {node}
+
+
+# ---- the cases of a condition -----------------------------------------------------------------
+
+
+def _cases(node: Node, truth: bool) -> Cases | None:
+    """Return the cases in which a condition is true, or is false; None for too many."""
+    match node.op:
+        case "not":
+            return _cases(node.parts[0], not truth)
+        case "and" | "or":
+            parts = [_cases(part, truth) for part in node.parts]
+            known = [part for part in parts if part is not None]
+            if (node.op == "and") == truth:
+                return _all_of(known)  # a part that is not known only leaves out claims
+            cases = [case for part in known for case in part]
+            return cases if len(known) == len(parts) and len(cases) <= _MOST_CASES else None
+        case "literal":
+            return [[]] if node.value is truth else []
+        case "missing":
+            return [[(_core(node.parts[0]), "missing" if truth else "known", None)]]
+        case "compare":
+            a, b = node.parts
+            sign: str = node.value
+            if a.op == "literal":
+                a, b, sign = b, a, _MIRRORED[sign]
+            if b.op == "literal" and a.op != "literal":
+                sign = sign if truth else _OPPOSITES[sign]
+                return [[(_core(a), *_compared(a, sign, b.value))]]
+        case "member":
+            (part,) = node.parts
+            values = frozenset(_scaled(part, value) for value in node.value)
+            return [[(_core(part), "in" if truth else "out", values)]]
+        case _:
+            pass
+    return [[(node, "in", frozenset({truth}))]]
+
+
+def _all_of(parts: Sequence[Cases]) -> Cases:
+    """Return the cases of a conjunction; a part that would make them too many is left out."""
+    cases: Cases = [[]]
+    for part in sorted(parts, key=len):
+        if len(cases) * len(part) <= _MOST_CASES:
+            cases = [[*one, *other] for one in cases for other in part]
+    return cases
+
+
+def _compared(part: Node, sign: str, value: object) -> tuple[str, object]:
+    """Return the claim of a comparison with a constant."""
+    constant = _scaled(part, value)
+    if sign in ("==", "!="):
+        return ("in" if sign == "==" else "out"), frozenset({constant})
+    if sign in (">", ">="):
+        return "least", math.ceil(constant) if sign == ">=" else math.floor(constant) + 1
+    return "most", math.floor(constant) if sign == "<=" else math.ceil(constant) - 1
+
+
+def _core(node: Node) -> Node:
+    """Return a number before it was given more decimals, which is the same number."""
+    while node.op == "multiply":
+        part, factor = node.parts
+        more = node.scale - part.scale
+        if factor.op != "literal" or more < 0 or factor.value != 10**more:
+            break
+        node = part
+    return node
+
+
+def _scaled(part: Node, value: Any) -> Any:
+    """Return a constant beside an expression in units of the core's last digit; else as it is."""
+    if part.type != "number":
+        return value
+    return Fraction(value, 10 ** (part.scale - _core(part).scale))
+
+
+def _is_impossible(claims: Sequence[Claim]) -> bool:
+    """Return True if claims leave no value to some expression."""
+    own: dict[Node, list[tuple[str, Any]]] = {}
+    for node, kind, values in claims:
+        own.setdefault(node, []).append((kind, values))
+    return any(_has_no_value(one) for one in own.values())
+
+
+def _has_no_value(claims: Sequence[tuple[str, Any]]) -> bool:
+    """Return True if no value, missing or not, meets all claims about one expression."""
+    kinds = {kind for kind, _ in claims}
+    if "missing" in kinds:
+        return len(kinds) > 1
+    least = max((value for kind, value in claims if kind == "least"), default=-math.inf)
+    most = min((value for kind, value in claims if kind == "most"), default=math.inf)
+    listed = [cast("frozenset[Any]", values) for kind, values in claims if kind == "in"]
+    if not listed:
+        return least > most
+    left = set(listed[0]).intersection(*listed)
+    left.difference_update(*(values for kind, values in claims if kind == "out"))
+    if kinds & {"least", "most"}:
+        return not any(least <= value <= most for value in left)
+    return not left
