@@ -59,10 +59,7 @@ class Choice(Mechanism):
     @property
     def neighboring(self) -> Relation:
         """The one relation of all parts."""
-        relation = "any"
-        for _, mechanism in self.parts:
-            relation = unified(relation, mechanism.neighboring)
-        return relation
+        return _relation(mechanism for _, mechanism in self.parts)
 
     def losses(self) -> tuple[Composition, ...]:
         """The choice between the parts' losses."""
@@ -88,6 +85,13 @@ class Choice(Mechanism):
         return max(mechanism.rho() for _, mechanism in self.parts)
 
 
+def _relation(mechanisms: Iterable[Mechanism]) -> Relation:
+    relation: Relation = "any"
+    for mechanism in mechanisms:
+        relation = unified(relation, mechanism.neighboring)
+    return relation
+
+
 def _only_loss(mechanism: Mechanism) -> Part:
     (composition, *more) = mechanism.losses()
     if more or len(composition.parts) > 1 or any(n > 1 for _, n in composition.parts):
@@ -95,20 +99,18 @@ def _only_loss(mechanism: Mechanism) -> Part:
     return composition.parts[0][0] if composition.parts else FiniteLoss(Fraction(1), (0,), (0.0,))
 
 
-def _each_written(mechanisms: Sequence[Mechanism]) -> list[dict[str, Any]]:
-    return [mechanism.to_dict() for mechanism in mechanisms]
+def _several(name: str, given: object) -> tuple[Mechanism, ...]:
+    mechanisms = set(cast("Sequence[Mechanism]", given))
+    if not mechanisms:
+        raise ValueError(f"{name} = {given!r} must list at least one mechanism")
+    return tuple(sorted(mechanisms, key=order_key))
 
 
-def _each_read(given: Sequence[Mapping[str, Any]]) -> tuple[Mechanism, ...]:
-    return tuple(map(Mechanism.from_dict, given))
-
-
-def _sorted(name: str, given: object) -> tuple[Mechanism, ...]:
-    mechanisms = cast("Sequence[object]", given if isinstance(given, Sequence) else ())
-    known = [one for one in mechanisms if isinstance(one, Mechanism)]
-    if not known or len(known) < len(mechanisms):
-        raise ValueError(f"{name} = {given!r} must be a list of mechanisms, at least one")
-    return tuple(sorted(dict.fromkeys(known), key=order_key))
+_EACH = form(
+    _several,
+    write=lambda mechanisms: [one.to_dict() for one in mechanisms],
+    read=lambda given: tuple(map(Mechanism.from_dict, given)),
+)
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,7 @@ class Alternatives(Mechanism):
         mechanisms: in any order.
     """
 
-    mechanisms: tuple[Mechanism, ...] = field(
-        metadata=form(_sorted, write=_each_written, read=_each_read)
-    )
+    mechanisms: tuple[Mechanism, ...] = field(metadata=_EACH)
 
     @staticmethod
     def of(mechanisms: Iterable[Mechanism]) -> Mechanism:
@@ -149,10 +149,7 @@ class Alternatives(Mechanism):
     @property
     def neighboring(self) -> Relation:
         """Return the one relation of all of them."""
-        relation = "any"
-        for mechanism in self.mechanisms:
-            relation = unified(relation, mechanism.neighboring)
-        return relation
+        return _relation(self.mechanisms)
 
     def losses(self) -> tuple[Composition, ...]:
         """Return the losses of each; only rho-zCDP is claimed where that of one is, or of many."""

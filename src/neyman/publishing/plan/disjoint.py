@@ -9,10 +9,10 @@ or false of a value alone, never of a missing one. Nothing here looks at data.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from neyman.publishing.plan.row_expression import Node
 
@@ -52,33 +52,14 @@ def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
         if one is None or other is None or not are_disjoint(one, other):
             beside[one].add(other)
             beside[other].add(one)
-    found: list[set[Node | None]] = []
-    for clique in _cliques(set(), set(nodes), set(), beside):
-        found.append(clique)
-        if len(found) > MOST_SETS:
+    sets: list[frozenset[Node | None]] = [frozenset()]
+    for node in nodes:
+        # What is largest among the first nodes is it with one more node, or lacks its opponents.
+        grown = dict.fromkeys([*sets, *((one & beside[node]) | {node} for one in sets)])
+        sets = [one for one in grown if not any(one < other for other in grown)]
+        if len(sets) > MOST_SETS:
             return None
-    places = {node: place for place, node in enumerate(nodes)}
-    found.sort(key=lambda clique: sorted(places[node] for node in clique))
-    return tuple(
-        frozenset(name for name, node in filters.items() if node in clique) for clique in found
-    )
-
-
-def _cliques(
-    taken: set[Node | None],
-    left: set[Node | None],
-    done: set[Node | None],
-    beside: Mapping[Node | None, set[Node | None]],
-) -> Iterator[set[Node | None]]:
-    """Find the largest cliques (Bron and Kerbosch 1973, with a pivot)."""
-    if not left and not done:
-        yield taken
-        return
-    pivot = max(left | done, key=lambda node: len(beside[node] & left))
-    for node in list(left - beside[pivot]):
-        yield from _cliques(taken | {node}, left & beside[node], done & beside[node], beside)
-        left = left - {node}
-        done = done | {node}
+    return tuple(frozenset(name for name, node in filters.items() if node in one) for one in sets)
 
 
 # ---- the cases of a condition -----------------------------------------------------------------
@@ -155,25 +136,18 @@ def _scaled(part: Node, value: Any) -> Any:
 
 
 def _is_impossible(claims: Sequence[Claim]) -> bool:
-    """Return True if claims leave no value to some expression."""
-    own: dict[Node, list[tuple[str, Any]]] = {}
+    """Return True if claims leave no value, missing or not, to some expression."""
+    own: dict[Node, dict[str, list[Any]]] = {}
     for node, kind, values in claims:
-        own.setdefault(node, []).append((kind, values))
-    return any(_has_no_value(one) for one in own.values())
+        own.setdefault(node, {}).setdefault(kind, []).append(values)
+    return any(map(_has_no_value, own.values()))
 
 
-def _has_no_value(claims: Sequence[tuple[str, Any]]) -> bool:
-    """Return True if no value, missing or not, meets all claims about one expression."""
-    kinds = {kind for kind, _ in claims}
-    if "missing" in kinds:
-        return len(kinds) > 1
-    least = max((value for kind, value in claims if kind == "least"), default=-math.inf)
-    most = min((value for kind, value in claims if kind == "most"), default=math.inf)
-    listed = [cast("frozenset[Any]", values) for kind, values in claims if kind == "in"]
-    if not listed:
-        return least > most
-    left = set(listed[0]).intersection(*listed)
-    left.difference_update(*(values for kind, values in claims if kind == "out"))
-    if kinds & {"least", "most"}:
-        return not any(least <= value <= most for value in left)
-    return not left
+def _has_no_value(claims: Mapping[str, list[Any]]) -> bool:
+    if "missing" in claims:
+        return len(claims) > 1
+    least, most = (claims.get(kind, []) for kind in ("least", "most"))
+    if "in" not in claims:
+        return bool(least and most) and max(least) > min(most)
+    left = set[Any](claims["in"][0]).intersection(*claims["in"]).difference(*claims.get("out", []))
+    return not any(all(x >= low for low in least) and all(x <= high for high in most) for x in left)

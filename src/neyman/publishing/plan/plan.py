@@ -165,6 +165,7 @@ class Plan(PlanModel):
         resolution = resolve(document, Path(folder) if folder else None)
         parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
         parts |= {name: getattr(document, name) for name in _COPIED}
+        parts["disjoint"] |= any(part.partition is not None for part in document.query)
         parts["consistency"] = document.consistency.method if document.consistency else None
         parts["budget"] = budget_of(document.budget.numbers)
         plan = cls._of(parts)
