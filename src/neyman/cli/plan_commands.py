@@ -150,6 +150,7 @@ def plan_check(
     from neyman.publishing.plan.public_keys import key_lists, key_warnings
     from neyman.publishing.planning.accuracy import errors
     from neyman.publishing.planning.allocation import MOMENT, best_split
+    from neyman.publishing.planning.disjoint_notes import disjoint_notes
     from neyman.publishing.release.receipt import mechanism_list, scenario
 
     with failing(as_json):
@@ -164,7 +165,7 @@ def plan_check(
             texts, fields = _noise_or_bounds(read)
             risks, place = _named_risks(read)
             asked = split = None
-            if any(query.weight for query in read.queries):
+            if any(query.weight for query in read.queries) and len(read.row_sets) == 1:
                 tell("comparing shares", 0.7)
                 split = best_split(read, work=MOMENT)
             if concerning:
@@ -196,7 +197,7 @@ def plan_check(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
                     f"{100 * saved:.0f}% less: neyman plan split"
                 )
-            for text in texts:
+            for text in (*disjoint_notes(read), *texts):
                 out.say("\n" + text)
             out.say("\n" + reading_rule(read))
             _show_risks(risks, place, read.unit.protects)
@@ -213,6 +214,7 @@ def plan_check(
         content["warnings"] = list(warnings)
         content["attacks"] = list(map(AttackSuccess.to_dict, risks))
         content["rows"] = list(_rows(read))
+        content["disjoint"] = list(disjoint_notes(read))
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:
@@ -422,7 +424,7 @@ def _saved(plan: Plan) -> float:
     from neyman.publishing.planning.allocation import best_split
     from neyman.publishing.planning.bound_search import searched
 
-    if searched(plan):
+    if searched(plan) or len(plan.row_sets) > 1:
         return 0.0
     cells = sum(entry.cells or 0 for entry in plan.entries())
     if cells > MOST_CELLS or not 1 < len(plan.entries()) <= MOST_TABLES:

@@ -25,6 +25,7 @@ def method(receipt: Receipt) -> markup.Fold:
         ("Noisy tables", listing(noisy) or "none"),
         ("Noise", _noise(receipt) if noisy else ""),
         ("Filter", _filters(receipt)),
+        ("Disjoint queries", _disjoint(receipt)),
         ("Joins", _joined(receipt)),
         ("Derived columns", _computed(receipt)),
         ("Contribution bounds", _bounds(receipt)),
@@ -75,6 +76,18 @@ def _filters(receipt: Receipt) -> Node:
         texts,
         "A row with a missing value in the condition does not count. The number of rows that count "
         "is protected.",
+    )
+
+
+def _disjoint(receipt: Receipt) -> str:
+    """The rule by which disjoint queries are charged; nothing where all are added up."""
+    if not receipt.plan.get("disjoint"):
+        return ""
+    subject = receipt.unit.protects
+    return (
+        f"Where filters exclude each other, a {subject} is in one of the queries alone. So the "
+        "guarantee is that of the worst queries that one change can move together, and not of the "
+        "sum of all. Filters that are not proved to exclude each other are added up."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
@@ -253,7 +253,7 @@ class Session:
         """Return the delta that is left, exact."""
         return self.ledger.account(self.dataset, self._account).left_delta
 
-    def ask(self, question: Section, **budget: Unpack[Budget]) -> Answer:
+    def ask(self, question: Section | Sequence[Section], **budget: Unpack[Budget]) -> Answer:
         """Charge a question to the ledger, read the data, and return its noisy tables.
 
         Everything that can be checked is checked first. Then the charge is durable, and only then
@@ -261,7 +261,9 @@ class Session:
         old answer at no charge.
 
         Args:
-            question: a query, such as ``ny.query.count(by="sex")``.
+            question: a query, such as ``ny.query.count(by="sex")``; or several that share one
+                charge, of which no row meets two: then the worst of them is charged. Questions that
+                are asked one after the other are always added up.
             **budget: the fields of a plan's budget: ``zcdp``; ``gdp``; ``power`` and ``level``;
                 ``epsilon`` and ``delta``; ``delta`` beside ``zcdp`` for keys that are discovered.
 
@@ -308,10 +310,12 @@ class Session:
             )
         return Answer.of(*published)
 
-    def _plan(self, question: Mapping[str, Any], budget: Mapping[str, Any]) -> Plan:
+    def _plan(self, question: Section | Sequence[Section], budget: Mapping[str, Any]) -> Plan:
         """A plan of one question. Its name is new, so that no earlier noise is its noise."""
         name = f"question {secrets.token_hex(16)}"
-        return Plan(name=name, queries=[question], budget=budget, **self._sections)
+        queries = [question] if isinstance(question, dict) else question
+        disjoint = len(queries) > 1 or None
+        return Plan(name=name, queries=queries, budget=budget, disjoint=disjoint, **self._sections)
 
 
 _REMEDY = Remedy(
