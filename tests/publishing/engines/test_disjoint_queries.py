@@ -310,13 +310,13 @@ def test_nothing_is_saved_with_ids_discovered_keys_or_without_the_field():
     assert len(plain.row_sets) == 1
     assert "disjoint" not in plain.canonical()
     assert Plan.from_dict(plain.canonical()).hash == plain.hash
-    stated = a_plan(queries)
-    assert Plan.from_dict(stated.canonical()).hash == stated.hash != plain.hash
-    assert stated.entries()[0].share == 2 * plain.entries()[0].share
+    parallel = a_plan(queries)
+    assert Plan.from_dict(parallel.canonical()).hash == parallel.hash != plain.hash
+    assert parallel.entries()[0].share == 2 * plain.entries()[0].share
     columns = {**COLUMNS, "race": {"discover": True}}
-    found = [{**query, "delta": "1e-9"} for query in queries]
+    by_key = [{**query, "delta": "1e-9"} for query in queries]
     budget = {"zcdp": 1, "delta": "1e-6"}
-    assert len(a_plan(found, budget=budget, columns=columns).row_sets) == 1
+    assert len(a_plan(by_key, budget=budget, columns=columns).row_sets) == 1
 
 
 def test_the_worst_alternative_of_equal_parts_is_exact():

@@ -209,11 +209,11 @@ class PlanModel:
         pairs = combinations_with_replacement(sets, 2) if crossing else zip(sets, sets, strict=True)
         cases: dict[object, tuple[Entry, ...]] = {}
         for before, after in pairs:
-            both, either = before & after, before | after
+            both, union = before & after, before | after
             case = [
                 entry
                 for name in own
-                if name in either
+                if name in union
                 for entry in (own if name in both else one_way)[name]
             ]
             noise = Counter(replace(e, query="", level="", cells=None) for e in case)

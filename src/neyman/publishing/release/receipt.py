@@ -277,7 +277,7 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
     return parts.MechanismPart(**content)
 
 
-def whole(receipt: parts.Receipt) -> Mechanism:
+def mechanism_of(receipt: parts.Receipt) -> Mechanism:
     """Return the mechanism of a release: the sum of its tables', unless the receipt has another."""
     if receipt.mechanism is not None:
         return Mechanism.from_dict(receipt.mechanism)

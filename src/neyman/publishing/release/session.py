@@ -31,7 +31,7 @@ from neyman.publishing.plan.sections import Exact, Section, Unit, count
 from neyman.publishing.release.charged_call import Payer, opened
 from neyman.publishing.release.folder import resolved
 from neyman.publishing.release.private_key_files import check_key_files
-from neyman.publishing.release.receipt import whole
+from neyman.publishing.release.receipt import mechanism_of
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.run import FirstRun, Remedy, Source, copy_published
 from neyman.storage.private_folder import private_folder
@@ -118,7 +118,7 @@ class Answer:
 
     def tradeoff(self) -> Tradeoff:
         """Recompute the trade-off curve of this answer alone from its receipt."""
-        return whole(self.receipt).tradeoff()
+        return mechanism_of(self.receipt).tradeoff()
 
     def save(self, out: str | Path) -> Path:
         """Write the published files to a new or empty folder, at no charge.
@@ -313,7 +313,7 @@ class Session:
     def _plan(self, question: Section | Sequence[Section], budget: Mapping[str, Any]) -> Plan:
         """A plan of one question. Its name is new, so that no earlier noise is its noise."""
         name = f"question {secrets.token_hex(16)}"
-        queries = [question] if isinstance(question, dict) else question
+        queries: Any = question if isinstance(question, (list, tuple)) else [question]
         disjoint = len(queries) > 1 or None
         return Plan(name=name, queries=queries, budget=budget, disjoint=disjoint, **self._sections)
 

@@ -79,9 +79,9 @@ class Case:
             raise Differs(f"not looked at, since the mechanisms are wrong: {error}") from None
         if not self.plan.disjoint:
             return composed((part.mechanism, part.count) for part in listed)
-        whole = self.plan.at_scale(self.scale)
-        same("mechanism", whole.to_dict(), self.receipt["mechanism"])
-        return whole
+        mechanism = self.plan.at_scale(self.scale)
+        same("mechanism", mechanism.to_dict(), self.receipt["mechanism"])
+        return mechanism
 
     @cached_property
     def release(self) -> Release:
