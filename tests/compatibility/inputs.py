@@ -525,7 +525,6 @@ share = "1/2"
 at = ["state", "county"]
 clip = [0, 80]
 share = 2
-split = { state = "1/3", county = "2/3" }
 
 [[query]]
 name = "young"

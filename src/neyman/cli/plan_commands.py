@@ -441,10 +441,6 @@ def _weight(text: str) -> tuple[str, str]:
 
 
 def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False) -> None:
-    shares: dict[tuple[str, str], Fraction] = {}
-    for entry in plan.entries():
-        name = (entry.query, entry.level)
-        shares[name] = shares.get(name, Fraction(0)) + entry.share
     joint = any(error.consistent for error in tables)
     weights = {(q.name, level): weight for q in plan.queries for level, weight in q.weight}
     head = ["query", "level", "cells", *(["weight"] if weights else []), "share"]
@@ -453,14 +449,13 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
     head += ["× least"] if bounded else []
     table = columns(*head)
     for error in tables:
-        share = shares[error.query, error.level]
-        weight = plain(weights.get((error.query, error.level), Fraction(1))) if share else ""
+        weight = plain(weights.get((error.query, error.level), Fraction(1))) if error.share else ""
         row = [
             error.query,
             error.level,
             "found" if error.cells is None else f"{error.cells:,}",
             *([weight] if weights else []),
-            str(share),
+            str(error.share),
             "see below" if error.standard_error is None else f"{error.standard_error:.4g}",
             "" if error.half_width is None else f"± {error.half_width:g}",
         ]

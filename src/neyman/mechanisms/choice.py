@@ -59,7 +59,10 @@ class Choice(Mechanism):
     @property
     def neighboring(self) -> Relation:
         """The one relation of all parts."""
-        return _relation(mechanism for _, mechanism in self.parts)
+        relation = "any"
+        for _, mechanism in self.parts:
+            relation = unified(relation, mechanism.neighboring)
+        return relation
 
     def losses(self) -> tuple[Composition, ...]:
         """The choice between the parts' losses."""
@@ -85,13 +88,6 @@ class Choice(Mechanism):
         return max(mechanism.rho() for _, mechanism in self.parts)
 
 
-def _relation(mechanisms: Iterable[Mechanism]) -> Relation:
-    relation: Relation = "any"
-    for mechanism in mechanisms:
-        relation = unified(relation, mechanism.neighboring)
-    return relation
-
-
 def _only_loss(mechanism: Mechanism) -> Part:
     (composition, *more) = mechanism.losses()
     if more or len(composition.parts) > 1 or any(n > 1 for _, n in composition.parts):
@@ -99,64 +95,43 @@ def _only_loss(mechanism: Mechanism) -> Part:
     return composition.parts[0][0] if composition.parts else FiniteLoss(Fraction(1), (0,), (0.0,))
 
 
-def _several(name: str, given: object) -> tuple[Mechanism, ...]:
-    mechanisms = set(cast("Sequence[Mechanism]", given))
+def _sorted(name: str, mechanisms: object) -> tuple[Mechanism, ...]:
     if not mechanisms:
-        raise ValueError(f"{name} = {given!r} must list at least one mechanism")
-    return tuple(sorted(mechanisms, key=order_key))
-
-
-_EACH = form(
-    _several,
-    write=lambda mechanisms: [one.to_dict() for one in mechanisms],
-    read=lambda given: tuple(map(Mechanism.from_dict, given)),
-)
+        raise ValueError(f"{name} = {mechanisms!r} must list at least one mechanism")
+    return tuple(sorted(cast("set[Mechanism]", mechanisms), key=order_key))
 
 
 @dataclass(frozen=True)
 class Alternatives(Mechanism):
-    """One of several mechanisms: the change of the data decides which, and nobody draws it.
+    """The worst of several mechanisms: the change of the data decides which one runs [UN-11]."""
 
-    It is what several releases reveal of which a unit takes part in one alone [UN-11]. Every
-    question is answered for the worst of them.
-
-    Args:
-        mechanisms: in any order.
-    """
-
-    mechanisms: tuple[Mechanism, ...] = field(metadata=_EACH)
+    mechanisms: tuple[Mechanism, ...] = field(
+        metadata=form(
+            _sorted,
+            write=lambda mechanisms: [one.to_dict() for one in mechanisms],
+            read=lambda given: tuple(map(Mechanism.from_dict, given)),
+        )
+    )
 
     @staticmethod
     def of(mechanisms: Iterable[Mechanism]) -> Mechanism:
-        """Return the worst of several, without those that are a part of another one.
-
-        What all have in common is released beside the rest. One alone is itself.
-        """
-        distinct = tuple(dict.fromkeys(mechanisms))
-        if len(distinct) == 1:
-            return distinct[0]
-        every = [Counter(dict(one.leaves)) for one in distinct]
-        worst = [
-            one
-            for i, one in enumerate(every)
-            if not any(one <= other for j, other in enumerate(every) if j < i or one < other)
-        ]
+        """Return the worst of several, beside what all have in common; one alone is itself."""
+        every = [Counter(dict(one.leaves)) for one in dict.fromkeys(mechanisms)]
+        worst = [one for one in every if not any(one < other for other in every)]
         common = reduce(lambda a, b: a & b, worst)
-        apart = [Composed.of(list((one - common).items())) for one in worst]
         known = Composed.of(list(common.items()))
+        apart = (Composed.of(list((one - common).items())) for one in worst)
         return known if len(worst) == 1 else known + Alternatives(tuple(apart))
 
     @property
     def neighboring(self) -> Relation:
         """Return the one relation of all of them."""
-        return _relation(self.mechanisms)
+        return Composed.of([(mechanism, 1) for mechanism in self.mechanisms]).neighboring
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the losses of each; only rho-zCDP is claimed where that of one is, or of many."""
+        """Return the losses of each; of more than 256, or where one has a bare rho, rho alone."""
         losses = dict.fromkeys(loss for one in self.mechanisms for loss in one.losses())
-        if len(losses) > 1 and (
-            len(losses) > MOST_ALTERNATIVES or any(loss.bare is not None for loss in losses)
-        ):
+        if len(losses) > MOST_ALTERNATIVES or any(loss.bare is not None for loss in losses):
             return (Composition.of([(RenyiBound(self.rho()), 1)]),)
         return tuple(losses)
 

@@ -20,8 +20,10 @@ from neyman.publishing.engines.data_schema import columns_read
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.disjoint import are_disjoint
+from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.scenarios import usual
+from neyman.publishing.planning.disjoint_notes import disjoint_notes
 from neyman.publishing.release.verify.verification import verify
 from plain_engine import KEY
 from random_laws import INPUTS, is_small
@@ -212,7 +214,7 @@ def test_power_is_claimed_for_the_worst_neighbor_and_scenarios_are_within_it():
     queries = [{"share": Fraction(1, 6), **query} for query in queries]
     tables, _ = tables_of(queries, "duckdb")
     for neighboring in ("add-remove", "replace-one"):
-        plan = a_plan(queries, neighboring, {"power": "1/4", "level": "1/20"})
+        plan = a_plan(queries, neighboring, {"zcdp": "1/4"})
         claimed = plan.mechanism().tradeoff().power(0.05)
         noise = {(e.query, e.level, e.measure): s for e, s in plan.calibrated()}
         rows = range(0, len(ROWS), 12)  # each race and age
@@ -224,20 +226,21 @@ def test_power_is_claimed_for_the_worst_neighbor_and_scenarios_are_within_it():
             for one, other in pairs
             if neighboring == "replace-one" or one is nothing
         }
+
+        def spent(shifts, noise=noise):
+            return sum(sum(x * x for x in shift) / (2 * noise[key]) for key, shift in shifts)
+
         largest = 0
-        for shifts in moved:
-            own = sum(
-                (
-                    ny.DiscreteGaussian(sigma_squared=noise[key], sensitivity=[shift])
-                    for key, shift in shifts
-                    if any(shift)
-                ),
-                ny.Mechanism.nothing(),
-            )
-            power = own.tradeoff().power(0.05)
+        for shifts in sorted(moved, key=spent)[-12:]:
+            parts = [
+                ny.DiscreteGaussian(sigma_squared=noise[key], sensitivity=[shift])
+                for key, shift in shifts
+                if any(shift)
+            ]
+            power = sum(parts, ny.Mechanism.nothing()).tradeoff().power(0.05)
             assert power.lower <= claimed.upper
             largest = max(largest, power.upper)
-        assert largest >= claimed.lower * 0.999 or neighboring == "replace-one"
+        assert largest >= claimed.lower * 0.95
         for names, within in usual(plan):
             part = plan.concerning(*names, within=within)
             if neighboring == "replace-one":
@@ -360,3 +363,104 @@ def test_a_release_of_disjoint_queries_verifies_and_a_smaller_charge_does_not(tm
         change(receipt)
         path.write_text(json.dumps(receipt))
         assert not all(check.ok for check in verify(tmp_path / "out"))
+
+
+SPLIT = {"name": "pay", "measure": "sum", "column": "pay", "clip": [0, 2], "partition": "race"}
+
+
+@pytest.mark.parametrize("unknown", ["drop", "b"])
+def test_a_partition_has_the_tables_of_its_keys_each_with_its_own_terms(unknown):
+    """By brute force beside a query by the column; every row is in one part at most."""
+    columns = {**COLUMNS, "race": {"keys": ["a", "A", "b"], "unknown": unknown}}
+    parts = {"A": {"clip": [-1, 1], "share": 3}}
+    by_key = {"name": "by", "measure": "sum", "column": "pay", "clip": [0, 2], "by": ["race"]}
+    half = {"share": Fraction(1, 2)}
+    plan = a_plan([{**SPLIT, "parts": parts, **half}, {**by_key, **half}], columns=columns)
+    assert [query.name for query in plan.queries[:3]] == ["pay 1", "pay 2", "pay 3"]
+    assert [query.share for query in plan.queries] == [
+        Fraction(1, 10),
+        Fraction(3, 10),
+        Fraction(1, 10),
+        Fraction(1, 2),
+    ]
+    assert plan.disjoint
+    assert Plan.from_dict(plan.canonical()).hash == plan.hash
+    assert len(plan.row_sets) == 3
+    with prepared(plan, open_table(table_of(ROWS))) as ready:
+        tables = aggregate_cells(plan, ready, KEY)
+    sums = [int(tables[f"pay {place}", "all", "sum"].dense()[0]) for place in (1, 2, 3)]
+    every = tables["by", "all", "sum"].dense().tolist()
+    assert (sums[0], sums[2]) == (every[0], every[2])
+    assert sums[1] == -10 * 15 + 10 * 15  # -1.5 and 2.5 of the 15 rows with each, clipped
+    assert every[2] == (3 if unknown == "b" else 1) * every[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"partition": "age"}, r"partition .* 'age': must be a column with listed keys; .*'race'"),
+        ({"partition": "rase"}, "did you mean 'race'"),
+        ({"partition": "row"}, "has 300 keys, and the most is 64; list it in 'by'"),
+        ({"parts": {"c": {"share": 2}}}, "parts.c is for no key; there are 'a', 'A', 'b'"),
+        ({"parts": {"a": {"shares": 2}}}, r"parts.a.shares.*there is no field"),
+        ({"parts": {"a": {"at": ["state"]}}}, r"query 'pay 1'\) = 'state': is not a level"),
+        ({"partition": None, "parts": {"a": {}}}, "is for a query with partition"),
+        ({"where": "rase == 'a'"}, "'rase': is not a declared column"),
+    ],
+)
+def test_a_wrong_partition_is_refused_by_name(change, says):
+    """Before anything is counted, with the field, the query, and what is valid."""
+    with pytest.raises(PlanError, match=says):
+        a_plan([{**SPLIT, **change}])
+
+
+def test_a_plan_says_what_is_charged_once_and_what_is_not():
+    """One sentence for the rule, one with the pairs that are not proved, and why none is saved."""
+    queries = [
+        {"name": f"q{place}", "measure": "count", "where": where}
+        for place, where in enumerate(["race == 'a'", "race == 'b'", "age < 18", "race != 'c'"])
+    ]
+    rule, left = disjoint_notes(a_plan(queries))
+    assert "in the queries of one set at most: (q0, q2, q3); (q1, q2, q3)" in rule
+    assert "0.75 of what their sum would need" in rule
+    assert "\"race == 'a'\" and 'age < 18' read no column in common" in left
+    assert "\"race == 'a'\" and \"race != 'c'\" may both be true" in left
+    (hint,) = disjoint_notes(a_plan(queries, disjoint=False))
+    assert hint.startswith("No row meets both \"race == 'a'\" and \"race == 'b'\". With disjoint")
+    unit = {"protects": "person", "neighboring": "add-remove", "id": "id"}
+    (why,) = disjoint_notes(a_plan(queries, unit=unit))
+    assert "unit.id says that one person may have several rows" in why
+    assert disjoint_notes(a_plan(queries, unit=unit, disjoint=False)) == ()
+    (why,) = disjoint_notes(a_plan(queries[:1]))
+    assert "no two queries have different filters" in why
+
+
+def test_several_questions_of_a_session_share_a_charge():
+    """Two disjoint questions have the noise that one has; one after the other they add up."""
+    rows = pa.table({"race": ["a", "b"] * 50})
+    unit, columns = ny.Unit("person", neighboring="add-remove", rows=1), {"race": COLUMNS["race"]}
+    session = ny.Session(rows, ledger=ny.throwaway(1), dataset="d@1", unit=unit, columns=columns)
+    asked = [ny.query.count(name=f"q{n}", where=f"race == '{n}'") for n in "ab"]
+    both = session.ask(asked, zcdp="1/8")
+    assert session.left == Fraction(7, 8)
+    one = session.ask(asked[0], zcdp="1/8")
+    assert session.left == Fraction(3, 4)
+    errors = {table["standard_error"][0] for table in (*both.tables.values(), one.table)}
+    assert {error.as_py() for error in errors} == {2.0}
+    assert both.tradeoff() == one.tradeoff()
+
+
+@pytest.mark.parametrize("noise", ["discrete-gaussian", "rounded-gaussian"])
+@pytest.mark.parametrize("budget", [{"gdp": 1}, {"power": "1/4", "level": "1/20"}])
+def test_parts_of_one_kind_get_the_noise_of_one_part_alone(noise, budget):
+    """Under add-remove the noise of three equal parts is that of a plan with one of them."""
+    queries = [
+        {"name": f"q{n}", "measure": "count", "where": f"race == '{key}'", "by": ["band"]}
+        for n, key in enumerate("aAb")
+    ]
+    one, every = (a_plan(q, budget=budget, noise=noise) for q in (queries[:1], queries))
+    assert {sigma for _, sigma in every.calibrated()} == {one.calibrated()[0][1]}
+    assert every.admits(every.mechanism())
+    uneven = [{**q, "share": Fraction(n, 6)} for n, q in enumerate(queries, 1)]
+    plan = a_plan(uneven, "replace-one", budget, noise=noise)
+    assert plan.admits(plan.mechanism())

@@ -81,14 +81,12 @@ def _filters(receipt: Receipt) -> Node:
 
 def _disjoint(receipt: Receipt) -> str:
     """The rule by which disjoint queries are charged; nothing where all are added up."""
-    if not receipt.plan.get("disjoint"):
-        return ""
-    subject = receipt.unit.protects
-    return (
-        f"Where filters exclude each other, a {subject} is in one of the queries alone. So the "
-        "guarantee is that of the worst queries that one change can move together, and not of the "
+    rule = (
+        f"Where filters exclude each other, a {receipt.unit.protects} is in one query alone. The "
+        "guarantee is for the worst queries that one change can move together, and not for the "
         "sum of all. Filters that are not proved to exclude each other are added up."
     )
+    return rule if receipt.plan.get("disjoint") else ""
 
 
 def _joined(receipt: Receipt) -> Node:

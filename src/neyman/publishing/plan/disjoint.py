@@ -1,9 +1,7 @@
 """Which queries one row can meet together, as far as the text of a plan proves it [UN-11].
 
-Two filters are disjoint if no row makes both true. A filter is brought into cases, each a list of
-claims about the value of one expression: which values it may have. Two cases exclude each other
-if they leave no value to an expression that both have, the same step by step. A comparison is true
-or false of a value alone, never of a missing one. Nothing here looks at data.
+A filter is brought into cases, each a list of claims about the values of expressions. Two cases
+exclude each other if they leave no value to an expression that both have.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ MOST_SETS = 64
 
 _MOST_CASES = 64  # of one filter
 
-Claim: TypeAlias = tuple[Node, str, Any]  # an expression, the kind of claim, and its values
-Cases: TypeAlias = list[list[Claim]]  # of which one holds if a condition is true
+Case: TypeAlias = list[tuple[Node, str, Any]]  # expressions, each with a kind of claim and values
 Sets: TypeAlias = tuple[frozenset[str], ...]
 
 _OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -38,13 +35,9 @@ def are_disjoint(one: Node, other: Node) -> bool:
 
 
 def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
-    """Return the largest sets of queries that one row can meet, as far as filters tell.
+    """Return the largest sets of queries that one row can meet; None for more than `MOST_SETS`.
 
-    Args:
-        filters: the condition of each query; None for one that takes every row.
-
-    Returns:
-        None where there are more than `MOST_SETS`.
+    The filter of a query that takes every row is None.
     """
     nodes = list(dict.fromkeys(filters.values()))
     beside: dict[Node | None, set[Node | None]] = {node: set() for node in nodes}
@@ -54,7 +47,6 @@ def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
             beside[other].add(one)
     sets: list[frozenset[Node | None]] = [frozenset()]
     for node in nodes:
-        # What is largest among the first nodes is it with one more node, or lacks its opponents.
         grown = dict.fromkeys([*sets, *((one & beside[node]) | {node} for one in sets)])
         sets = [one for one in grown if not any(one < other for other in grown)]
         if len(sets) > MOST_SETS:
@@ -62,11 +54,8 @@ def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
     return tuple(frozenset(name for name, node in filters.items() if node in one) for one in sets)
 
 
-# ---- the cases of a condition -----------------------------------------------------------------
-
-
-def _cases(node: Node, truth: bool) -> Cases | None:
-    """Return the cases in which a condition is true, or is false; None for too many."""
+def _cases(node: Node, truth: bool) -> list[Case] | None:
+    """Return cases of which one holds if a condition is true, or is false; None for too many."""
     match node.op:
         case "not":
             return _cases(node.parts[0], not truth)
@@ -88,31 +77,29 @@ def _cases(node: Node, truth: bool) -> Cases | None:
                 a, b, sign = b, a, _MIRRORED[sign]
             if b.op == "literal" and a.op != "literal":
                 sign = sign if truth else _OPPOSITES[sign]
-                return [[(_core(a), *_compared(a, sign, b.value))]]
+                return [[(_core(a), *_compared(sign, _scaled(a, b.value)))]]
         case "member":
             (part,) = node.parts
-            values = frozenset(_scaled(part, value) for value in node.value)
+            values = {_scaled(part, value) for value in node.value}
             return [[(_core(part), "in" if truth else "out", values)]]
         case _:
             pass
-    return [[(node, "in", frozenset({truth}))]]
+    return [[(node, "in", {truth})]]
 
 
-def _all_of(parts: Sequence[Cases]) -> Cases:
+def _all_of(parts: Sequence[list[Case]]) -> list[Case]:
     """Return the cases of a conjunction; a part that would make them too many is left out."""
-    cases: Cases = [[]]
+    cases: list[Case] = [[]]
     for part in sorted(parts, key=len):
         if len(cases) * len(part) <= _MOST_CASES:
             cases = [[*one, *other] for one in cases for other in part]
     return cases
 
 
-def _compared(part: Node, sign: str, value: object) -> tuple[str, object]:
-    """Return the claim of a comparison with a constant."""
-    constant = _scaled(part, value)
+def _compared(sign: str, constant: Any) -> tuple[str, Any]:
     if sign in ("==", "!="):
-        return ("in" if sign == "==" else "out"), frozenset({constant})
-    if sign in (">", ">="):
+        return ("in" if sign == "==" else "out"), {constant}
+    if sign in (">", ">="):  # whole numbers of the last digit
         return "least", math.ceil(constant) if sign == ">=" else math.floor(constant) + 1
     return "most", math.floor(constant) if sign == "<=" else math.ceil(constant) - 1
 
@@ -130,15 +117,14 @@ def _core(node: Node) -> Node:
 
 def _scaled(part: Node, value: Any) -> Any:
     """Return a constant beside an expression in units of the core's last digit; else as it is."""
-    if part.type != "number":
-        return value
-    return Fraction(value, 10 ** (part.scale - _core(part).scale))
+    number = part.type == "number"
+    return Fraction(value, 10 ** (part.scale - _core(part).scale)) if number else value
 
 
-def _is_impossible(claims: Sequence[Claim]) -> bool:
+def _is_impossible(case: Case) -> bool:
     """Return True if claims leave no value, missing or not, to some expression."""
     own: dict[Node, dict[str, list[Any]]] = {}
-    for node, kind, values in claims:
+    for node, kind, values in case:
         own.setdefault(node, {}).setdefault(kind, []).append(values)
     return any(map(_has_no_value, own.values()))
 

@@ -535,9 +535,6 @@ class KeyPart(Strict):
     share: Exact | None = Field(
         None, description="this key's part of the query's share, relative to 1 of a key without"
     )
-    split: dict[str, Exact] | None = Field(
-        None, description="the parts of this share by level, which sum to 1"
-    )
 
 
 class QueryPart(Strict):

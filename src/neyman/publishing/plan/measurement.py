@@ -155,21 +155,13 @@ def together(parts: Calibrated) -> Mechanism:
     return total
 
 
-def at_scale(cases: Cases, scale: Fraction) -> Mechanism:
+def at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
     """Return the release of tables, each with its `sigma_squared` at 1/rho = ``scale``."""
-    return Alternatives.of(_at_scale(entries, scale) for entries in cases)
-
-
-def _at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
     return together([(entry, entry.sigma_squared(scale)) for entry in _measured(entries)])
 
 
-def normal_at_scale(cases: Cases, scale: Fraction) -> Mechanism:
+def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
     """Return the release of tables with normal noise in place of rounded noise [RG-1]."""
-    return Alternatives.of(_normal_at_scale(entries, scale) for entries in cases)
-
-
-def _normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
     measured = _measured(entries)
     share = sum((entry.share for entry in measured if entry.rounded), Fraction(0))
     total = Gaussian(sigma=math.sqrt(scale / (2 * share))) if share else Mechanism.nothing()
@@ -181,12 +173,9 @@ def _normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
     return total
 
 
-def calibrates_as_normal(cases: Cases) -> bool:
+def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
     """Return True if rounded noise is calibrated as normal noise: not that of one listed shift."""
-    return any(_calibrates_as_normal(_measured(entries)) for entries in cases)
-
-
-def _calibrates_as_normal(measured: Sequence[Entry]) -> bool:
+    measured = _measured(entries)
     single = [len(vector) for entry in measured for vector in entry.shifts] == [1]
     return not single and any(entry.rounded for entry in measured)
 
@@ -201,7 +190,7 @@ def claims_rho_alone(cases: Cases) -> bool:
     if sum(math.prod(len(e.shifts) for e in entries) for entries in listed_ones) <= MOST_VECTORS:
         return False  # none are measured, or their combinations can be listed
     least = max(2 * entry.share / entry.squared for entry in measured)  # sigma from 1 on
-    losses = at_scale(listed_ones, least).losses()
+    losses = Alternatives.of(at_scale(entries, least) for entries in listed_ones).losses()
     return any(composition.bare is not None for composition in losses)
 
 

@@ -38,18 +38,13 @@ def _problems(part: QueryPart, where: str, columns: Mapping[str, Column]) -> Ite
         known = [name for name, one in columns.items() if one.keys]
         yield f"{spot}: must be a column with listed keys; {suggest(part.partition, known)}"
     elif len(column.keys) > MOST_SETS:
-        yield (
-            f"{spot}: has {len(column.keys)} keys, and the most is {MOST_SETS}; list it in 'by', "
-            "which gives one table with all of them"
-        )
+        yield f"{spot}: has {len(column.keys)} keys, and the most is {MOST_SETS}; list it in 'by'"
     else:
-        for key in column.keys:
-            if "\\" in repr(key):
-                yield f"{spot}: the key {key!r} cannot stand in a filter; rename it"
+        odd = (key for key in column.keys if "\\" in repr(key))
+        yield from (f"{spot}: the key {key!r} cannot stand in a filter; rename it" for key in odd)
         texts = [key_text(key) for key in column.keys]
         for name in (part.parts or {}).keys() - set(texts):
-            spot = f"{where}.parts.{name} (of query {part.name!r})"
-            yield f"{spot}: is no key of {part.partition!r}; {suggest(name, texts)}"
+            yield f"{spot}: parts.{name} is for no key; {suggest(name, texts)}"
 
 
 def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
@@ -57,20 +52,16 @@ def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
     own = [(part.parts or {}).get(text, _PLAIN) for text in texts]
     weights = [1 if one.share is None else one.share for one in own]
     names = [f"{part.name} {text}" for text in texts]
-    if not all(re.fullmatch(r"[\w -]{1,64}", name, re.ASCII) for name in names):
+    plain = (name.casefold() for name in names if re.fullmatch(r"[\w -]{1,64}", name, re.ASCII))
+    if len({*plain}) < len(names):  # files are named after them
         names = [f"{part.name} {place}" for place in range(1, len(names) + 1)]
     for place, (name, weight, key) in enumerate(zip(names, weights, own, strict=True)):
         condition = _condition(column, place)
-        update: dict[str, object] = {
-            "name": name,
-            "where": condition if part.where is None else f"({part.where}) and ({condition})",
-            "share": None if part.share is None else part.share * weight / sum(weights),
-            "partition": None,
-            "parts": None,
-        }
-        for field in ("at", "clip", "split"):
-            if getattr(key, field) is not None:
-                update[field] = getattr(key, field)
+        update: dict[str, object] = {"name": name, "partition": None, "parts": None}
+        update["where"] = f"({part.where}) and ({condition})" if part.where else condition
+        update["share"] = part.share and part.share * weight / sum(weights)
+        own_fields = {"at": key.at, "clip": key.clip}
+        update |= {field: value for field, value in own_fields.items() if value is not None}
         yield part.model_copy(update=update)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from neyman.accounting.semantics.unchecked_claims import one_row_each, rows_not_
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.choice import Alternatives
 from neyman.publishing.plan.column import Section
 from neyman.publishing.plan.document import PLAIN_SOURCE, PlanError, json_schema, parse
 from neyman.publishing.plan.measurement import (
@@ -232,10 +233,9 @@ class Plan(PlanModel):
     def at_scale(self, scale: Fraction) -> Mechanism:
         """Return the plan's mechanism with sigma^2 = squared * scale / (2 share) for each entry.
 
-        ``scale`` is 1/rho, where rho is what the plan spends in zCDP. Of queries of which a unit
-        is in one alone, the mechanism is the worst.
+        ``scale`` is 1/rho, where rho is what the plan spends in zCDP.
         """
-        return at_scale(self.cases, scale)
+        return Alternatives.of(at_scale(case, scale) for case in self.cases)
 
     def mechanism(self, scale: Fraction | None = None) -> Mechanism:
         """Return the plan's mechanism with the least noise that the budget admits.
@@ -301,7 +301,7 @@ class Plan(PlanModel):
         if isinstance(self.budget, Zcdp):
             return scale
         with self._budget_named():
-            normal, step = calibrates_as_normal(self.cases), Fraction(1, 10**9)
+            normal, step = any(map(calibrates_as_normal, self.cases)), Fraction(1, 10**9)
             # The two curves are rounded by different steps.
             while normal and not self.target.admits(self.at_scale(scale)):
                 scale, step = scale * (1 + step), 2 * step
@@ -317,8 +317,10 @@ class Plan(PlanModel):
         if isinstance(self.budget, Zcdp):
             return 1 / self.budget.rho
         with self._budget_named():
-            make = normal_at_scale if calibrates_as_normal(self.cases) else at_scale
-            return calibrate_exact(partial(make, self.cases), self.target)
+            make = normal_at_scale if any(map(calibrates_as_normal, self.cases)) else at_scale
+            return calibrate_exact(
+                lambda scale: Alternatives.of(make(case, scale) for case in self.cases), self.target
+            )
 
     @cached_property
     def target(self) -> Budget:

@@ -21,7 +21,7 @@ from neyman.publishing.plan.derived import NO_ROWS, Rows
 from neyman.publishing.plan.disjoint import Sets, largest_sets
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart, UnitPart, suggest
 from neyman.publishing.plan.hierarchy import Hierarchy
-from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.measurement import Cases, Entry
 from neyman.publishing.plan.query import (
     ALL,
     ConsistencyMethod,
@@ -186,18 +186,14 @@ class PlanModel:
         return largest_sets(filters) or every
 
     @cached_property
-    def cases(self) -> tuple[tuple[Entry, ...], ...]:
+    def cases(self) -> Cases:
         """The entries that a change of one unit can move together, in each case [UN-11]."""
         return self.cases_of(self.entries(), crossing=self.unit.neighboring == "replace-one")
 
-    def cases_of(
-        self, entries: Iterable[Entry], *, crossing: bool
-    ) -> tuple[tuple[Entry, ...], ...]:
+    def cases_of(self, entries: Iterable[Entry], *, crossing: bool) -> Cases:
         """Return the entries that move together, in each case; cases with the same noise once.
 
-        Args:
-            entries: what moves if a unit is in the same queries before and after the change.
-            crossing: whether it may be in other ones after it.
+        A unit may be in other queries after the change if it is ``crossing``.
         """
         sets = self.row_sets
         if len(sets) == 1:
@@ -210,20 +206,14 @@ class PlanModel:
         cases: dict[object, tuple[Entry, ...]] = {}
         for before, after in pairs:
             both, union = before & after, before | after
-            case = [
-                entry
-                for name in own
-                if name in union
-                for entry in (own if name in both else one_way)[name]
-            ]
-            noise = Counter(replace(e, query="", level="", cells=None) for e in case)
-            cases.setdefault(frozenset(noise.items()), tuple(case))
+            parts = ((own if name in both else one_way)[name] for name in own if name in union)
+            case = tuple(entry for part in parts for entry in part)
+            noise = Counter(replace(entry, query="", level="", cells=None) for entry in case)
+            cases.setdefault(frozenset(noise.items()), case)
         return tuple(cases.values())
 
     def _one_way(self, entry: Entry) -> Entry:
         """Return a table that a unit leaves or enters, with the part of its share that it takes."""
-        if entry.public is not None:
-            return entry
         query = self.query(entry.query)
         moved = entry.moved(self.shifts(query, entry.level, entry.measure, relation="add-remove"))
         return replace(moved, share=entry.share * moved.squared / (entry.squared or 1))

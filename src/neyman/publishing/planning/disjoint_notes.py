@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 
@@ -12,67 +11,51 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import sources
 
 _MOST_SHOWN = 6
+_RULES = {
+    "add-remove": "The plan charges the worst of these sets.",
+    "replace-one": "A replaced row may leave one set and enter another, so the plan charges the "
+    "worst pair of sets, or the worst change within one.",
+}
 
 
 def disjoint_notes(plan: Plan) -> tuple[str, ...]:
     """Return the rule by which disjoint queries are charged, and the pairs that are not proved."""
-    filters = {text: node for text, node in plan.rows.filters if text in _texts(plan)}
+    texts = dict.fromkeys(q.where for q in plan.queries if q.split and q.where is not None)
     proved: list[str] = []
     left: list[str] = []
-    for (one, a), (other, b) in combinations(filters.items(), 2):
-        apart, reason = are_disjoint(a, b), "no expression that both compare excludes it"
-        if set(sources(a)).isdisjoint(sources(b)):
-            reason = "they read no column in common"
-        pair = f"{one!r} and {other!r}"
-        (proved if apart else left).append(pair if apart else f"{pair}: {reason}")
+    for one, other in combinations([*texts][:MOST_SETS], 2):
+        a, b = plan.rows.filter(one), plan.rows.filter(other)
+        pair, alone = f"{one!r} and {other!r}", set(sources(a)).isdisjoint(sources(b))
+        if are_disjoint(a, b):
+            proved.append(pair)
+        else:
+            left.append(f"{pair} {'read no column in common' if alone else 'may both be true'}")
     if len(plan.row_sets) > 1:
-        more = "Charged as a sum, because one row may meet both, as far as the text says: "
-        return (*_rule(plan), *([more + _list(left)] if left else []))
-    why = _why_sum(plan, bool(proved))
-    if plan.disjoint:
-        return (f"disjoint = true, and all queries are charged as a sum: {why or _list(left)}",)
-    if proved and not why:
-        rule = "With disjoint = true a plan charges the worst of such queries, and not their sum."
-        return (f"No row meets both {_list(proved)}. {rule}",)
-    return ()
-
-
-def _texts(plan: Plan) -> set[str | None]:
-    return {query.where for query in plan.queries if query.split}
-
-
-def _rule(plan: Plan) -> Iterator[str]:
-    """Say who is in what, and what that saves."""
-    subject = plan.unit.protects
-    sets = _list([f"({', '.join(sorted(one))})" for one in plan.row_sets])
-    if plan.unit.neighboring == "add-remove":
-        worst = "The plan charges the worst of these sets."
-    else:
-        worst = (
-            f"A {subject} whose row is replaced may leave one set and enter another, so the plan "
-            "charges the worst pair of sets, or the worst change within one."
+        part = 1 / sum((entry.share for entry in plan.entries()), Fraction(0))
+        sets = _listed([f"({', '.join(sorted(one))})" for one in plan.row_sets])
+        rule = (
+            f"The filters prove that one {plan.unit.protects} is in the queries of one set at most:"
+            f" {sets}. {_RULES[plan.unit.neighboring]} The variance of the noise is {plain(part)} "
+            "of what their sum would need."
         )
-    part = 1 / sum((entry.share for entry in plan.entries()), Fraction(0))
-    yield (
-        f"The filters prove that one {subject} is in the queries of one set at most: {sets}. "
-        f"{worst} The variance of the noise is {plain(part)} of what their sum would need."
-    )
-
-
-def _why_sum(plan: Plan, proved: bool) -> str:
-    """Return why a plan charges a sum whatever its filters are; "" if they decide."""
+        more = f"Charged as a sum, because one row may meet both: {_listed(left)}."
+        return (rule, more) if left else (rule,)
+    no_filters = "no two queries have different filters"
+    why = _listed(left) or no_filters if not proved else f"more than {MOST_SETS} sets are possible"
+    blocked = plan.unit.id is not None or any(query.delta is not None for query in plan.queries)
     if plan.unit.id is not None:
-        return (
+        why = (
             f"unit.id says that one {plan.unit.protects} may have several rows, and each filter "
             "bounds these by itself, so their rows can be in all of the queries"
         )
-    if any(query.delta is not None for query in plan.queries):
-        return "nothing is proved here for keys that are discovered"
-    if plan.disjoint and proved:
-        return f"the filters allow more than {MOST_SETS} sets of queries"
-    return "" if len(_texts(plan) - {None}) > 1 else "no two queries have different filters"
+    elif blocked:
+        why = "nothing is proved here for keys that are discovered"
+    if plan.disjoint:
+        return (f"disjoint = true, and all queries are charged as a sum: {why}.",)
+    rule = "With disjoint = true a plan charges the worst of such queries, and not their sum."
+    return (f"No row meets both {_listed(proved)}. {rule}",) if proved and not blocked else ()
 
 
-def _list(texts: list[str]) -> str:
+def _listed(texts: list[str]) -> str:
     more = f"; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
     return "; ".join(texts[:_MOST_SHOWN]) + more

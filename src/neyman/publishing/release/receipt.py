@@ -62,9 +62,8 @@ def draft(
         ),
         versions=versions(),
     )
-    if not plan.disjoint:
-        return receipt
-    return receipt.model_copy(update={"mechanism": mechanism.to_dict()})
+    more = {"mechanism": mechanism.to_dict()} if plan.disjoint else {}
+    return receipt.model_copy(update=more)
 
 
 def guarantee(

@@ -334,8 +334,7 @@ class Receipt(BaseReceipt):
 
     Args:
         plan: the canonical plan.
-        mechanism: the whole release, of a plan with ``disjoint``: the worst of its cases, and not
-            the sum of ``mechanisms``.
+        mechanism: the whole release of a plan with ``disjoint``: the worst of its cases.
     """
 
     SCHEMA = SCHEMA
@@ -353,13 +352,6 @@ class Receipt(BaseReceipt):
     consistency: ConsistencyPart | None = None
     clips: Several[ClipPart] = ()
     mechanism: dict[str, Any] | None = None
-
-    @property
-    def composition(self) -> list[dict[str, Any]]:
-        """Mechanisms whose sum is the release, as the ledger keeps them."""
-        if self.mechanism is not None:
-            return [{"mechanism": self.mechanism, "count": 1}]
-        return [part.to_dict() for part in self.mechanisms]
 
     def __repr__(self) -> str:
         return f"<Receipt of {self.dataset}: plan {self.plan_hash[:12]}, entry {self.ledger.entry}>"

@@ -261,9 +261,8 @@ class Session:
         old answer at no charge.
 
         Args:
-            question: a query, such as ``ny.query.count(by="sex")``; or several that share one
-                charge, of which no row meets two: then the worst of them is charged. Questions that
-                are asked one after the other are always added up.
+            question: a query, such as ``ny.query.count(by="sex")``; or several with one charge, of
+                which the worst is charged if no row meets two.
             **budget: the fields of a plan's budget: ``zcdp``; ``gdp``; ``power`` and ``level``;
                 ``epsilon`` and ``delta``; ``delta`` beside ``zcdp`` for keys that are discovered.
 

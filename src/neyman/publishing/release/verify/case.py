@@ -77,11 +77,11 @@ class Case:
             same("mechanisms", [part.to_dict() for part in listed], self.receipt["mechanisms"])
         except Differs as error:
             raise Differs(f"not looked at, since the mechanisms are wrong: {error}") from None
-        if not self.plan.disjoint:
-            return composed((part.mechanism, part.count) for part in listed)
-        mechanism = self.plan.at_scale(self.scale)
-        same("mechanism", mechanism.to_dict(), self.receipt["mechanism"])
-        return mechanism
+        if self.plan.disjoint:
+            mechanism = self.plan.at_scale(self.scale)
+            same("mechanism", mechanism.to_dict(), self.receipt["mechanism"])
+            return mechanism
+        return composed((part.mechanism, part.count) for part in listed)
 
     @cached_property
     def release(self) -> Release:
