@@ -203,8 +203,13 @@ def best_split(
             10^8 a second); it goes on to the end if left out. What it leaves open is in ``gap``.
 
     Raises:
-        ValueError: a weight for what is not in the plan, or is declared, or twice for a table.
+        ValueError: a weight for what is not in the plan, or is declared, or twice for a table; or
+            a plan with disjoint queries.
     """
+    if plan.disjoint:
+        raise ValueError(
+            "disjoint = true: best shares are known for sums alone; choose them by hand"
+        )
     entries: dict[Name, list[Fraction]] = {}
     for entry in plan.entries():
         if entry.public is None:

@@ -15,12 +15,7 @@ def searched(plan: Plan) -> bool:
 
 
 def refuse_searched(plan: Plan) -> None:
-    """Refuse a plan whose best shares are not known: of bounds to discover, or disjoint queries."""
-    if len(plan.row_sets) > 1:
-        raise ValueError(
-            "plan: of its disjoint queries the worst is charged, and the best shares for that are "
-            "not searched for; choose them by hand, or plan with disjoint = false"
-        )
+    """Refuse a plan whose errors follow from bounds that are not known yet."""
     if searched(plan):
         raise ValueError(
             "plan: its errors depend on bounds that noisy histograms lead to (clip or rows = "
