@@ -14,9 +14,7 @@ from typing import Any, TypeAlias
 
 from neyman.publishing.plan.row_expression import Node
 
-MOST_SETS = 64
-"""The most sets of queries that one row can meet together, beyond which none is looked for."""
-
+MOST_SETS = 64  # of queries that one row can meet together
 _MOST_CASES = 64  # of one filter
 
 Case: TypeAlias = list[tuple[Node, str, Any]]  # expressions, each with a kind of claim and values
@@ -35,10 +33,7 @@ def are_disjoint(one: Node, other: Node) -> bool:
 
 
 def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
-    """Return the largest sets of queries that one row can meet; None for more than `MOST_SETS`.
-
-    The filter of a query that takes every row is None.
-    """
+    """Return the largest sets of queries that one row can meet; None for more than `MOST_SETS`."""
     nodes = list(dict.fromkeys(filters.values()))
     beside: dict[Node | None, set[Node | None]] = {node: set() for node in nodes}
     for one, other in combinations(nodes, 2):

@@ -592,8 +592,7 @@ class QueryPart(Strict):
         None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
     )
     partition: Text | None = Field(
-        None,
-        description="a column with listed keys, for each of which the query has a table of its own",
+        None, description="a column with listed keys, each of which gets a table of its own"
     )
     parts: dict[str, KeyPart] | None = Field(
         None, description="the levels, the clip, and the share of a key, where they are its own"
@@ -740,11 +739,7 @@ class PlanDocument(Strict):
         "discrete-gaussian",
         description="the kind of whole-number noise: 'discrete-gaussian' or 'rounded-gaussian'",
     )
-    disjoint: bool = Field(
-        False,
-        description="true to charge queries whose filters no row meets together for the worst of "
-        "them, and not for their sum",
-    )
+    disjoint: bool = Field(False, description="true to charge the worst of disjoint queries")
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )

@@ -108,8 +108,7 @@ class Entry:
 Calibrated: TypeAlias = Sequence[tuple[Entry, Fraction]]
 """Tables of integers, each with the sigma squared of its noise."""
 
-Cases: TypeAlias = Sequence[Sequence[Entry]]
-"""The tables that a change of the data can move together, in each case [UN-11]."""
+Cases: TypeAlias = Sequence[Sequence[Entry]]  # that a change can move together, in each [UN-11]
 
 
 def rate_of(sigma_squared: Fraction) -> Fraction:

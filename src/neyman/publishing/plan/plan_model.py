@@ -171,14 +171,11 @@ class PlanModel:
 
     @cached_property
     def row_sets(self) -> Sets:
-        """The largest sets of queries that one unit can meet; one of all if none is proved.
-
-        A unit with an id may have several rows, which each filter bounds by itself.
-        """
+        """The largest sets of queries that one unit can meet; one of all if none is proved."""
         every = (frozenset(query.name for query in self.queries),)
         discovers = any(query.delta is not None for query in self.queries)
         if not self.disjoint or self.unit.id is not None or discovers:
-            return every
+            return every  # each filter bounds the rows of one id by itself
         filters = {
             query.name: None if query.where is None else self.rows.filter(query.where)
             for query in self.queries

@@ -203,13 +203,10 @@ def best_split(
             10^8 a second); it goes on to the end if left out. What it leaves open is in ``gap``.
 
     Raises:
-        ValueError: a weight for what is not in the plan, or is declared, or twice for a table; or
-            a plan with disjoint queries.
+        ValueError: a weight for what is not in the plan, or is declared, or twice for a table.
     """
     if plan.disjoint:
-        raise ValueError(
-            "disjoint = true: best shares are known for sums alone; choose them by hand"
-        )
+        raise ValueError("disjoint = true: best shares are known for sums alone; choose your own")
     entries: dict[Name, list[Fraction]] = {}
     for entry in plan.entries():
         if entry.public is None:
