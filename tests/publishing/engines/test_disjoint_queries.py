@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import neyman as ny
+from neyman.mechanisms.choice import Alternatives
 from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.data_schema import columns_read
 from neyman.publishing.engines.row_values import prepared
@@ -464,3 +465,21 @@ def test_parts_of_one_kind_get_the_noise_of_one_part_alone(noise, budget):
     uneven = [{**q, "share": Fraction(n, 6)} for n, q in enumerate(queries, 1)]
     plan = a_plan(uneven, "replace-one", budget, noise=noise)
     assert plan.admits(plan.mechanism())
+
+
+def test_alternatives_are_the_worst_of_their_mechanisms():
+    """Each question has the largest answer of all, and what is in all of them stands beside."""
+    base, others = ny.Gaussian(4), [ny.Gaussian(2), ny.Laplace(2) * 2, ny.Gaussian(3)]
+    worst = Alternatives.of([base, *(base + other for other in others)])
+    assert worst == base + Alternatives(tuple(others))
+    assert ny.Mechanism.from_json(worst.to_json()) == worst
+    assert worst.rho() == max((base + other).rho() for other in others)
+    for level in (0.01, 0.2, 0.9):
+        powers = [(base + other).tradeoff().power(level) for other in others]
+        assert worst.tradeoff().power(level).upper >= max(power.lower for power in powers)
+        assert worst.tradeoff().power(level).lower <= max(power.upper for power in powers)
+    assert Alternatives.of([base, base + others[0]]) == base + others[0]
+    many = Alternatives(tuple(ny.DiscreteGaussian(sigma) for sigma in range(1, 300)))
+    assert many.tradeoff().bare_rho() == many.rho() == Fraction(1, 2)
+    with pytest.raises(ValueError, match="at least one mechanism"):
+        ny.Mechanism.from_dict({"type": "Alternatives", "mechanisms": []})
