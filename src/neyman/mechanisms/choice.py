@@ -116,7 +116,10 @@ class Alternatives(Mechanism):
     @staticmethod
     def of(mechanisms: Iterable[Mechanism]) -> Mechanism:
         """Return the worst of several, beside what all have in common; one alone is itself."""
-        every = [Counter(dict(one.leaves)) for one in dict.fromkeys(mechanisms)]
+        distinct = tuple(dict.fromkeys(mechanisms))
+        if len(distinct) == 1:
+            return distinct[0]
+        every = [Counter(dict(one.leaves)) for one in distinct]
         worst = [one for one in every if not any(one < other for other in every)]
         common = reduce(lambda a, b: a & b, worst)
         known = Composed.of(list(common.items()))
