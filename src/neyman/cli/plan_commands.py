@@ -151,6 +151,7 @@ def plan_check(
     from neyman.publishing.planning.accuracy import errors
     from neyman.publishing.planning.allocation import LIMITS as ALLOCATION_LIMITS
     from neyman.publishing.planning.allocation import best_split
+    from neyman.publishing.planning.disjoint_notes import disjoint_notes
     from neyman.publishing.release.receipt import mechanism_list, scenario
 
     with failing(as_json):
@@ -165,7 +166,7 @@ def plan_check(
             texts, fields = _noise_or_bounds(read)
             risks, place = _named_risks(read)
             asked = split = None
-            if any(query.weight for query in read.queries):
+            if any(query.weight for query in read.queries) and not read.disjoint:
                 tell("comparing shares", 0.7)
                 split = best_split(read, work=ALLOCATION_LIMITS.quick_operations)
             if concerning:
@@ -197,7 +198,7 @@ def plan_check(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
                     f"{100 * saved:.0f}% less: neyman plan split"
                 )
-            for text in texts:
+            for text in (*disjoint_notes(read), *texts):
                 out.say("\n" + text)
             out.say("\n" + reading_rule(read))
             _show_risks(risks, place, read.unit.protects)
@@ -214,6 +215,7 @@ def plan_check(
         content["warnings"] = list(warnings)
         content["attacks"] = list(map(AttackSuccess.to_dict, risks))
         content["rows"] = list(_rows(read))
+        content["disjoint"] = list(disjoint_notes(read))
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:
@@ -495,7 +497,7 @@ def _saved(plan: Plan) -> float:
     from neyman.publishing.planning.allocation import best_split
     from neyman.publishing.planning.bound_search import searched
 
-    if searched(plan):
+    if searched(plan) or plan.disjoint:
         return 0.0
     cells = sum(entry.cells or 0 for entry in plan.entries())
     if cells > MOST_CELLS or not 1 < len(plan.entries()) <= MOST_TABLES:
@@ -512,10 +514,6 @@ def _weight(text: str) -> tuple[str, str]:
 
 
 def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False) -> None:
-    shares: dict[tuple[str, str], Fraction] = {}
-    for entry in plan.entries():
-        name = (entry.query, entry.level)
-        shares[name] = shares.get(name, Fraction(0)) + entry.share
     joint = any(error.consistent for error in tables)
     weights = {(q.name, level): weight for q in plan.queries for level, weight in q.weight}
     head = ["query", "level", "cells", *(["weight"] if weights else []), "share"]
@@ -524,14 +522,13 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
     head += ["× least"] if bounded else []
     table = columns(*head)
     for error in tables:
-        share = shares[error.query, error.level]
-        weight = plain(weights.get((error.query, error.level), Fraction(1))) if share else ""
+        weight = plain(weights.get((error.query, error.level), Fraction(1))) if error.share else ""
         row = [
             error.query,
             error.level,
             "found" if error.cells is None else f"{error.cells:,}",
             *([weight] if weights else []),
-            str(share),
+            str(error.share),
             "see below" if error.standard_error is None else f"{error.standard_error:.4g}",
             "" if error.half_width is None else f"± {error.half_width:g}",
         ]

@@ -198,6 +198,8 @@ class PlanDesk(Desk):
         _, scale = self._split(question)
         plan, sections = self._plan, self.opened.sections
         written = copy.deepcopy(dict(sections or {}))
+        if plan.disjoint:  # a query with a partition is one for each key
+            written |= {"query": plan.canonical()["query"], "disjoint": True}
         given = self._weights_asked(question)
         split = given != _weights(self._shares)
         if split or scale != plan.scale:

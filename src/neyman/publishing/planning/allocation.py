@@ -216,6 +216,8 @@ def best_split(
     Raises:
         ValueError: a weight for what is not in the plan, or is declared, or twice for a table.
     """
+    if plan.disjoint:
+        raise ValueError("disjoint = true: best shares are known for sums alone; choose your own")
     entries: dict[Name, list[Fraction]] = {}
     for entry in plan.entries():
         if entry.public is None:

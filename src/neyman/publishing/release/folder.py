@@ -26,7 +26,7 @@ from neyman.elements import Node
 from neyman.ledger.published_files import inside
 from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.release.receipt import composed
+from neyman.publishing.release.receipt import mechanism_of
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.storage.durable import make_folder, sync_folder
 from neyman.storage.locks import lock
@@ -256,8 +256,7 @@ class Release:
 
     def tradeoff(self) -> Tradeoff:
         """Recompute the trade-off curve from the receipt's mechanisms."""
-        parts = ((part.mechanism, part.count) for part in self.receipt.mechanisms)
-        return composed(parts).tradeoff()
+        return mechanism_of(self.receipt).tradeoff()
 
 
 class _Tables(Mapping[str, pa.Table]):

@@ -35,7 +35,7 @@ from neyman.publishing.plan.sql import Statement, translate
 from neyman.publishing.release.charged_call import Payer, opened
 from neyman.publishing.release.folder import resolved
 from neyman.publishing.release.private_key_files import check_key_files
-from neyman.publishing.release.receipt import composed
+from neyman.publishing.release.receipt import mechanism_of
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.run import FirstRun, Remedy, Source, copy_published
 from neyman.storage.private_folder import private_folder
@@ -128,7 +128,7 @@ class Answer:
 
     def tradeoff(self) -> Tradeoff:
         """Recompute the trade-off curve of this answer alone from its receipt."""
-        return composed((p.mechanism, p.count) for p in self.receipt.mechanisms).tradeoff()
+        return mechanism_of(self.receipt).tradeoff()
 
     def save(self, out: str | Path) -> Path:
         """Write the published files to a new or empty folder, at no charge.
@@ -268,7 +268,7 @@ class Session:
         """Return the delta that is left, exact."""
         return self.ledger.account(self.dataset, self._account).left_delta
 
-    def ask(self, question: Section, **budget: Unpack[Budget]) -> Answer:
+    def ask(self, question: Section | Sequence[Section], **budget: Unpack[Budget]) -> Answer:
         """Charge a question to the ledger, read the data, and return its noisy tables.
 
         Everything that can be checked is checked first. Then the charge is durable, and only then
@@ -276,7 +276,8 @@ class Session:
         old answer at no charge.
 
         Args:
-            question: a query, such as ``ny.query.count(by="sex")``.
+            question: a query, such as ``ny.query.count(by="sex")``; or several with one charge, of
+                which the worst is charged if no row meets two.
             **budget: the fields of a plan's budget: ``zcdp``; ``gdp``; ``power`` and ``level``;
                 ``epsilon`` and ``delta``; ``delta`` beside ``zcdp`` for keys that are discovered.
 
@@ -287,7 +288,8 @@ class Session:
                 unchanged.
             ChargedError: the question failed after its charge, which stands.
         """
-        return self._asked(self._plan([question], budget))
+        several = [question] if isinstance(question, Mapping) else question
+        return self._asked(self._plan(several, budget))
 
     def sql(
         self,
@@ -370,7 +372,8 @@ class Session:
         """A plan of one question. Its name is new, so that no earlier noise is its noise."""
         name = f"question {secrets.token_hex(16)}"
         sections: dict[str, Any] = {**self._sections, **({"derive": derive} if derive else {})}
-        return Plan(name=name, queries=questions, budget=budget, **sections)
+        disjoint = len(questions) > 1 or None
+        return Plan(name=name, queries=questions, budget=budget, disjoint=disjoint, **sections)
 
 
 def _selected_rows(statement: Statement, tables: Mapping[str, pa.Table]) -> pa.Table:

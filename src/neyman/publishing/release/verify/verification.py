@@ -163,6 +163,7 @@ def _read(content: bytes) -> object:
 def _schema(case: Case) -> str:
     more = ("consistency",) if "consistency" in case.receipt["plan"] else ()
     more += ("clips",) if _searches(case.receipt["plan"]) else ()
+    more += ("mechanism",) if "disjoint" in case.receipt["plan"] else ()
     keys("the receipt", dict.fromkeys((*FIRST, *more)), case.receipt)
     said = case.receipt["versions"]
     keys("versions", versions(), said)
