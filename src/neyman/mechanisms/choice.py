@@ -17,7 +17,8 @@ from neyman.curves.losses.loss import Part
 from neyman.curves.losses.mixture import MixtureLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.user_pair import resting_on
-from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES, unified
+from neyman.curves.tradeoff.tradeoff import LIMITS as TRADEOFF_LIMITS
+from neyman.curves.tradeoff.tradeoff import unified
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.mechanisms.description import form, probability
 from neyman.mechanisms.gaussian_mixture import check_sum
@@ -134,7 +135,9 @@ class Alternatives(Mechanism):
     def losses(self) -> tuple[Composition, ...]:
         """Return the losses of each; of more than 256, or where one has a bare rho, rho alone."""
         losses = dict.fromkeys(loss for one in self.mechanisms for loss in one.losses())
-        if len(losses) > MOST_ALTERNATIVES or any(loss.bare is not None for loss in losses):
+        if len(losses) > TRADEOFF_LIMITS.alternatives or any(
+            loss.bare is not None for loss in losses
+        ):
             return (Composition.of([(RenyiBound(self.rho()), 1)]),)
         return tuple(losses)
 
