@@ -385,7 +385,7 @@ class Spark(OwnBackend):
 class ServerBackend(Backend):
     """A snapshot of a server, where nothing is written (see `databases.table.Server`)."""
 
-    close = staticmethod(lambda connection: connection.con.close())
+    close = staticmethod(lambda connection: connection.closed or connection.con.close())
 
     def group_key(self, column: Value) -> Value:
         """Return the column itself: a text compares by its bytes."""
@@ -447,7 +447,9 @@ class MariaDB(ServerBackend):
 OWN: dict[str, type[OwnBackend]] = {kind.name: kind for kind in (DuckDB, Spark)}
 """The engines that a run can name."""
 
-_KINDS: dict[str, type[Backend]] = {kind.ibis_name: kind for kind in (DuckDB, Spark, Postgres, MariaDB)}
+_KINDS: dict[str, type[Backend]] = {
+    kind.ibis_name: kind for kind in (DuckDB, Spark, Postgres, MariaDB)
+}
 
 
 def backend_of(rows: ibis.Table | Value) -> Backend:

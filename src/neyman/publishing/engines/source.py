@@ -58,11 +58,12 @@ def open_table(
         source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV
             (each line a record, see ``lines``) or a list of paths, see ``files``; the URL of a
             table in a database (``postgresql://role@host/db?table=people``,
-            ``mariadb://role@host/db?table=people``, ``duckdb://people.db?table=people``, ``sqlite://people.db?table=people``); an Ibis table
-            on the engine, on PostgreSQL, or in memory; an Arrow table, Dataset or stream, a DuckDB
-            relation, or a pandas, polars or narwhals frame, see `data_frames`. The rows that a unit
-            changes are those of this table: an expression or a query that mixes rows, or that fails
-            for what a row holds, is the caller's to account for.
+            ``mariadb://role@host/db?table=people``, ``duckdb://people.db?table=people``,
+            ``sqlite://people.db?table=people``); an Ibis table on the engine, on PostgreSQL, or in
+            memory; an Arrow table, Dataset or stream, a DuckDB relation, or a pandas, polars or
+            narwhals frame, see `data_frames`. The rows that a unit changes are those of this table:
+            an expression or a query that mixes rows, or that fails for what a row holds, is the
+            caller's to account for.
         engine: "duckdb" or "spark".
         columns: the columns that are needed; None for all.
         rows: False for the schema alone; then no row is read.

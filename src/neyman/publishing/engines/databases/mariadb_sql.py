@@ -4,7 +4,6 @@ Where the two differ, and what is written instead:
 
 - A pattern that does not match extracts the empty text.
 - No text is cast before a pattern has admitted it. There is no ``TRY_CAST``.
-- A number of a query with a point is a decimal, so that doubles have an exponent.
 - There is no NaN.
 - A set of characters is taken off the ends of a text by a pattern.
 """
@@ -31,30 +30,20 @@ class SnapshotCompiler(MySQLCompiler):
 
     __slots__ = ()
 
-    SIMPLE_OPS: dict[Any, str] = {}  # noqa: RUF012  # else Ibis would replace the methods below
     UNSUPPORTED_OPS = ()
-
-    def visit_NonNullLiteral(self, op: Any, *, value: Any, dtype: dt.DataType) -> Any:
-        """A number with a fraction as a double."""
-        if dtype.is_floating():
-            text = repr(float(value))
-            return sge.Literal.number(text if "e" in text else f"{text}e0")
-        return super().visit_NonNullLiteral(op, value=value, dtype=dtype)
 
     def visit_RegexExtract(self, op: Any, *, arg: Sql, pattern: Sql, index: Sql) -> Any:
         """Extract a group of a pattern, or the empty text."""
         part = self.f.anon.regexp_substr(arg, pattern)
         if op.index.value:
             part = self.f.anon.regexp_replace(part, pattern, "\\1")
-        return self.if_(arg.rlike(pattern), part, self.if_(arg.is_(sge.null()), sge.null(), ""))
+        return sge.Case(
+            ifs=[self.if_(arg.rlike(pattern), part), self.if_(arg.is_(sge.null()).not_(), "")]
+        )
 
     def visit_RegexReplace(self, op: Any, *, arg: Sql, pattern: Sql, replacement: Sql) -> Any:
         """Replace all that matches a pattern."""
         return self.f.anon.regexp_replace(arg, pattern, replacement)
-
-    def visit_Equals(self, op: Any, *, left: Sql, right: Sql) -> Any:
-        """Compare by bytes, as the collation of the connection and of `mariadb` does."""
-        return self.binop(sge.EQ, left, right)
 
     def visit_Cast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
         """Cast what no value can fail; a text becomes its bytes."""

@@ -120,8 +120,42 @@ class _Server(Backend, Server):
         return self.table_of(query, ibis.schema({"key": dt.string}))
 
 
+def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
+    settings = {"connect_timeout": 10, "application_name": "neyman", "keepalives_idle": 60}
+    given = settings | parameters | {"client_encoding": "utf8"}
+    try:
+        connection = psycopg.connect(**cast("Any", given), autocommit=True)
+    except psycopg.Error as error:
+        hidden = Address(shown, "", {k: str(v) for k, v in parameters.items() if v})
+        raise DataError(f"data: {shown} cannot be reached: {hidden.hide(str(error))}") from None
+    server = _Server(connection, shown)
+    weakref.finalize(server, connection.close)
+    try:
+        with _in_words(shown):
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            for setting in _SETTINGS:
+                connection.execute(setting)  # pyright: ignore[reportArgumentType]
+            encoding = server.asked("SELECT current_setting('server_encoding')")[0][0]
+        if encoding != "UTF8":
+            raise DataError(
+                f"data: {shown} is a database in {encoding}: texts are compared by their bytes in"
+                " UTF-8; copy the table to a database in UTF8"
+            )
+        if connection.info.server_version < 140000:
+            raise DataError(
+                f"data: {shown} is PostgreSQL {connection.info.server_version // 10000}: counting"
+                " needs version 14 or later"
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return server
+
+
 class PostgresTable(ServerTable):
     """A table on a PostgreSQL server, or a query of it."""
+
+    _connect = staticmethod(_connected)
 
     def __init__(
         self,
@@ -130,7 +164,7 @@ class PostgresTable(ServerTable):
         relation: Sequence[str] = (),
         query: str | None = None,
     ) -> None:
-        super().__init__(shown, parameters, _connected)
+        super().__init__(shown, parameters)
         self._relation, self._query = tuple(relation), query
 
     @classmethod
@@ -175,9 +209,7 @@ class PostgresTable(ServerTable):
 
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None = None) -> Any:
         """Return the table, in plain types."""
-        self.check_memory(memory)
-        server: _Server = self._place.server()
-        server = self._place.server()
+        server: _Server = self.server(memory)
         source = self._source(server)
         with _in_words(server.shown):
             described = server.con.execute(f"SELECT * FROM {source} LIMIT 0").description or []
@@ -231,38 +263,6 @@ def _with_schemas(table: Any, backend: Any) -> Any:
         if row and not node.namespace.database:
             places[node] = node.copy(namespace=ops.Namespace(database=row[0]))
     return table.op().replace(places).to_expr()
-
-
-def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
-    settings = {"connect_timeout": 10, "application_name": "neyman", "keepalives_idle": 60}
-    given = settings | parameters | {"client_encoding": "utf8"}
-    try:
-        connection = psycopg.connect(**cast("Any", given), autocommit=True)
-    except psycopg.Error as error:
-        hidden = Address(shown, "", {k: str(v) for k, v in parameters.items() if v})
-        raise DataError(f"data: {shown} cannot be reached: {hidden.hide(str(error))}") from None
-    server = _Server(connection, shown)
-    weakref.finalize(server, connection.close)
-    try:
-        with _in_words(shown):
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            for setting in _SETTINGS:
-                connection.execute(setting)  # pyright: ignore[reportArgumentType]
-            encoding = server.asked("SELECT current_setting('server_encoding')")[0][0]
-        if encoding != "UTF8":
-            raise DataError(
-                f"data: {shown} is a database in {encoding}: texts are compared by their bytes in"
-                " UTF-8; copy the table to a database in UTF8"
-            )
-        if connection.info.server_version < 140000:
-            raise DataError(
-                f"data: {shown} is PostgreSQL {connection.info.server_version // 10000}: counting"
-                " needs version 14 or later"
-            )
-    except BaseException:
-        connection.close()
-        raise
-    return server
 
 
 def _plain(column: Any) -> tuple[str, str] | None:

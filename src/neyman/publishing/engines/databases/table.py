@@ -46,18 +46,12 @@ class Server(ABC):
     _fence: ClassVar[str]
     """The end of a query that the server merges into no other."""
 
+    compile: Any
+    """Ibis's method: the SQL of an expression."""
+
     @abstractmethod
     def asked(self, query: str, values: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
-
-    @abstractmethod
-    def compile(self, rows: Any) -> str:
-        """Return the SQL of an Ibis expression."""
-
-    @property
-    @abstractmethod
-    def closed(self) -> bool:
-        """Whether the connection is known to be closed."""
 
     def fetched(self, rows: Any) -> pa.Table:
         """Return a result as an Arrow table."""
@@ -77,48 +71,32 @@ class Server(ABC):
         return ops.SQLQueryResult(query, schema, self).to_expr()
 
 
-class Place:
-    """A server and a login, with the connection that is open to it."""
-
-    def __init__(self, parameters: dict[str, Any], connect: Callable[[], Any]) -> None:
-        self._parameters, self._connect = parameters, connect
-        self._server: Any = None
-
-    def is_same(self, other: Place) -> bool:
-        """Return True for a place with the same server and login."""
-        return self._parameters == other._parameters
-
-    def server(self) -> Any:
-        """Return the open connection, or a new one."""
-        if self._server is None or self._server.closed:
-            self._server = self._connect()
-        return self._server
-
-
 class ServerTable(DatabaseTable):
     """A table on a server; ``shown`` is all that is ever printed of its address."""
 
-    def __init__(
-        self, shown: str, parameters: dict[str, Any], connect: Callable[[str, dict[str, Any]], Any]
-    ) -> None:
-        self.shown = shown
-        self._place = Place(parameters, lambda: connect(shown, parameters))
+    _connect: ClassVar[Callable[[str, dict[str, Any]], Any]]
+
+    def __init__(self, shown: str, parameters: dict[str, Any]) -> None:
+        self.shown, self._parameters = shown, parameters
+        self._open: list[Any] = []  # the connection, if it is open
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.shown!r})"
 
     def share(self, other: DatabaseTable) -> None:
         """Use the connection of another table, if it is on the same server with the same login."""
-        if isinstance(other, type(self)) and other._place.is_same(self._place):
-            self._place = other._place
+        if isinstance(other, type(self)) and other._parameters == self._parameters:
+            self._open = other._open
 
-    @staticmethod
-    def check_memory(memory: str | None) -> None:
-        """Refuse a bound on memory, which a server does not take."""
+    def server(self, memory: str | None) -> Any:
+        """Return the open connection, or a new one; a server takes no bound on memory."""
         if memory is not None:
             raise DataError(
                 f"memory = {memory!r}: is for an engine of this machine; leave it out for a server"
             )
+        if not self._open or self._open[0].closed:
+            self._open[:] = [type(self)._connect(self.shown, self._parameters)]
+        return self._open[0]
 
 
 def _array(values: Sequence[Any], kind: Any) -> pa.Array:
