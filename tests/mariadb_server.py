@@ -27,6 +27,7 @@ SETTINGS = (
     "innodb-buffer-pool-size=32M",
     "innodb-log-file-size=4M",
     "innodb-flush-log-at-trx-commit=0",
+    "lock-wait-timeout=5",
 )
 
 

@@ -35,7 +35,13 @@ SERVERS = {
     "mariadb": "mariadb",
 }
 """Fixtures for which a run starts a program once: their tests go to one process of the run."""
-NEEDS = {"java": "spark", "postgresql": "postgresql", "mariadb": "mariadb", "chromium": "browser", "strace": "strace"}
+NEEDS = {
+    "java": "spark",
+    "postgresql": "postgresql",
+    "mariadb": "mariadb",
+    "chromium": "browser",
+    "strace": "strace",
+}
 """What a mark `needs` asks for, and the group of such tests."""
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 EXTRAS = {
+    "MySQLdb": "mariadb",
     "anywidget": "notebook",
     "apsw": "release",
     "cryptography": "release",

@@ -220,7 +220,7 @@ class OwnBackend(Backend):
 class DuckDB(OwnBackend):
     """DuckDB: in this process."""
 
-    name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres", "mysql"})
+    name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres", "mariadb"})
     counts_databases = True
     encode, strip = staticmethod(_encode), staticmethod(_trim)
     register, parquet = staticmethod(duckdb.registered), staticmethod(duckdb.parquet)
@@ -436,7 +436,7 @@ class Postgres(ServerBackend):
 class MariaDB(ServerBackend):
     """MariaDB (see `databases.mariadb`)."""
 
-    name, ibis_name, sources = "mariadb", "mysql", frozenset({"mysql"})
+    name, ibis_name, sources = "mariadb", "mysql", frozenset({"mariadb"})
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
         """Number equal rows by a window: the server makes no rows of a number."""

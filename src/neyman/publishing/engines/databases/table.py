@@ -100,9 +100,10 @@ class ServerTable(DatabaseTable):
 
 
 def _array(values: Sequence[Any], kind: Any) -> pa.Array:
-    if pa.types.is_integer(kind):
-        # A sum comes as a decimal.
-        return pa.array([None if value is None else int(value) for value in values], kind)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        # A sum comes as a decimal, and a boolean of MariaDB as a number.
+        plain = bool if pa.types.is_boolean(kind) else int
+        return pa.array([None if value is None else plain(value) for value in values], kind)
     if pa.types.is_decimal(kind):
         return pa.array([_fitting(value, kind) for value in values], kind)
     return pa.array(values, kind)
