@@ -14,6 +14,7 @@ EXTRAS = {
     "cryptography": "release",
     "dp_accounting": "dp-accounting",
     "duckdb": "release",
+    "grpc": "spark-connect",
     "ibis": "release",
     "matplotlib": "release",
     "opacus": "opacus",
