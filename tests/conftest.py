@@ -78,6 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("attack")
         if item.nodeid.startswith("tests/fuzz/") or random_laws.is_random(item):
             item.add_marker("random")
+    if os.environ.get("NEYMAN_SPARK") == "connect":  # without those that start Java themselves
+        items[:] = [i for i in items if all("java" not in m.args for m in i.iter_markers("needs"))]
     durations, largest = tiers.Durations.read(), config.getoption("tier")
     if largest != "night":
         chosen = durations.chosen(items, largest)
@@ -118,7 +120,7 @@ def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One small Spark for all tests of a process; tables open sessions of their own on it.
 
     It has the plugin of Spark Connect, and this is its address there. With NEYMAN_SPARK=connect the
-    sessions are those of this server, and tests that reach into Java are left out.
+    sessions are those of this server, and tests that start Java themselves are left out.
     """
     machine.need("java")
     from pyspark.sql import SparkSession

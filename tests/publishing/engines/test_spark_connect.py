@@ -1,6 +1,6 @@
 """Spark Connect: a share of the Spark tests through a server, and what only a server has.
 
-NEYMAN_SPARK=connect runs all Spark tests through one (`make test-connect`).
+`make test-connect` runs all Spark tests through one.
 """
 
 import ibis

@@ -239,9 +239,13 @@ def accept(table: ibis.Table) -> ibis.Table:
 def registered(data: pa.Table, opening: Opening) -> ibis.Table:
     """An Arrow table as a table on Spark."""
     connection = connect(opening.memory, opening.master)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     try:
         plain = pa.table({name: _plain(data[name]) for name in data.column_names})
-        frame = connection._session.createDataFrame(plain)
+        # Spark Connect takes no form from an Arrow table without rows.
+        form = (plain,) if plain.num_rows else ([], from_arrow_schema(plain.schema))
+        frame = connection._session.createDataFrame(*form)
         for field in plain.schema:
             if pa.types.is_timestamp(field.type) and field.type.tz is None:
                 # Spark takes it for an instant in the session's zone, which is UTC.
