@@ -25,6 +25,7 @@ import re
 import tempfile
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,9 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
     ours = active if hasattr(active, "neyman_folder") else None
     if ours is not None:
         _tables.add(connection)
-    ending = (_closed, ours) if active else (session.stop,)
-    connection.neyman_close = weakref.finalize(connection, *ending)
+    connection.neyman_close = weakref.finalize(
+        connection, _closed, ours, active is None and session
+    )
     return connection
 
 
@@ -205,7 +207,10 @@ def _last(said: str) -> str:
     return "".join(f"\n  {line[:200]}" for line in errors[-3:])
 
 
-def _closed(ours: Any) -> None:
+def _closed(ours: Any, remote: Any) -> None:
+    if remote:
+        with suppress(Exception):  # the server may be gone
+            remote.stop()
     # Of a table that is just going, the set may still hold the place, but not the table.
     if ours is not None and not list(_tables):
         ours.stop()

@@ -1,12 +1,10 @@
 """A table of a MariaDB server, counted on the server in one read-only transaction.
 
-The transaction has a consistent snapshot, which only InnoDB has, and no type of the table changes
-before it ends. Public keys are literals of a query, and the secret key is a variable of the
-session. So the role needs the right to read the table, and no other.
+The transaction has a consistent snapshot, which only InnoDB has. Public keys are literals, and the
+secret key is a variable of the session, so that the role needs no right but to read the table.
 
-Only what the types say can raise here. A text is read in utf8mb4 with a collation that compares
-bytes, without padding. A sort looks at the first ``max_sort_length`` bytes of a value, so longer
-texts are refused. Days that no calendar has, such as zero dates, are missing.
+Only types can raise here. A text is read in utf8mb4 with a collation that compares bytes. A sort
+looks at ``max_sort_length`` bytes, so longer texts are refused. Impossible days are missing.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -52,7 +50,10 @@ sql_big_selects = 1, div_precision_increment = 4, default_regex_flags = '', quer
 time_zone = '+00:00', max_statement_time = 0, wait_timeout = 2147483, idle_transaction_timeout = 0,
 idle_readonly_transaction_timeout = 0, tx_isolation = 'REPEATABLE-READ'
 """
-_LOST = (1053, 1317, 1927, 1969, 2006, 2013, 2055, 4166)
+_LOST: dict[int, str] = {
+    **dict.fromkeys((1053, 1927, 2006, 2013, 2055), "the connection to the database was lost"),
+    **{1317: "the server cancelled the query", 1969: "max_statement_time is over"},
+}
 _CHARSETS = ("utf8mb4", "utf8mb3", "latin1", "ascii")  # each text has one of its own in utf8mb4
 _TEXTS = ("char", "varchar", "tinytext", "enum")
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
@@ -86,23 +87,23 @@ class _Server(Backend, Server):
             return list(cursor.fetchall())
 
     def listed(self, rows: pa.Table) -> Any:
-        chosen: list[str] = []
-        typed: list[str] = []
-        columns: list[list[Any]] = []
-        schema: dict[str, Any] = {}
-        for i, field in enumerate(rows.schema):
-            own, values = quoted(field.name, "`"), rows.column(i).to_pylist()
-            if is_bytes := pa.types.is_binary(field.type):
-                values = [None if value is None else value.hex() for value in values]
-            size = max([1, *(len(v) for v in values if v is not None)]) if is_bytes else 0
-            columns.append(values)
-            chosen.append(f"UNHEX(c{i}) AS {own}" if is_bytes else f"c{i} AS {own}")
-            typed.append(f"c{i} {f'VARCHAR({size})' if is_bytes else 'BIGINT'} PATH '$[{i}]'")
-            schema[field.name] = dt.binary if is_bytes else dt.int64
-        text = json.dumps(list(zip(*columns, strict=True)))
+        lists = [column.to_pylist() for column in rows.columns]
+        hexed = [[v.hex() if isinstance(v, bytes) else v for v in each] for each in lists]
+        size = max([1, *(len(v) for each in hexed for v in each if isinstance(v, str))])
+        text = json.dumps(list(zip(*hexed, strict=True)))
+        own = {f.name: dt.binary if pa.types.is_binary(f.type) else dt.int64 for f in rows.schema}
+        chosen, typed = zip(
+            *(
+                (f"UNHEX(c{i}) AS {quoted(name, '`')}", f"c{i} VARCHAR({size}) PATH '$[{i}]'")
+                if kind.is_binary()
+                else (f"c{i} AS {quoted(name, '`')}", f"c{i} BIGINT PATH '$[{i}]'")
+                for i, (name, kind) in enumerate(own.items())
+            ),
+            strict=True,
+        )
         listed = f"JSON_TABLE('{text}', '$[*]' COLUMNS({', '.join(typed)})) AS listed"
         query = f"SELECT {', '.join(chosen)} FROM {listed} {self._fence}"
-        return self.table_of(query, ibis.schema(schema))
+        return self.table_of(query, ibis.schema(own))
 
     def secret(self, key: str) -> Any:
         """A table of one row that holds a key: the text of no later query shows it."""
@@ -229,9 +230,7 @@ def _in_words(shown: str) -> Generator[None]:
     except MySQLdb.Error as error:
         code, text = error.args[0], error.args[-1]
         if code in _LOST or isinstance(error, MySQLdb.InterfaceError):
-            what = {1317: "the server cancelled the query", 1969: "max_statement_time is over"}
-            lost = what.get(code, "the connection to the database was lost")
-            raise LostConnection(f"{shown}: {lost}") from None
+            raise LostConnection(f"{shown}: {_LOST.get(code, _LOST[2013])}") from None
         # Of names, rights, and syntax: other messages could quote a value.
         said = f": {text}" if code in (1044, 1049, 1054, 1064, 1142, 1143, 1146, 1305) else ""
         raise DataError(

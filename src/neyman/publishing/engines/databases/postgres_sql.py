@@ -47,9 +47,6 @@ class SnapshotCompiler(PostgresCompiler):
         """Extract a group of a pattern, or the empty text."""
         text = _pattern(op.pattern)
         group = text if op.index.value else sge.convert(f"({text.this})")
-        return self._extracted(arg, group)
-
-    def _extracted(self, arg: Sql, group: Sql) -> Sql:
         part = self.f.anon.substring(arg, group)
         return self.if_(arg.is_(sg.not_(sge.null())), self.f.coalesce(part, ""), sge.null())
 
