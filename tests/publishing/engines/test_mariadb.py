@@ -97,10 +97,10 @@ def test_a_table_has_the_cells_of_plain_python(bounded, server):
     rows = twice([{k: _storable(v) for k, v in row.items()} for row in rows_of()])
     plan = a_plan(bounded)
     if bounded:
-        kept = [
+        queries = [
             {**q, "share": "1/3"} for q in plan.canonical()["query"] if q["name"] in "s sum_n k"
         ]
-        plan = ny.Plan.from_dict({**plan.canonical(), "query": kept})
+        plan = ny.Plan.from_dict({**plan.canonical(), "query": queries})
     kinds = {**KINDS, **{f"{name}2": KINDS[name] for name in "ftnd"}}
     url = fill(server, f"people{bounded:d}", kinds, rows)
     assert counted(plan, as_source(url)) == Plain(plan, rows).tables()

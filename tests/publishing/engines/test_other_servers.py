@@ -91,8 +91,8 @@ def extracting(node, changed):
     """A pattern that does not match extracts NULL on these servers: here the empty text."""
     node = node.__recreate__(changed) if changed else node
     if isinstance(node, ops.RegexExtract):
-        found = node.to_expr().coalesce("")
-        return ibis.cases((node.arg.to_expr().notnull(), found)).op()
+        text = node.to_expr().coalesce("")
+        return ibis.cases((node.arg.to_expr().notnull(), text)).op()
     return node
 
 

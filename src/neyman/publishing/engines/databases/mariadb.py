@@ -52,7 +52,8 @@ idle_readonly_transaction_timeout = 0, tx_isolation = 'REPEATABLE-READ'
 """
 _LOST: dict[int, str] = {
     **dict.fromkeys((1053, 1927, 2006, 2013, 2055), "the connection to the database was lost"),
-    **{1317: "the server cancelled the query", 1969: "max_statement_time is over"},
+    1317: "the server cancelled the query",
+    1969: "max_statement_time is over",
 }
 _CHARSETS = ("utf8mb4", "utf8mb3", "latin1", "ascii")  # each text has one of its own in utf8mb4
 _TEXTS = ("char", "varchar", "tinytext", "enum")
@@ -61,8 +62,9 @@ _TIMES = {"date": "date", "datetime": "timestamp(6)", "timestamp": "timestamp('U
 _RAW = ("binary", "CAST(NULL AS BINARY)")  # stands for a type that no plan can use
 _COLUMNS = (
     "SELECT column_name, LOWER(data_type), LOWER(column_type), character_set_name,"
-    " character_maximum_length, numeric_precision, numeric_scale, extra"
-    " FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+    " character_maximum_length, numeric_precision, numeric_scale, extra, table_type, engine"
+    " FROM information_schema.columns JOIN information_schema.tables"
+    " USING (table_schema, table_name) WHERE table_schema = %s AND table_name = %s"
     " ORDER BY ordinal_position"
 )
 
@@ -120,8 +122,8 @@ def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
         raise DataError(f"data: {shown} cannot be reached: {error.args[-1]}") from None
     server = _Server(connection, shown)
     ((version,),) = server.asked("SELECT VERSION()")
-    found = re.match(r"(\d+)\.(\d+)\..*MariaDB", version)
-    if not found or (int(found[1]), int(found[2])) < (10, 6):
+    number = re.match(r"(\d+)\.(\d+)\..*MariaDB", version)
+    if not number or (int(number[1]), int(number[2])) < (10, 6):
         raise DataError(f"data: {shown} is {version}: counting needs MariaDB 10.6 or later")
     for setting in (
         f"SET NAMES utf8mb4 COLLATE {_COLLATION}",
@@ -164,10 +166,8 @@ class MariaTable(ServerTable):
         place = self._parameters["db"], self._table
         source = ".".join(quoted(part, "`") for part in place)
         server.asked(f"SELECT 1 FROM {source} LIMIT 0")  # from now on no type changes
-        query = "SELECT table_type, engine FROM information_schema.tables"
-        ((kind, engine),) = server.asked(
-            f"{query} WHERE table_schema = %s AND table_name = %s", place
-        )
+        rows_of_columns = server.asked(_COLUMNS, place)
+        *_, kind, engine = rows_of_columns[0]
         if (kind, engine) != ("BASE TABLE", "InnoDB"):
             what = f"a table of the engine {engine}" if engine else f"a {kind.lower()}"
             raise DataError(
@@ -175,7 +175,7 @@ class MariaTable(ServerTable):
                 " in tables of InnoDB alone; copy it to one (CREATE TABLE ... ENGINE=InnoDB)"
             )
         self.name = ".".join(place)
-        described = {row[0]: row for row in server.asked(_COLUMNS, place)}
+        described = {row[0]: row[:-2] for row in rows_of_columns}
         check_names(list(described), columns or ())
         picked = {
             name: _plain(*described[name])

@@ -1,11 +1,7 @@
 """The engines' expressions as SQL of MariaDB, each with the answer that DuckDB gives.
 
-Where the two differ, and what is written instead:
-
-- A pattern that does not match extracts the empty text.
-- No text is cast before a pattern has admitted it. There is no ``TRY_CAST``.
-- There is no NaN.
-- A set of characters is taken off the ends of a text by a pattern.
+A pattern that does not match extracts the empty text. No text is cast before a pattern has admitted
+it, since there is no ``TRY_CAST``.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -81,8 +77,6 @@ class SnapshotCompiler(MySQLCompiler):
 
     def visit_TryCast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
         """Cast a text that a pattern admits; NULL for any other, and for what is no day."""
-        if not op.arg.dtype.is_string():
-            return super().visit_Unsupported(op, arg=arg, to=to)
         pattern = _DOUBLE if to.is_floating() else _BIGINT if to.is_integer() else _DECIMAL
         pattern = _DATE if to.is_date() else pattern
         return self.if_(arg.rlike(sge.convert(pattern)), self.cast(arg, to), sge.null())
