@@ -21,7 +21,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import neyman as ny
 from reproductions.panels import Axis, Label, Line, Panel, figure
@@ -142,7 +142,7 @@ def train_once(arm: str, sigma: float, run: int) -> int:
     return int((model(x).argmax(1) == y).sum())
 
 
-def results() -> dict[str, object]:
+def results() -> dict[str, Any]:
     """Return what this module printed."""
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
@@ -165,7 +165,7 @@ def network_figure() -> str:
 
 def main() -> None:
     """Train, print the counts, write the file, and draw the figure."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--sigmas", type=float, nargs="+", default=SIGMAS)
     parser.add_argument("--no-write", action="store_true")

@@ -64,9 +64,7 @@ _Draw = tuple[str, Fraction, Integers]
 class Noise(Protocol):
     """A sampler of noise."""
 
-    def __call__(
-        self, sigma_squared: Fraction, size: int, bits: Bits, out: Integers | None = None
-    ) -> Integers:
+    def __call__(self, sigma_squared: Fraction, size: int, bits: Bits) -> Integers:
         """Return independent draws."""
         ...
 
@@ -183,10 +181,8 @@ def recording(record: Record) -> Generator[None]:
         return write(stage, tables, exact, done)
 
     def noted(name: str, draw: Noise) -> Noise:
-        def draw_and_note(
-            sigma_squared: Fraction, size: int, bits: Bits, out: Integers | None = None
-        ) -> Integers:
-            noise = draw(sigma_squared, size, bits, out)
+        def draw_and_note(sigma_squared: Fraction, size: int, bits: Bits) -> Integers:
+            noise = draw(sigma_squared, size, bits)
             record.draws.append((name, sigma_squared, noise.copy()))
             return noise
 
