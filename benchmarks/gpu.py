@@ -385,6 +385,7 @@ CONVOLUTION_STEPS = {
     "Opacus with hooks": opacus_step,
     "gradients of rows": exact_step(fast=False),
     "fast": exact_step(fast=True),
+    "fast, microbatches of 64": exact_step(fast=True, microbatch=64),
 }
 
 
@@ -419,6 +420,7 @@ def convolution_step(setting: Setting, rows: int = 256, runs: int = 15) -> Numbe
         results[name] = {"seconds": statistics.median(each)}
     compared(results, "fast", "Opacus with hooks", TIMES_OPACUS_ON_THE_CPU)
     compared(results, "gradients of rows", "Opacus with hooks", TIMES_OPACUS_ON_THE_CPU)
+    compared(results, "fast, microbatches of 64", "Opacus with hooks", TIMES_OPACUS_ON_THE_CPU)
     return results
 
 

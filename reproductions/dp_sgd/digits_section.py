@@ -121,9 +121,9 @@ This is the run above: n = 1,437, batches of 256, σ = 4, and 40 epochs. δ is 1
 (`benchmarks/training.py`). The upper end of Neyman is proven. PLD and PRV are upper bounds up to
 floating point, and PRV's includes its error of 0.01.*
 
-[Private training in PyTorch](pytorch.md) has `ny.torch.train`, Opacus with exact noise, and the settings of
-Opacus that are accepted. Libraries that accept the interface of dp_accounting, such as jax_privacy, take
-`NeymanAccountant` ([example](../examples/jax_privacy_accounting.py))."""
+[Private training in PyTorch](pytorch.md) has `ny.torch.train`, Opacus with exact noise, and the
+settings of Opacus that are accepted. Libraries that accept the interface of dp_accounting, such as
+jax_privacy, take `NeymanAccountant` ([example](../examples/jax_privacy_accounting.py))."""
 
 
 def _groups() -> str:

@@ -1,4 +1,4 @@
-"""Canaries in networks, on digits: four broken loops are refuted, and a right one is not accused."""
+"""Canaries in networks, on digits: broken loops are refuted, and a right one is not accused."""
 
 import dataclasses
 import runpy

@@ -51,7 +51,7 @@ REASONS = {
     "Batching rule not implemented": "torch.func.vmap does not know it",
 }
 
-MOST_INPUTS = 1 << 14  # entries of an example whose gradient is a product that is written out
+MOST_INPUTS = 1 << 14  # entries of the patches of an example whose gradient is written out
 
 Loss = Callable[..., Tensor]
 Groups = Mapping[str, Sequence[str]]
@@ -152,8 +152,7 @@ class ModuleGradients:
             in_dims=(None, None, None, 0, None),
             randomness="different",
         )
-        kinds = (Embedding, Linear, Conv2d) if fast else (Embedding,)
-        self._layers = _tap_layers(model, self.parameters, kinds)
+        self._layers = _tap_layers(model, self.parameters)
         self._bits = fine_bits(self.grid, self._rows) if fast else 0
         self._taps: dict[tuple[torch.Size, ...], list[tuple[str, Tensor]]] = {}
 
@@ -250,6 +249,8 @@ class ModuleGradients:
 
     def _products(self, rows: tuple[Tensor, ...]) -> set[str]:
         """Return the names of the weights whose gradients are never written out."""
+        if not self._bits:
+            return set()
         places = self._places(self._dry_taps(rows))
         return {k for k, number in places.items() if fits(number, *_shape(self._layers[k]))}
 
@@ -292,7 +293,8 @@ class ModuleGradients:
         others = self._others() | {k: self.parameters[k].detach() for k in names}
         if self._rows > 1:
             taps = _Taps({self._layers[k]: k for k in names}, [tap for _, tap in calls])
-            small = all(p.ndim < 2 for p in state.values())
+            # A copy of a bias would be added in 32 bits.
+            small = self.dtype is None and all(p.ndim < 2 for p in state.values())
             run = self._by_copies if small else self._batched
             (gradients, outputs), inputs = run(state, taps.zeros, others, rows, taps)
         else:
@@ -367,7 +369,12 @@ class ModuleGradients:
         pairs = [(k, x.detach()) for k, x in zip(taps.names, taps.zeros, strict=True)]
         for name, places in self._places(pairs).items():
             lines, columns = _shape(self._layers[name])
-            if not fits(places, lines, columns) and places * columns > MOST_INPUTS:
+            written = not (self._bits and fits(places, lines, columns))
+            if (
+                written
+                and isinstance(self._layers[name], Conv2d)
+                and places * columns > MOST_INPUTS
+            ):
                 dense.add(name)
         self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
         return self._taps[key]
@@ -557,16 +564,16 @@ class _Taps:
                 handle.remove()
 
 
-def _tap_layers(
-    model: Module, parameters: Mapping[str, Tensor], kinds: Sequence[type[Module]]
-) -> dict[str, Module]:
-    """Return the layers of these kinds by the name of their weight, where no layer shares it."""
+def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Module]:
+    """Return layers of three kinds by the name of their weight, where no layer shares it."""
     uses = Counter(id(p) for x in model.modules() for p in x.parameters(recurse=False))
     layers = {f"{name}.weight".lstrip("."): layer for name, layer in model.named_modules()}
     return {
         name: layer
         for name, layer in layers.items()
-        if type(layer) in kinds and name in parameters and uses[id(layer.weight)] == 1
+        if type(layer) in (Embedding, Linear, Conv2d)
+        and name in parameters
+        and uses[id(layer.weight)] == 1
         # Other convolutions have their gradients written out.
         if not isinstance(layer, Conv2d)
         or (layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same")
