@@ -150,9 +150,7 @@ def test_one_run_with_many_canaries():
 def test_one_run_of_exact_steps_with_a_thousand_canaries_is_between_its_two_curves(loop, tmp_path):
     """The example: the claim of fewer and quieter steps is refuted, and its own is not."""
     example = runpy.run_path(Path(__file__).parents[2] / "examples/network_canaries.py")
-    at_most, shown, accuracy = example["audit"](
-        example[loop], 1000, sigma=1, batches=2, epochs=5
-    )
+    at_most, shown, accuracy = example["audit"](example[loop], 1000, sigma=1, batches=2, epochs=5)
     assert accuracy > 0.3
     evidence = dataclasses.replace(shown, confidence=Fraction(9999999, 10**7))
     assert not evidence.refutes(at_most)
